@@ -1,0 +1,36 @@
+"""holdfast: Kafka consumer-group rebalancing, from the assignor to the fleet.
+
+Public names are imported on first use, so ``import holdfast`` costs nothing and needs no extra.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    pass
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Group": "holdfast.model.group",
+    "Topics": "holdfast.model.topics",
+    "Assignment": "holdfast.model.assignment",
+    "assign": "holdfast.assign.registry",
+    "verify": "holdfast.assign.certificate",
+    "perform_assignment": "holdfast.machine.leader_turn",
+    "Consumer": "holdfast.adapters.consumer",
+    "AsyncConsumer": "holdfast.adapters.async_consumer",
+    "Worker": "holdfast.adapters.worker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,119 @@
+"""The ``holdfast`` command: one Typer app, one module per command, one way to fail.
+
+**Rules.** Data go to stdout, progress and logs to stderr. A command module imports what is heavy
+(Spark, clients) inside its function. Only this module turns an error into an exit code:
+0 ok, 1 findings, 2 usage or config, 3 source, 4 infeasible, 70 our bug, 130 Ctrl-C.
+
+**Strategy.** ``COMMANDS`` names the modules in the order of ``--help``; each has ``register(app)``.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib import import_module
+from typing import Annotated
+
+import click
+import typer
+
+from holdfast import __version__
+from holdfast.cli.output import print_error
+from holdfast.errors import (
+    AdapterError,
+    ConfigError,
+    HoldfastError,
+    InfeasibleError,
+    ModelError,
+    RemoteProtocolError,
+    WireError,
+)
+
+COMMANDS: tuple[str, ...] = ()
+
+EXIT_FINDINGS, EXIT_USAGE, EXIT_SOURCE, EXIT_INFEASIBLE, EXIT_BUG, EXIT_INTERRUPT = (
+    1,
+    2,
+    3,
+    4,
+    70,
+    130,
+)
+
+app = typer.Typer(
+    name="holdfast",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Kafka consumer-group rebalancing: assign, simulate, look at real groups, explain.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show a traceback with every error.")
+    ] = False,
+) -> None:
+    """Global options."""
+
+
+def exit_code(error: BaseException) -> int:
+    """Exit code of an error that reached the top."""
+    if isinstance(error, InfeasibleError):
+        return EXIT_INFEASIBLE
+    if isinstance(error, (ModelError, ConfigError)):
+        return EXIT_USAGE
+    if isinstance(error, (AdapterError, WireError, RemoteProtocolError)):
+        return EXIT_SOURCE
+    if isinstance(error, KeyboardInterrupt):
+        return EXIT_INTERRUPT
+    return EXIT_BUG
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    for name in COMMANDS:
+        import_module(f"holdfast.cli.{name}").register(app)
+    arguments = sys.argv[1:] if argv is None else argv
+    debug = "--debug" in arguments
+    try:
+        result = app(args=arguments, standalone_mode=False)
+        code = result if isinstance(result, int) else 0
+    except click.exceptions.Abort:
+        code = EXIT_INTERRUPT
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = EXIT_USAGE
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 0
+    except (HoldfastError, KeyboardInterrupt) as error:
+        if debug:
+            traceback.print_exc()
+        if not isinstance(error, KeyboardInterrupt):
+            print_error(str(error))
+        code = exit_code(error)
+    except SystemExit:
+        raise
+    except Exception as error:  # our bug: say so in one line, with the traceback on request
+        if debug:
+            traceback.print_exc()
+        print_error(f"a bug in holdfast: {type(error).__name__}: {error} (--debug shows where)")
+        code = EXIT_BUG
+    sys.exit(code)

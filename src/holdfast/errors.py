@@ -1,0 +1,118 @@
+"""The one error tree of holdfast.
+
+::
+
+    HoldfastError
+    ├── ModelError              a column, snapshot or option that cannot be
+    │   └── InfeasibleError     well formed, but no answer exists under the rules asked for (exit 4)
+    ├── WireError               bytes that do not parse, or a value that cannot be written
+    ├── LocalProtocolError      our caller sent an event the machine's table forbids
+    ├── RemoteProtocolError     the peer broke the protocol or refused; carries Kafka's error code
+    ├── ConfigError             a setting that is unknown, out of range or at odds (exit 2)
+    └── AdapterError            clients, sockets, processes
+        └── SourceError         a cluster, dump or file that is unreachable or unreadable (exit 3)
+
+**Rules.** An error carries fields; its text says what was found and what was expected. Nothing
+secret ever stands in a field. Only :mod:`holdfast.cli` turns an error into an exit code.
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Root of every error that holdfast raises on purpose."""
+
+
+class ModelError(HoldfastError):
+    """A column, snapshot or option does not describe a group.
+
+    Parameters
+    ----------
+    message : str
+        What was found and what was expected.
+    column : str, optional
+        Where: a column or a path such as ``members[3].owned``.
+    index : int, optional
+        Position inside the column.
+    """
+
+    def __init__(self, message: str, *, column: str | None = None, index: int | None = None):
+        self.column = column
+        self.index = index
+        place = "" if column is None else column if index is None else f"{column}[{index}]"
+        super().__init__(f"{place}: {message}" if place else message)
+
+
+class InfeasibleError(ModelError):
+    """The input is well formed, but the rules asked for admit no answer."""
+
+
+class WireError(HoldfastError):
+    """Bytes do not follow their schema, or a value does not fit it.
+
+    Parameters
+    ----------
+    reason : str
+        A stable word, such as ``truncated`` or ``bad-length`` (see :mod:`holdfast.wire`).
+    schema : str
+        Kafka's name of the schema, such as ``ConsumerProtocolSubscription``.
+    version : int or None
+        Schema version being read, None before it is known.
+    field : str
+        Path of the field, such as ``owned_partitions[2].topic``.
+    position : int
+        Byte position in the input at which reading failed; -1 when writing.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        schema: str,
+        version: int | None = None,
+        field: str = "",
+        position: int = -1,
+        detail: str = "",
+    ):
+        self.reason = reason
+        self.schema = schema
+        self.version = version
+        self.field = field
+        self.position = position
+        self.detail = detail
+        where = schema if version is None else f"{schema} v{version}"
+        at = "" if position < 0 else f" at byte {position}"
+        text = f"{where}: {reason} in {field or 'message'}{at}"
+        super().__init__(f"{text}: {detail}" if detail else text)
+
+
+class LocalProtocolError(HoldfastError):
+    """Our own caller sent an event that the machine's table forbids here; nothing changed."""
+
+
+class RemoteProtocolError(HoldfastError):
+    """The peer refused or broke the protocol.
+
+    Parameters
+    ----------
+    message : str
+        What happened and what to do.
+    error_code : int
+        Kafka's error code, -1 where there is none.
+    """
+
+    def __init__(self, message: str, *, error_code: int = -1):
+        self.error_code = error_code
+        super().__init__(message)
+
+
+class ConfigError(HoldfastError):
+    """A setting is unknown, out of range, or contradicts another one."""
+
+
+class AdapterError(HoldfastError):
+    """A client, socket or process failed."""
+
+
+class SourceError(AdapterError):
+    """A cluster, dump or file cannot be reached or read."""
