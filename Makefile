@@ -1,0 +1,46 @@
+# `make demo` and `make test` do everything on a fresh machine. ARGS goes to the command behind a target.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint types imports format soak bench lock clean
+PATHS := src tests bench
+BIN := .venv/bin
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: .venv/.ready  ## an environment in .venv with the holdfast command and every extra
+
+.venv/.ready: requirements.lock pyproject.toml tools/setup.sh
+	@tools/setup.sh
+
+demo: setup  ## the main job on a real broker, from set-up to report.html
+	@$(BIN)/holdfast demo $(ARGS)
+
+test: setup  ## set-up and all tests
+	@tools/browser.sh
+	@$(BIN)/python tools/run_tests.py $(ARGS)
+
+check: lint types imports test  ## everything that CI runs
+
+lint: setup  ## format and lint
+	@$(BIN)/ruff format --check $(PATHS) tools
+	@$(BIN)/ruff check $(PATHS) tools
+
+types: setup  ## mypy, strict
+	@$(BIN)/mypy
+
+imports: setup  ## the layers
+	@$(BIN)/lint-imports --no-logo
+
+format: setup  ## format in place
+	@$(BIN)/ruff format $(PATHS) tools
+	@$(BIN)/ruff check --fix $(PATHS) tools
+
+soak: setup  ## the long runs: 20,000 seeds, exhaustive search, fuzzing, chaos
+	@$(BIN)/python tools/soak.py $(ARGS)
+
+lock:  ## write requirements.lock anew from pyproject.toml
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --group test --group lint --group build --group fuzz \
+	  --generate-hashes --no-emit-index-url --universal --python-version 3.11 --no-header -q -o requirements.lock
+
+clean:  ## remove the environment and every cache in the tree
+	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

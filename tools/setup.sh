@@ -1,0 +1,37 @@
+#!/bin/sh
+# Makes .venv with every extra, the tools and the holdfast command, from requirements.lock alone.
+# Needs: Python 3.11 or newer with venv. Run it by `make setup`; it is safe to run again.
+set -eu
+cd "$(dirname "$0")/.."
+
+say() { printf '%s\n' "$*" >&2; }
+
+python=
+for name in "${PYTHON:-}" python3 python3.13 python3.12 python3.11; do
+  [ -n "$name" ] || continue
+  if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    python=$name
+    break
+  fi
+done
+[ -n "$python" ] || { say "error: Python 3.11 or newer is needed (Debian: apt-get install python3 python3-venv)"; exit 1; }
+
+if ! .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+  say "set-up: an environment in .venv"
+  rm -rf .venv
+  "$python" -m venv .venv || { say "error: $python has no venv module (Debian: apt-get install python3-venv)"; exit 1; }
+fi
+
+say "set-up: packages from requirements.lock"
+uv_version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
+if ! { .venv/bin/uv --version 2>/dev/null | grep -q " $uv_version" \
+    || .venv/bin/python -m pip install -q --disable-pip-version-check "uv==$uv_version"; } \
+  || ! .venv/bin/uv pip sync -q --python .venv/bin/python --require-hashes requirements.lock; then
+  say "set-up: the fast installer did not manage, so pip does it"
+  .venv/bin/python -m ensurepip --upgrade >/dev/null
+  .venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+fi
+.venv/bin/uv pip install -q --python .venv/bin/python --no-deps --no-build-isolation -e . \
+  || .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+.venv/bin/holdfast --version >&2
+touch .venv/.ready
