@@ -1,0 +1,172 @@
+"""One configuration, spelled for each client library.
+
+**Rules.** Nothing is read from the configuration anywhere else when a client is made. Secrets pass
+through here and are stored nowhere.
+
+**Strategy.** kafka-python carries the control plane (group requests), so it gets connection and
+security settings only; a data plane gets these and the fetch settings, never the group.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from typing import Any
+
+from holdfast.adapters.settings import Settings
+from holdfast.errors import ConfigError
+
+# librdkafka insists on a group id even where no group is used; nothing is ever committed to it.
+_NO_GROUP = "holdfast-data-plane"
+
+
+def ssl_context(settings: Settings) -> ssl.SSLContext | None:
+    """TLS as the ``ssl.*`` keys ask for it, None without TLS.
+
+    Raises
+    ------
+    ConfigError
+        If a certificate or key file cannot be read.
+    """
+    if not settings["security.protocol"].endswith("SSL"):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings["ssl.ca.location"])
+        if settings["ssl.endpoint.identification.algorithm"] != "https":
+            context.check_hostname = False
+        if settings["ssl.certificate.location"] is not None:
+            context.load_cert_chain(
+                settings["ssl.certificate.location"],
+                settings["ssl.key.location"],
+                settings["ssl.key.password"],
+            )
+    except (OSError, ssl.SSLError) as error:
+        files = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+        named = ", ".join(f"{key}={settings[key]}" for key in files if settings[key] is not None)
+        raise ConfigError(f"the TLS files cannot be used ({named}): {error}") from None
+    return context
+
+
+def kafka_python_connection(settings: Settings) -> dict[str, Any]:
+    """Keyword arguments of kafka-python's connection layer."""
+    result: dict[str, Any] = {
+        "bootstrap_servers": list(settings["bootstrap.servers"]),
+        "client_id": settings["client.id"],
+        "request_timeout_ms": settings["request.timeout.ms"],
+        "reconnect_backoff_ms": settings["reconnect.backoff.ms"],
+        "reconnect_backoff_max_ms": settings["reconnect.backoff.max.ms"],
+        "metadata_max_age_ms": settings["metadata.max.age.ms"],
+        "security_protocol": settings["security.protocol"],
+        "ssl_context": ssl_context(settings),
+        "ssl_check_hostname": settings["ssl.endpoint.identification.algorithm"] == "https",
+    }
+    mechanism = settings["sasl.mechanism"]
+    if mechanism is None:
+        return result
+    result["sasl_mechanism"] = mechanism
+    if mechanism == "OAUTHBEARER":
+        result["sasl_oauth_token_provider"] = _token_provider(settings)
+    else:
+        result["sasl_plain_username"] = settings["sasl.username"]
+        result["sasl_plain_password"] = settings["sasl.password"]
+    return result
+
+
+def kafka_python_fetch(settings: Settings) -> dict[str, Any]:
+    """Keyword arguments of a ``KafkaConsumer`` that only fetches."""
+    return {
+        **kafka_python_connection(settings),
+        "group_id": None,
+        "enable_auto_commit": False,
+        "auto_offset_reset": settings["auto.offset.reset"],
+        "isolation_level": settings["isolation.level"],
+        "fetch_min_bytes": settings["fetch.min.bytes"],
+        "fetch_max_bytes": settings["fetch.max.bytes"],
+        "fetch_max_wait_ms": settings["fetch.max.wait.ms"],
+        "max_partition_fetch_bytes": settings["max.partition.fetch.bytes"],
+        "client_rack": settings["client.rack"],
+    }
+
+
+def aiokafka_fetch(settings: Settings) -> dict[str, Any]:
+    """Keyword arguments of an ``AIOKafkaConsumer`` that only fetches."""
+    connection = kafka_python_connection(settings)
+    kept = (
+        "bootstrap_servers",
+        "client_id",
+        "request_timeout_ms",
+        "metadata_max_age_ms",
+        "security_protocol",
+        "ssl_context",
+        "sasl_mechanism",
+        "sasl_plain_username",
+        "sasl_plain_password",
+        "sasl_oauth_token_provider",
+    )
+    return {
+        **{name: connection[name] for name in kept if name in connection},
+        "group_id": None,
+        "enable_auto_commit": False,
+        "auto_offset_reset": settings["auto.offset.reset"],
+        "isolation_level": settings["isolation.level"],
+        "fetch_min_bytes": settings["fetch.min.bytes"],
+        "fetch_max_bytes": settings["fetch.max.bytes"],
+        "fetch_max_wait_ms": settings["fetch.max.wait.ms"],
+        "max_partition_fetch_bytes": settings["max.partition.fetch.bytes"],
+    }
+
+
+def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
+    """Configuration of a ``confluent_kafka.Consumer`` that only fetches."""
+    reset = {"none": "error"}.get(settings["auto.offset.reset"], settings["auto.offset.reset"])
+    result: dict[str, Any] = {
+        "bootstrap.servers": ",".join(settings["bootstrap.servers"]),
+        "group.id": _NO_GROUP,
+        "client.id": settings["client.id"],
+        "client.rack": settings["client.rack"],
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": reset,
+        "isolation.level": settings["isolation.level"],
+        "fetch.min.bytes": max(1, settings["fetch.min.bytes"]),
+        "fetch.max.bytes": settings["fetch.max.bytes"],
+        "fetch.wait.max.ms": settings["fetch.max.wait.ms"],
+        "max.partition.fetch.bytes": max(1, settings["max.partition.fetch.bytes"]),
+        "security.protocol": settings["security.protocol"],
+    }
+    for key in (
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+        "sasl.username",
+        "sasl.password",
+    ):
+        if settings[key] is not None:
+            result[key] = settings[key]
+    if settings["security.protocol"].endswith("SSL"):
+        algorithm = settings["ssl.endpoint.identification.algorithm"] or "none"
+        result["ssl.endpoint.identification.algorithm"] = algorithm
+    if settings["sasl.mechanism"] is not None:
+        result["sasl.mechanism"] = settings["sasl.mechanism"]
+    if settings["sasl.mechanism"] == "OAUTHBEARER":
+        provider = settings["holdfast.oauth.token.provider"]
+        result["oauth_cb"] = lambda _: _token_with_expiry(provider())
+    return result
+
+
+def _token_with_expiry(found: str | tuple[str, float]) -> tuple[str, float]:
+    """Token and its expiry in seconds since 1970; a bare token is taken to live five minutes."""
+    return found if isinstance(found, tuple) else (found, time.time() + 300)
+
+
+def _token_provider(settings: Settings) -> Any:
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    provide = settings["holdfast.oauth.token.provider"]
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]  # the base class is untyped
+        def token(self) -> str:
+            return _token_with_expiry(provide())[0]
+
+    return Provider()

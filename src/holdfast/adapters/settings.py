@@ -1,0 +1,267 @@
+"""The configuration of a member: Kafka's keys, spelled exactly, and ours under ``holdfast.``.
+
+**Rules.** A key that is not in :data:`KEYS` is refused with the nearest known name. A value is
+parsed once, here; what the rest sees is typed. A secret never appears in a text:
+:class:`Settings` prints it as ``[hidden]``.
+
+**Strategy.** One table says type, default and range of every key;
+:mod:`holdfast.adapters.render` turns the result into the spelling of each client library.
+
+References
+----------
+Kafka consumer configuration; KIP-429, KIP-345 (group.instance.id), KIP-415
+(scheduled.rebalance.max.delay.ms).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+POLICIES = ("eager", "simple", "deferred", "incremental")
+DATA_PLANES = ("confluent", "kafka-python", "aiokafka")
+_HIDDEN = "[hidden]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One configuration key: how to parse it, its default, and whether it may be shown."""
+
+    parse: Callable[[object], object]
+    default: object = None
+    secret: bool = False
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"a string is expected, found {type(value).__name__}")
+    return value
+
+
+def _name(value: object) -> str:
+    if not (text := _text(value)):
+        raise ValueError("an empty string is not a name")
+    return text
+
+
+def _one_of(*allowed: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        text = _text(value)
+        if text not in allowed:
+            near = difflib.get_close_matches(text, allowed, 1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise ValueError(f"one of {', '.join(allowed)} is expected, found {text!r}{hint}")
+        return text
+
+    return parse
+
+
+def _mechanism(value: object) -> str:
+    allowed = _one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+    return allowed(_text(value).upper())
+
+
+def _integer(low: int, high: int = 2**31 - 1) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        try:
+            number = int(value) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise ValueError(f"a whole number is expected, found {value!r}")
+        if not low <= number <= high:
+            raise ValueError(f"{number} is outside {low} to {high}")
+        return number
+
+    return parse
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise ValueError(f"true or false is expected, found {value!r}")
+
+
+def _names(value: object) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not parts:
+        raise ValueError(f"a list or a comma-separated string is expected, found {value!r}")
+    return tuple(_name(part.strip() if isinstance(part, str) else part) for part in parts)
+
+
+def _callable(value: object) -> Callable[..., Any]:
+    if not callable(value):
+        raise ValueError(f"a function is expected, found {type(value).__name__}")
+    return value
+
+
+def _options(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"a mapping of options is expected, found {type(value).__name__}")
+    return dict(value)
+
+
+KEYS: dict[str, Key] = {
+    "bootstrap.servers": Key(parse=_names),
+    "group.id": Key(parse=_name),
+    "group.instance.id": Key(parse=_name),
+    "client.id": Key(parse=_text, default="holdfast"),
+    "client.rack": Key(parse=_text, default=""),
+    "session.timeout.ms": Key(parse=_integer(1), default=45_000),
+    "heartbeat.interval.ms": Key(parse=_integer(1), default=3_000),
+    "max.poll.interval.ms": Key(parse=_integer(1), default=300_000),
+    "auto.offset.reset": Key(parse=_one_of("latest", "earliest", "none"), default="latest"),
+    "enable.auto.commit": Key(parse=_boolean, default=True),
+    "auto.commit.interval.ms": Key(parse=_integer(0), default=5_000),
+    "partition.assignment.strategy": Key(parse=_names, default=("cooperative-sticky",)),
+    "isolation.level": Key(
+        parse=_one_of("read_uncommitted", "read_committed"), default="read_uncommitted"
+    ),
+    "fetch.min.bytes": Key(parse=_integer(0), default=1),
+    "fetch.max.bytes": Key(parse=_integer(0), default=52_428_800),
+    "fetch.max.wait.ms": Key(parse=_integer(0), default=500),
+    "max.partition.fetch.bytes": Key(parse=_integer(0), default=1_048_576),
+    "max.poll.records": Key(parse=_integer(1), default=500),
+    "metadata.max.age.ms": Key(parse=_integer(0), default=300_000),
+    "request.timeout.ms": Key(parse=_integer(1), default=30_000),
+    "retry.backoff.ms": Key(parse=_integer(0), default=100),
+    "retry.backoff.max.ms": Key(parse=_integer(0), default=1_000),
+    "reconnect.backoff.ms": Key(parse=_integer(0), default=50),
+    "reconnect.backoff.max.ms": Key(parse=_integer(0), default=1_000),
+    "scheduled.rebalance.max.delay.ms": Key(parse=_integer(0), default=300_000),
+    "security.protocol": Key(
+        parse=_one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), default="PLAINTEXT"
+    ),
+    "sasl.mechanism": Key(parse=_mechanism),
+    "sasl.username": Key(parse=_text),
+    "sasl.password": Key(parse=_text, secret=True),
+    "sasl.jaas.config": Key(parse=_text, secret=True),
+    "ssl.ca.location": Key(parse=_name),
+    "ssl.certificate.location": Key(parse=_name),
+    "ssl.key.location": Key(parse=_name),
+    "ssl.key.password": Key(parse=_text, secret=True),
+    "ssl.endpoint.identification.algorithm": Key(
+        parse=_one_of("https", "none", ""), default="https"
+    ),
+    "holdfast.policy": Key(parse=_one_of(*POLICIES), default="simple"),
+    "holdfast.assignor.options": Key(parse=_options, default={}),
+    "holdfast.data.plane": Key(parse=_one_of(*DATA_PLANES), default="confluent"),
+    "holdfast.drain.timeout.ms": Key(parse=_integer(0), default=30_000),
+    "holdfast.incremental.batch": Key(parse=_integer(1), default=1),
+    "holdfast.incremental.interval.ms": Key(parse=_integer(0), default=1_000),
+    "holdfast.first.member": Key(parse=_one_of("immediate", "deferred"), default="immediate"),
+    "holdfast.clean.leave": Key(parse=_one_of("deferred", "immediate"), default="deferred"),
+    "holdfast.lag.source": Key(parse=_callable),
+    "holdfast.lag.timeout.ms": Key(parse=_integer(0), default=2_000),
+    "holdfast.oauth.token.provider": Key(parse=_callable, secret=True),
+}
+ALIASES = {
+    "sasl.mechanisms": "sasl.mechanism",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "max.partition.fetch": "max.partition.fetch.bytes",
+    "partition.assignment.strategies": "partition.assignment.strategy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Parsed configuration; ``settings["group.id"]`` is typed as the table says."""
+
+    values: Mapping[str, Any] = field(repr=False)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    def __repr__(self) -> str:
+        shown = {
+            key: _HIDDEN if KEYS[key].secret else value
+            for key, value in self.values.items()
+            if value is not None and value != KEYS[key].default
+        }
+        return f"Settings({shown})"
+
+    @classmethod
+    def parse(cls, config: Mapping[str, object]) -> Settings:
+        """Read a configuration as a user writes it.
+
+        Parameters
+        ----------
+        config : mapping of str to object
+            Kafka's keys and ``holdfast.*``; numbers and booleans may be strings.
+
+        Raises
+        ------
+        ConfigError
+            For a key that is unknown (with the nearest known name), missing, out of range, or
+            at odds with another.
+        """
+        values: dict[str, Any] = {key: entry.default for key, entry in KEYS.items()}
+        for given, value in config.items():
+            key = ALIASES.get(given, given)
+            if key not in KEYS:
+                raise ConfigError(_unknown(given))
+            if value is None:
+                continue
+            try:
+                values[key] = KEYS[key].parse(value)
+            except ValueError as error:
+                shown = "its value cannot be used" if KEYS[key].secret else str(error)
+                raise ConfigError(f"{given}: {shown}") from None
+        _apply_jaas(values)
+        _check(values)
+        return cls(values)
+
+
+def _unknown(key: str) -> str:
+    near = difflib.get_close_matches(key, [*KEYS, *ALIASES], 1, cutoff=0.6)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"unknown configuration key {key!r}{hint}"
+
+
+def _apply_jaas(values: dict[str, Any]) -> None:
+    """Take user name and password out of a Java client's ``sasl.jaas.config``."""
+    if values["sasl.jaas.config"] is None:
+        return
+    found = dict(
+        re.findall(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"', values["sasl.jaas.config"])
+    )
+    if set(found) != {"username", "password"}:
+        raise ConfigError('sasl.jaas.config: username="..." and password="..." are expected in it')
+    for name, text in found.items():
+        values[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", text)
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    for key in ("bootstrap.servers", "group.id"):
+        if values[key] is None:
+            raise ConfigError(f"{key}: it is required")
+    session, beat = values["session.timeout.ms"], values["heartbeat.interval.ms"]
+    if beat >= session:
+        raise ConfigError(
+            f"heartbeat.interval.ms ({beat}) must be below session.timeout.ms ({session}); "
+            "a third of it is usual"
+        )
+    protocol, mechanism = values["security.protocol"], values["sasl.mechanism"]
+    if protocol.startswith("SASL") and mechanism is None:
+        raise ConfigError(f"sasl.mechanism: security.protocol {protocol} needs one")
+    if mechanism is not None and not protocol.startswith("SASL"):
+        raise ConfigError(
+            "sasl.mechanism: security.protocol must be SASL_PLAINTEXT or SASL_SSL, "
+            f"found {protocol}"
+        )
+    if mechanism == "OAUTHBEARER":
+        if values["holdfast.oauth.token.provider"] is None:
+            raise ConfigError(
+                "holdfast.oauth.token.provider: OAUTHBEARER needs a function that returns a token"
+            )
+    elif mechanism is not None and (
+        values["sasl.username"] is None or values["sasl.password"] is None
+    ):
+        raise ConfigError(f"sasl.username and sasl.password: {mechanism} needs both")
