@@ -6,7 +6,8 @@ module                     layouts
 ``codec``                  the primitives: a bounded reader, a writer, the reasons of failure
 ``consumer_protocol``      ConsumerProtocolSubscription and -Assignment v0 to v3
 ``sticky_user_data``       what the sticky and cooperative-sticky assignors put in user data
-``incremental``            the messages of Designs I, II and III, and their container
+``incremental``            the messages of Designs I, II and III, as the document prints them
+``container``              their meaning inside the consumer protocol: claim, verdict, memory
 ``connect``                Kafka Connect's embedded protocol v0 to v2, for reading
 ``subscription_columns``   many subscriptions to columns, columns to many assignments
 ``offsets_records``        one record of ``__consumer_offsets`` to one value

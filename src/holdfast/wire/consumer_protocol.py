@@ -17,8 +17,8 @@ does not have are left out, as Kafka leaves them out.
 
 **Strategy.** Reading keeps the order of the wire. Writing gives the bytes that Kafka's own client
 writes: topics sorted, owned partitions sorted by topic and partition, and assigned partitions
-grouped by topic in the order met. :class:`SubscriptionDecoder` remembers the last block of topics, since
-the members of a group usually subscribe to the same ones.
+grouped by topic in the order met. :class:`SubscriptionDecoder` remembers the last block of topics,
+since the members of a group usually subscribe to the same ones.
 
 References
 ----------

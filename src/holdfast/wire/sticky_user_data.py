@@ -12,8 +12,8 @@ cooperative-sticky  generation int32                                       3.0 o
 **Rules.** Neither has a version field: a reader of sticky data tries v1, then v0, and ignores what
 follows. A claim's generation below 0 is none. No user data, or unreadable ones, make no claim.
 
-**Strategy.** ``decode_*`` are strict and give what is written; :func:`read_claims` never fails, as a
-leader must not fail on the bytes of one member.
+**Strategy.** ``decode_*`` are strict and give what is written; :func:`read_claims` never fails, as
+a leader must not fail on the bytes of one member.
 
 References
 ----------
