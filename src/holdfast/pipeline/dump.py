@@ -1,0 +1,169 @@
+"""Write a dump: the offsets topic as it stands, with topics, begin and end offsets.
+
+**Rules.** ``dump.json`` is written last, by a rename: a folder without it is not a dump. The
+records end where the topic ended when the dump began; offsets of the other topics are read after
+that, or a lag could come out negative. A key of the topic is data: it never becomes a path.
+
+**Strategy.** Every Kafka partition is one Spark partition and one file, written by the task itself
+with Arrow. The counts come back and are held against the broker's end offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.errors import SourceError
+from holdfast.pipeline.schemas import arrow_schema, from_columns
+from holdfast.pipeline.source import (
+    DUMP_FILE,
+    DUMP_VERSION,
+    OFFSETS_TOPIC,
+    Cluster,
+    Dump,
+    Snapshot,
+    kafka_records,
+)
+from holdfast.pipeline.storage import FILES_DDL, FILES_SCHEMA
+
+Note = Callable[[str], None]
+
+
+def write_dump(
+    spark: Any, cluster: Cluster, folder: Path | str, *, note: Note | None = None
+) -> Dump:
+    """Dump the offsets topic of a live cluster into a folder.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        With the Kafka connector on its class path.
+    cluster : Cluster
+        The cluster to read.
+    folder : Path
+        New or empty, or a dump, which is replaced.
+    note : callable, optional
+        Told in one line what is unusual.
+
+    Raises
+    ------
+    SourceError
+        The cluster cannot be read, ``folder`` holds something else, or Spark read nothing from a
+        topic that is not empty.
+    """
+    root = Path(folder)
+    _make_room(root)
+    ends = cluster.partition_ends(OFFSETS_TOPIC)
+    counts = _write_records(kafka_records(spark, cluster, ends), root / "records")
+    _check_counts(ends, counts, note)
+    write_parts(root, cluster.snapshot())
+    dump = Dump.open(root)
+    dump.check_read()
+    return dump
+
+
+def write_parts(root: Path, snapshot: Snapshot) -> None:
+    """Write topics, offsets and, last, ``dump.json``."""
+    ids, names, counts = zip(*snapshot.topics, strict=True) if snapshot.topics else ((), (), ())
+    topics = from_columns("topics", {"topic_id": ids, "topic": names, "partitions": counts})
+    rows = list(zip(*snapshot.offsets, strict=True)) if snapshot.offsets else [(), (), (), ()]
+    columns = dict(zip(arrow_schema("offsets").names, rows, strict=True))
+    _write(root / "topics", topics)
+    _write(root / "offsets", from_columns("offsets", columns))
+    document = {
+        "schema_version": DUMP_VERSION,
+        "cluster_id": snapshot.cluster_id,
+        "taken_at": snapshot.taken_at,
+    }
+    draft = root / f"{DUMP_FILE}.tmp"
+    draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    draft.replace(root / DUMP_FILE)
+
+
+def _make_room(root: Path) -> None:
+    """Empty a folder that is an older dump; refuse one that holds anything else."""
+    if root.exists() and not root.is_dir():
+        raise SourceError(f"cannot write a dump to {root}: it is not a folder")
+    ours = {"records", "topics", "offsets", DUMP_FILE, f"{DUMP_FILE}.tmp"}
+    found = sorted(p.name for p in root.iterdir()) if root.exists() else []
+    foreign = [name for name in found if name not in ours]
+    if foreign:
+        raise SourceError(f"cannot write a dump to {root}: it already holds {foreign[0]!r}")
+    (root / DUMP_FILE).unlink(missing_ok=True)
+    for part in ("records", "topics", "offsets"):
+        for file in (root / part).glob("*.parquet"):
+            file.unlink()
+        (root / part).mkdir(parents=True, exist_ok=True)
+
+
+def _write(folder: Path, rows: pa.Table) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, folder / "part-0.parquet")
+
+
+def _write_records(frame: Any, folder: Path) -> dict[int, int]:
+    """Write the records; return how many each Kafka partition gave."""
+    target = str(folder.resolve())
+    schema = arrow_schema("records")
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # One file per task; Spark gives it one Kafka partition, in the order of the log.
+        name = f"part-{uuid.uuid4().hex}.parquet"
+        counts: dict[int, int] = {}
+        writer = None
+        for batch in batches:
+            rows = pa.Table.from_batches([batch]).cast(schema)
+            if writer is None:
+                writer = pq.ParquetWriter(Path(target) / name, schema)
+            writer.write_table(rows)
+            found = np.unique(rows["partition"].to_numpy(), return_counts=True)
+            for partition, count in zip(*found, strict=True):
+                counts[int(partition)] = counts.get(int(partition), 0) + int(count)
+        if writer is not None:
+            writer.close()
+            listed: dict[str, Any] = {
+                "table": [str(partition) for partition in counts],
+                "file": [name] * len(counts),
+                "rows": list(counts.values()),
+            }
+            yield from pa.Table.from_pydict(listed, schema=FILES_SCHEMA).to_batches()
+
+    written = frame.mapInArrow(write, FILES_DDL).toArrow().to_pylist()
+    named = {row["file"] for row in written}
+    for file in folder.glob("*.parquet"):  # a task that ran twice leaves a file nobody named
+        if file.name not in named:
+            file.unlink()
+    if not written:
+        _write(folder, schema.empty_table())
+    counts: dict[int, int] = {}
+    for row in written:
+        counts[int(row["table"])] = counts.get(int(row["table"]), 0) + row["rows"]
+    return counts
+
+
+def _check_counts(
+    ends: Mapping[int, tuple[int, int]], counts: Mapping[int, int], note: Note | None
+) -> None:
+    """Hold what Spark read against what the broker says it has.
+
+    A partition may rightly give nothing (all compacted or aborted); all of them may not.
+    """
+    full = [p for p, (begin, end) in sorted(ends.items()) if end > begin]
+    silent = [p for p in full if not counts.get(p)]
+    if full and len(silent) == len(full):
+        held = sum(end - begin for begin, end in ends.values())
+        raise SourceError(
+            f"Spark read no record, but the broker's end offsets say that {OFFSETS_TOPIC} holds up "
+            f"to {held} in {len(full)} partitions: spark.sql.streaming.kafka."
+            "useDeprecatedOffsetFetching must be true before the session reads its first topic, "
+            "and this principal needs READ on the topic"
+        )
+    if silent and note is not None:
+        note(f"{len(silent)} of {len(full)} partitions of {OFFSETS_TOPIC} gave no record")

@@ -1,0 +1,183 @@
+"""The one place that starts a Spark session.
+
+**Rules.** A setting that somebody has made (``spark-submit --conf``, ``spark-defaults.conf``, an
+existing session, ``conf=``) is never replaced. The rest of the pipeline takes ``spark`` as an
+argument and touches neither ``sparkContext`` nor ``_jvm``, so it runs on Spark Connect too.
+
+**Strategy.** Defaults are chosen for one machine: a local master, no UI, UTC, Arrow batches bound
+by bytes. ``useDeprecatedOffsetFetching`` must stand before a Kafka source is created: without it
+Spark plans no partition of the offsets topic and reads nothing, with no error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+RUNTIME_CONF: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
+    "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true",
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
+}
+"""Settings that a running session takes too."""
+
+
+def get_session(
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    kafka: bool = False,
+    remote: str | None = None,
+    app_name: str = "holdfast",
+) -> SparkSession:
+    """Return the active session, or start one.
+
+    Parameters
+    ----------
+    master : str, optional
+        ``local[*]`` where nobody chose another one.
+    conf : mapping, optional
+        Settings of the caller; they win over our defaults.
+    kafka : bool
+        Put the Kafka connector on the class path, as jars from the cache that
+        :mod:`holdfast.jvm.jars` fills (or from ``HOLDFAST_JARS``), unless somebody chose jars.
+    remote : str, optional
+        Address of a Spark Connect server (``sc://host``, or ``local[2]`` for one in process).
+
+    Raises
+    ------
+    AdapterError
+        No usable Java, or the connector cannot be had.
+    """
+    wanted = dict(conf or {})
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return _with_runtime_conf(active, wanted)
+    if remote or os.environ.get("SPARK_REMOTE"):
+        builder = SparkSession.builder
+        if remote:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            builder = builder.remote(remote)
+        return _with_runtime_conf(builder.getOrCreate(), wanted)
+    taken = already_set()
+    settings = {
+        k: v for k, v in _defaults(master, wanted, taken, kafka=kafka).items() if k not in taken
+    }
+    settings.update(wanted)
+    if master is not None:
+        settings["spark.master"] = master
+    _prepare_environment(settings.get("spark.master", taken.get("spark.master", "")))
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return _with_runtime_conf(builder.getOrCreate(), wanted)
+
+
+def _defaults(
+    master: str | None, wanted: Mapping[str, str], taken: Mapping[str, str], *, kafka: bool
+) -> dict[str, str]:
+    chosen = master or wanted.get("spark.master") or taken.get("spark.master") or "local[*]"
+    log_config = Path(__file__).with_name("log4j2.properties")
+    defaults = {
+        **RUNTIME_CONF,
+        "spark.master": chosen,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_config.as_uri()}",
+        "spark.log.level": "ERROR",
+    }
+    if chosen.startswith("local"):
+        defaults["spark.sql.shuffle.partitions"] = str(4 * local_cores(chosen))
+        defaults["spark.driver.memory"] = "2g"
+        defaults["spark.driver.host"] = "127.0.0.1"
+    if kafka and not {"spark.jars", "spark.jars.packages"} & (set(wanted) | set(taken)):
+        defaults["spark.jars"] = ",".join(str(jar) for jar in _connector())
+    return defaults
+
+
+def local_cores(master: str) -> int:
+    """Cores of a local master: ``local`` 1, ``local[3]`` 3, ``local[*]`` all of this machine."""
+    inside = master.partition("[")[2].rstrip("]").partition(",")[0]
+    if inside == "*":
+        return os.cpu_count() or 1
+    return int(inside) if inside.isdigit() else 1
+
+
+def _connector() -> list[Path]:
+    from holdfast.jvm.jars import connector_jars
+
+    return connector_jars(pyspark.__version__)
+
+
+def _prepare_environment(master: str) -> None:
+    """Say to the JVM which Java, Python and address are ours, unless somebody said it already."""
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    from holdfast.jvm.java import find_java
+
+    os.environ["JAVA_HOME"] = str(find_java().home)
+
+
+def already_set() -> dict[str, str]:
+    """Settings made outside this process: spark-submit's, or those of ``spark-defaults.conf``."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        from pyspark import SparkConf
+
+        return dict(SparkConf().getAll())
+    found: dict[str, str] = {}
+    for folder in (os.environ.get("SPARK_CONF_DIR"), _spark_home_conf()):
+        file = Path(folder) / "spark-defaults.conf" if folder else None
+        if file is not None and file.is_file():
+            found.update(parse_defaults(file.read_text(encoding="utf-8")))
+            break
+    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "").split()
+    for flag, value in pairwise(arguments):
+        if flag in ("--conf", "-c") and "=" in value:
+            key, _, setting = value.partition("=")
+            found[key.strip("\"'")] = setting.strip("\"'")
+        elif flag == "--master":
+            found["spark.master"] = value
+    return found
+
+
+def _spark_home_conf() -> str | None:
+    home = os.environ.get("SPARK_HOME")
+    return str(Path(home) / "conf") if home else None
+
+
+def parse_defaults(text: str) -> dict[str, str]:
+    """Read ``spark-defaults.conf``: ``key value`` or ``key=value``, ``#`` starts a comment."""
+    settings: dict[str, str] = {}
+    for raw in text.splitlines():
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        for i, char in enumerate(line):
+            if char in " \t=":
+                settings[line[:i]] = line[i:].lstrip(" \t=").strip()
+                break
+    return settings
+
+
+def _with_runtime_conf(spark: Any, wanted: Mapping[str, str]) -> SparkSession:
+    for key, value in RUNTIME_CONF.items():
+        if key not in wanted and _unset(spark, key):
+            spark.conf.set(key, value)
+    result: SparkSession = spark
+    return result
+
+
+def _unset(spark: Any, key: str) -> bool:
+    return spark.conf.get(key, None) is None
