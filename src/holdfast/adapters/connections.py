@@ -1,0 +1,188 @@
+"""Connections to a cluster through kafka-python's own layer, and nothing else of it.
+
+**Rules.** This module, :mod:`holdfast.adapters.link` and :mod:`holdfast.adapters.lookup` are the
+only ones that use ``kafka.net``, which is private: it is pinned to :data:`TESTED` and refused
+otherwise. A secret never stands in an error.
+
+**Strategy.** Every call is a coroutine on the library's IO thread, so TLS, SASL, version
+negotiation and reconnecting are the library's. A call that fails for a passing reason is repeated
+until the request time-out is over.
+
+References
+----------
+Kafka protocol guide, "Error codes"; KIP-144 (exponential back-off).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import kafka
+import kafka.errors
+from kafka.net.compat import KafkaNetClient
+
+from holdfast.adapters import render
+from holdfast.adapters.settings import Settings
+from holdfast.errors import AdapterError, RemoteProtocolError, SourceError
+
+TESTED = ("3.0.",)
+TopicPartition = tuple[str, int]
+_PASSING_CODES = frozenset({3, 5, 6, 7, 9, 13, 14, 15, 16, 74, 76, 88, 100})
+_T = TypeVar("_T")
+
+
+class Connections:
+    """One client's connections.
+
+    Parameters
+    ----------
+    settings : Settings
+        Addresses, security and time-outs.
+
+    Raises
+    ------
+    AdapterError
+        If the installed kafka-python is not one of :data:`TESTED`.
+    """
+
+    def __init__(self, settings: Settings):
+        _check_version()
+        self.settings = settings
+        self.timeout_ms: int = settings["request.timeout.ms"]
+        self._client = KafkaNetClient(**render.kafka_python_connection(settings))
+        self._manager = self._client._manager
+        self._net = self._manager._net
+
+    @property
+    def cluster(self) -> Any:
+        """kafka-python's picture of the cluster; used on the IO thread only."""
+        return self._manager.cluster
+
+    def open(self) -> None:
+        """Connect to the cluster.
+
+        Raises
+        ------
+        SourceError
+            If no bootstrap server answers, or security settings are refused.
+        """
+        self._net.start()
+        servers = ", ".join(self.settings["bootstrap.servers"])
+        try:
+            self._manager.bootstrap(self.settings["request.timeout.ms"])
+        except Exception as error:
+            refused = self.refusal()
+            self.close()
+            raise SourceError(_why_unreachable(servers, self.settings, refused or error)) from None
+
+    def close(self) -> None:
+        """Close every connection and end the IO thread; safe to call twice."""
+        with contextlib.suppress(Exception):  # the loop may be gone already
+            self._net.run(self._close_all)
+        self._net.stop(5_000)
+
+    async def _close_all(self) -> None:
+        self._manager.close()
+
+    def refusal(self) -> Exception | None:
+        """Return why a broker refused the login, None where none did."""
+        failures = list(self._manager._auth_failures.values())
+        return failures[0] if failures else None
+
+    async def send(self, request: Any, node: object = None, timeout_ms: int | None = None) -> Any:
+        """Send one request to a node (any node for None) and return the answer."""
+        limit = self.timeout_ms if timeout_ms is None else timeout_ms
+        return await self._manager.send(request, node_id=node, request_timeout_ms=limit)
+
+    def submit(
+        self,
+        work: Coroutine[Any, Any, _T],
+        done: Callable[[_T], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Run a coroutine on the IO thread; exactly one of the callbacks is called there."""
+        try:
+            future = self._net.call_soon_with_future(work)
+        except RuntimeError as error:
+            work.close()
+            failed(error)
+            return
+        future.add_callback(done)
+        future.add_errback(failed)
+
+    def future(self, work: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
+        """Run a coroutine on the IO thread; errors come out as holdfast's own."""
+        result: concurrent.futures.Future[_T] = concurrent.futures.Future()
+        self.submit(work, result.set_result, lambda error: result.set_exception(as_ours(error)))
+        return result
+
+    async def again(self, attempt: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Repeat what failed for a passing reason until the request time-out is over."""
+        deadline = time.monotonic() + self.timeout_ms / 1000
+        pause_s: float = self.settings["retry.backoff.ms"] / 1000
+        while True:
+            try:
+                return await attempt()
+            except kafka.errors.KafkaError as error:
+                if time.monotonic() + pause_s >= deadline or not _passing(error):
+                    raise
+            await self._net.sleep(pause_s)
+            pause_s = min(2 * pause_s, self.settings["retry.backoff.max.ms"] / 1000)
+
+
+def raise_code(code: int) -> None:
+    """Raise kafka-python's error for a code that is not 0."""
+    if code:
+        raise kafka.errors.for_code(code)()
+
+
+def reason(error: BaseException) -> str:
+    """One line for people."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def as_ours(error: BaseException) -> BaseException:
+    """Return the error as one of holdfast's tree."""
+    if isinstance(error, (AdapterError, RemoteProtocolError)):
+        return error
+    code = getattr(error, "errno", None)
+    if isinstance(code, int) and code > 0:
+        return RemoteProtocolError(reason(error), error_code=code)
+    return AdapterError(reason(error))
+
+
+def is_refused_login(error: BaseException) -> bool:
+    """Tell whether a broker refused who we are, which no retry mends."""
+    return "Authentication" in type(error).__name__ or "Sasl" in type(error).__name__
+
+
+def _check_version() -> None:
+    if not kafka.__version__.startswith(TESTED):
+        raise AdapterError(
+            f"kafka-python {kafka.__version__} is not one that holdfast was tested with "
+            f"({', '.join(v + 'x' for v in TESTED)}): pip install 'kafka-python>=3.0.12,<3.1'"
+        )
+
+
+def _passing(error: BaseException) -> bool:
+    code = getattr(error, "errno", None)
+    return bool(getattr(error, "retriable", False)) or code in _PASSING_CODES
+
+
+def _why_unreachable(servers: str, settings: Settings, error: BaseException) -> str:
+    protocol = settings["security.protocol"]
+    if is_refused_login(error):
+        return (
+            f"{servers} refused the login ({settings['sasl.mechanism']}): "
+            "check sasl.username and sasl.password"
+        )
+    likely = {
+        "PLAINTEXT": "is a broker listening there, and does it want TLS?",
+        "SSL": "does the broker speak TLS there, and does ssl.ca.location hold its CA?",
+    }.get(protocol, "do security.protocol and sasl.mechanism match the broker's listener?")
+    return f"no Kafka broker answered at {servers} over {protocol} ({reason(error)}): {likely}"
