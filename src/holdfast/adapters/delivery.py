@@ -1,0 +1,209 @@
+"""What has been handed to the application, what of it is processed, and what is still in flight.
+
+**Rules.** A record is handed out, and processed once the application comes back for more. Only
+what is processed is ever committed. After :meth:`Delivery.stop` nothing more of a partition is
+handed out; its stop is *drained* when the application has come back, or when its time is up: then
+what was in flight counts as not processed, and its next owner reads it again.
+
+**Strategy.** Two threads meet here under one lock: the application's, in :meth:`Delivery.poll`, and
+the member's, in all else. A poll of the data plane runs outside the lock; if anything was stopped
+meanwhile, what it returned is filtered.
+
+References
+----------
+KIP-429 (hand-over), KIP-54 (commit before revocation); the Incremental Cooperative Rebalancing
+document, "stop processing, commit, and then initiate another join group".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from holdfast.adapters.data_plane import DataPlane
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class _Stop(NamedTuple):
+    waiting_for: frozenset[tuple[str, int]]
+    drained: Callable[[], None]
+
+
+class Delivery:
+    """Records between a data plane and the application.
+
+    Parameters
+    ----------
+    plane : DataPlane
+        Where records come from.
+    place : callable
+        Topic and partition of one of the plane's messages.
+    exclusive : bool
+        True where the plane must not be touched by two threads at once; a poll is then cut into
+        short slices.
+    """
+
+    def __init__(
+        self,
+        plane: DataPlane,
+        place: Callable[[Any], tuple[str, int]],
+        *,
+        exclusive: bool,
+    ):
+        self._plane = plane
+        self._place = place
+        self._lock = threading.Lock()
+        self._plane_lock = threading.Lock() if exclusive else None
+        self._active: set[tuple[str, int]] = set()
+        self._epoch = 0
+        self._handed: dict[tuple[str, int], int] = {}
+        self._processed: dict[tuple[str, int], int] = {}
+        self._committed: dict[tuple[str, int], int] = {}
+        self._stops: list[_Stop] = []
+
+    # The application's thread
+
+    def poll(self, timeout_ms: int, max_records: int) -> list[Any]:
+        """Hand out up to ``max_records`` messages; what was handed out before is processed."""
+        self.processed()
+        epoch = self._epoch
+        if not self._active:
+            return []
+        if self._plane_lock is None:
+            messages = self._plane.poll(timeout_ms, max_records)
+        else:
+            with self._plane_lock:
+                messages = self._plane.poll(min(timeout_ms, 50), max_records)
+        with self._lock:
+            if self._epoch != epoch:
+                messages = [m for m in messages if self._place(m) in self._active]
+            if messages:
+                self._hand_out()
+        return messages
+
+    def _hand_out(self) -> None:
+        for tp, offset in self._plane.positions().items():
+            if tp in self._active and offset > self._processed.get(tp, -1):
+                self._handed[tp] = offset
+
+    def processed(self) -> None:
+        """Note that the application is done with everything it was handed."""
+        with self._lock:
+            self._processed.update(self._handed)
+            self._handed.clear()
+            stops, self._stops = self._stops, []
+        for stop in stops:
+            stop.drained()
+
+    # The member's thread
+
+    def start(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Hand out these partitions from their positions on."""
+        with self._lock:
+            self._epoch += 1
+            self._active.update(positions)
+            for tp, offset in positions.items():
+                self._processed[tp] = self._committed[tp] = offset
+        self._with_plane(lambda: self._plane.start(positions))
+
+    def stop(self, partitions: Collection[tuple[str, int]], drained: Callable[[], None]) -> None:
+        """Hand out no more of these; call ``drained`` once nothing of them is in flight."""
+        self._silence(partitions)
+        with self._lock:
+            waiting_for = frozenset(tp for tp in partitions if tp in self._handed)
+            if waiting_for:
+                self._stops.append(_Stop(waiting_for, drained))
+                return
+        drained()
+
+    def give_up_waiting(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Count what is in flight of these as not processed; their stops are drained now."""
+        with self._lock:
+            for tp in partitions:
+                self._handed.pop(tp, None)
+            over = [s for s in self._stops if not any(tp in self._handed for tp in s.waiting_for)]
+            self._stops = [s for s in self._stops if s not in over]
+        for stop in over:
+            stop.drained()
+
+    def drop(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Forget these at once: they belong to somebody else."""
+        self._silence(partitions)
+        self.give_up_waiting(partitions)
+        self.forget(partitions)
+
+    def forget(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Forget the positions of partitions that were given up."""
+        with self._lock:
+            for tp in partitions:
+                for positions in (self._handed, self._processed, self._committed):
+                    positions.pop(tp, None)
+
+    def _silence(self, partitions: Collection[tuple[str, int]]) -> None:
+        with self._lock:
+            self._epoch += 1
+            self._active.difference_update(partitions)
+        self._with_plane(lambda: self._plane.stop(partitions))
+
+    def _with_plane(self, work: Callable[[], None]) -> None:
+        if self._plane_lock is None:
+            work()
+        else:
+            with self._plane_lock:
+                work()
+
+    # Offsets
+
+    def uncommitted(
+        self, partitions: Collection[tuple[str, int]] | None = None
+    ) -> dict[tuple[str, int], int]:
+        """Next offset of every partition (of these) that was processed further than committed."""
+        with self._lock:
+            return {
+                tp: offset
+                for tp, offset in self._processed.items()
+                if offset != self._committed.get(tp) and (partitions is None or tp in partitions)
+            }
+
+    def committed(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Note that these offsets are committed."""
+        with self._lock:
+            for tp, offset in offsets.items():
+                if tp in self._processed:
+                    self._committed[tp] = offset
+
+    def position(self, partition: tuple[str, int]) -> int | None:
+        """Offset of the next record to hand out, None for a partition that is not held."""
+        with self._lock:
+            return self._handed.get(partition, self._processed.get(partition))
+
+    def active(self) -> set[tuple[str, int]]:
+        """Partitions whose records are handed out now."""
+        with self._lock:
+            return set(self._active)
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """Continue a partition at ``offset``."""
+        with self._lock:
+            self._handed.pop(partition, None)
+            self._processed[partition] = offset
+        self._with_plane(lambda: self._plane.seek(partition, offset))
+
+    def pause(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Hand out nothing of these for now."""
+        self._with_plane(lambda: self._plane.pause(partitions))
+
+    def resume(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Hand out these again."""
+        self._with_plane(lambda: self._plane.resume(partitions))
+
+    def close(self) -> None:
+        """Close the data plane."""
+        self._with_plane(self._plane.close)

@@ -1,0 +1,149 @@
+"""What is handed out, processed, in flight and committed."""
+
+from collections import namedtuple
+
+import pytest
+
+from holdfast.adapters.delivery import Delivery
+
+Message = namedtuple("Message", "topic partition offset")
+A, B = ("t", 0), ("t", 1)
+
+
+class Plane:
+    """A data plane that returns what the test puts into it."""
+
+    def __init__(self):
+        self.next = {}
+        self.returned = {}
+        self.calls = []
+        self.during_poll = None
+
+    def start(self, positions):
+        self.next.update(positions)
+
+    def stop(self, partitions):
+        for tp in partitions:
+            self.next.pop(tp, None)
+            self.returned.pop(tp, None)
+
+    def poll(self, timeout_ms, max_records):
+        messages = []
+        for tp in sorted(self.next):
+            messages += [Message(*tp, self.next[tp]), Message(*tp, self.next[tp] + 1)]
+            self.next[tp] += 2
+            self.returned[tp] = self.next[tp]
+        if self.during_poll:
+            self.during_poll()
+        return messages[:max_records]
+
+    def positions(self):
+        return dict(self.returned)
+
+    def pause(self, partitions):
+        self.calls.append(("pause", sorted(partitions)))
+
+    def resume(self, partitions):
+        self.calls.append(("resume", sorted(partitions)))
+
+    def seek(self, partition, offset):
+        self.next[partition] = offset
+
+    def close(self):
+        self.calls.append(("close",))
+
+
+@pytest.fixture(params=[True, False], ids=["one thread at once", "any thread"])
+def delivery(request):
+    plane = Plane()
+    made = Delivery(plane, lambda m: (m.topic, m.partition), exclusive=request.param)
+    made.plane = plane
+    return made
+
+
+def test_a_batch_is_processed_when_the_application_comes_back(delivery):
+    delivery.start({A: 5})
+    assert [m.offset for m in delivery.poll(0, 10)] == [5, 6]
+    assert delivery.uncommitted() == {}
+    assert delivery.position(A) == 7
+    delivery.poll(0, 10)
+    assert delivery.uncommitted() == {A: 7}
+    delivery.committed({A: 7})
+    assert delivery.uncommitted() == {}
+
+
+def test_nothing_is_polled_while_nothing_is_held(delivery):
+    assert delivery.poll(0, 10) == []
+
+
+def test_a_stop_waits_for_what_is_in_flight(delivery):
+    drained = []
+    delivery.start({A: 0, B: 0})
+    delivery.poll(0, 10)
+    delivery.stop([A], lambda: drained.append("A"))
+    assert drained == []
+    assert {m.partition for m in delivery.poll(0, 10)} == {1}
+    assert drained == ["A"]
+    assert delivery.uncommitted([A]) == {A: 2}
+
+
+def test_a_stop_of_an_idle_partition_is_drained_at_once(delivery):
+    drained = []
+    delivery.start({A: 0})
+    delivery.stop([A], lambda: drained.append("A"))
+    assert drained == ["A"]
+
+
+def test_what_is_given_up_on_counts_as_not_processed(delivery):
+    drained = []
+    delivery.start({A: 0, B: 0})
+    delivery.poll(0, 10)
+    delivery.stop([A], lambda: drained.append("A"))
+    delivery.give_up_waiting([A])
+    assert drained == ["A"]
+    delivery.processed()
+    assert delivery.uncommitted() == {B: 2}
+    assert drained == ["A"]
+
+
+def test_what_was_stopped_during_a_poll_is_not_handed_out():
+    plane = Plane()
+    delivery = Delivery(plane, lambda m: (m.topic, m.partition), exclusive=False)
+    delivery.plane = plane
+    delivery.start({A: 0, B: 0})
+    delivery.plane.during_poll = lambda: delivery.stop([A], lambda: None)
+    assert {m.partition for m in delivery.poll(0, 10)} == {1}
+    delivery.plane.during_poll = None
+    delivery.poll(0, 10)
+    assert delivery.uncommitted() == {B: 2}
+
+
+def test_what_is_lost_is_never_committed(delivery):
+    delivery.start({A: 0, B: 0})
+    delivery.poll(0, 10)
+    delivery.drop([A])
+    delivery.processed()
+    assert delivery.uncommitted() == {B: 2}
+    assert delivery.position(A) is None
+    assert delivery.active() == {B}
+
+
+def test_a_seek_forgets_what_was_handed_out(delivery):
+    delivery.start({A: 0})
+    delivery.poll(0, 10)
+    delivery.seek(A, 40)
+    assert delivery.position(A) == 40
+    assert [m.offset for m in delivery.poll(0, 10)] == [40, 41]
+
+
+def test_an_offset_of_a_partition_that_is_gone_is_not_noted(delivery):
+    delivery.committed({A: 9})
+    assert delivery.position(A) is None
+
+
+def test_the_plane_is_paused_resumed_and_closed(delivery):
+    delivery.start({A: 0})
+    delivery.pause([A])
+    delivery.resume([A])
+    delivery.close()
+    assert delivery.plane.calls == [("pause", [A]), ("resume", [A]), ("close",)]
