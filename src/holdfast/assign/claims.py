@@ -1,0 +1,142 @@
+"""Which claim of a partition counts: normalised once, before any assignor runs.
+
+**Rules.**
+
+1. Claims that cannot be true are gone already (:mod:`holdfast.model.group`).
+2. For each partition the claims of the highest generation count. Generation -1 (none) is the
+   lowest.
+3. One such claimant owns the partition before the round. Several: nobody owns it.
+4. Claimants of a lower generation are *former owners*: a preference where all else is equal, never
+   a right.
+5. In a cooperative round a partition is withheld if and only if some member claims it, under any
+   generation, subscribed or not, and it goes to another.
+
+The rules name sets, so neither the order of members nor of claims matters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from holdfast.model.columns import I32, NO_OWNER, frozen
+from holdfast.model.group import MAX_EXAMPLES, DroppedClaims, Group
+
+STALE = "stale-generation"
+DOUBLE = "double-claim"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Claims:
+    """The claims of a group after the rules were applied.
+
+    Parameters
+    ----------
+    group : Group
+        Whose claims they are.
+    owner : int32[n_tps]
+        Owner before the round, or NO_OWNER.
+    former_tp, former_member : int32[n_former]
+        Claims of a lower generation than the newest, by tp, then newest first, then member.
+    double_tp, double_member : int32[n_double]
+        Newest claims of partitions that several members claim alike.
+
+    References
+    ----------
+    KIP-54, KIP-341 (generations), KAFKA-12984 (two claims), KAFKA-14639 (older claims).
+    """
+
+    group: Group
+    owner: I32
+    former_tp: I32
+    former_member: I32
+    double_tp: I32
+    double_member: I32
+
+    @cached_property
+    def claim_tp(self) -> I32:
+        """Every claim that a cooperative round must wait for, int32[...]."""
+        return np.concatenate((self.group.claim_tp, self.group.foreign_tp))
+
+    @cached_property
+    def claim_member(self) -> I32:
+        """Member of each of :attr:`claim_tp`, int32[...]."""
+        return np.concatenate((self.group.claimant_of(), self.group.foreign_member))
+
+    def withheld(self, target: I32) -> tuple[I32, I32]:
+        """Partitions that ``target`` gives to a member while another still claims them.
+
+        Returns
+        -------
+        tp, claimant : int32[...]
+            Sorted by tp, each once. The claimant is the owner before the round if there is one,
+            else the claimant with the lowest member index.
+        """
+        if not (len(self.group.foreign_tp) + len(self.double_tp) + len(self.former_tp)):
+            # Every claim is the owner's.
+            goes = (self.owner != target) & (self.owner != NO_OWNER) & (target != NO_OWNER)
+            moving = np.asarray(np.flatnonzero(goes), dtype=np.int32)
+            return moving, self.owner[moving]
+        goes_to = target[self.claim_tp]
+        waits = np.flatnonzero((goes_to != self.claim_member) & (goes_to != NO_OWNER))
+        order = waits[np.lexsort((self.claim_member[waits], self.claim_tp[waits]))]
+        tp, first = np.unique(self.claim_tp[order], return_index=True)
+        claimant = self.claim_member[order][first]
+        mine = (self.owner[tp] != NO_OWNER) & (self.owner[tp] != target[tp])
+        return tp, np.where(mine, self.owner[tp], claimant).astype(np.int32)
+
+    def dropped(self) -> DroppedClaims:
+        """Every claim that does not count, those dropped at the door included."""
+        counts, examples = {}, []
+        for reason, tps, members in (
+            (STALE, self.former_tp, self.former_member),
+            (DOUBLE, self.double_tp, self.double_member),
+        ):
+            if len(tps):
+                counts[reason] = len(tps)
+            for tp, member in zip(tps[:MAX_EXAMPLES], members[:MAX_EXAMPLES], strict=True):
+                topic, partition = self.group.topics.name_of(int(tp))
+                examples.append((reason, self.group.member_ids[member], topic, partition))
+        more = DroppedClaims(counts=counts, examples=tuple(examples))
+        return self.group.dropped + more
+
+
+def normalise(group: Group) -> Claims:
+    """Decide for each partition whose claim counts.
+
+    Notes
+    -----
+    Cost: O(claims) where no partition is claimed twice, else one sort of the claims.
+    """
+    owner = np.full(group.topics.n_tps, NO_OWNER, np.int32)
+    member = group.claimant_of()
+    owner[group.claim_tp] = member
+    none = np.empty(0, np.int32)
+    if int(np.count_nonzero(owner != NO_OWNER)) == len(member):
+        return Claims(
+            group=group,
+            owner=frozen(owner),
+            former_tp=none,
+            former_member=none,
+            double_tp=none,
+            double_member=none,
+        )
+    generation = group.generation[member]
+    order = np.lexsort((member, -generation.astype(np.int64), group.claim_tp))
+    tp, member, generation = group.claim_tp[order], member[order], generation[order]
+    first = np.flatnonzero(np.append(True, tp[1:] != tp[:-1]))
+    row = np.cumsum(np.append(True, tp[1:] != tp[:-1])) - 1
+    newest = generation == generation[first][row]
+    alone = np.bincount(row, weights=newest) == 1
+    owner[tp[first]] = np.where(alone, member[first], NO_OWNER)
+    double = newest & ~alone[row]
+    return Claims(
+        group=group,
+        owner=frozen(owner),
+        former_tp=tp[~newest],
+        former_member=member[~newest],
+        double_tp=tp[double],
+        double_member=member[double],
+    )

@@ -1,0 +1,183 @@
+"""What an assignor returns: the assignment, what is withheld, and how good it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.assign.claims import Claims
+from holdfast.model import measure
+from holdfast.model.assignment import Assignment, owner_to_dict
+from holdfast.model.columns import I32, NO_OWNER, frozen
+
+if TYPE_CHECKING:
+    from holdfast.assign.certificate import Certificate
+    from holdfast.model.group import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What an assignor's function returns to the registry.
+
+    Parameters
+    ----------
+    target : int32[n_tps]
+        Owner wanted for each topic-partition, or NO_OWNER where nobody subscribes.
+    certificate : Certificate, optional
+        Proof that no assignment is better; None from assignors that do not claim it.
+    """
+
+    target: I32
+    certificate: Certificate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """How good an assignment is. Numbers are of the target, before anything is withheld.
+
+    Parameters
+    ----------
+    balance_score : int
+        Sum of the load differences over all pairs of members; 0 is perfect (KIP-54).
+    loads : dict of str to int
+        Topic-partitions of each member.
+    spread : int
+        Largest load minus smallest.
+    kept : int
+        Valid claims that stay with their member.
+    moved : int
+        Valid claims that go to another member.
+    needed_moves : int or None
+        The fewest moves any assignment of this balance (and rack locality) needs; None if unknown.
+    withheld : int
+        Topic-partitions that wait for a member to give them up.
+    optimal : bool
+        True only where the certificate was verified.
+    cross_rack : int or None
+        Topic-partitions read from another rack; None where no racks are known.
+    dropped_claims : dict of str to int
+        Claims that did not count, by reason.
+    lags : dict of str to int, or None
+        Total lag of each member; None where no lags are known.
+    lag_spread : int or None
+        Largest lag of a member minus smallest.
+    """
+
+    balance_score: int
+    loads: dict[str, int]
+    spread: int
+    kept: int
+    moved: int
+    needed_moves: int | None
+    withheld: int
+    optimal: bool
+    cross_rack: int | None
+    dropped_claims: dict[str, int]
+    lags: dict[str, int] | None
+    lag_spread: int | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Result:
+    """The outcome of one assignor on one group.
+
+    Parameters
+    ----------
+    name : str
+        Assignor.
+    group : Group
+        Input.
+    claims : Claims
+        Its claims as the assignor saw them.
+    target : int32[n_tps]
+        Owner wanted for each topic-partition.
+    owner : int32[n_tps]
+        Owner handed out now: ``target`` without what is withheld.
+    withheld_tp, withheld_member : int32[n_withheld]
+        Topic-partitions held back, and the member that still claims each.
+    certificate : Certificate, optional
+        Proof of optimality.
+    """
+
+    name: str
+    group: Group
+    claims: Claims
+    target: I32
+    owner: I32
+    withheld_tp: I32
+    withheld_member: I32
+    certificate: Certificate | None = None
+
+    @classmethod
+    def of(cls, name: str, claims: Claims, plan: Plan, *, cooperative: bool) -> Result:
+        """Withhold what a cooperative round must, and wrap the rest."""
+        owner, none = plan.target, np.empty(0, np.int32)
+        tp, member = claims.withheld(plan.target) if cooperative else (none, none)
+        if len(tp):
+            owner = plan.target.copy()
+            owner[tp] = NO_OWNER
+        return cls(
+            name=name,
+            group=claims.group,
+            claims=claims,
+            target=frozen(plan.target),
+            owner=frozen(owner),
+            withheld_tp=tp,
+            withheld_member=member,
+            certificate=plan.certificate,
+        )
+
+    @property
+    def withheld(self) -> dict[int, int]:
+        """Claimant of each topic-partition held back; for whom it is says ``target``."""
+        return dict(zip(self.withheld_tp.tolist(), self.withheld_member.tolist(), strict=True))
+
+    @property
+    def assignment(self) -> Assignment:
+        """What is handed out now, checked."""
+        return Assignment(group=self.group, owner=self.owner)
+
+    def to_dict(self) -> dict[str, dict[str, list[int]]]:
+        """``{member id: {topic: [partitions]}}`` of what is handed out now."""
+        return owner_to_dict(self.group, self.owner)
+
+    @cached_property
+    def optimal(self) -> bool:
+        """Whether the certificate proves that nothing is better; verified on first use."""
+        return self.certificate is not None and self.certificate.proves(self.claims, self.target)
+
+    @cached_property
+    def quality(self) -> Quality:
+        """Every number about this result; computed on first use."""
+        group, ids = self.group, self.group.member_ids
+        loads = measure.loads(self.target, group.n_members)
+        moved = measure.count_moved(self.claims.owner, self.target)
+        lags = None
+        if group.lags is not None:
+            lags = measure.lag_per_member(self.target, group.lags, group.n_members)
+        return Quality(
+            balance_score=measure.balance_score(loads),
+            loads=dict(zip(ids, loads.tolist(), strict=True)),
+            spread=measure.spread(loads),
+            kept=measure.count_kept(self.claims.owner, self.target),
+            moved=moved,
+            needed_moves=moved if self.optimal else None,
+            withheld=len(self.withheld_tp),
+            optimal=self.optimal,
+            cross_rack=measure.count_cross_rack(group, self.target),
+            dropped_claims=dict(self.claims.dropped().counts),
+            lags=None if lags is None else dict(zip(ids, lags.tolist(), strict=True)),
+            lag_spread=None if lags is None else measure.spread(lags),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The parts as plain data: ``assignment``, ``withheld`` (for whom) and ``quality``."""
+        ids, name_of = self.group.member_ids, self.group.topics.name_of
+        withheld = {
+            "{}-{}".format(*name_of(tp)): ids[self.target[tp]] for tp in self.withheld_tp.tolist()
+        }
+        quality = {key: getattr(self.quality, key) for key in Quality.__dataclass_fields__}
+        return {"assignment": self.to_dict(), "withheld": withheld, "quality": quality}
