@@ -1,0 +1,198 @@
+"""What a member machine asks its caller to do, in the order it is listed.
+
+**Rules.** The caller does the actions of one answer in order and starts none of a later answer
+before. Requests on :data:`JOIN_CONNECTION` and :data:`HEARTBEAT_CONNECTION` travel on two
+connections, because a coordinator answers a connection in order and holds a JoinGroup for as long
+as the round takes: a heartbeat behind it would starve. ``timeout_ms`` is when the caller reports
+``RequestFailed``.
+
+**Strategy.** Values only; nothing here knows a client.
+
+References: KIP-62 (background heartbeats), KIP-429 (callbacks), KIP-345, KIP-800 (reasons).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from holdfast.machine.events import JoinedMember, Resource
+
+JOIN_CONNECTION = "join"
+HEARTBEAT_CONNECTION = "heartbeat"
+
+
+class ListenerCall(StrEnum):
+    """Which callback (KIP-429)."""
+
+    ASSIGNED = "assigned"
+    REVOKED = "revoked"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinator:
+    """Find the group's coordinator and connect twice; answer ``CoordinatorFound``."""
+
+    request: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendJoin:
+    """Send JoinGroup on the join connection; ``protocols`` are in order of preference."""
+
+    request: int
+    timeout_ms: int
+    member_id: str
+    instance_id: str | None
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendSync:
+    """Send SyncGroup on the join connection; only a leader sends assignments."""
+
+    request: int
+    timeout_ms: int
+    generation: int
+    member_id: str
+    instance_id: str | None
+    protocol_type: str
+    protocol_name: str
+    assignments: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendHeartbeat:
+    """Send Heartbeat on the heartbeat connection."""
+
+    request: int
+    timeout_ms: int
+    generation: int
+    member_id: str
+    instance_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendLeave:
+    """Send LeaveGroup on the heartbeat connection."""
+
+    request: int
+    timeout_ms: int
+    member_id: str
+    instance_id: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeAssignment:
+    """The member leads: compute what every member gets; answer ``AssignmentComputed``.
+
+    ``waited_ms`` is how long ago this member sent its own subscription, so that times in it can be
+    brought up to date.
+    """
+
+    token: int
+    generation: int
+    protocol_name: str
+    members: tuple[JoinedMember, ...]
+    partitions: tuple[tuple[str, int], ...]
+    member_id: str
+    waited_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopFetching:
+    """Hand nothing more of these to the application, let it finish; answer ``Drained``."""
+
+    token: int
+    resources: tuple[Resource, ...]
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropNow:
+    """Stop these at once and drop what is in flight: they are no longer this member's."""
+
+    resources: tuple[Resource, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallListener:
+    """Call a listener; answer ``ListenerReturned``. At most one call is out at a time."""
+
+    token: int
+    call: ListenerCall
+    resources: tuple[Resource, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartFetching:
+    """Begin with these: the assigned callback has returned."""
+
+    resources: tuple[Resource, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Commit what is processed of these with exactly this identity; answer ``CommitAnswered``."""
+
+    token: int
+    resources: tuple[Resource, ...]
+    generation: int
+    member_id: str
+    instance_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinCompleted:
+    """For logs and metrics: a round is over and this is what the member owns after it."""
+
+    generation: int
+    member_id: str
+    is_leader: bool
+    protocol_name: str
+    owned: tuple[Resource, ...]
+    gained: tuple[Resource, ...]
+    revoked: tuple[Resource, ...]
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Something went wrong that the member lives with; show it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The member is over; raise this at the application's next call."""
+
+    error: int
+    text: str
+
+
+Action: TypeAlias = (
+    FindCoordinator
+    | SendJoin
+    | SendSync
+    | SendHeartbeat
+    | SendLeave
+    | ComputeAssignment
+    | StopFetching
+    | DropNow
+    | CallListener
+    | StartFetching
+    | Commit
+    | JoinCompleted
+    | Warn
+    | Fail
+)
+"""Everything a member can ask for."""

@@ -1,0 +1,71 @@
+"""What a member is configured with.
+
+**Rules.** Names are Kafka's with units last; a value out of range is a ``ConfigError`` that says
+what was expected.
+
+References: Kafka's consumer configuration; KIP-62, KIP-345.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.errors import ConfigError
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberOptions:
+    """Options of one member; times in ms.
+
+    Parameters
+    ----------
+    rebalance_timeout_ms : int
+        How long the coordinator waits for this member in a round; also bounds a hand-over unless
+        ``drain_timeout_ms`` is shorter.
+    max_poll_interval_ms : int
+        Longest time between two ``Polled`` before the member leaves; 0 never.
+    announce_leave : bool
+        Whether a member that leaves for good says so in a last round, so that a deferring leader
+        need not wait for it.
+    auto_commit : bool
+        Whether a hand-over commits; else the callback is expected to.
+    """
+
+    protocol_type: str = "consumer"
+    instance_id: str | None = None
+    rack: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    rebalance_timeout_ms: int = 300_000
+    max_poll_interval_ms: int = 300_000
+    drain_timeout_ms: int = 300_000
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    commit_retries: int = 5
+    plan_retries: int = 3
+    auto_commit: bool = True
+    announce_leave: bool = False
+
+    def __post_init__(self) -> None:
+        for name in (
+            "session_timeout_ms",
+            "heartbeat_interval_ms",
+            "rebalance_timeout_ms",
+            "drain_timeout_ms",
+            "request_timeout_ms",
+            "retry_backoff_ms",
+            "retry_backoff_max_ms",
+        ):
+            value = getattr(self, name)
+            if not 0 < value <= INT32_MAX:
+                raise ConfigError(f"{name}: found {value}, expected 1 to {INT32_MAX}")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms: found {self.heartbeat_interval_ms}, expected less than "
+                f"session_timeout_ms ({self.session_timeout_ms})"
+            )
+        if self.max_poll_interval_ms < 0 or self.commit_retries < 0 or self.plan_retries < 0:
+            raise ConfigError("max_poll_interval_ms and retry counts are not negative")

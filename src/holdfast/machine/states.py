@@ -1,0 +1,119 @@
+"""The member's transition table: which event is allowed in which state, and where it may lead.
+
+**Rules.**
+
+- The table is the whole truth: an event without a row is refused with ``LocalProtocolError`` before
+  anything changes, and no event leads to a state that its row does not name.
+- Answers of the coordinator and of the caller's own duties are allowed in every state, because they
+  may be stale; a stale one changes nothing (KAFKA-9823).
+- ``FENCED`` and ``DEAD`` are the end: only callbacks still finish there.
+
+**Strategy.** Rows are data. ``docs/machines.md`` is generated from them, and a test compares it.
+
+States keep Kafka's names (``AbstractCoordinator.MemberState``); ``HANDING_OVER`` stands between
+``STABLE`` and the next join while resources are stopped, flushed and committed, and ``LEAVING``
+while LeaveGroup is out.
+
+References: Kafka's AbstractCoordinator and ConsumerCoordinator; KIP-345, KIP-429.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class MemberState(StrEnum):
+    """Where a member stands in its group."""
+
+    UNJOINED = "UNJOINED"
+    HANDING_OVER = "HANDING_OVER"
+    PREPARING_REBALANCE = "PREPARING_REBALANCE"
+    COMPLETING_REBALANCE = "COMPLETING_REBALANCE"
+    STABLE = "STABLE"
+    LEAVING = "LEAVING"
+    FENCED = "FENCED"
+    DEAD = "DEAD"
+
+
+U, H, P, C, S, L, F, D = MemberState
+ENDED = frozenset({F, D})
+
+MEANINGS: Mapping[MemberState, str] = {
+    U: "no request for a round is out; what is owned, if anything, is kept and claimed again",
+    H: "resources are given up: stop fetching, drain, callback, commit; heartbeats go on",
+    P: "JoinGroup is out; a cooperative member goes on processing what it owns",
+    C: "SyncGroup is out, or the leader computes; processing goes on",
+    S: "a round is complete; heartbeats",
+    L: "LeaveGroup is out",
+    F: "another process took this member's group.instance.id",
+    D: "left, or refused for good",
+}
+
+_ANY_LIVE = (U, H, P, C, S, L)
+_LOST = (U, P, L, F, D)  # what an error of the coordinator may lead to, besides staying
+
+
+Table = Mapping[MemberState, Mapping[str, frozenset[MemberState]]]
+
+
+def _rows(*entries: tuple[str, tuple[MemberState, ...], tuple[MemberState, ...]]) -> Table:
+    table: dict[MemberState, dict[str, frozenset[MemberState]]] = {s: {} for s in MemberState}
+    for event, states, leads_to in entries:
+        for state in states:
+            found = table[state].get(event, frozenset())
+            table[state][event] = found | frozenset(leads_to) | {state}
+    return table
+
+
+TRANSITIONS: Table = _rows(
+    # Time: a session that ran out, a poll that never came, a hand-over's deadline, a timer.
+    ("Tick", (U,), (H, P, L, D)),
+    ("Tick", (H,), (U, P, L, D)),
+    ("Tick", (P, C), (U, P)),
+    ("Tick", (S,), (U, H, P)),
+    ("Tick", (L, F, D), ()),
+    # The application.
+    ("Started", (U,), (P,)),
+    ("SubscriptionChanged", (U, H, P, C, S), ()),
+    ("SubscriptionChanged", (U, S), (H, P)),
+    ("MetadataChanged", _ANY_LIVE, ()),
+    ("MetadataChanged", (U, S), (H, P)),
+    ("Polled", (*_ANY_LIVE, F, D), ()),
+    ("Polled", (U, S), (H, P)),
+    ("RejoinRequested", (U, H, P, C, S), ()),
+    ("RejoinRequested", (U, S), (H, P)),
+    ("LeaveRequested", (U, P, C, S), (H, P, L, D)),
+    ("LeaveRequested", (H, L, F, D), ()),
+    # The coordinator.
+    ("CoordinatorFound", (*_ANY_LIVE, F, D), ()),
+    ("CoordinatorFound", (U,), (H, P, L, D)),
+    ("CoordinatorFound", (S,), (H, P)),
+    ("JoinAnswered", (*_ANY_LIVE, F, D), ()),
+    ("JoinAnswered", (P,), (C, H, *_LOST)),
+    ("SyncAnswered", (*_ANY_LIVE, F, D), ()),
+    ("SyncAnswered", (C,), (S, H, *_LOST)),
+    ("HeartbeatAnswered", (*_ANY_LIVE, F, D), ()),
+    ("HeartbeatAnswered", (U, H, P, C, S), _LOST),
+    ("HeartbeatAnswered", (S,), (H, P)),
+    ("HeartbeatAnswered", (U,), (H, P)),
+    ("LeaveAnswered", (*_ANY_LIVE, F, D), ()),
+    ("LeaveAnswered", (L,), (D,)),
+    ("RequestFailed", (*_ANY_LIVE, F, D), ()),
+    ("RequestFailed", (P, C), (U, L, D)),
+    ("RequestFailed", (L,), (D,)),
+    # The caller's duties.
+    ("AssignmentComputed", (*_ANY_LIVE, F, D), ()),
+    ("AssignmentFailed", (*_ANY_LIVE, F, D), ()),
+    ("Drained", (*_ANY_LIVE, F, D), ()),
+    ("Drained", (H,), (U, P, L, D)),
+    ("ListenerReturned", (*_ANY_LIVE, F, D), ()),
+    ("ListenerReturned", (H,), (U, P, L, D)),
+    ("CommitAnswered", (*_ANY_LIVE, F, D), ()),
+    ("CommitAnswered", (H,), (U, P, L, D)),
+    ("CommitRefused", (*_ANY_LIVE, F, D), ()),
+    ("CommitRefused", (U, H, P, C, S), _LOST),
+    ("CommitRefused", (S,), (H, P)),
+    ("CommitRefused", (U,), (H, P)),
+)
+"""state -> event name -> states it may lead to (the state itself included)."""

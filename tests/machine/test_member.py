@@ -1,0 +1,616 @@
+"""The member machine, one duty at a time, against a hand-played coordinator."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import ConfigError, LocalProtocolError
+from holdfast.machine.actions import (
+    CallListener,
+    Commit,
+    ComputeAssignment,
+    DropNow,
+    Fail,
+    FindCoordinator,
+    JoinCompleted,
+    ListenerCall,
+    SendHeartbeat,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    StartFetching,
+    StopFetching,
+    Warn,
+)
+from holdfast.machine.codes import ErrorCode
+from holdfast.machine.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.events import (
+    AssignmentComputed,
+    AssignmentFailed,
+    CommitAnswered,
+    CommitRefused,
+    CoordinatorFound,
+    Drained,
+    HeartbeatAnswered,
+    JoinAnswered,
+    LeaveAnswered,
+    LeaveRequested,
+    ListenerReturned,
+    MetadataChanged,
+    Polled,
+    RejoinRequested,
+    RequestFailed,
+    Started,
+    SubscriptionChanged,
+    SyncAnswered,
+    Tick,
+)
+from holdfast.machine.member import Member, choose_mode
+from holdfast.machine.options import MemberOptions
+from holdfast.machine.states import MemberState
+from holdfast.wire.container import Leaving
+
+T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
+EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE
+
+
+class Script:
+    """An assignor whose assignments the test writes down: bytes name an Instruction."""
+
+    def __init__(self, *modes: RebalanceMode, name: str = "script"):
+        self.name = name
+        self.modes = frozenset(modes or (COOPERATIVE,))
+        self.views: list[MemberView] = []
+        self.instructions: dict[bytes, Instruction] = {}
+
+    def subscribe(self, view: MemberView) -> bytes:
+        self.views.append(view)
+        return b"v%d" % view.nonce
+
+    def read(self, assignment: bytes) -> Instruction:
+        from holdfast.errors import WireError
+
+        if assignment not in self.instructions:
+            raise WireError("truncated", schema="Script")
+        return self.instructions[assignment]
+
+    def give(self, *assigned, **fields) -> bytes:
+        key = b"i%d" % len(self.instructions)
+        self.instructions[key] = Instruction(assigned=frozenset(assigned), **fields)
+        return key
+
+
+class Player:
+    """Plays the caller: keeps what the member asked for, finds the one of a kind."""
+
+    def __init__(self, script: Script | None = None, **options):
+        self.script = script or Script()
+        self.member = Member([self.script], MemberOptions(**options))
+        self.done: list = []
+
+    def __call__(self, event, at_ms: int | None = None):
+        now = self.member.now_ms if at_ms is None else at_ms
+        actions = self.member.step(now, event)
+        self.done += actions
+        return actions
+
+    def last(self, kind):
+        return next(a for a in reversed(self.done) if isinstance(a, kind))
+
+    def start(self, *topics: str):
+        self(SubscriptionChanged(topics or ("t",)))
+        (find,) = self(Started())
+        self(CoordinatorFound(find.request))
+        return self.last(SendJoin)
+
+    def join(self, generation: int = 1, leader: bool = False, error: int = 0, **fields):
+        request = self.last(SendJoin).request
+        return self(
+            JoinAnswered(
+                request=request,
+                error=error,
+                generation=generation,
+                protocol_name=self.script.name,
+                leader_id="m" if leader else "other",
+                member_id="m",
+                **fields,
+            )
+        )
+
+    def sync(self, *assigned, error: int = 0, **fields):
+        request = self.last(SendSync).request
+        data = self.script.give(*assigned, **fields)
+        return self(SyncAnswered(request=request, error=error, assignment=data))
+
+    def callback(self, error: str | None = None):
+        return self(ListenerReturned(self.last(CallListener).token, error))
+
+    def stable(self, *assigned, generation: int = 1, **fields):
+        self.start()
+        self.join(generation)
+        self.sync(*assigned, **fields)
+        self.callback()
+        return self
+
+
+def test_a_first_join_asks_for_an_id_then_joins_with_it():
+    play = Player()
+    first = play.start()
+    assert (first.member_id, first.protocols) == ("", (("script", b"v1"),))
+    play.join(error=ErrorCode.MEMBER_ID_REQUIRED)
+    assert play.last(SendJoin).member_id == "m"
+    assert play.last(SendJoin).request != first.request
+    play.join()
+    assert play.member.state is MemberState.COMPLETING_REBALANCE
+    actions = play.sync(T0, T1)
+    assert [type(a) for a in actions] == [JoinCompleted, CallListener]
+    assert play.callback() == (StartFetching((T0, T1)),)
+    assert play.member.state is MemberState.STABLE
+
+
+def test_a_leader_computes_before_it_syncs():
+    play = Player()
+    play.start()
+    (compute,) = play.join(leader=True)
+    assert isinstance(compute, ComputeAssignment)
+    assert play(AssignmentComputed(compute.token + 9, ())) == ()
+    (sync,) = play(AssignmentComputed(compute.token, (("m", b"x"),)))
+    assert sync.assignments == (("m", b"x"),)
+
+
+def test_a_leader_with_skip_assignment_sends_none_but_watches_metadata():
+    play = Player()
+    play(MetadataChanged((("t", 2),)))
+    play.start()
+    (sync,) = play.join(leader=True, skip_assignment=True)
+    assert sync.assignments == ()
+    play.sync(T0)
+    play(MetadataChanged((("t", 2), ("elsewhere", 1))))
+    assert play.member.state is MemberState.STABLE
+    play(MetadataChanged((("t", 3),)))
+    assert play.last(SendJoin).reason == "partition counts changed"
+
+
+def test_hand_over_is_stop_drain_callback_commit_rejoin():
+    play = Player().stable(T0, T1)
+    actions = play(RejoinRequested())
+    assert [type(a) for a in actions] == [SendJoin]  # processing goes on while joining
+    play.join(2)
+    actions = play.sync(T0, T2)
+    assert [type(a) for a in actions] == [JoinCompleted, StopFetching]
+    stop = play.last(StopFetching)
+    assert stop.resources == (T1,)
+    assert play.member.state is MemberState.HANDING_OVER
+    (call,) = play(Drained(stop.token))
+    assert (call.call, call.resources) == (ListenerCall.REVOKED, (T1,))
+    commit, assigned = play.callback()
+    assert isinstance(commit, Commit)
+    assert (commit.generation, commit.resources) == (2, (T1,))
+    assert (assigned.call, assigned.resources) == (ListenerCall.ASSIGNED, (T2,))
+    assert play.member.owned == (T0, T1, T2)
+    (join,) = play(CommitAnswered(commit.token))
+    assert isinstance(join, SendJoin)
+    assert play.script.views[-1].owned == (T0, T2)
+    assert play.script.views[-1].given_up == (T1,)
+
+
+def test_a_design_s_absence_never_revokes():
+    play = Player().stable(T0)
+    play(RejoinRequested())
+    play.join(2)
+    play.sync(T1, revoked=frozenset({T2}), absence_revokes=False, again=False)
+    assert play.member.owned == (T0, T1)
+    assert play.member.state is MemberState.STABLE
+
+
+def test_an_eager_member_gives_everything_up_first_even_nothing():
+    play = Player(Script(EAGER)).stable(T0)
+    assert [type(a) for a in play(RejoinRequested())] == [StopFetching]
+    play(Drained(play.last(StopFetching).token))
+    (commit,) = play.callback()
+    (join,) = play(CommitAnswered(commit.token))
+    assert isinstance(join, SendJoin)
+    assert play.script.views[-1].owned == ()
+    play.join(2)
+    play.sync()
+    play.callback()
+    play(RejoinRequested())
+    (call,) = play(Drained(play.last(StopFetching).token))
+    assert (call.call, call.resources) == (ListenerCall.REVOKED, ())
+    assert [type(a) for a in play.callback()] == [SendJoin]
+
+
+def test_another_round_announced_is_joined_at_once_and_a_delay_is_waited_for():
+    play = Player().stable(T0, absence_revokes=False, delay_ms=10_000)
+    assert play.member.deadline_ms == 3_000
+    assert [type(a) for a in play(Tick(3_000))] == [SendHeartbeat]
+    play(HeartbeatAnswered(play.last(SendHeartbeat).request))
+    joins = [a for a in play(Tick(10_000)) if isinstance(a, SendJoin)]
+    assert [j.reason for j in joins] == ["scheduled rebalance"]
+    play.join(2)
+    actions = play.sync(absence_revokes=False, again=True)
+    assert isinstance(actions[-1], SendJoin)
+    assert play.last(SendJoin).reason == "another round was announced"
+
+
+def test_a_heartbeat_tells_of_a_rebalance_and_of_each_way_to_lose():
+    for error, member_id in (
+        (ErrorCode.ILLEGAL_GENERATION, "m"),
+        (ErrorCode.UNKNOWN_MEMBER_ID, ""),
+    ):
+        play = Player().stable(T0)
+        play(Tick(3_000))
+        actions = play(HeartbeatAnswered(play.last(SendHeartbeat).request, error))
+        assert actions[0] == DropNow((T0,))
+        assert actions[1].call is ListenerCall.LOST
+        assert actions[2].member_id == member_id
+        view = play.script.views[-1]
+        assert (view.owned, view.generation) == ((), -1)
+    play = Player().stable(T0)
+    play(Tick(3_000))
+    (join,) = play(HeartbeatAnswered(play.last(SendHeartbeat).request, 27))
+    assert join.reason == "group is rebalancing"
+    assert play.member.owned == (T0,)
+
+
+def test_scenario_32_an_error_of_an_older_generation_is_ignored():
+    play = Player().stable(T0)
+    play(Tick(3_000))
+    beat = play.last(SendHeartbeat)
+    play(RejoinRequested())
+    play.join(2)
+    play.sync(T0)
+    assert play(HeartbeatAnswered(beat.request, ErrorCode.ILLEGAL_GENERATION)) == ()
+    assert play(HeartbeatAnswered(beat.request, ErrorCode.UNKNOWN_MEMBER_ID)) == ()
+    assert play(CommitRefused(1, ErrorCode.ILLEGAL_GENERATION)) == ()
+    assert play.member.owned == (T0,)
+
+
+def test_scenario_11_a_fenced_member_stops_and_says_why():
+    play = Player(instance_id="i").stable(T0)
+    play(Tick(3_000))
+    actions = play(HeartbeatAnswered(play.last(SendHeartbeat).request, 82))
+    assert actions[0] == DropNow((T0,))
+    assert isinstance(actions[-1], Fail)
+    assert "group.instance.id" in actions[-1].text
+    assert play.member.state is MemberState.FENCED
+    with pytest.raises(LocalProtocolError, match="not allowed in state FENCED"):
+        play(RejoinRequested())
+    assert play.callback() == ()
+
+
+def test_scenario_29_a_missed_sync_keeps_the_claims_of_the_old_generation():
+    play = Player().stable(T0)
+    play(RejoinRequested())
+    play.join(2)
+    assert play.sync(error=ErrorCode.REBALANCE_IN_PROGRESS) == ()
+    (join,) = play(Tick(play.member.deadline_ms))
+    assert isinstance(join, SendJoin)
+    view = play.script.views[-1]
+    assert (view.owned, view.generation) == ((T0,), 1)
+
+
+def test_a_session_that_ran_out_stops_the_member_before_it_resumes():
+    play = Player().stable(T0)
+    play(Tick(3_000))  # unanswered
+    actions = play(Polled(), at_ms=60_000)  # scenario 57: the process slept
+    assert isinstance(actions[0], Warn)
+    assert actions[1] == DropNow((T0,))
+    assert play.member.member_id == "m"
+
+
+def test_scenario_56_a_stalled_poll_loop_leaves_and_comes_back():
+    play = Player(max_poll_interval_ms=5_000, session_timeout_ms=60_000).stable(T0)
+    play(Tick(3_000))
+    play(HeartbeatAnswered(play.last(SendHeartbeat).request))
+    actions = play(Tick(5_000))
+    assert [type(a) for a in actions] == [Warn, SendLeave, DropNow, CallListener]
+    play.callback()
+    play(Tick(20_000))
+    assert play.member.state is MemberState.UNJOINED
+    (join,) = play(Polled())
+    assert join.member_id == ""
+    static = Player(max_poll_interval_ms=5_000, instance_id="i").stable(T0)
+    assert SendLeave not in [type(a) for a in static(Tick(5_000))]
+
+
+def test_scenario_35_36_stale_answers_change_nothing():
+    play = Player().stable(T0)
+    old = play.last(SendJoin).request
+    for event in (
+        JoinAnswered(request=old, generation=9, member_id="m"),
+        SyncAnswered(request=play.last(SendSync).request),
+        CoordinatorFound(99),
+        LeaveAnswered(99),
+        HeartbeatAnswered(99, 25),
+        RequestFailed(99),
+        AssignmentFailed(99, ""),
+        Drained(99),
+        CommitAnswered(99),
+        ListenerReturned(99),
+    ):
+        assert play(event) == ()
+    assert (play.member.generation, play.member.owned) == (1, (T0,))
+
+
+def test_scenario_52_a_callback_that_raises_gives_up_without_a_commit():
+    play = Player().stable(T0, T1)
+    play(RejoinRequested())
+    play.join(2)
+    play.sync(T0)
+    play(Drained(play.last(StopFetching).token))
+    actions = play.callback("boom")
+    assert isinstance(actions[0], Warn)
+    assert [type(a) for a in actions[1:]] == [CallListener, SendJoin]
+    assert play.member.owned == (T0,)
+
+
+def test_scenario_53_a_hand_over_past_its_deadline_is_dropped_uncommitted():
+    play = Player(drain_timeout_ms=4_000).stable(T0, T1)
+    play(RejoinRequested())
+    play.join(2)
+    play.sync(T0)
+    token = play.last(StopFetching).token
+    actions = play(Tick(4_000))
+    assert DropNow((T1,)) in actions
+    assert any(isinstance(a, SendJoin) for a in actions)
+    assert play(Drained(token)) == ()
+    call = play.last(CallListener)
+    assert (call.call, call.resources) == (ListenerCall.REVOKED, (T1,))
+    assert not play.member.may_commit([T1])
+
+
+def test_scenario_54_a_commit_is_tried_within_bounds():
+    play = Player(commit_retries=2).stable(T0, T1)
+    play(RejoinRequested())
+    play.join(2)
+    play.sync(T0)
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    token = play.last(Commit).token
+    assert play(CommitAnswered(token, 14)) == ()
+    assert [type(a) for a in play(Tick(play.member.deadline_ms))] == [Commit]
+    actions = play(CommitAnswered(token, 14))
+    assert [type(a) for a in actions] == [Warn, SendJoin]
+
+
+def test_scenario_55_a_commit_after_the_revocation_is_refused_here():
+    play = Player().stable(T0, T1)
+    assert play.member.may_commit([T0, T1])
+    play(RejoinRequested())
+    play.join(2)
+    play.sync(T0)
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    play(CommitAnswered(play.last(Commit).token))
+    assert play.member.may_commit([T0])
+    assert not play.member.may_commit([T1])
+
+
+def test_a_hand_over_overtaken_by_a_loss_is_superseded():
+    for step in range(3):
+        play = Player().stable(T0, T1)
+        play(RejoinRequested())
+        play.join(2)
+        play.sync(T0)
+        token = play.last(StopFetching).token
+        if step > 0:
+            play(Drained(token))
+        if step > 1:
+            play.callback()
+        actions = play(CommitRefused(2, ErrorCode.UNKNOWN_MEMBER_ID))
+        assert DropNow((T0, T1)) in actions
+        assert play(Drained(token)) == ()
+        assert play(CommitAnswered(token)) == ()
+        calls = []
+        for _ in range(4):
+            play.callback()
+            calls = [a for a in play.done if isinstance(a, CallListener)]
+        told: dict[tuple[str, int], int] = {}
+        for call in calls:
+            for r in call.resources:
+                told[r] = told.get(r, 0) + (1 if call.call is ListenerCall.ASSIGNED else -1)
+        assert set(told.values()) == {0}, step
+
+
+def test_resources_never_announced_disappear_without_a_callback():
+    play = Player()
+    play.start()
+    play.join(1)
+    play.sync(T0)  # its callback is out and does not return
+    play(RejoinRequested())
+    play.join(2)
+    play.sync(T0, T1)  # queued
+    play(RejoinRequested())
+    play.join(3)
+    play.sync(T0)  # T1 goes again before anybody heard of it
+    play(Drained(play.last(StopFetching).token))
+    (commit,) = [a for a in play.done if isinstance(a, Commit)]
+    assert commit.resources == (T1,)
+    assert not [a for a in play.done if isinstance(a, CallListener) and T1 in a.resources]
+
+
+def test_leaving_hands_over_then_leaves():
+    play = Player().stable(T0)
+    assert [type(a) for a in play(LeaveRequested())] == [StopFetching]
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    (leave,) = play(CommitAnswered(play.last(Commit).token))
+    assert isinstance(leave, SendLeave)
+    assert play.member.deadline_ms is None or play.member.state is MemberState.LEAVING
+    play(LeaveAnswered(leave.request))
+    assert play.member.state is MemberState.DEAD
+    assert play(LeaveRequested()) == ()
+    assert play(Polled()) == ()
+
+
+def test_leaving_for_good_is_announced_where_asked():
+    play = Player(announce_leave=True).stable(T0)
+    play(LeaveRequested(returns=False))
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    (join,) = play(CommitAnswered(play.last(Commit).token))
+    assert isinstance(join, SendJoin)
+    assert play.script.views[-1].leaving is Leaving.FOR_GOOD
+    play.join(2)
+    actions = play.sync(absence_revokes=False)
+    assert isinstance(actions[-1], SendLeave)
+    play(RequestFailed(actions[-1].request))
+    assert play.member.state is MemberState.DEAD
+
+
+def test_a_static_member_that_returns_does_not_leave():
+    play = Player(instance_id="i").stable(T0)
+    play(LeaveRequested())
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    assert play(CommitAnswered(play.last(Commit).token)) == ()
+    assert play.member.state is MemberState.DEAD
+
+
+def test_leaving_in_the_middle_of_a_round_or_before_any():
+    play = Player()
+    play(LeaveRequested())
+    assert play.member.state is MemberState.DEAD
+    play = Player().stable(T0)
+    play(RejoinRequested())
+    assert [type(a) for a in play(LeaveRequested())] == [StopFetching]
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    play(RequestFailed(play.done[0].request))
+    assert isinstance(play(CommitAnswered(play.last(Commit).token))[0], SendLeave)
+
+
+def test_leaving_without_a_coordinator_just_ends():
+    play = Player().stable()
+    play(Tick(3_000))
+    play(RequestFailed(play.last(SendHeartbeat).request))
+    play(LeaveRequested())
+    assert play.member.state is MemberState.DEAD
+
+
+def test_scenario_33_a_coordinator_that_moves_is_found_again_with_claims_kept():
+    play = Player().stable(T0)
+    play(Tick(3_000))
+    (find,) = play(HeartbeatAnswered(play.last(SendHeartbeat).request, 16))
+    assert isinstance(find, FindCoordinator)
+    assert play(RequestFailed(find.request)) == ()
+    (again,) = play(Tick(play.member.deadline_ms))
+    play(CoordinatorFound(again.request))
+    assert play.member.owned == (T0,)
+    play(RejoinRequested())
+    play.join(error=ErrorCode.NOT_COORDINATOR)
+    assert play.member.state is MemberState.UNJOINED
+    assert play.member.owned == (T0,)
+    (find,) = play(Tick(play.member.deadline_ms))
+    (join,) = play(CoordinatorFound(find.request))
+    play(RequestFailed(join.request))
+    assert play.member.owned == (T0,)
+
+
+def test_errors_that_end_a_member_say_what_to_do():
+    for error, words in ((23, "assignor"), (30, "READ on the group"), (26, "session.timeout.ms")):
+        play = Player()
+        play.start()
+        actions = play.join(error=error)
+        assert isinstance(actions[-1], Fail)
+        assert words in actions[-1].text
+        assert play.member.state is MemberState.DEAD
+    play = Player()
+    play.start()
+    assert "99" in play.join(error=99)[-1].text
+
+
+def test_join_refusals_reset_what_they_must():
+    play = Player().stable(T0)
+    play(RejoinRequested())
+    actions = play.join(error=ErrorCode.UNKNOWN_MEMBER_ID)
+    assert actions[0] == DropNow((T0,))
+    (join,) = play(Tick(play.member.deadline_ms))
+    assert join.member_id == ""
+
+
+def test_scenario_49_a_subscription_that_changes_while_revoking():
+    play = Player()
+    play.start("t", "u")
+    play.join(1)
+    play.sync(T0, ("u", 0))
+    play.callback()
+    (stop,) = play(SubscriptionChanged(("u",)))
+    assert stop.resources == (T0,)
+    play(Drained(stop.token))
+    play(SubscriptionChanged(("v",)))
+    (commit,) = play.callback()
+    (stop,) = play(CommitAnswered(commit.token))
+    assert stop.resources == (("u", 0),)
+    play(Drained(stop.token))
+    (commit,) = play.callback()
+    play(CommitAnswered(commit.token))
+    assert play.script.views[-1].topics == ("v",)
+    play.join(2)
+    actions = play.sync(T0)  # planned for the old subscription
+    assert [type(a) for a in actions] == [SendJoin]
+    assert play.member.owned == ()
+
+
+def test_a_subscription_that_changes_during_the_round_starts_another():
+    play = Player().stable(T0)
+    play(RejoinRequested())
+    play(SubscriptionChanged(("t", "u")))
+    play.join(2)
+    actions = play.sync(T0)
+    assert actions[-1].reason == "subscription changed"
+
+
+def test_scenario_26_a_plan_that_fails_completes_the_round_and_is_retried_within_bounds():
+    play = Player(plan_retries=1)
+    play.start()
+    (compute,) = play.join(leader=True)
+    warn, sync = play(AssignmentComputed(compute.token, (("m", b"stay"),), "no brokers"))
+    assert "no brokers" in warn.text
+    assert sync.assignments == (("m", b"stay"),)
+    play.sync(T0, absence_revokes=False)
+    play.callback()
+    (join,) = [a for a in play(Tick(play.member.deadline_ms)) if isinstance(a, SendJoin)]
+    (compute,) = play.join(2, leader=True)
+    warn, sync = play(AssignmentFailed(compute.token, "worse"))
+    assert sync.assignments == ()
+    play.sync(T0, absence_revokes=False)
+    assert play.member.rejoin_at_ms is None  # bounded
+    assert join.reason == "scheduled rebalance"
+
+
+def test_an_unreadable_assignment_changes_nothing_and_is_asked_for_again():
+    play = Player().stable(T0)
+    play(RejoinRequested())
+    play.join(2)
+    (warn,) = play(SyncAnswered(request=play.last(SendSync).request, assignment=b"?"))
+    assert "unreadable" in warn.text
+    assert play.member.owned == (T0,)
+
+
+def test_kip_429_protocol_choice():
+    both, eager, coop = Script(EAGER, COOPERATIVE), Script(EAGER), Script(COOPERATIVE)
+    assert choose_mode([both]) is COOPERATIVE
+    assert choose_mode([both, eager]) is EAGER
+    with pytest.raises(ConfigError, match="share no rebalance protocol"):
+        choose_mode([coop, eager])
+    with pytest.raises(ConfigError, match="found none"):
+        choose_mode([])
+
+
+def test_options_out_of_range_are_refused():
+    with pytest.raises(ConfigError, match="expected less than"):
+        MemberOptions(heartbeat_interval_ms=50_000)
+    with pytest.raises(ConfigError, match="session_timeout_ms: found 0"):
+        MemberOptions(session_timeout_ms=0)
+    with pytest.raises(ConfigError, match="not negative"):
+        MemberOptions(commit_retries=-1)
+
+
+def test_scenario_58_clocks_that_jump_backwards_change_nothing():
+    play = Player().stable(T0, absence_revokes=False, delay_ms=10_000)
+    play(Tick(2_000))
+    assert play(Tick(-50_000)) == ()
+    assert play.member.now_ms == 2_000
+    assert play.member.rejoin_at_ms == 10_000
