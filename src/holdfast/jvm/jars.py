@@ -1,0 +1,281 @@
+"""Jars of Kafka's server and of Spark's Kafka source, by the Ivy that PySpark brings.
+
+**Rules.** Only our own cache folder is read and written, never ``~/.m2`` or ``~/.ivy2``. A folder
+appears there whole or not at all, also when two processes resolve at once. PySpark is found, not
+imported.
+
+**Strategy.** ``HOLDFAST_CACHE`` (else ``XDG_CACHE_HOME/holdfast``, else ``~/.cache/holdfast``)
+holds ``jars/NAME/*.jar`` and Ivy's own cache. Ivy retrieves into a folder beside the final one,
+which is renamed under a lock. ``HOLDFAST_JARS`` names a folder in the layout of ``jars/`` for
+networks without a Maven repository; ``HOLDFAST_IVY_SETTINGS`` an Ivy settings file for mirrors.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from holdfast.errors import AdapterError, ConfigError
+from holdfast.jvm.java import Java, find_java
+
+KAFKA = "org.apache.kafka:kafka_2.13:4.3.1"
+"""Kafka's server, with its clients, tools and their dependencies."""
+
+LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
+"""What joins Kafka's logging calls to the log4j it depends on; Kafka's own release adds it too."""
+
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+
+Note = Callable[[str], None]
+
+_ATTEMPTS = 3
+_TIMEOUT_SECONDS = 900
+_LIST = "jars.json"
+
+
+def broker_jars(*, note: Note | None = None) -> list[Path]:
+    """Jars of a whole Kafka server; see :func:`resolve`."""
+    return resolve([KAFKA, LOGGING], "kafka_2.13-4.3.1-log4j", note=note)
+
+
+def connector_jars(
+    pyspark_version: str, *, version: str | None = None, note: Note | None = None
+) -> list[Path]:
+    """Jars to give to ``spark.jars`` for the ``kafka`` source of a PySpark.
+
+    Parameters
+    ----------
+    pyspark_version : str
+        ``pyspark.__version__``.
+    version : str, optional
+        Another version of the connector; the first of the same minor by default, because it
+        runs with every patch of that minor (also ``HOLDFAST_SPARK_CONNECTOR``).
+    note : callable, optional
+        Told in one line when something is going to be downloaded.
+
+    Returns
+    -------
+    list of Path
+        Without the jars that PySpark brings itself.
+    """
+    version = version or os.environ.get("HOLDFAST_SPARK_CONNECTOR") or first_patch(pyspark_version)
+    name = f"spark-sql-kafka-0-10_2.13-{version}"
+    return resolve([f"{CONNECTOR}:{version}"], name, without=_modules_of_pyspark(), note=note)
+
+
+def first_patch(pyspark_version: str) -> str:
+    """``4.0.5`` -> ``4.0.0``."""
+    match = re.match(r"(\d+)\.(\d+)\.", pyspark_version)
+    if match is None:
+        raise ConfigError(f"{pyspark_version!r} is not a version of PySpark (such as 4.0.5)")
+    return f"{match.group(1)}.{match.group(2)}.0"
+
+
+def cache_folder() -> Path:
+    """Our cache folder; it need not exist yet."""
+    own = os.environ.get("HOLDFAST_CACHE")
+    if own:
+        return Path(own).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache").absolute() / "holdfast"
+
+
+def resolve(
+    coordinates: Sequence[str],
+    name: str,
+    *,
+    without: Collection[str] = (),
+    note: Note | None = None,
+) -> list[Path]:
+    """Jars of Maven coordinates and of everything they need.
+
+    Parameters
+    ----------
+    coordinates : sequence of str
+        ``group:artifact:version``.
+    name : str
+        Folder under ``jars/`` of the cache; one name always means the same coordinates.
+    without : collection of str
+        Artifacts (module names) to leave out, with what only they need.
+    note : callable, optional
+        Told in one line before the first download.
+
+    Returns
+    -------
+    list of Path
+        Absolute, sorted.
+
+    Raises
+    ------
+    AdapterError
+        If they cannot be had; the text says in one line what to do.
+    """
+    given = os.environ.get("HOLDFAST_JARS")
+    if given:
+        return _jars_given(Path(given).expanduser().absolute(), name)
+    cache = cache_folder()
+    target = cache / "jars" / name
+    if not _is_complete(target):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(cache / "jars.lock"):
+                if not _is_complete(target):
+                    _download(coordinates, target, without, note)
+        except OSError as error:
+            raise AdapterError(
+                f"cannot write the cache {cache}: {error.strerror}; HOLDFAST_CACHE names another"
+            ) from error
+    return _jars_in(target)
+
+
+def _jars_given(root: Path, name: str) -> list[Path]:
+    jars = _jars_in(root / name)
+    if not jars:
+        raise AdapterError(
+            f"HOLDFAST_JARS: no jars in {root / name}; copy that folder from jars/ in the cache of "
+            "a machine with a network"
+        )
+    return jars
+
+
+def _jars_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.jar"))
+
+
+def _is_complete(folder: Path) -> bool:
+    """Whether every jar that was put there still has its size."""
+    try:
+        sizes = json.loads((folder / _LIST).read_text(encoding="utf-8"))
+        return all((folder / jar).stat().st_size == size for jar, size in sizes.items())
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock file: one process at a time gets past here, a dead one lets go."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _download(
+    coordinates: Sequence[str], target: Path, without: Collection[str], note: Note | None
+) -> None:
+    if note is not None:
+        note(f"fetching {', '.join(coordinates)} with its dependencies into {target} (once)")
+    java, ivy = find_java(), _ivy_jar()
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
+        work = Path(scratch)
+        description = work / "ivy.xml"
+        description.write_text(_ivy_xml(coordinates, without), encoding="utf-8")
+        out = work / "jars"
+        for attempt in range(1, _ATTEMPTS + 1):
+            answer = _run_ivy(java, ivy, description, out)
+            if answer is None and _jars_in(out):
+                break
+            if attempt == _ATTEMPTS:
+                raise AdapterError(_failure(coordinates, answer))
+        sizes = {jar.name: jar.stat().st_size for jar in _jars_in(out)}
+        (out / _LIST).write_text(json.dumps(sizes, indent=1) + "\n", encoding="utf-8")
+        # A broken older folder goes first: rename needs the place free.
+        shutil.rmtree(target, ignore_errors=True)
+        out.rename(target)
+
+
+def _run_ivy(java: Java, ivy: Path, description: Path, out: Path) -> str | None:
+    """Run Ivy once; None is success, a text is its complaint."""
+    home = cache_folder() / "ivy"
+    settings = os.environ.get("HOLDFAST_IVY_SETTINGS")
+    command = [
+        str(java.executable),
+        # Java takes its home from the password file, not from HOME: name ours.
+        f"-Duser.home={home}",
+        f"-Divy.default.ivy.user.dir={home}",
+        "-XX:TieredStopAtLevel=1",
+        "-jar",
+        str(ivy),
+        *(["-settings", settings] if settings else ["-m2compatible"]),
+        *("-cache", str(home / "cache")),
+        *("-ivy", str(description)),
+        *("-confs", "default"),
+        *("-types", "jar", "bundle"),
+        *("-retrieve", f"{out}/[artifact]-[revision](-[classifier]).[ext]"),
+        "-warn",
+    ]
+    try:
+        answer = subprocess.run(  # noqa: S603 - our own arguments, no shell
+            command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {_TIMEOUT_SECONDS} s"
+    text = answer.stdout + answer.stderr
+    failed = answer.returncode != 0 or "UNRESOLVED DEPENDENCIES" in text or "FAILED" in text
+    return text if failed else None
+
+
+def _failure(coordinates: Sequence[str], answer: str | None) -> str:
+    lines = [line.strip(" :\t") for line in (answer or "").splitlines()]
+    reasons = [
+        line
+        for line in lines
+        if re.search(r"not found|access error|UnknownHost|refused|timed out|no answer", line)
+    ]
+    reason = reasons[0] if reasons else (lines[-1] if lines else "Ivy retrieved nothing")
+    return (
+        f"cannot fetch {', '.join(coordinates)} ({reason}): is a Maven repository reachable? "
+        "HOLDFAST_IVY_SETTINGS names a mirror, HOLDFAST_JARS a folder that has the jars already"
+    )
+
+
+def _ivy_xml(coordinates: Sequence[str], without: Collection[str]) -> str:
+    dependencies = []
+    for coordinate in coordinates:
+        organisation, module, revision = coordinate.split(":")
+        dependencies.append(
+            f"<dependency org={quoteattr(organisation)} name={quoteattr(module)} "
+            f'rev={quoteattr(revision)} conf="default->default"/>'
+        )
+    excludes = [f"<exclude module={quoteattr(module)}/>" for module in sorted(set(without))]
+    return "\n".join(
+        [
+            '<ivy-module version="2.0">',
+            '<info organisation="holdfast" module="jars" revision="1"/>',
+            '<configurations><conf name="default"/></configurations>',
+            "<dependencies>",
+            *dependencies,
+            *excludes,
+            "</dependencies>",
+            "</ivy-module>",
+        ]
+    )
+
+
+def _pyspark_jars() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise AdapterError("PySpark is not installed: pip install 'holdfast[spark]'")
+    return Path(next(iter(spec.submodule_search_locations))) / "jars"
+
+
+def _ivy_jar() -> Path:
+    found = sorted(_pyspark_jars().glob("ivy-*.jar"))
+    if not found:
+        raise AdapterError(f"{_pyspark_jars()} has no ivy-*.jar: is this a whole PySpark?")
+    return found[-1]
+
+
+def _modules_of_pyspark() -> set[str]:
+    """Module names of the jars that PySpark brings (``slf4j-api-2.0.16.jar`` -> ``slf4j-api``)."""
+    names = (re.match(r"(.+?)-\d[^/]*\.jar$", jar.name) for jar in _pyspark_jars().glob("*.jar"))
+    return {match.group(1) for match in names if match is not None}

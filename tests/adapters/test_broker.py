@@ -1,0 +1,259 @@
+"""A real Kafka: ready in seconds, and gone with whoever started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.adapters import broker as module
+from holdfast.adapters.broker import Broker, BrokerSettings
+from holdfast.errors import AdapterError, ConfigError
+
+pytestmark = pytest.mark.broker
+
+
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait for a condition, however slow the machine is."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that is dead but not yet collected does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state not in "ZX"
+
+
+def accepts(bootstrap: str) -> bool:
+    host, port = bootstrap.split(",", maxsplit=1)[0].split(":")
+    try:
+        socket.create_connection((host, int(port)), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+PROGRAM = """
+import sys, time
+from holdfast.adapters.broker import Broker
+with Broker.start() as broker:
+    print(broker.bootstrap, broker.folder, *broker.process_ids(), flush=True)
+    {then}
+"""
+
+
+@pytest.fixture
+def child() -> Iterator[Callable[[str], tuple[subprocess.Popen[str], str, Path, int]]]:
+    """Start a program that has a broker; returns it with bootstrap, folder and server's pid."""
+    runs = []
+
+    def start(then: str) -> tuple[subprocess.Popen[str], str, Path, int]:
+        run = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM.format(then=then)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        runs.append(run)
+        bootstrap, folder, pid = run.stdout.readline().split()
+        return run, bootstrap, Path(folder), int(pid)
+
+    yield start
+    for run in runs:
+        run.kill()
+        run.wait()
+        run.stdout.close()
+
+
+def test_is_ready_when_it_says_so(broker):
+    from kafka import KafkaAdminClient
+
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        cluster = admin.describe_cluster()
+        assert [node["broker_id"] for node in cluster["brokers"]] == [1]
+        assert cluster["cluster_id"] == module._CLUSTER_ID
+    finally:
+        admin.close()
+    assert 0 < broker.start_seconds < 120
+
+
+@pytest.mark.parametrize(
+    ("then", "end"),
+    [
+        ("pass", None),
+        ("raise RuntimeError", None),
+        ("time.sleep(600)", signal.SIGINT),
+        ("time.sleep(600)", signal.SIGTERM),
+        ("time.sleep(600)", signal.SIGKILL),
+    ],
+    ids=["exit", "exception", "ctrl-c", "sigterm", "sigkill"],
+)
+def test_nothing_is_left_when_the_parent_ends(child, then, end):
+    run, bootstrap, folder, pid = child(then)
+    if end is not None:
+        assert is_alive(pid)
+        assert folder.exists()
+        run.send_signal(end)
+    run.wait(60)
+    until(lambda: not is_alive(pid))
+    until(lambda: not folder.exists())
+    assert not accepts(bootstrap)
+
+
+def test_server_dies_when_its_guard_is_killed(child):
+    run, _, folder, pid = child("time.sleep(600)")
+    status = Path(f"/proc/{pid}/status").read_text()
+    guard = int(status.split("PPid:")[1].split()[0])
+    os.kill(guard, signal.SIGKILL)
+    until(lambda: not is_alive(pid))
+    assert run.poll() is None
+    run.send_signal(signal.SIGINT)
+    run.wait(60)
+    assert not folder.exists()
+
+
+def test_three_nodes_settings_listeners_and_restart():
+    """One cluster shows it all: starting three nodes is dear."""
+    from kafka import KafkaAdminClient
+
+    settings = BrokerSettings(
+        brokers=3,
+        listeners={"SASL": "SASL_PLAINTEXT"},
+        properties={
+            "offsets.topic.num.partitions": "2",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+            "listener.name.sasl.scram-sha-256.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
+        },
+        format_arguments=("--add-scram", "SCRAM-SHA-256=[name=ann,password=secret]"),
+    )
+    with Broker.start(settings=settings) as cluster:
+        assert len(cluster.bootstrap.split(",")) == 3
+        assert len(cluster.process_ids()) == 3
+        assert not set(cluster.bootstrap.split(",")) & set(cluster.bootstrap_of("SASL").split(","))
+        admin = KafkaAdminClient(
+            bootstrap_servers=cluster.bootstrap_of("SASL"),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="SCRAM-SHA-256",
+            sasl_plain_username="ann",
+            sasl_plain_password="secret",
+        )
+        try:
+            assert len(admin.describe_cluster()["brokers"]) == 3
+        finally:
+            admin.close()
+        cluster.stop_node(2)
+        assert len(cluster.process_ids()) == 2
+        cluster.start_node(2)
+        cluster.stop_node(3, orderly=False)
+        cluster.start_node(3)
+        assert len(cluster.process_ids()) == 3
+        folder = cluster.folder
+    assert not folder.exists()
+
+
+def test_keep_leaves_the_data_and_stops_the_server(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with Broker.start(settings=BrokerSettings(keep=True)) as kept:
+        (pid,) = kept.process_ids()
+    assert not is_alive(pid)
+    assert list((kept.folder / "node-1" / "data").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        (BrokerSettings(brokers=2), "brokers: 1 or 3, not 2"),
+        (BrokerSettings(port=70_000), "port: 1 to"),
+        (BrokerSettings(brokers=3, port=65_535), "port: 1 to 65533"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, word):
+    with pytest.raises(ConfigError, match=word):
+        Broker.start(settings=settings)
+
+
+def test_a_port_in_use_is_one_line():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(AdapterError, match=f"port {port} is already in use"):
+            Broker.start(settings=BrokerSettings(port=port))
+
+
+def test_a_setting_that_kafka_refuses_is_said_and_cleaned_up(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    settings = BrokerSettings(properties={"process.roles": "juggler"})
+    with pytest.raises(AdapterError, match=r"format failed: .*juggler") as caught:
+        Broker.start(settings=settings)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ports_are_drawn_again_when_another_process_was_quicker(monkeypatch):
+    """The first draw hands out a port that is taken meanwhile."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        draw, draws = module._free_ports, []
+
+        def unlucky(n_ports: int, **options: int | None) -> list[int]:
+            ports = draw(n_ports, **options)
+            draws.append(ports)
+            return [taken, *ports[1:]] if len(draws) == 1 else ports
+
+        monkeypatch.setattr(module, "_free_ports", unlucky)
+        with Broker.start() as running:
+            assert accepts(running.bootstrap)
+        assert len(draws) == 2
+
+
+def test_command_prints_the_address_and_ends_with_ctrl_c():
+    run = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "broker"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        bootstrap = run.stdout.readline().strip()
+        assert accepts(bootstrap)
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert run.returncode == 130
+    assert out == ""
+    assert "Kafka is ready after" in err
+    assert "Traceback" not in err
+    until(lambda: not accepts(bootstrap))
+
+
+def test_command_refuses_a_property_that_is_none():
+    answer = subprocess.run(
+        [sys.executable, "-m", "holdfast", "broker", "--property", "a"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == 2
+    assert "KEY=VALUE" in answer.stderr

@@ -1,0 +1,217 @@
+"""The jar cache: whole or not at all, ours alone, safe for two at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import AdapterError, ConfigError
+from holdfast.jvm import jars
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch) -> Path:
+    for name in ("HOLDFAST_JARS", "HOLDFAST_IVY_SETTINGS", "HOLDFAST_SPARK_CONNECTOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def ivy(monkeypatch):
+    """Stands for Ivy: writes two jars. ``answers``: what the next runs say (None: success)."""
+
+    class Ivy:
+        def __init__(self):
+            self.answers: list[str | None] = []
+            self.runs: list[str] = []
+
+        def __call__(self, java, jar, description, out):
+            self.runs.append(description.read_text())
+            answer = self.answers.pop(0) if self.answers else None
+            if answer is None:
+                out.mkdir(exist_ok=True)
+                (out / "a-1.jar").write_bytes(b"aaaa")
+                (out / "b-2.jar").write_bytes(b"bb")
+            return answer
+
+    fake = Ivy()
+    monkeypatch.setattr(jars, "_run_ivy", fake)
+    monkeypatch.setattr(jars, "find_java", lambda: None)
+    return fake
+
+
+def names(paths):
+    return [path.name for path in paths]
+
+
+def test_resolves_once_and_then_from_the_cache(ivy, own_cache):
+    notes = []
+    first = jars.resolve(["g:m:1"], "m-1", note=notes.append)
+    second = jars.resolve(["g:m:1"], "m-1", note=notes.append)
+    assert first == second
+    assert names(first) == ["a-1.jar", "b-2.jar"]
+    assert all(path.parent == own_cache / "jars" / "m-1" for path in first)
+    assert len(ivy.runs) == 1
+    assert len(notes) == 1
+    assert "g:m:1" in notes[0]
+
+
+def test_description_names_coordinates_and_exclusions(ivy):
+    jars.resolve(["org.x:m:1.2"], "m", without=["zz", "aa"])
+    (xml,) = ivy.runs
+    assert '<dependency org="org.x" name="m" rev="1.2" conf="default->default"/>' in xml
+    assert xml.index('"aa"') < xml.index('"zz"')
+
+
+@pytest.mark.parametrize("harm", ["missing", "cut"])
+def test_a_damaged_folder_is_fetched_again(ivy, harm):
+    first = jars.resolve(["g:m:1"], "m-1")
+    if harm == "missing":
+        first[0].unlink()
+    else:
+        first[0].write_bytes(b"a")
+    assert names(jars.resolve(["g:m:1"], "m-1")) == ["a-1.jar", "b-2.jar"]
+    assert len(ivy.runs) == 2
+
+
+def test_a_failure_leaves_nothing_behind_and_says_why(ivy, own_cache):
+    ivy.answers = [":: org.x#m;1: not found\nUNRESOLVED DEPENDENCIES"] * 3
+    with pytest.raises(AdapterError) as caught:
+        jars.resolve(["org.x:m:1"], "m-1")
+    text = str(caught.value)
+    assert "\n" not in text
+    for word in ("org.x:m:1", "not found", "HOLDFAST_JARS", "HOLDFAST_IVY_SETTINGS"):
+        assert word in text
+    assert list((own_cache / "jars").iterdir()) == []
+
+
+def test_a_passing_fault_of_the_network_is_tried_again(ivy):
+    ivy.answers = ["connection refused", None]
+    assert names(jars.resolve(["g:m:1"], "m-1")) == ["a-1.jar", "b-2.jar"]
+    assert len(ivy.runs) == 2
+
+
+def test_threads_at_once_download_once(ivy):
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(jars.resolve(["g:m:1"], "m-1")))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert all(paths == found[0] for paths in found)
+    assert len(ivy.runs) == 1
+
+
+def test_processes_at_once_see_only_whole_folders(tmp_path):
+    """Each process would write for 0.3 s; all of them see both jars."""
+    program = """
+import sys, time
+from holdfast.jvm import jars
+def run(java, jar, description, out):
+    out.mkdir(); (out / "a-1.jar").write_bytes(b"a"); time.sleep(0.3)
+    (out / "b-2.jar").write_bytes(b"b"); print("ran")
+jars._run_ivy = run; jars.find_java = lambda: None
+print(len(jars.resolve(["g:m:1"], "m-1")))
+"""
+    runs = [
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    outputs = [run.communicate(timeout=60)[0].split() for run in runs]
+    assert all(run.returncode == 0 for run in runs)
+    assert sorted(output[-1] for output in outputs) == ["2", "2", "2"]
+    assert sum("ran" in output for output in outputs) == 1
+
+
+def test_given_jars_are_taken_and_nothing_is_fetched(ivy, tmp_path, monkeypatch):
+    (tmp_path / "given" / "m-1").mkdir(parents=True)
+    (tmp_path / "given" / "m-1" / "x.jar").write_bytes(b"x")
+    monkeypatch.setenv("HOLDFAST_JARS", str(tmp_path / "given"))
+    assert names(jars.resolve(["g:m:1"], "m-1")) == ["x.jar"]
+    with pytest.raises(AdapterError, match="HOLDFAST_JARS: no jars in"):
+        jars.resolve(["g:other:1"], "other-1")
+    assert ivy.runs == []
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(ivy, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "file"))
+    with pytest.raises(AdapterError, match="HOLDFAST_CACHE names another"):
+        jars.resolve(["g:m:1"], "m-1")
+
+
+def test_cache_folder_follows_the_environment(tmp_path, monkeypatch):
+    assert jars.cache_folder() == tmp_path / "cache"
+    monkeypatch.delenv("HOLDFAST_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert jars.cache_folder() == tmp_path / "xdg" / "holdfast"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert jars.cache_folder() == tmp_path / ".cache" / "holdfast"
+
+
+def test_connector_is_that_of_the_first_patch(ivy, monkeypatch):
+    assert jars.first_patch("4.0.5") == "4.0.0"
+    jars.connector_jars("4.0.5")
+    assert 'rev="4.0.0"' in ivy.runs[0]
+    assert '<exclude module="scala-library"/>' in ivy.runs[0]
+    jars.connector_jars("4.0.5", version="4.0.9")
+    assert 'rev="4.0.9"' in ivy.runs[1]
+    monkeypatch.setenv("HOLDFAST_SPARK_CONNECTOR", "4.0.7")
+    jars.connector_jars("4.0.5")
+    assert 'rev="4.0.7"' in ivy.runs[2]
+    with pytest.raises(ConfigError, match="not a version of PySpark"):
+        jars.first_patch("newest")
+
+
+def test_pyspark_is_found_without_being_imported():
+    program = (
+        "import sys; from holdfast.jvm import jars; print(jars._ivy_jar().name);"
+        "assert 'pyspark' not in sys.modules"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("ivy-")
+
+
+def test_without_pyspark_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(jars, "find_spec", lambda name: None)
+    with pytest.raises(AdapterError, match=r"holdfast\[spark\]"):
+        jars._ivy_jar()
+
+
+@pytest.mark.broker
+def test_kafka_jars_are_whole(monkeypatch):
+    """The real thing, from the cache or from the network."""
+    monkeypatch.delenv("HOLDFAST_CACHE")
+    found = jars.broker_jars()
+    assert len(found) == 46
+    assert {"kafka_2.13-4.3.1.jar", "kafka-clients-4.3.1.jar"} <= set(names(found))
+    with zipfile.ZipFile(next(jar for jar in found if jar.name == "kafka_2.13-4.3.1.jar")) as jar:
+        assert "kafka/Kafka.class" in jar.namelist()
+    assert len(json.loads((found[0].parent / "jars.json").read_text())) == 46
+
+
+@pytest.mark.spark
+def test_connector_jars_are_whole_and_leave_out_what_pyspark_brings(monkeypatch):
+    monkeypatch.delenv("HOLDFAST_CACHE")
+    found = jars.connector_jars("4.0.5")
+    assert [name.rsplit("-", 1)[0] for name in names(found)] == [
+        "commons-pool2",
+        "kafka-clients",
+        "spark-sql-kafka-0-10_2.13",
+        "spark-token-provider-kafka-0-10_2.13",
+    ]
