@@ -1,0 +1,46 @@
+"""Names from a cluster are data from strangers: shown in full, obeyed never.
+
+**Rules.** Text that leaves this module holds no control character, no bidirectional override, no
+lone surrogate and no invisible joiner: each is shown as its escape. HTML, CSV, terminal and
+Prometheus writers all start here and then add their own quoting.
+"""
+
+from __future__ import annotations
+
+import re
+
+_HIDDEN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
+
+
+def visible(value: object) -> str:
+    """Text with every character that could act on a terminal or a page shown as its escape.
+
+    Parameters
+    ----------
+    value : object
+        Anything; ``str`` is applied first.
+
+    Returns
+    -------
+    str
+        Encodable as UTF-8; a tab or newline inside is an escape too.
+    """
+    return _HIDDEN.sub(lambda m: f"\\u{ord(m.group()):04x}", str(value))
+
+
+def shorten(value: object, limit: int = 80) -> str:
+    """Visible text of at most ``limit`` characters, the middle replaced by an ellipsis."""
+    text = visible(value)
+    if len(text) <= limit:
+        return text
+    tail = (limit - 1) // 3
+    return f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def spreadsheet_text(value: str) -> str:
+    """Text that no spreadsheet takes for a formula: a leading quote marks it as text."""
+    bare = value.lstrip(" \u00a0\u3000\ufeff")
+    return "'" + value if bare[:1] in _FORMULA and bare else value

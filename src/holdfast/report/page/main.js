@@ -1,0 +1,170 @@
+// Joins the page: reads payloads, fills the controls, keeps the address in step.
+const byId = (id) => document.getElementById(id);
+
+const readGroup = async (index) => {
+  const data = layRows(await readPayload(`group-${index}`));
+  data.genTimes = Float64Array.from(data.gen_moment, (m) => data.moment[m]);
+  return data;
+};
+
+const startTheme = () => {
+  const root = document.documentElement, button = byId("theme");
+  const dark = () => (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  button.onclick = () => { root.dataset.theme = dark() ? "light" : "dark"; dispatchEvent(new Event("holdfast-ink")); };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("holdfast-ink")));
+  byId("print").onclick = () => print();
+};
+
+// The address: g group, t moment, w width of the view in seconds, p partition.
+const readAddress = () => {
+  const words = new URLSearchParams(location.hash.slice(1)), moment = Date.parse(words.get("t") ?? "");
+  const wide = Number(words.get("w"));
+  return { group: words.get("g"), ms: Number.isFinite(moment) ? moment : null, wide: wide > 0 ? wide * 1e3 : null, row: words.get("p") };
+};
+
+const start = async () => {
+  const page = await readPayload("page");
+  const timeline = new Timeline(byId("canvas"), byId("overlay"), byId("scroller"), byId("spacer"));
+  let current = -1, data = null, written = "";
+  const say = (text) => { byId("readout").textContent = text; };
+
+  const address = (cursor) => {
+    const words = new URLSearchParams({ g: page.groups[current] });
+    const ms = cursor ? cursor.ms : (timeline.a + timeline.b) / 2;
+    words.set("t", instant(data.t0 + ms));
+    words.set("w", String(Math.round(timeline.b - timeline.a) / 1e3));
+    if (cursor && cursor.row >= 0) words.set("p", `${data.topics[data.row_topic[cursor.row]]}-${data.row_partition[cursor.row]}`);
+    written = `#${words}`;
+    history.replaceState(null, "", written);
+  };
+  const hands = new Hands(timeline, {
+    tip: byId("tip"), readout: byId("readout"),
+    onPin: (cursor) => { address(cursor); fillMoment(cursor.ms); },
+  });
+
+  const legend = () => {
+    const shown = data.identities.slice(0, 64).map((name, i) => {
+      const swatch = el("span", { className: "swatch" });
+      swatch.style.background = page.colours[i % page.colours.length];
+      const toggle = () => { timeline.only = timeline.only === i ? -1 : i; light(); hands.now(); };
+      return el("li", {}, el("button", { type: "button", onclick: toggle, "aria-pressed": "false" }, swatch, el("bdi", {}, shorten(name, 40))));
+    });
+    const rest = data.identities.length - shown.length;
+    byId("legend").replaceChildren(...shown, ...(rest > 0 ? [el("li", {}, `and ${counted(rest)} more: search finds them`)] : []));
+  };
+  const light = () => {
+    [...byId("legend").querySelectorAll("button")].forEach((b, i) => b.setAttribute("aria-pressed", String(timeline.only === i)));
+  };
+
+  const intervals = new PagedTable(byId("intervals"), ["Partition", "Owner", "Member id", "From (UTC)", "To (UTC)", "Seconds"]);
+  const moment = new PagedTable(byId("moment"), ["Partition", "Owner", "Member id", "Since (UTC)"]);
+  const ownerCells = (code) => {
+    if (code < FIRST_MEMBER) return [code === PAUSED ? "paused (inferred)" : "no owner", ""];
+    const m = code - FIRST_MEMBER;
+    return [el("bdi", {}, shorten(data.identities[data.member_identity[m]], 40)), el("bdi", {}, shorten(data.members[m], 80))];
+  };
+  const fillIntervals = () => intervals.show(data.seg_owner.length, (i) => {
+    const row = upperBound(data.rowStart, i) - 1;
+    const from = timeline.segmentStart(row, i), to = timeline.segmentEnd(i);
+    return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(data.seg_owner[i]), whenText(data.t0 + from), whenText(data.t0 + to), ((to - from) / 1e3).toFixed(3)];
+  });
+  const fillMoment = (ms) => {
+    byId("moment-when").textContent = whenText(data.t0 + ms) + " UTC";
+    moment.show(timeline.rows, (row) => {
+      const i = timeline.segmentAt(row, ms);
+      return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(data.seg_owner[i]), whenText(data.t0 + timeline.segmentStart(row, i))];
+    });
+  };
+  const whenOpen = (id, fill) => { byId(id).ontoggle = () => { if (byId(id).open) fill(); }; };
+
+  const showGroup = async (index) => {
+    data = await readGroup(index);
+    current = index;
+    byId("group").value = String(index);
+    for (const part of document.querySelectorAll("section.group")) part.hidden = part.dataset.group !== String(index);
+    timeline.show(data, page.colours);
+    hands.pinned = false; timeline.cursor = null; timeline.scroller.scrollTop = 0;
+    hands.all();
+    legend();
+    if (byId("intervals-box").open) fillIntervals();
+    fillMoment(data.span);
+  };
+
+  const followAddress = async () => {
+    if (location.hash === written && written) return;
+    const wanted = readAddress(), index = Math.max(0, page.groups.indexOf(wanted.group ?? page.groups[0]));
+    if (index !== current) await showGroup(index);
+    if (wanted.ms === null) return;
+    const ms = wanted.ms - data.t0, wide = wanted.wide ?? (timeline.b - timeline.a);
+    let row = 0;
+    while (row < timeline.rows && `${data.topics[data.row_topic[row]]}-${data.row_partition[row]}` !== wanted.row) row++;
+    if (ms < 0 || ms > data.span) { say("The link points outside the time that this report covers."); return; }
+    hands.moveTo(ms - wide / 2, ms + wide / 2);
+    hands.set(ms, row < timeline.rows ? row : timeline.firstRow());
+    hands.pinned = true;
+    fillMoment(ms);
+  };
+
+  const find = (event) => {
+    const text = byId("find").value.trim().toLowerCase();
+    timeline.marks.clear();
+    timeline.only = -1;
+    if (text) {
+      for (let r = 0; r < timeline.rows; r++) if (timeline.rowName(r).toLowerCase().includes(text)) timeline.marks.add(r);
+      const who = data.members.findIndex((id, m) => id.toLowerCase().includes(text) || data.identities[data.member_identity[m]].toLowerCase().includes(text));
+      if (who >= 0) timeline.only = data.member_identity[who];
+    }
+    light();
+    const rows = [...timeline.marks], seen = timeline.cursor ? rows.findIndex((r) => r > timeline.cursor.row) : 0;
+    if (rows.length && (event?.key === "Enter" || rows.length < timeline.rows)) {
+      hands.set(timeline.cursor?.ms ?? (timeline.a + timeline.b) / 2, rows[event?.key === "Enter" ? Math.max(0, seen) : 0]);
+    } else hands.now();
+    const found = [rows.length ? `${counted(rows.length)} partitions` : "", timeline.only >= 0 ? `member ${shorten(data.identities[timeline.only], 40)}` : ""].filter(Boolean);
+    byId("found").textContent = text ? found.join(" and ") || "nothing found" : "";
+  };
+
+  page.groups.forEach((name, i) => byId("group").append(el("option", { value: String(i) }, shorten(name, 80))));
+  byId("group").onchange = () => showGroup(Number(byId("group").value)).then(() => address(null));
+  byId("find").oninput = find;
+  byId("find").onkeydown = (event) => { if (event.key === "Enter") find(event); };
+  byId("zoom-in").onclick = () => hands.zoom(0.5);
+  byId("zoom-out").onclick = () => hands.zoom(2);
+  byId("earlier").onclick = () => hands.pan(-0.5);
+  byId("later").onclick = () => hands.pan(0.5);
+  byId("all").onclick = () => hands.all();
+  byId("taller").onclick = () => hands.taller(1.4);
+  byId("flatter").onclick = () => hands.taller(0.7);
+  byId("link").onclick = async () => {
+    address(timeline.cursor);
+    const done = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
+    say(done ? "The link is on the clipboard." : "The address of this page now leads to this view.");
+  };
+  whenOpen("intervals-box", fillIntervals);
+  document.addEventListener("click", (event) => {
+    const at = event.target.closest?.("[data-moment]");
+    if (!at) return;
+    const ms = Number(at.dataset.moment) - data.t0, wide = Math.min(data.span, Math.max(Number(at.dataset.wide) * 6, data.span / 50));
+    hands.moveTo(ms - wide / 2, ms + wide / 2);
+    hands.set(ms, timeline.cursor?.row ?? timeline.firstRow());
+    hands.pin();
+    byId("scroller").scrollIntoView({ block: "nearest" });
+    byId("scroller").focus({ preventScroll: true });
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "/" && !/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) { event.preventDefault(); byId("find").focus(); }
+  });
+  const again = () => { if (data) { const { a, b } = timeline; timeline.measure(); hands.moveTo(a, b); } };
+  addEventListener("resize", again);
+  addEventListener("holdfast-ink", again);
+  addEventListener("beforeprint", again);
+  addEventListener("afterprint", again);
+  addEventListener("hashchange", followAddress);
+  for (const table of document.querySelectorAll("table.sortable")) makeSortable(table);
+
+  await followAddress();
+  requestAnimationFrame(() => requestAnimationFrame(() => performance.measure("holdfast-first-draw", { start: 0 })));
+};
+
+document.documentElement.classList.add("js");
+startTheme();
+if (byId("page")) start().catch((error) => { byId("readout").textContent = `This picture could not be drawn: ${error.message}`; console.error(error); });

@@ -1,0 +1,219 @@
+"""The sections of the page that stand without JavaScript: figures, tables, matrix, words.
+
+**Rules.** Every value passes through :mod:`holdfast.report.markup`; a name from the cluster is
+shown by ``name_of``. A section says how many rows it leaves out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+
+from holdfast.report.history import Rebalances, movement_matrix
+from holdfast.report.markup import Markup, join, name_of, tag
+from holdfast.report.reading import Tables
+from holdfast.report.timeline import Timeline
+
+MAX_ROWS = 300
+NONE = "–"
+
+
+def when(ms: int, timespec: str = "milliseconds") -> str:
+    """UTC time for people."""
+    stamp = datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec=timespec)
+    return stamp.removesuffix("+00:00")
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """Count or amount for people; a dash where it is not known."""
+    if value is None or math.isnan(value):
+        return NONE
+    return f"{value:,.{digits}f}"
+
+
+def seconds(value: float | None) -> str:
+    """Seconds with three significant places or so."""
+    if value is None or math.isnan(value):
+        return NONE
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"
+
+
+def bounds(lower: float, upper: float) -> str:
+    """A lower and an upper bound in one cell."""
+    if math.isnan(upper):
+        return NONE
+    low, high = seconds(lower), seconds(upper)
+    return high if low == high else f"{low} to {high}"
+
+
+def figures(items: Iterable[tuple[str, str, str]]) -> Markup:
+    """Boxes of one figure each: what, how much, a remark."""
+    boxes = (
+        tag("div", tag("dt", what), tag("dd", amount, tag("small", remark) if remark else None))
+        for what, amount, remark in items
+    )
+    return tag("dl", join(boxes), class_="figures")
+
+
+def table(
+    heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[object]], *, sortable: bool = True
+) -> Markup:
+    """A table; a head is (text, numeric). A cell may be ready ``td`` markup."""
+    head = join(tag("th", text, scope="col", class_="n" if n else None) for text, n in heads)
+    body = join(tag("tr", join(_cells(heads, row))) for row in rows)
+    inner = tag("thead", tag("tr", head)) + tag("tbody", body)
+    whole = tag("table", Markup(inner), class_="full sortable" if sortable else "full")
+    return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label="table")
+
+
+def _cells(heads: Sequence[tuple[str, bool]], row: Sequence[object]) -> Iterable[Markup]:
+    for (_, numeric), cell in zip(heads, row, strict=True):
+        if isinstance(cell, Markup) and cell.startswith("<td"):
+            yield cell
+        elif isinstance(cell, tuple):
+            shown, value = cell
+            yield tag("td", shown, data_v=value, class_="n" if numeric else "t")
+        else:
+            yield tag("td", cell, class_="n" if numeric else None)
+
+
+def group_figures(timeline: Timeline, rebalances: Rebalances) -> Markup:
+    """Figures of one group."""
+    pause = rebalances.pause_upper_s
+    known = ~np.isnan(pause)
+    total = float(pause[known].sum()) if known.any() else None
+    low = float(np.nansum(rebalances.pause_lower_s)) if known.any() else 0.0
+    moved = [rebalances.total(n) for n in ("n_moved", "n_moved_through_gap")]
+    avoidable = rebalances.total("n_avoidable_moves")
+    span = (timeline.last_ms - timeline.first_ms) / 1000
+    generations = timeline.generations
+    members = int(generations.n_members[-1]) if len(generations.n_members) else 0
+    return figures(
+        [
+            ("Partitions", number(len(timeline.row_partition)), f"{len(timeline.topics)} topics"),
+            ("Members now", number(members), f"{number(len(timeline.members))} ids were seen"),
+            ("Generations", number(len(generations.number)), f"in {_span(span)}"),
+            (
+                "Partitions moved",
+                number(None if moved[0] is None else sum(m or 0 for m in moved)),
+                "" if avoidable is None else f"{number(avoidable)} of them avoidable",
+            ),
+            (
+                "Stood still",
+                NONE if total is None else f"{seconds(total)} s",
+                "partition-seconds at most, inferred"
+                if low == total or total is None
+                else f"partition-seconds at most; {seconds(low)} at least",
+            ),
+        ]
+    )
+
+
+def _span(span_s: float) -> str:
+    if span_s < 120:
+        return f"{span_s:.0f} s"
+    if span_s < 7200:
+        return f"{span_s / 60:.0f} min"
+    return f"{span_s / 3600:.1f} h" if span_s < 172800 else f"{span_s / 86400:.1f} days"
+
+
+def rebalance_section(rebalances: Rebalances) -> Markup:
+    """Rebalance table, newest last, the costliest kept where there are too many."""
+    n = len(rebalances.at_ms)
+    shown = np.arange(n)
+    if n > MAX_ROWS:
+        cost = np.nan_to_num(rebalances.pause_upper_s) * 1000 + rebalances.counts["n_moved"]
+        shown = np.sort(np.argsort(-cost, kind="stable")[:MAX_ROWS])
+    heads = [
+        ("Time (UTC)", False),
+        ("Generation", True),
+        ("Cause", False),
+        ("Members", True),
+        ("Joined", True),
+        ("Left", True),
+        ("Restarted", True),
+        ("Kept", True),
+        ("Moved", True),
+        ("Avoidable", True),
+        ("Gained", True),
+        ("Lost", True),
+        ("Stood still, s", True),
+        ("", False),
+    ]
+    rows = (_rebalance_row(rebalances, int(i)) for i in shown)
+    note = f"The {MAX_ROWS} costliest of {n:,} are shown. " if n > MAX_ROWS else ""
+    lead = (
+        "One row per generation. Stood still is partition-seconds without an owner, at least to "
+        "at most: the log says when a generation was settled, not when it began."
+    )
+    return tag(
+        "div",
+        tag("h3", "Rebalances"),
+        tag("p", note + lead, class_="lead"),
+        table(heads, rows) if n else tag("p", "No rebalance was recorded."),
+    )
+
+
+def _rebalance_row(r: Rebalances, i: int) -> list[object]:
+    def count(name: str) -> object:
+        value = int(r.counts[name][i])
+        return (number(value), value) if value >= 0 else (NONE, "")
+
+    moved = int(r.counts["n_moved"][i])
+    gap = max(int(r.counts["n_moved_through_gap"][i]), 0)
+    upper = float(r.pause_upper_s[i])
+    sure = "" if math.isnan(r.confidence[i]) else f" ({r.confidence[i]:.0%})"
+    wide = "1000" if math.isnan(upper) else str(max(1000, round(upper * 1000)))
+    jump = tag(
+        "button", "show", type="button", class_="jump", data_moment=int(r.at_ms[i]), data_wide=wide
+    )
+    return [
+        (when(int(r.at_ms[i])), int(r.at_ms[i])),
+        (int(r.generation[i]), int(r.generation[i])),
+        join([name_of(r.cause[i].replace("_", " ") or NONE), sure]),
+        count("n_members"),
+        count("n_joined"),
+        count("n_left"),
+        count("n_restarted"),
+        count("n_kept"),
+        (number(moved + gap), moved + gap) if moved >= 0 else (NONE, ""),
+        count("n_avoidable_moves"),
+        count("n_gained"),
+        count("n_lost"),
+        (bounds(float(r.pause_lower_s[i]), upper), "" if math.isnan(upper) else upper),
+        tag("td", jump),
+    ]
+
+
+def matrix_section(tables: Tables, timeline: Timeline) -> Markup:
+    """Movement matrix: a table whose shades are the picture."""
+    names, counts = movement_matrix(tables, timeline)
+    title = tag("h3", "Who gave partitions to whom")
+    if not len(names):
+        return tag("div", title, tag("p", "No partition went from one process to another."))
+    top = max(int(counts.max()), 1)
+    head = tag(
+        "tr", tag("th", "from \\ to"), *(tag("th", name_of(n, 18), scope="col") for n in names)
+    )
+    rows = (
+        tag(
+            "tr",
+            tag("th", name_of(name, 28), scope="row"),
+            *(_matrix_cell(int(counts[i, j]), top, i == j) for j in range(len(names))),
+        )
+        for i, name in enumerate(names)
+    )
+    body = tag("table", tag("thead", head), tag("tbody", join(rows)), class_="matrix")
+    lead = (
+        "Rows gave, columns took. A dashed cell is a process that came back under a new member id."
+    )
+    return tag("div", title, tag("p", lead, class_="lead"), tag("div", body, class_="wide"))
+
+
+def _matrix_cell(count: int, top: int, same: bool) -> Markup:
+    shade = 0 if count == 0 else 1 + min(4, int(5 * math.log1p(count) / math.log1p(top)))
+    classes = " ".join(filter(None, (f"h{shade}" if shade else "", "self" if same else "")))
+    return tag("td", number(count) if count else "", class_=classes or None)

@@ -1,0 +1,103 @@
+"""Ownership as a trace for Perfetto or chrome://tracing: a process per group, a thread per row.
+
+**Rules.** The Trace Event Format, JSON form: times in microseconds, complete events (``X``) for
+intervals, instant events (``i``) for generations, metadata (``M``) for names. Names are JSON
+strings of visible text; the viewer treats them as text.
+
+References
+----------
+"Trace Event Format", Google, the document behind chrome://tracing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.report.names import visible
+from holdfast.report.reading import Tables
+from holdfast.report.timeline import NO_OWNER, PAUSED, Timeline
+from holdfast.report.views import last_time, view_of
+
+_NAMES = {NO_OWNER: "no owner", PAUSED: "paused (inferred)"}
+_COLOURS = {NO_OWNER: "grey", PAUSED: "white"}  # reserved names of the viewer
+
+
+def write_trace(tables: Tables, out: Path, *, groups: Sequence[str] | None = None) -> Path:
+    """Write the trace of some groups.
+
+    Parameters
+    ----------
+    tables : Tables
+        ``generations`` and ``assignments``, ``pauses`` and ``members`` where there are any.
+    out : Path
+        JSON file.
+    groups : sequence of str, optional
+        Groups wanted; all by default.
+    """
+    last = last_time(tables)
+    with out.open("w", encoding="utf-8") as file:
+        file.write('{"displayTimeUnit":"ms","traceEvents":[')
+        separator = "\n"
+        for process, name in enumerate(groups if groups is not None else tables.groups, 1):
+            for event in trace_events(view_of(tables, name, last).timeline, process):
+                file.write(separator + json.dumps(event, separators=(",", ":")))
+                separator = ",\n"
+        file.write("\n]}\n")
+    return out
+
+
+def trace_events(timeline: Timeline, process: int) -> Iterator[dict[str, Any]]:
+    """Events of one group, as process number ``process``."""
+    yield _meta("process_name", process, 0, visible(timeline.group))
+    for row in range(len(timeline.row_partition)):
+        topic = timeline.topics[timeline.row_topic[row]]
+        name = f"{visible(topic)}-{timeline.row_partition[row]}"
+        yield _meta("thread_name", process, row + 1, name)
+        yield _order(process, row + 1)
+        for i in range(int(timeline.start[row]), int(timeline.start[row + 1])):
+            yield _interval(timeline, i, process, row + 1)
+    g = timeline.generations
+    for i in range(len(g.number)):
+        yield {
+            "ph": "i",
+            "s": "p",
+            "pid": process,
+            "tid": 0,
+            "ts": int(g.at_ms[i]) * 1000,
+            "name": f"generation {g.number[i]}",
+            "args": {"members": int(g.n_members[i]), "state": visible(g.state[i])},
+        }
+
+
+def _interval(timeline: Timeline, i: int, process: int, thread: int) -> dict[str, Any]:
+    owner, begin = int(timeline.owner[i]), int(timeline.from_ms[i])
+    event: dict[str, Any] = {
+        "ph": "X",
+        "pid": process,
+        "tid": thread,
+        "ts": begin * 1000,
+        "dur": (int(timeline.to_ms[i]) - begin) * 1000,
+    }
+    if owner < 0:
+        return {**event, "name": _NAMES[owner], "cname": _COLOURS[owner]}
+    identity = timeline.identities.names[timeline.identities.identity[owner]]
+    member = visible(timeline.members[owner])
+    return {**event, "name": visible(identity), "args": {"member_id": member}}
+
+
+def _meta(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _order(process: int, thread: int) -> dict[str, Any]:
+    arguments = {"sort_index": thread}
+    return {
+        "ph": "M",
+        "name": "thread_sort_index",
+        "pid": process,
+        "tid": thread,
+        "args": arguments,
+    }

@@ -1,0 +1,46 @@
+"""What the page shows of one group, gathered once.
+
+**Rules.** Pure: tables in, columns out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.report.history import Rebalances, read_rebalances
+from holdfast.report.reading import Tables, times_ms
+from holdfast.report.timeline import Timeline, build_timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GroupView:
+    """What the page shows of one group."""
+
+    timeline: Timeline
+    rebalances: Rebalances
+
+    @property
+    def cost(self) -> tuple[float, int]:
+        """Partition-seconds that stood still, then partitions moved: the order of the page."""
+        moved = self.rebalances.total("n_moved") or 0
+        return float(np.nansum(self.rebalances.pause_upper_s)), moved
+
+
+def view_of(tables: Tables, group: str, last_ms: int | None) -> GroupView:
+    """Everything the page shows of one group."""
+    return GroupView(
+        timeline=build_timeline(tables, group, last_ms), rebalances=read_rebalances(tables, group)
+    )
+
+
+def last_time(tables: Tables) -> int | None:
+    """Latest time that any table mentions, in UTC milliseconds."""
+    columns = [
+        times_ms(tables.table(name), "timestamp")
+        for name in ("offset_commits", "generations", "rebalances")
+        if name in tables
+    ]
+    latest = [int(column.max()) for column in columns if len(column)]
+    return max(latest, default=None)

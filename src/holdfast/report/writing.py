@@ -1,0 +1,182 @@
+"""One self-contained HTML file from tables: payloads, sections, policy, script, style.
+
+**Rules.** The file asks for nothing from anywhere: its policy allows one script and one style, by
+hash, and no connection. Names from the cluster reach it escaped or inside base64. The same tables
+give the same file, byte for byte.
+
+**Strategy.** ``page/`` holds the script in parts and the style; parts are joined here in order.
+Each group is one payload (:mod:`holdfast.report.packing`) that the page reads when it is shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.report.body import page_body
+from holdfast.report.markup import Markup, tag
+from holdfast.report.packing import pack
+from holdfast.report.palette import COLOURS
+from holdfast.report.reading import Source, Tables, read_tables
+from holdfast.report.timeline import PAUSED
+from holdfast.report.views import GroupView, last_time, view_of
+
+SCRIPTS = ("columns.js", "words.js", "timeline.js", "gestures.js", "tables.js", "main.js")
+MAX_GROUPS = 40
+
+
+def write(
+    source: Source | Tables,
+    out: str | Path,
+    *,
+    title: str = "Consumer group report",
+    groups: Sequence[str] | None = None,
+    extra: Sequence[Markup] = (),
+    last_ms: int | None = None,
+) -> Path:
+    """Write the report of some tables as one HTML file.
+
+    Parameters
+    ----------
+    source : path, mapping or Tables
+        Folder of tables, or columns in memory (:func:`holdfast.report.read_tables`).
+    out : path
+        File to write; its folder must exist.
+    title : str
+        Heading.
+    groups : sequence of str, optional
+        Groups to show, in this order; by default the costliest, at most ``MAX_GROUPS``.
+    extra : sequence of Markup
+        Sections to put after the figures (findings, policy comparison).
+    last_ms : int, optional
+        End of the window in UTC milliseconds; by default the last time in the tables.
+
+    Returns
+    -------
+    Path
+        ``out``.
+
+    Raises
+    ------
+    SourceError
+        If the tables cannot be read.
+    """
+    tables = source if isinstance(source, Tables) else read_tables(source)
+    out = Path(out)
+    out.write_text(render(tables, title, groups, extra, last_ms), encoding="utf-8")
+    return out
+
+
+def render(
+    tables: Tables,
+    title: str,
+    groups: Sequence[str] | None = None,
+    extra: Sequence[Markup] = (),
+    last_ms: int | None = None,
+) -> str:
+    """The text of the file."""
+    last = last_ms if last_ms is not None else last_time(tables)
+    names = tables.groups if groups is None else tuple(groups)
+    views = [view_of(tables, name, last) for name in names]
+    if groups is None:
+        views.sort(key=lambda v: v.cost, reverse=True)
+    shown = views[:MAX_GROUPS]
+    page = pack({}, {"groups": [v.timeline.group for v in shown], "colours": COLOURS})
+    payloads = {"page": page, **{f"group-{i}": group_payload(v) for i, v in enumerate(shown)}}
+    body = page_body(tables, title, shown, views, extra=extra, payloads=payloads)
+    return _document(title, body)
+
+
+def group_payload(view: GroupView) -> str:
+    """Columns of one group for the script (see ``page/timeline.js``)."""
+    t, r = view.timeline, view.rebalances
+    edges = np.concatenate([[t.first_ms], t.to_ms, t.generations.at_ms])
+    moments = np.unique(edges) - t.first_ms
+    end = np.searchsorted(moments, t.to_ms - t.first_ms)
+    step = np.diff(end, prepend=0)
+    heads = t.start[:-1]
+    step[heads] = end[heads]
+    places, cause, moved = _rebalance_of(view)
+    causes = tuple(dict.fromkeys(("", *(c.replace("_", " ") for c in r.cause))))
+    columns: dict[str, npt.ArrayLike] = {
+        "moment+": moments,
+        "row_topic": t.row_topic,
+        "row_partition": t.row_partition,
+        "row_segments": np.diff(t.start),
+        "seg_owner": np.where(t.owner == PAUSED, 0, t.owner + 2),
+        "seg_step": step,
+        "member_identity": t.identities.identity,
+        "member_host": t.identities.host,
+        "gen_moment+": np.searchsorted(moments, t.generations.at_ms - t.first_ms),
+        "gen_number": np.maximum(t.generations.number, 0),
+        "gen_members": np.maximum(t.generations.n_members, 0),
+        "gen_cause": np.asarray([causes.index(c) for c in cause], dtype=np.int64),
+        "gen_moved": moved,
+    }
+    values = {
+        "t0": t.first_ms,
+        "topics": t.topics,
+        "members": t.members,
+        "identities": t.identities.names,
+        "hosts": t.identities.hosts,
+        "causes": causes,
+    }
+    assert len(places) == len(t.generations.number)
+    return pack(columns, values)
+
+
+def _rebalance_of(view: GroupView) -> tuple[list[int], list[str], list[int]]:
+    """Rebalance index, cause and moved partitions of each generation; -1, "" and 0 without one."""
+    t, r = view.timeline, view.rebalances
+    index = t.generations.index_of(r.generation, r.at_ms)
+    of = {int(g): i for i, g in enumerate(index) if g >= 0}
+    places = [of.get(g, -1) for g in range(len(t.generations.number))]
+    cause = [r.cause[i].replace("_", " ") if i >= 0 else "" for i in places]
+    gap = np.maximum(r.counts["n_moved_through_gap"], 0)
+    moved = np.maximum(r.counts["n_moved"], 0) + gap
+    return places, cause, [int(moved[i]) if i >= 0 else 0 for i in places]
+
+
+@cache
+def asset(name: str) -> str:
+    """Text of a file of ``page/``."""
+    return files("holdfast.report").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    """The whole script; nothing in it can end its element early."""
+    parts = "\n".join(asset(name) for name in SCRIPTS)
+    assert not any(end in parts.lower() for end in ("</script", "<script", "<!--"))
+    return f'(() => {{ "use strict";\n{parts}\n}})();'
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _document(title: str, body: Markup) -> str:
+    script, style = _script(), asset("style.css")
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=Markup(policy)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("meta", name="generator", content="holdfast"),
+        tag("title", title),
+        tag("style", Markup(style)),
+    )
+    return "<!doctype html>\n" + tag(
+        "html", head, tag("body", body, tag("script", Markup(script))), lang="en"
+    )

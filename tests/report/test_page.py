@@ -1,0 +1,315 @@
+"""The page in a real browser: what it shows, that it asks for nothing, what strangers may do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.report.browser import Opened
+from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
+
+from holdfast.report import write
+
+pytestmark = pytest.mark.browser
+
+END_MS = START_MS + 600_000
+ROW = 26  # height of a row of a small group, pixels
+AXIS = 34
+EVIL = (
+    "</script><script>alert(1)</script>",
+    "<img src=http://evil.invalid/x onerror=alert(2)>",
+    "\"'><svg/onload=alert(3)>",
+    "javascript:alert(4)",
+    "a\u202egnp.exe\x1b[31m\x00\n",
+    "{{7*7}}${7*7}<!--",
+    "]]>&lt;b&gt;&amp;",
+    "名前😀",
+    "x" * 3000,
+)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("report") / "report.html"
+    return write(tables(rolling_bounce()), out, title="Bounce", last_ms=END_MS)
+
+
+@pytest.fixture
+def opened(chromium: Any, report: Path) -> Any:
+    page = Opened(chromium, report)
+    yield page
+    page.close()
+
+
+def x_at(page: Any, second: float) -> float:
+    """Where a second of the 600 s window is, in pixels of the canvas."""
+    left, width = gutter(page)
+    return left + second / 600 * (width - left)
+
+
+def gutter(page: Any) -> tuple[float, float]:
+    """Left edge of the plot: the first coloured pixel of the first row; and the width."""
+    found = page.page.evaluate(
+        """() => { const c = document.getElementById('canvas'), k = c.width / c.clientWidth;
+        const d = c.getContext('2d').getImageData(0, 44 * k, c.width, 1).data;
+        let x = 0; while (!(d[4 * x] === 0 && d[4 * x + 1] === 114)) x++;
+        return [x / k, c.clientWidth - 1]; }"""
+    )
+    return found[0], found[1]
+
+
+def test_opens_from_a_file_asks_for_nothing_and_says_nothing(opened: Any, report: Path) -> None:
+    opened.page.click("#zoom-in")
+    opened.page.click("#moment-box summary")
+    opened.page.click("#intervals-box summary")
+    assert opened.asked == [report.as_uri()]
+    assert opened.said == []
+
+
+def test_the_file_holds_one_script_that_its_policy_names(report: Path) -> None:
+    text = report.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    assert "unsafe-inline" not in text
+    assert "http:" not in text
+    assert "https:" not in text
+
+
+def test_hover_tells_owner_member_and_generation_at_a_known_pixel(opened: Any) -> None:
+    text = opened.point(x_at(opened, 300), AXIS + ROW * 0.5).split("\n")
+    assert text[0] == "clicks-0"
+    assert text[1].startswith("2025-11-21 08:0")
+    assert text[2:] == [
+        "owner worker-0 (worker-0-000b) on /10.0.0.7",
+        "for 5 min 45 s from 08:01:15.000",
+        "generation 13, 4 members, follow up",
+    ]
+
+
+def test_hover_over_a_gap_says_paused_and_over_hatching_says_no_owner(opened: Any) -> None:
+    assert "paused at most 3.20 s from 08:00:56.800 (inferred)" in opened.point(
+        x_at(opened, 58), AXIS + 5
+    )
+    assert "no owner for 30.0 s" in opened.point(x_at(opened, 435), AXIS + 5)
+
+
+def test_colour_is_the_process_gap_is_paper_and_no_owner_is_hatched(opened: Any) -> None:
+    y = AXIS + ROW * 2 + 12
+    assert opened.colour(x_at(opened, 150), y) == (0, 158, 115)
+    assert opened.colour(x_at(opened, 178.5), y) == (255, 255, 255)
+    x = x_at(opened, 425)
+    hatch = {opened.colour(x + i, y) for i in range(12)}
+    assert len(hatch) > 1
+    assert (0, 158, 115) not in hatch
+
+
+def test_the_same_process_has_the_same_colour_under_its_new_member_id(opened: Any) -> None:
+    y = AXIS + ROW * 0.5 + 9
+    assert opened.colour(x_at(opened, 30), y) == opened.colour(x_at(opened, 300), y)
+
+
+def test_generations_are_vertical_lines(opened: Any) -> None:
+    x, y = round(x_at(opened, 120)), AXIS + 4
+    row = [sum(opened.colour(x + d, y)) for d in range(-3, 4)]
+    assert min(row) < min(sum(opened.colour(x + d, y)) for d in range(8, 14))
+
+
+def test_zoom_pan_and_show_all(opened: Any) -> None:
+    axis = opened.page.locator("#readout")
+    box = opened.page.locator("#canvas").bounding_box()
+    opened.page.mouse.move(box["x"] + 600, box["y"] + 60)
+    before = opened.point(600, 60)
+    opened.page.keyboard.down("Control")
+    opened.page.mouse.wheel(0, -400)
+    opened.page.keyboard.up("Control")
+    near = opened.point(640, 60)
+    opened.page.click("#all")
+    far = opened.point(640, 60)
+    moment = [t.split("\n")[1][11:23] for t in (before, near, far)]
+    assert moment[0] < moment[1] < moment[2], "zoomed in, 40 pixels are less time"
+    opened.page.click("#zoom-in")
+    opened.page.mouse.move(box["x"] + 700, box["y"] + 60)
+    start = opened.point(700, 60)
+    opened.page.mouse.down()
+    opened.page.mouse.move(box["x"] + 500, box["y"] + 60, steps=4)
+    opened.page.mouse.up()
+    assert opened.point(500, 60).split("\n")[1][:21] == start.split("\n")[1][:21]
+    assert axis.inner_text()
+
+
+def test_a_link_leads_to_the_moment(chromium: Any, report: Path, opened: Any) -> None:
+    x, y = x_at(opened, 250), AXIS + ROW * 7.5
+    text = opened.point(x, y)
+    opened.page.mouse.down()
+    opened.page.mouse.up()
+    fragment = opened.page.evaluate("location.hash")
+    assert "p=orders-3" in fragment
+    again = Opened(chromium, report, fragment)
+    assert again.page.locator("#readout").inner_text().replace(" · ", "\n") == text
+    assert "08:04:" in again.page.locator("#moment-when").inner_text()
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    ["#t=rubbish&w=-1&p=nobody", "#g=unknown", "#t=1999-01-01T00:00:00Z", "#%%%", "#w=1e999"],
+)
+def test_a_broken_link_shows_the_whole(chromium: Any, report: Path, fragment: str) -> None:
+    page = Opened(chromium, report, fragment)
+    assert page.said == []
+    assert page.point(x_at(page, 30), AXIS + 5).startswith("clicks-0")
+    page.close()
+
+
+def test_search_finds_partitions_and_members(opened: Any) -> None:
+    opened.page.keyboard.press("/")
+    opened.page.keyboard.type("orders-5")
+    assert opened.page.locator("#found").inner_text() == "1 partitions"
+    assert opened.page.locator("#readout").inner_text().startswith("orders-5")
+    opened.page.fill("#find", "worker-2")
+    assert opened.page.locator("#found").inner_text() == "member worker-2"
+    assert opened.page.locator("#legend [aria-pressed=true]").inner_text() == "worker-2"
+    opened.page.fill("#find", "zzz")
+    assert opened.page.locator("#found").inner_text() == "nothing found"
+
+
+def test_the_keyboard_alone_reads_the_picture(opened: Any) -> None:
+    opened.page.focus("#scroller")
+    readout = opened.page.locator("#readout")
+    for key in ("Home", "ArrowDown"):
+        opened.page.keyboard.press(key)
+    assert readout.inner_text().startswith("clicks-1 · 2025-11-21 08:00:00")
+    opened.page.keyboard.press("n")
+    assert "generation 2, 3 members" in readout.inner_text()
+    opened.page.keyboard.press("+")
+    opened.page.keyboard.press("Enter")
+    assert "p=clicks-1" in opened.page.evaluate("location.hash")
+    opened.page.keyboard.press("End")
+    assert "generation 15" in readout.inner_text()
+
+
+def test_a_table_stands_behind_the_picture(opened: Any) -> None:
+    opened.page.click("#intervals-box summary")
+    cells = opened.page.locator("#intervals tbody tr").first.locator("td").all_inner_texts()
+    assert cells == [
+        "clicks-0",
+        "worker-0",
+        "worker-0-000a",
+        "2025-11-21 08:00:00.000",
+        "2025-11-21 08:00:56.800",
+        "56.800",
+    ]
+    opened.page.click("#intervals >> text=Next")
+    assert "51 to" in opened.page.locator("#intervals .place").inner_text()
+
+
+def test_rebalance_table_sorts_and_leads_to_the_moment(opened: Any) -> None:
+    opened.page.click("text=Moved >> nth=0")
+    opened.page.click("section.group .sort:has-text('Moved')")
+    first = opened.page.locator("section.group table.sortable tbody tr").first
+    assert first.locator("td").nth(8).inner_text() == "3"
+    first.locator(".jump").click()
+    assert "generation" in opened.page.locator("#readout").inner_text()
+    assert opened.page.evaluate("location.hash").startswith("#g=etl&t=2025")
+
+
+def test_figures_tables_and_matrix_are_there_without_javascript(
+    chromium: Any, report: Path
+) -> None:
+    page = Opened(chromium, report, java_script_enabled=False)
+    text = page.page.inner_text("body")
+    for words in ("Partitions moved", "75.6 s", "Rebalances", "Who gave partitions to whom"):
+        assert words in text
+    assert "The picture needs JavaScript" in text
+    assert page.page.locator("table.sortable tbody tr").count() == 15
+    assert page.page.locator("table.matrix tbody td").count() == 16
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast_in_both_schemes(chromium: Any, report: Path, scheme: str) -> None:
+    page = Opened(chromium, report, color_scheme=scheme)
+    ratios = page.page.evaluate(
+        """() => { const s = getComputedStyle(document.documentElement);
+        const lum = (h) => { const n = parseInt(h.trim().slice(1), 16);
+          const f = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+          return 0.2126 * f(n >> 16) + 0.7152 * f((n >> 8) & 255) + 0.0722 * f(n & 255); };
+        const v = (n) => lum(s.getPropertyValue('--' + n));
+        const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        return ['ink', 'muted', 'accent', 'kelp', 'bad', 'warn'].flatMap((n) =>
+          ['paper', 'surface'].map((p) => ratio(v(n), v(p)))); }"""
+    )
+    assert min(ratios) > 4.5
+    page.close()
+
+
+def test_theme_button_changes_the_picture_too(opened: Any) -> None:
+    before = opened.colour(4, 40)
+    opened.page.click("#theme")
+    assert opened.colour(4, 40) != before
+
+
+def test_print_shows_every_group_and_no_controls(opened: Any) -> None:
+    opened.page.emulate_media(media="print")
+    assert opened.page.locator("#theme").is_hidden()
+    assert opened.page.locator("section.group").first.is_visible()
+
+
+def evil_fleet() -> dict[str, Any]:
+    scripts = []
+    for i, name in enumerate(EVIL):
+        members = [
+            (f"{name}-{k}", {"client_id": name + str(k), "client_host": name}) for k in range(2)
+        ]
+        owners = deal({name: 2}, [m for m, _ in members])
+        script = Script(name + f"-{i}", {name: 2})
+        script.settle(0, members, owners, cause=name)
+        script.settle(60, members[:1], deal({name: 2}, [members[0][0]]), pause=(1, 2), cause=name)
+        scripts.append(script)
+    return tables(*scripts)
+
+
+def test_names_of_strangers_stay_names(chromium: Any, tmp_path: Path) -> None:
+    out = write(evil_fleet(), tmp_path / "evil.html", title=EVIL[0], last_ms=END_MS)
+    page = Opened(chromium, out)
+    for i in range(len(EVIL)):
+        page.page.select_option("#group", str(i))
+        page.until(f"!document.querySelector('section.group[data-group=\"{i}\"]').hidden")
+        assert page.point(700, AXIS + 10) != ""
+        page.page.fill("#find", "alert")
+        page.page.fill("#find", "")
+        page.page.click("#link")
+    page.page.click("#moment-box summary")
+    page.page.click("#intervals-box summary")
+    assert page.asked == [out.as_uri()]
+    assert page.said == []
+    scripts = "document.querySelectorAll('script:not([type])').length"
+    assert page.page.evaluate(scripts) == 1
+    assert page.page.evaluate("document.querySelectorAll('img, svg, iframe, object').length") == 0
+    shown = json.dumps(page.page.inner_text("body"))
+    assert "\\u202e" not in shown.replace("\\\\u202e", "")
+    page.close()
+
+
+def test_two_groups_are_shown_one_at_a_time(chromium: Any, tmp_path: Path) -> None:
+    fleet = tables(rolling_bounce("a"), rolling_bounce("b", {"t": 3}, 3))
+    page = Opened(chromium, write(fleet, tmp_path / "two.html", last_ms=END_MS), "#g=b")
+    assert page.page.locator("section.group:visible h2").all_inner_texts() == ["Group b"]
+    assert page.point(600, AXIS + 5).startswith("t-0")
+    page.page.select_option("#group", label="a")
+    page.until("location.hash.includes('g=a')")
+    assert page.point(600, AXIS + 5).startswith("clicks-0")
+    page.close()
+
+
+def test_a_report_without_generations_says_so(chromium: Any, tmp_path: Path) -> None:
+    script = Script("g", {"a": 1}).lag({("a", 0): 5})
+    out = write(tables(script), tmp_path / "none.html")
+    text = out.read_text(encoding="utf-8")
+    assert "nothing to draw" in text
+    context = chromium.new_context()
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda m: said.append(m.text))
+    page.goto(out.as_uri())
+    assert said == []
+    context.close()
