@@ -1,0 +1,151 @@
+"""What changed hands: laws, the twin, and cases by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.pipeline.histories import COOPERATIVE, build, generation, histories, law, twin_movements
+
+from holdfast.pipeline.dense import dense
+from holdfast.pipeline.generations import Generations, concat
+from holdfast.pipeline.movements import carry, compare, movement_table, pause_candidates
+
+
+def tables(gens):
+    layout = dense(gens)
+    events = compare(gens, layout)
+    return movement_table(gens, layout, events), pause_candidates(gens, layout, events)
+
+
+def movements(history):
+    rows = tables(build(history))[0].to_pylist()
+    names = ("group", "generation", "topic", "partition", "from_member", "to_member", "kind")
+    return sorted([tuple(r[n] for n in names) for r in rows], key=repr)
+
+
+def pauses(history):
+    rows = tables(build(history))[1].to_pylist()
+    names = ("topic", "partitions", "pause_lower_seconds", "pause_upper_seconds", "basis")
+    return [tuple(r[n] for n in names) for r in rows]
+
+
+@law
+@given(histories())
+def test_equals_the_twin(history):
+    assert movements(history) == twin_movements(history)
+
+
+@law
+@given(histories(), st.integers(0, 12))
+def test_a_cut_history_with_its_carry_says_the_same(history, cut):
+    """Batch equals stream: what is carried over replaces the whole past."""
+    whole = tables(build(history))
+    first, second = build(history[:cut]), build(history[cut:])
+    layout = dense(first)
+    events = compare(first, layout)
+    state = carry(first, layout, events, np.arange(len(layout.first_row)))
+    early = movement_table(first, layout, events), pause_candidates(first, layout, events)
+    late = tables(concat([state, second]).sorted())
+    for full, a, b in zip(whole, early, late, strict=True):
+        rows = [*a.to_pylist(), *b.to_pylist()]
+        assert sorted(map(repr, rows)) == sorted(map(repr, full.to_pylist()))
+
+
+@law
+@given(histories())
+def test_the_carry_of_a_carry_is_itself(history):
+    gens = build(history)
+    states = []
+    for _ in range(2):
+        layout = dense(gens)
+        gens = carry(gens, layout, compare(gens, layout), np.arange(len(layout.first_row)))
+        states.append(gens)
+    assert states[0].head.equals(states[1].head)
+    assert states[0].owned.to_pylist() == states[1].owned.to_pylist()
+
+
+def test_nothing():
+    movement, pause = tables(Generations.empty())
+    assert movement.num_rows == pause.num_rows == 0
+
+
+def test_the_four_kinds():
+    history = [
+        generation(number=1, members={"a": {"t": [0, 1, 2]}, "b": {"t": [3]}}),
+        generation(number=2, members={"a": {"t": [0]}, "b": {"t": [1, 4]}}),
+        generation(number=3, members={"a": {"t": [0, 3]}, "b": {"t": [1, 2]}}),
+    ]
+    assert movements(history) == [
+        ("g", 2, "t", 1, "a", "b", "moved"),
+        ("g", 2, "t", 2, "a", None, "lost"),
+        ("g", 2, "t", 3, "b", None, "lost"),
+        ("g", 2, "t", 4, None, "b", "gained"),
+        ("g", 3, "t", 2, "a", "b", "moved_through_gap"),
+        ("g", 3, "t", 3, "b", "a", "moved_through_gap"),
+        ("g", 3, "t", 4, "b", None, "lost"),
+    ]
+
+
+def test_a_static_member_that_came_back_has_moved_nothing():
+    static = {"group_instance_id": "one"}
+    history = [
+        generation(number=5, members={"x-1": (static, {"t": [0]})}),
+        generation(number=5, members={"x-2": (static, {"t": [0]})}),
+    ]
+    assert movements(history) == []
+
+
+def test_a_partition_back_with_its_member_after_a_gap_is_gained():
+    history = [
+        generation(number=1, members={"a": {"t": [0]}}),
+        generation(number=2),
+        generation(number=3, members={"a": {"t": [0]}}),
+    ]
+    assert movements(history)[1:] == [("g", 3, "t", 0, None, "a", "gained")]
+
+
+def test_pauses_of_an_eager_group_are_bound_by_the_records():
+    history = [
+        generation(number=1, members={"a": {"t": [0, 1]}}, at=10),
+        generation(number=2, members={"a": {"t": [0]}, "b": {"t": [1]}}, at=25),
+    ]
+    assert pauses(history) == [("t", [0, 1], 0.0, 15.0, "eager")]
+
+
+def test_a_cooperative_group_pauses_only_what_is_handed_over():
+    kept = {"a": {"t": [0]}, "b": {}}
+    history = [
+        generation(number=1, members={"a": {"t": [0, 1]}}, at=0, protocol=COOPERATIVE),
+        generation(number=2, members=kept, at=10, protocol=COOPERATIVE),
+        generation(
+            number=3, members={"a": {"t": [0]}, "b": {"t": [1]}}, at=13, protocol=COOPERATIVE
+        ),
+    ]
+    assert pauses(history) == [("t", [1], 3.0, 13.0, "unowned")]
+
+
+def test_a_huge_partition_number_allocates_nothing_of_its_size():
+    history = [generation(number=n, members={"a": {"t": [2**31 - 1, n]}}) for n in (1, 2)]
+    layout = dense(build(history))
+    assert len(layout.owner) == 6
+
+
+def test_two_owners_leave_the_smallest_member_id():
+    history = [
+        generation(number=1, members={"b": {"t": [0]}}),
+        generation(number=2, members={"b": {"t": [0]}, "a": {"t": [0]}}),
+    ]
+    assert movements(history) == [("g", 2, "t", 0, "b", "a", "moved")]
+    row, _, member = dense(build(history)).doubles
+    assert row.tolist() == [1, 1] and len(set(member.tolist())) == 2
+
+
+@pytest.mark.parametrize("negative", [-1, -(2**31)])
+def test_a_negative_partition_is_left_out(negative):
+    history = [
+        generation(number=1, members={"a": {"t": [negative, 0]}}),
+        generation(number=2, members={"b": {"t": [negative, 0]}}),
+    ]
+    assert movements(history) == [("g", 2, "t", 0, "a", "b", "moved")]
