@@ -49,11 +49,11 @@ def broker(  # noqa: PLR0917 - typer passes every option by name
     # SIGTERM ends like Ctrl-C, so that the folder is gone before we are.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Broker.start(settings=settings, note=note) as running:
-        sys.stdout.write(running.bootstrap + "\n")
-        sys.stdout.flush()
         note(f"Kafka is ready after {running.start_seconds:.1f} s; Ctrl-C stops it")
         if keep:
             note(f"data folder: {Path(running.folder)}")
+        sys.stdout.write(running.bootstrap + "\n")
+        sys.stdout.flush()
         running.wait()
 
 
