@@ -1,0 +1,213 @@
+"""What many messages become: one column a field, in buffers that Arrow can take as they are.
+
+==========  =====================================  ==============================================
+column      of                                     buffers
+==========  =====================================  ==============================================
+Numbers     int8 to int64                          values, native byte order
+Ids         uuid                                   uint8[n, 16]
+Text        string                                 UTF-8 bytes and row starts
+Slices      bytes                                  positions in the input; copied when asked for
+Items       array                                  row starts, and the columns of the elements
+Optional    struct that may be null or left out    row of each message in the struct's columns
+==========  =====================================  ==============================================
+
+**Rules.** ``valid`` is None where no row is null. A null row of :class:`Text`, :class:`Slices` and
+:class:`Items` is empty as well. An array of plain values has one column, called "".
+
+References
+----------
+KIP-482 (a tagged field that was not written has its default).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.wire.offsets_schemas import Default
+from holdfast.wire.ragged import I64, PAD, U8, Mask, gather, starts
+
+NULL: Final = -1
+ABSENT: Final = -2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Numbers:
+    """Integers, [n]."""
+
+    values: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: I64) -> Numbers:
+        """The rows asked for."""
+        return Numbers(values=self.values[rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ids:
+    """UUIDs, uint8[n, 16]."""
+
+    values: U8
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: I64) -> Ids:
+        """The rows asked for."""
+        return Ids(values=self.values[rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Text:
+    """Strings: ``data[start[i]:start[i + 1]]``, valid UTF-8, unless ``valid[i]`` is False."""
+
+    data: U8
+    start: I64
+    valid: Mask | None
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def take(self, rows: I64) -> Text:
+        """The rows asked for."""
+        size = np.diff(self.start)[rows]
+        data, start = gather_exact(self.data, self.start[rows], size)
+        return Text(data=data, start=start, valid=_take_valid(self.valid, rows))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Slices:
+    """Bytes that still lie in the input: ``data[begin[i]:begin[i] + size[i]]``; data is padded."""
+
+    data: U8
+    begin: I64
+    size: I64
+    valid: Mask | None
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def take(self, rows: I64) -> Slices:
+        """The rows asked for."""
+        return Slices(
+            data=self.data,
+            begin=self.begin[rows],
+            size=self.size[rows],
+            valid=_take_valid(self.valid, rows),
+        )
+
+    def gather(self) -> tuple[U8, I64]:
+        """Bytes behind each other, uint8, and row starts, int64[n + 1]."""
+        return gather(self.data, self.begin, self.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Items:
+    """Arrays: row ``i`` has the elements ``start[i]`` to ``start[i + 1]`` of ``columns``."""
+
+    start: I64
+    columns: Columns
+    valid: Mask | None
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def take(self, rows: I64) -> Items:
+        """The rows asked for."""
+        size = np.diff(self.start)[rows]
+        start = starts(size)
+        element = np.repeat(self.start[rows] - start[:-1], size) + np.arange(start[-1])
+        return Items(
+            start=start,
+            columns=take(self.columns, element),
+            valid=_take_valid(self.valid, rows),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Optional:
+    """Structs: ``index[i]`` is a row of ``columns``, or :data:`NULL`, or :data:`ABSENT`."""
+
+    index: I64
+    columns: Columns
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, rows: I64) -> Optional:
+        """The rows asked for; ``columns`` stays whole."""
+        return Optional(index=self.index[rows], columns=self.columns)
+
+
+Column = Numbers | Ids | Text | Slices | Items | Optional
+Columns = dict[str, Column]
+
+
+def take(columns: Columns, rows: I64) -> Columns:
+    """The rows asked for, int64[n], of every column."""
+    return {name: column.take(rows) for name, column in columns.items()}
+
+
+def gather_exact(data: U8, begin: I64, size: I64) -> tuple[U8, I64]:
+    """As :func:`holdfast.wire.ragged.gather`, for data without padding."""
+    return gather(np.concatenate((data, np.zeros(PAD, np.uint8))), begin, size)
+
+
+def spread(column: Column, index: I64, default: Default) -> Column:
+    """Column of a tagged field, from the values of the messages that have it.
+
+    Parameters
+    ----------
+    column : Column
+        Values that were written.
+    index : int64[n]
+        Row of each message in ``column``, or :data:`ABSENT`.
+    default : int, () or None
+        Where absent: a number, an empty array, or the absent struct.
+
+    Returns
+    -------
+    Column
+        With n rows. An absent UUID is all zeros.
+    """
+    n_values = len(column)
+    if n_values == len(index) and np.array_equal(index, np.arange(n_values)):
+        return column
+    there = index >= 0
+    rows = index[there]
+    match column:
+        case Numbers():
+            values = np.full(len(index), default, column.values.dtype)
+            values[there] = column.values[rows]
+            return Numbers(values=values)
+        case Ids():
+            ids = np.zeros((len(index), 16), np.uint8)
+            ids[there] = column.values[rows]
+            return Ids(values=ids)
+        case Items():
+            return _spread_items(column.take(rows), there)
+        case Optional():
+            inner = np.full(len(index), ABSENT, np.int64)
+            inner[there] = column.index[rows]
+            return Optional(index=inner, columns=column.columns)
+        case Text() | Slices():  # no schema has a tagged string
+            raise NotImplementedError
+
+
+def _spread_items(column: Items, there: Mask) -> Items:
+    size = np.zeros(len(there), np.int64)
+    size[there] = np.diff(column.start)
+    valid = None
+    if column.valid is not None:
+        valid = np.ones(len(there), np.bool_)
+        valid[there] = column.valid
+    return Items(start=starts(size), columns=column.columns, valid=valid)
+
+
+def _take_valid(valid: Mask | None, rows: I64) -> Mask | None:
+    return None if valid is None else valid[rows]
