@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from holdfast.assign.certificate import Certificate, verify
 from holdfast.assign.claims import Claims
 from holdfast.model import measure
 from holdfast.model.assignment import Assignment, owner_to_dict
 from holdfast.model.columns import I32, NO_OWNER, frozen
-
-if TYPE_CHECKING:
-    from holdfast.assign.certificate import Certificate
-    from holdfast.model.group import Group
+from holdfast.model.group import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +25,13 @@ class Plan:
     ----------
     target : int32[n_tps]
         Owner wanted for each topic-partition, or NO_OWNER where nobody subscribes.
-    certificate : Certificate, optional
-        Proof that no assignment is better; None from assignors that do not claim it.
+    prove : callable, optional
+        Writes the proof that no assignment is better, or None where it cannot be written; left out
+        by assignors that do not claim to be optimal.
     """
 
     target: I32
-    certificate: Certificate | None = None
+    prove: Callable[[], Certificate | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +98,8 @@ class Result:
         Owner handed out now: ``target`` without what is withheld.
     withheld_tp, withheld_member : int32[n_withheld]
         Topic-partitions held back, and the member that still claims each.
-    certificate : Certificate, optional
-        Proof of optimality.
+    prove : callable, optional
+        Writes the certificate.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Result:
     owner: I32
     withheld_tp: I32
     withheld_member: I32
-    certificate: Certificate | None = None
+    prove: Callable[[], Certificate | None] | None = None
 
     @classmethod
     def of(cls, name: str, claims: Claims, plan: Plan, *, cooperative: bool) -> Result:
@@ -127,7 +127,7 @@ class Result:
             owner=frozen(owner),
             withheld_tp=tp,
             withheld_member=member,
-            certificate=plan.certificate,
+            prove=plan.prove,
         )
 
     @property
@@ -145,9 +145,14 @@ class Result:
         return owner_to_dict(self.group, self.owner)
 
     @cached_property
+    def certificate(self) -> Certificate | None:
+        """Proof that nothing is better, if the assignor gives one; written on first use."""
+        return None if self.prove is None else self.prove()
+
+    @cached_property
     def optimal(self) -> bool:
         """Whether the certificate proves that nothing is better; verified on first use."""
-        return self.certificate is not None and self.certificate.proves(self.claims, self.target)
+        return verify(self)
 
     @cached_property
     def quality(self) -> Quality:

@@ -1,17 +1,26 @@
 """``sticky`` and ``cooperative-sticky``: the best assignment there is, with its proof.
 
 **Rules.** Goals in order: (1) the most balanced loads, (2) the fewest partitions read across racks,
-(3) the most valid claims kept, (4) each topic spread evenly over its members.
+(3) the most valid claims kept, (4) each topic spread evenly over its members. What they leave open
+is decided by Kafka's own order (:mod:`holdfast.assign.sticky_equal`), never by the order of input.
+
+**Strategy.** The group falls into parts that share no topic. A part whose members all read the same
+has a closed form. Any other one is a small flow: :mod:`~holdfast.assign.flow_levels` finds the
+loads, :mod:`~holdfast.assign.flow_moves` the cheapest way to have them, and
+:mod:`~holdfast.assign.sticky_flow` names the partitions.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from holdfast.assign.certificate import Certificate, certify
 from holdfast.assign.claims import Claims
+from holdfast.assign.flow_graph import build
 from holdfast.assign.result import Plan
-from holdfast.assign.sticky_equal import Part, balance_equal
-from holdfast.model.columns import NO_OWNER
+from holdfast.assign.sticky_equal import Part, Prices, balance_equal
+from holdfast.assign.sticky_flow import balance_flow
+from holdfast.model.columns import I32, NO_OWNER
 
 
 def sticky(claims: Claims) -> Plan:
@@ -23,6 +32,14 @@ def sticky(claims: Claims) -> Plan:
     """
     group = claims.group
     target = np.full(group.topics.n_tps, NO_OWNER, np.int32)
-    if group.n_sets == 1 and len(group.set_topic):
-        balance_equal(claims, Part(members=group.turn, topics=group.set_topic), target)
-    return Plan(target=target)
+    prices = Prices.of(group.n_members)
+    if group.n_sets == 1 and group.topics.rack_start is None:
+        if len(group.set_topic):
+            balance_equal(claims, Part(members=group.turn, topics=group.set_topic), target, prices)
+    else:
+        balance_flow(claims, build(claims), target, prices)
+    return Plan(target=target, prove=lambda: _prove(claims, target, prices))
+
+
+def _prove(claims: Claims, target: I32, prices: Prices) -> Certificate | None:
+    return certify(claims, target, prices.level, prices.minor)

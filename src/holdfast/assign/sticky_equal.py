@@ -36,7 +36,28 @@ class Part:
     topics: I32
 
 
-def balance_equal(claims: Claims, part: Part, target: I32) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prices:
+    """What the certificate is made of.
+
+    Parameters
+    ----------
+    level : int64[n_members]
+        Each member holds this many partitions or one less.
+    minor : int64[n_members]
+        Price of a member in cost of racks and moves.
+    """
+
+    level: I64
+    minor: I64
+
+    @classmethod
+    def of(cls, n_members: int) -> Prices:
+        """Prices of members that hold nothing."""
+        return cls(level=np.zeros(n_members, np.int64), minor=np.zeros(n_members, np.int64))
+
+
+def balance_equal(claims: Claims, part: Part, target: I32, prices: Prices) -> None:
     """Fill ``target`` for the topics of ``part``, whose members all subscribe to all of them.
 
     Parameters
@@ -47,11 +68,8 @@ def balance_equal(claims: Claims, part: Part, target: I32) -> int:
         At least one member and one topic.
     target : int32[n_tps]
         Written where the topic is in ``part``; must be NO_OWNER there.
-
-    Returns
-    -------
-    int
-        The ceiling quota: loads of the part are this or one less.
+    prices : Prices
+        Written for the members of the part.
 
     References
     ----------
@@ -69,14 +87,16 @@ def balance_equal(claims: Claims, part: Part, target: I32) -> int:
     quota = np.full(len(part.members), floor)
     quota[np.flatnonzero(held > floor)[:n_over]] += 1
     kept = np.where(claimed, owner, NO_OWNER).astype(np.int32)
+    stays = np.minimum(held, quota)
     if (held > quota).any():
         cut_to_quota(topics, tps, kept, place, quota)
-        held = np.minimum(held, quota)
     target[tps] = kept
     free = tps[kept == NO_OWNER]
-    slots = _open_places(held, quota, floor, len(free))
-    hand_out(claims, target, free, part.members[slots])
-    return floor + 1
+    slots = _open_places(stays, quota, floor, len(free))
+    hand_out(claims, target, by_partition(topics, free), part.members[slots])
+    load = stays + np.bincount(slots, minlength=len(stays))
+    prices.level[part.members] = floor + 1
+    prices.minor[part.members] = _minor_prices(held, load, floor)
 
 
 def tps_of(topics: Topics, chosen: I32) -> I32:
@@ -129,37 +149,56 @@ def _open_places(held: I64, quota: I64, floor: int, n_free: int) -> I64:
     return np.concatenate((turn, rest[: n_free - len(turn)]))
 
 
-def hand_out(claims: Claims, target: I32, free: I32, slots: I32) -> None:
-    """Give the partitions ``free`` to the members ``slots``, one each, in order.
+def _minor_prices(held: I64, load: I64, floor: int) -> I64:
+    """Price of each member in moves: what one place more would save.
+
+    A partition costs ``top`` in all: nothing at its owner, 1 elsewhere. Somebody who holds less
+    than it claims is worth ``top`` to a partition of its own, somebody who holds more takes one
+    from others, ``top - 1``. Members at the ceiling cannot be below 0, those at the floor not
+    above.
+    """
+    more, above = load > held, load > floor
+    top = int((more & above).any())
+    takes = more | ((load == held) & ~above)
+    return np.where(takes, top - 1, top).astype(np.int64)
+
+
+def hand_out(claims: Claims, target: I32, free: I32, slots: I32, row: I64 | None = None) -> None:
+    """Give each of the partitions ``free`` to the member in the same place of ``slots``.
 
     Parameters
     ----------
-    free : int32[n]
-        Topic-partitions without an owner yet, sorted.
-    slots : int32[n]
-        The member of each open place, in dealing order.
+    free, slots : int32[n]
+        Topic-partitions without an owner yet, and members with an open place, in dealing order.
+    row : int64[n], optional
+        Places of different rows must not be exchanged.
 
     Notes
     -----
-    Former owners (older claims) with an open place are served first, newest claim first.
+    Former owners (older claims) with an open place are served first, newest claim first; the rest
+    keeps its order.
     """
     assert len(free) == len(slots), (len(free), len(slots))
-    if len(claims.former_tp):
-        free, slots = _serve_former(claims, target, free, slots)
-    target[by_partition(claims.group.topics, free)] = slots
+    if len(claims.former_tp) == 0:
+        target[free] = slots
+        return
+    row = np.zeros(len(free), np.int64) if row is None else row
+    left, places = _serve_former(claims, target, free, slots, row)
+    target[free[left]] = slots[places]
 
 
-def _serve_former(claims: Claims, target: I32, free: I32, slots: I32) -> tuple[I32, I32]:
-    """Give free partitions to their former owners; return what is left of both."""
-    open_at: dict[int, list[int]] = {}
+def _serve_former(claims: Claims, target: I32, free: I32, slots: I32, row: I64) -> tuple[I64, I64]:
+    """Give free partitions to former owners; return the positions left, of free and of slots."""
+    open_at: dict[tuple[int, int], list[int]] = {}
     for at in range(len(slots) - 1, -1, -1):
-        open_at.setdefault(int(slots[at]), []).append(at)
-    wanted = set(free.tolist())
-    used = np.zeros(len(slots), np.bool_)
+        open_at.setdefault((int(row[at]), int(slots[at])), []).append(at)
+    row_of = dict(zip(free.tolist(), row.tolist(), strict=True))
+    unused, left = np.ones(len(slots), np.bool_), np.ones(len(free), np.bool_)
+    position = {tp: at for at, tp in enumerate(free.tolist())}
     for tp, member in zip(claims.former_tp.tolist(), claims.former_member.tolist(), strict=True):
-        places = open_at.get(member)
-        if places and tp in wanted:
-            wanted.discard(tp)
-            used[places.pop()] = True
+        places = open_at.get((row_of.get(tp, -1), member))
+        if places and left[position[tp]]:
+            left[position[tp]] = False
+            unused[places.pop()] = False
             target[tp] = member
-    return np.array(sorted(wanted), np.int32), slots[~used]
+    return np.flatnonzero(left), np.flatnonzero(unused)
