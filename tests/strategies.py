@@ -1,0 +1,154 @@
+"""Hypothesis strategies, the single place for them: one section per area."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from holdfast.wire.codec import TopicPartitions
+from holdfast.wire.consumer_protocol import AssignmentMessage, Subscription, sort_partitions
+from holdfast.wire.container import Claim, Leaving, Memory, Remembered, Verdict
+from holdfast.wire.incremental import Design, DesignAssignment, DesignSubscription
+from holdfast.wire.sticky_user_data import StickyUserData
+
+# Wire: values of every message, in the order in which they come back from the wire
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+DELAYS_MS = st.integers(0, 2**31 - 1)
+PARTITIONS = st.integers(0, 2**31 - 1) | st.integers(0, 300)
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+topic_names = st.text("abcAZ09._-", min_size=1, max_size=12) | texts
+blobs = st.binary(max_size=24)
+versions = st.integers(0, 3)
+
+
+@st.composite
+def any_topic_partitions(draw: st.DrawFn) -> TopicPartitions:
+    """As any client may send them: unsorted, topics repeated, any int32, empty lists."""
+    entry = st.tuples(topic_names, st.lists(INT32, max_size=5).map(tuple))
+    return tuple(draw(st.lists(entry, max_size=4)))
+
+
+def grouped_topic_partitions() -> SearchStrategy[TopicPartitions]:
+    """Each topic once, in any order."""
+    entry = st.tuples(topic_names, st.lists(INT32, max_size=5).map(tuple))
+    return st.lists(entry, max_size=4, unique_by=lambda item: item[0]).map(tuple)
+
+
+def partition_sets() -> SearchStrategy[TopicPartitions]:
+    """Sorted, each topic and each partition once, nothing negative."""
+    entry = st.tuples(topic_names, st.lists(PARTITIONS, min_size=1, max_size=5, unique=True))
+    return st.lists(entry, max_size=4, unique_by=lambda item: item[0]).map(sort_partitions)
+
+
+def subscriptions() -> SearchStrategy[Subscription]:
+    """As Kafka writes them: sorted; fields that the version lacks at their defaults."""
+
+    def cut(value: Subscription) -> Subscription:
+        return Subscription(
+            version=value.version,
+            topics=value.topics,
+            user_data=value.user_data,
+            owned=value.owned if value.version >= 1 else (),
+            generation=value.generation if value.version >= 2 else -1,
+            rack=value.rack if value.version >= 3 else None,
+        )
+
+    return st.builds(
+        Subscription,
+        version=versions,
+        topics=st.lists(topic_names, max_size=6).map(lambda names: tuple(sorted(names))),
+        user_data=st.none() | blobs,
+        owned=any_topic_partitions().map(sort_partitions),
+        generation=INT32,
+        rack=st.none() | texts,
+    ).map(cut)
+
+
+def assignment_messages() -> SearchStrategy[AssignmentMessage]:
+    return st.builds(
+        AssignmentMessage,
+        version=versions,
+        partitions=grouped_topic_partitions(),
+        user_data=st.none() | blobs,
+    )
+
+
+def sticky_user_data() -> SearchStrategy[StickyUserData]:
+    return st.builds(StickyUserData, partitions=any_topic_partitions(), generation=INT32)
+
+
+def design_subscriptions() -> SearchStrategy[DesignSubscription]:
+    return st.builds(
+        DesignSubscription,
+        design=st.sampled_from(Design),
+        topics=st.lists(topic_names, max_size=4).map(tuple),
+        assignor_data=st.none() | blobs,
+        assigned=st.none() | any_topic_partitions(),
+    )
+
+
+def design_assignments() -> SearchStrategy[DesignAssignment]:
+    def build(
+        design: Design,
+        assigned: TopicPartitions | None,
+        revoked: TopicPartitions | None,
+        timeout_ms: int,
+    ) -> DesignAssignment:
+        return DesignAssignment(
+            design=design,
+            assigned=assigned,
+            revoked=revoked,
+            timeout_ms=0 if design is Design.SIMPLE else timeout_ms,
+        )
+
+    lists = st.none() | any_topic_partitions()
+    return st.builds(build, st.sampled_from(Design), lists, lists, DELAYS_MS)
+
+
+def claims() -> SearchStrategy[Claim]:
+    return st.builds(
+        Claim,
+        topics=st.lists(topic_names, max_size=4).map(lambda names: tuple(sorted(names))),
+        owned=any_topic_partitions().map(sort_partitions),
+        generation=INT32,
+        rack=st.none() | texts,
+        nonce=INT64,
+        leaving=st.sampled_from(Leaving),
+        delay_ms=DELAYS_MS,
+        memory_age_ms=st.integers(0, 2**63 - 1),
+        given_up=partition_sets(),
+        memory=st.none() | blobs,
+        assignor_data=st.none() | blobs,
+    )
+
+
+def verdicts() -> SearchStrategy[Verdict]:
+    return st.builds(
+        Verdict,
+        assigned=grouped_topic_partitions(),
+        revoked=st.none() | partition_sets(),
+        delay_ms=DELAYS_MS,
+        nonce=INT64,
+        memory=st.none() | blobs,
+    )
+
+
+def memories() -> SearchStrategy[Memory]:
+    member = st.builds(
+        Remembered,
+        member_id=texts,
+        instance_id=st.none() | texts,
+        leaving=st.sampled_from(Leaving),
+        delay_ms=DELAYS_MS,
+        owned=partition_sets(),
+    )
+    return st.builds(
+        Memory,
+        generation=INT32,
+        delay_ms=DELAYS_MS,
+        members=st.lists(member, max_size=4).map(tuple),
+        given_up=partition_sets(),
+    )

@@ -1,0 +1,192 @@
+"""Kafka's own classes: they read what we write and write what we read."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from tests.wire import java_vectors
+
+from holdfast.errors import WireError
+from holdfast.wire.codec import TopicPartitions
+from holdfast.wire.connect import decode_connect_assignment, decode_connect_metadata
+from holdfast.wire.consumer_protocol import (
+    AssignmentMessage,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+    group_partitions,
+)
+from holdfast.wire.offsets_records import decode_record
+from holdfast.wire.sticky_user_data import (
+    StickyUserData,
+    decode_cooperative_user_data,
+    decode_sticky_user_data,
+    encode_cooperative_user_data,
+    encode_sticky_user_data,
+)
+
+
+def of(family: str, schema: str) -> list[dict[str, Any]]:
+    found = [v for v in java_vectors.committed(family) if v["schema"] == schema]
+    assert found
+    return found
+
+
+def partitions(kafka: list[dict[str, Any]]) -> TopicPartitions:
+    return tuple((entry["topic"], tuple(entry["partitions"])) for entry in kafka)
+
+
+def pairs(value: TopicPartitions | None) -> list[list[Any]] | None:
+    return None if value is None else [[topic, p] for topic, numbers in value for p in numbers]
+
+
+def grouped(given: list[list[Any]]) -> TopicPartitions:
+    return group_partitions((topic, (partition,)) for topic, partition in given)
+
+
+def user_data(json: dict[str, Any]) -> bytes | None:
+    return None if json["userData"] is None else base64.b64decode(json["userData"])
+
+
+def subscription_of(json: dict[str, Any], version: int) -> Subscription:
+    return Subscription(
+        version=version,
+        topics=tuple(json["topics"]),
+        user_data=user_data(json),
+        owned=partitions(json.get("ownedPartitions", [])),
+        generation=json.get("generationId", -1),
+        rack=json.get("rackId"),
+    )
+
+
+def test_every_version_of_a_subscription() -> None:
+    seen = set()
+    for vector in of("consumer_protocol", "subscription"):
+        version, data = vector["version"], bytes.fromhex(vector["hex"])
+        value = subscription_of(vector["json"], version)
+        assert decode_subscription(data) == value
+        assert encode_subscription(value) == data
+        given = vector["given"]
+        unsorted = Subscription(
+            topics=tuple(given["topics"]),
+            owned=grouped(given["owned"]),
+            user_data=value.user_data,
+            generation=value.generation,
+            rack=value.rack,
+        )
+        assert encode_subscription(unsorted, version) == data
+        seen.add(version)
+    assert seen == {0, 1, 2, 3}
+
+
+def test_every_version_of_an_assignment() -> None:
+    seen = set()
+    for vector in of("consumer_protocol", "assignment"):
+        version, data = vector["version"], bytes.fromhex(vector["hex"])
+        value = AssignmentMessage(
+            version=version,
+            partitions=partitions(vector["json"]["assignedPartitions"]),
+            user_data=user_data(vector["json"]),
+        )
+        assert decode_assignment(data) == value
+        given = AssignmentMessage(
+            partitions=grouped(vector["given"]["partitions"]), user_data=value.user_data
+        )
+        assert encode_assignment(given, version) == data
+        seen.add(version)
+    assert seen == {0, 1, 2, 3}
+
+
+def test_damaged_bytes_are_read_or_refused_as_kafka_does() -> None:
+    """Two differences: Kafka replaces what is no UTF-8, and takes any length below 0 for null."""
+    n_refused = n_read = 0
+    for vector in java_vectors.committed("consumer_protocol_reads"):
+        data, json = bytes.fromhex(vector["hex"]), vector["json"]
+        is_subscription = vector["schema"] == "subscription"
+        try:
+            read = decode_subscription(data) if is_subscription else decode_assignment(data)
+        except WireError as error:
+            assert json is None or error.reason in ("bad-utf8", "bad-length"), vector
+            n_refused += 1
+            continue
+        n_read += 1
+        assert json is not None, vector
+        if is_subscription:
+            assert read == subscription_of(json, read.version)
+        else:
+            assert read.partitions == partitions(json["assignedPartitions"])
+            assert read.user_data == user_data(json)
+    assert n_refused > 40
+    assert n_read > 40
+
+
+def test_user_data_of_the_sticky_assignor() -> None:
+    for vector in of("sticky_user_data", "sticky-user-data"):
+        data = bytes.fromhex(vector["hex"])
+        read = decode_sticky_user_data(data)
+        assert read.generation == vector["json"]["generation"]
+        assert sorted(pairs(read.partitions) or []) == sorted(vector["json"]["partitions"])
+        assert encode_sticky_user_data(read) == data
+
+
+def test_user_data_of_the_cooperative_sticky_assignor() -> None:
+    for vector in of("sticky_user_data", "cooperative-sticky-user-data"):
+        data = bytes.fromhex(vector["hex"])
+        assert decode_cooperative_user_data(data) == vector["json"]["generation"]
+        assert encode_cooperative_user_data(vector["json"]["generation"]) == data
+
+
+def test_metadata_of_connect() -> None:
+    for vector in of("connect", "connect-metadata"):
+        read = decode_connect_metadata(bytes.fromhex(vector["hex"]))
+        json = vector["json"]
+        assert read.version == vector["version"]
+        assert (read.url, read.config_offset) == (json["url"], json["config_offset"])
+        assert json["allocation"] == (None if read.allocation is None else read.allocation.hex())
+        if read.allocation is not None:
+            assert decode_connect_assignment(read.allocation).version == read.version
+
+
+def test_assignments_of_connect() -> None:
+    for vector in of("connect", "connect-assignment"):
+        read = decode_connect_assignment(bytes.fromhex(vector["hex"]))
+        json = vector["json"]
+        assert read.version == vector["version"]
+        for name in ("error", "leader", "leader_url", "config_offset", "delay_ms"):
+            assert getattr(read, name) == json[name]
+        for name in ("assignment", "revoked"):
+            found = pairs(getattr(read, name))
+            expected = json[name]
+            assert (found and sorted(found)) == (expected and sorted(expected))
+
+
+def test_there_is_a_vector_for_every_record_type_and_each_of_its_versions() -> None:
+    vectors = java_vectors.committed("offsets_records")
+    assert {v["type"] for v in vectors} == set(range(24)) - {9, 18}
+    assert {v["version"] for v in vectors if v["type"] == 1} == {None, 0, 1, 2, 3, 4}
+    assert {v["version"] for v in vectors if v["type"] == 2} == {None, 0, 1, 2, 3, 4}
+    for vector in vectors:
+        value = None if vector["value_hex"] is None else bytes.fromhex(vector["value_hex"])
+        record = decode_record(bytes.fromhex(vector["key_hex"]), value)
+        assert (record.record_type, record.value_version) == (vector["type"], vector["version"])
+        assert record.n_unknown_tags == vector.get("unknown_tags", 0)
+
+
+@pytest.mark.broker
+def test_kafkas_classes_still_write_the_committed_vectors() -> None:
+    for family, text in java_vectors.regenerated().items():
+        assert text == java_vectors.path_of(family).read_text(encoding="utf-8"), family
+
+
+def test_no_vector_is_empty() -> None:
+    for family in java_vectors.FAMILIES:
+        assert len(java_vectors.committed(family)) >= 12
+
+
+def test_a_claim_of_the_sticky_assignor_stands_in_the_order_given() -> None:
+    value = StickyUserData(partitions=(("b", (1, 0)), ("a", ())), generation=3)
+    assert decode_sticky_user_data(encode_sticky_user_data(value)) == value

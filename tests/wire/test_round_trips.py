@@ -1,0 +1,125 @@
+"""Law: what an encoder writes, its decoder reads back, for every schema."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests import strategies as wire
+
+from holdfast.wire.consumer_protocol import (
+    AssignmentMessage,
+    Subscription,
+    SubscriptionDecoder,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+    group_partitions,
+    sort_partitions,
+)
+from holdfast.wire.container import (
+    Claim,
+    Memory,
+    Verdict,
+    decode_claim,
+    decode_memory,
+    decode_verdict,
+    encode_claim,
+    encode_memory,
+    encode_verdict,
+)
+from holdfast.wire.incremental import (
+    DesignAssignment,
+    DesignSubscription,
+    decode_design_assignment,
+    decode_design_subscription,
+    encode_design_assignment,
+    encode_design_subscription,
+)
+from holdfast.wire.sticky_user_data import (
+    StickyUserData,
+    decode_cooperative_user_data,
+    decode_sticky_user_data,
+    encode_cooperative_user_data,
+    encode_sticky_user_data,
+)
+
+
+@given(wire.subscriptions())
+def test_subscription(value: Subscription) -> None:
+    assert decode_subscription(encode_subscription(value)) == value
+
+
+@given(
+    st.lists(wire.topic_names, max_size=6).map(tuple), wire.any_topic_partitions(), wire.versions
+)
+def test_a_subscription_in_any_order_is_written_sorted(topics, owned, version) -> None:
+    data = encode_subscription(Subscription(topics=topics, owned=owned), version)
+    read = decode_subscription(data)
+    assert read.topics == tuple(sorted(topics))
+    assert read.owned == (sort_partitions(owned) if version else ())
+    assert encode_subscription(read) == data
+
+
+@given(st.lists(wire.subscriptions(), max_size=6), st.lists(st.booleans(), max_size=6))
+def test_the_remembering_decoder_agrees_with_the_pure_function(values, repeats) -> None:
+    decoder = SubscriptionDecoder()
+    last: tuple[str, ...] = ()
+    for value, repeat in zip(values, repeats, strict=False):
+        sent = dataclasses.replace(value, topics=last) if repeat else value
+        last = sent.topics
+        assert decoder.decode(encode_subscription(sent)) == sent
+
+
+@given(wire.assignment_messages())
+def test_assignment(value: AssignmentMessage) -> None:
+    assert decode_assignment(encode_assignment(value)) == value
+
+
+@given(wire.any_topic_partitions())
+def test_assigned_partitions_are_grouped_in_the_order_met(partitions) -> None:
+    read = decode_assignment(encode_assignment(AssignmentMessage(partitions=partitions)))
+    assert read.partitions == group_partitions(partitions)
+    for topic, numbers in read.partitions:
+        assert numbers == tuple(n for name, part in partitions for n in part if name == topic)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@given(value=wire.sticky_user_data())
+def test_sticky_user_data(version: int, value: StickyUserData) -> None:
+    expected = value if version else dataclasses.replace(value, generation=-1)
+    assert decode_sticky_user_data(encode_sticky_user_data(value, version)) == expected
+
+
+@given(wire.INT32)
+def test_cooperative_user_data(generation: int) -> None:
+    assert decode_cooperative_user_data(encode_cooperative_user_data(generation)) == generation
+
+
+@given(wire.design_subscriptions())
+def test_design_subscription(value: DesignSubscription) -> None:
+    assert decode_design_subscription(encode_design_subscription(value)) == value
+
+
+@given(wire.design_assignments())
+def test_design_assignment(value: DesignAssignment) -> None:
+    assert decode_design_assignment(encode_design_assignment(value)) == value
+
+
+@given(wire.claims())
+def test_claim(value: Claim) -> None:
+    assert decode_claim(encode_claim(value)) == value
+    assert decode_claim(encode_claim(value), lenient=True) == value
+
+
+@given(wire.verdicts())
+def test_verdict(value: Verdict) -> None:
+    assert decode_verdict(encode_verdict(value)) == value
+
+
+@given(wire.memories())
+def test_memory(value: Memory) -> None:
+    assert decode_memory(encode_memory(value)) == value
