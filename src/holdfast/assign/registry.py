@@ -13,7 +13,13 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.assign.claims import normalise
+from holdfast.assign.constrained import constrained
+from holdfast.assign.fair import fair, fairest_sticky
+from holdfast.assign.lag import lag
+from holdfast.assign.lag_sticky import lag_sticky
+from holdfast.assign.range import range_by_topic
 from holdfast.assign.result import Plan, Result
+from holdfast.assign.roundrobin import roundrobin
 from holdfast.assign.sticky import sticky
 from holdfast.errors import ConfigError
 from holdfast.model.group import Group
@@ -63,6 +69,54 @@ _ALL = (
         summary="the same target, handed over in two rounds (KIP-429)",
         laws=_BEST,
         cooperative=True,
+    ),
+    AssignorInfo(
+        name="range",
+        function=range_by_topic,
+        summary="runs of neighbouring partitions, topic by topic, as Kafka's (KIP-881 racks)",
+    ),
+    AssignorInfo(
+        name="roundrobin",
+        function=roundrobin,
+        summary="partitions dealt in turn, as Kafka's",
+    ),
+    AssignorInfo(
+        name="constrained-sticky",
+        function=constrained,
+        summary="equal subscriptions only, linear passes; eager (KAFKA-9987)",
+        laws=frozenset({"balanced", "sticky"}),
+    ),
+    AssignorInfo(
+        name="constrained-cooperative-sticky",
+        function=constrained,
+        summary="the same target, handed over in two rounds (KAFKA-9987)",
+        laws=frozenset({"balanced", "sticky"}),
+        cooperative=True,
+    ),
+    AssignorInfo(
+        name="fair",
+        function=fair,
+        summary="balance alone, starts from nothing (KIP-49 in KIP-54)",
+        laws=frozenset({"balanced"}),
+    ),
+    AssignorInfo(
+        name="fairest-sticky",
+        function=fairest_sticky,
+        summary="every valid claim stays, the rest placed as evenly as it can be (KIP-54)",
+        laws=frozenset({"sticky", "keeps-all"}),
+    ),
+    AssignorInfo(
+        name="lag",
+        function=lag,
+        summary="topic by topic, the largest lag to whom has least (KAFKA-5337)",
+        options=("group_id",),
+    ),
+    AssignorInfo(
+        name="lag-sticky",
+        function=lag_sticky,
+        summary="counts and lag even over all topics, no move without a reason",
+        laws=frozenset({"balanced", "sticky"}),
+        options=("max_skew", "hysteresis", "max_moves", "weights"),
     ),
 )
 

@@ -1,0 +1,66 @@
+"""Who may read each topic: the subscriptions of a group, by topic.
+
+**Rules.** Rows list members in an order the caller states; nothing depends on the order in which
+members or topics were given.
+
+**Strategy.** A group keeps its distinct subscriptions once. Assignors that go topic by topic need
+the transpose. With one subscription for all, by far the most frequent case, it is a repetition of
+one row; else a sort of the (topic, member) pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.model.columns import I32, I64, row_of, starts
+from holdfast.model.group import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Subscribers:
+    """Members that subscribe to each topic.
+
+    Parameters
+    ----------
+    start : int64[n_topics + 1]
+        Rows of ``member``.
+    member : int32[n_subscriptions]
+        Member indices, each row in the order asked for.
+    """
+
+    start: I64
+    member: I32
+
+    def of(self, topic: int) -> I32:
+        """Subscribers of one topic, in order."""
+        return self.member[self.start[topic] : self.start[topic + 1]]
+
+
+def subscribers_by_topic(group: Group, order: I32) -> Subscribers:
+    """Transpose the subscriptions.
+
+    Parameters
+    ----------
+    group : Group
+        Whose subscriptions.
+    order : int32[n_members]
+        Member indices in the order in which each row shall list them.
+
+    Notes
+    -----
+    Cost: linear in the subscriptions; a sort of them where they differ.
+
+    References
+    ----------
+    KIP-54, "potential consumers of each topic partition".
+    """
+    counts = np.bincount(group.sub_topic, minlength=group.topics.n_topics)
+    if group.n_sets == 1:
+        return Subscribers(start=starts(counts), member=np.tile(order, len(group.set_topic)))
+    rank = np.empty(group.n_members, dtype=np.int64)
+    rank[order] = np.arange(group.n_members)
+    member = row_of(group.sub_start)
+    by_topic = np.argsort(group.sub_topic.astype(np.int64) * group.n_members + rank[member])
+    return Subscribers(start=starts(counts), member=member[by_topic])

@@ -1,0 +1,102 @@
+"""Lag: from offsets to messages, as columns.
+
+**Rules.** Lag is a count of messages of 0 or more. A committed offset outside its partition is
+clamped into it. Without a commit the group starts where ``auto.offset.reset`` says: ``latest`` is
+at the end, lag 0; ``earliest`` and anything else counts everything that is there.
+
+References
+----------
+KAFKA-5337.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.errors import ModelError
+from holdfast.model.columns import I64
+
+NO_COMMIT = -1
+"""Committed offset of a partition without one, as Kafka's own tools have it."""
+
+_MAX_SUM = float(2**61)
+
+
+def lag_of_columns(begin: I64, end: I64, committed: I64, reset: str) -> I64:
+    """Messages between each committed offset and the end of its partition.
+
+    Parameters
+    ----------
+    begin, end : int64[n]
+        First offset there is, and the next to be written; ``begin <= end``.
+    committed : int64[n]
+        Offset at which the group goes on, NO_COMMIT where it has none.
+    reset : str
+        ``auto.offset.reset`` of the group, in any case.
+
+    Returns
+    -------
+    int64[n]
+        At least 0.
+
+    Raises
+    ------
+    ModelError
+        Columns of different lengths, or an end before its beginning, with the index.
+
+    References
+    ----------
+    KAFKA-5337, "Algorithm"; the scalar twin is ``holdfast.model.snapshot.lag_of_offsets``.
+    """
+    if not begin.shape == end.shape == committed.shape:
+        text = f"{len(begin)}, {len(end)} and {len(committed)} entries, expected equal lengths"
+        raise ModelError(text, column="begin, end, committed")
+    turned = np.flatnonzero(end < begin)
+    if turned.size:
+        i = int(turned[0])
+        raise ModelError(f"{end[i]} is before the beginning {begin[i]}", column="end", index=i)
+    start = end if reset.lower() == "latest" else begin
+    known = np.where(committed == NO_COMMIT, start, committed)
+    lag: I64 = end - np.minimum(np.maximum(known, begin), end)
+    return lag
+
+
+def lag_column_of(values: npt.ArrayLike) -> I64:
+    """Lags given by a caller as one checked column.
+
+    Returns
+    -------
+    int64[n]
+        Copied.
+
+    Raises
+    ------
+    ModelError
+        A lag that is negative or not an integer, with its index.
+    """
+    column: npt.NDArray[Any] = np.asarray(values)
+    if column.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if column.ndim != 1:
+        raise ModelError(f"shape {column.shape}, expected one dimension", column="lags")
+    if not np.issubdtype(column.dtype, np.integer):
+        for index, value in enumerate(column.tolist()):
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+                raise ModelError(f"{value!r}, expected messages", column="lags", index=index)
+    negative = np.flatnonzero(column < 0)
+    if negative.size:
+        index = int(negative[0])
+        raise ModelError(f"{column[index]}, expected 0 or more", column="lags", index=index)
+    return column.astype(np.int64)
+
+
+def summable(lags: I64 | None, n_tps: int) -> I64:
+    """Lags whose sum is far inside int64: all shifted right where it is not; zeros for None."""
+    if lags is None:
+        return np.zeros(n_tps, dtype=np.int64)
+    total = float(lags.sum(dtype=np.float64))
+    shift = 0 if total < _MAX_SUM else int(np.ceil(np.log2(total / _MAX_SUM))) + 1
+    return lags >> shift
