@@ -35,6 +35,7 @@ class MemberView:
 
     topics: tuple[str, ...]
     owned: tuple[Resource, ...]  # empty for an eager member: it gave all up before
+    previous: tuple[Resource, ...]  # what it owned in ``generation``, given up or not
     generation: int  # of the assignment that ``owned`` comes from, -1 for none
     mode: RebalanceMode
     rack: str | None = None

@@ -172,6 +172,7 @@ class Member:
         "now_ms",
         "options",
         "partitions",
+        "previous",
         "protocol_name",
         "rejoin_at_ms",
         "rejoin_reason",
@@ -210,6 +211,7 @@ class Member:
         self.memory_ms = now_ms
         self.nonce = nonce
         self.given_up: tuple[Resource, ...] = ()
+        self.previous: tuple[Resource, ...] = ()  # what the last assignment was
         self.leaving: LeaveRequested | None = None
         self.rejoin_reason: str | None = None
         self.rejoin_at_ms: int | None = None
@@ -509,12 +511,13 @@ class Member:
         self.memory, self.memory_ms = instruction.memory, self.now_ms
         self.state, self.rejoin_reason = STABLE, None
         self.rejoin_at_ms = self.now_ms + instruction.delay_ms if instruction.delay_ms else None
+        self.previous = ordered((owned - revoked) | gained)
         done = JoinCompleted(
             generation=self.generation,
             member_id=self.member_id,
             is_leader=self.is_leader,
             protocol_name=self.protocol_name,
-            owned=ordered((owned - revoked) | gained),
+            owned=self.previous,
             gained=ordered(gained),
             revoked=ordered(revoked),
             delay_ms=instruction.delay_ms,
@@ -627,7 +630,7 @@ class Member:
         if reset_id:
             self.member_id = ""
         self.is_leader = False
-        self.given_up = ()
+        self.given_up = self.previous = ()
         self._forget_round()
         self._heartbeat = NO_REQUEST
         self.state = UNJOINED
@@ -737,6 +740,7 @@ class Member:
         return MemberView(
             topics=self.topics,
             owned=() if self.mode is RebalanceMode.EAGER else self.owned,
+            previous=self.previous,
             generation=self.claim_generation,
             mode=self.mode,
             rack=self.options.rack,

@@ -1,0 +1,452 @@
+"""Assignors as members speak them: plain eager ones, Kafka's cooperative one, Designs I to III.
+
+**Rules.**
+
+- :class:`Plain` assignors (``range``, ``roundrobin``, ``sticky``, ``lag``, ...) run eager: a member
+  gives everything up before it joins and reports nothing as owned.
+- :class:`CooperativeSticky` is Kafka's ``cooperative-sticky``, Design I inside the standard
+  protocol: absence revokes (KIP-429). In the EAGER half of an upgrade it reports nothing as owned.
+- :class:`Designed` speaks Designs I, II and III in the container of
+  :mod:`holdfast.wire.container`: next = (owned - revoked) + assigned.
+- In both cooperative kinds a member that gives nothing up hears at once that others do (an empty,
+  non-null list of revocations) and rejoins without waiting for a heartbeat.
+- A leader that cannot plan lets everybody keep what it claims (:meth:`stay`); the group goes on.
+
+**Strategy.** :func:`compute` is what a caller does on ``ComputeAssignment``. ``Designed.lead`` is a
+pure function from subscriptions to assignments and serves other clients' plug-ins as well.
+
+References: Incremental Cooperative Rebalancing, Designs I, II, III; KIP-429; KIP-726.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from holdfast.assign.registry import find
+from holdfast.errors import ConfigError, WireError
+from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.embedded import Embedded, Instruction, MemberView, RebalanceMode
+from holdfast.machine.events import AssignmentComputed, JoinedMember, Resource
+from holdfast.machine.leader import Claimant, Share, plan_round
+from holdfast.machine.leader_turn import perform_assignment
+from holdfast.machine.leader_turn import turn as decide
+from holdfast.machine.policy import Policy
+from holdfast.wire.codec import TopicPartitions
+from holdfast.wire.consumer_protocol import (
+    AssignmentMessage,
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+    group_partitions,
+)
+from holdfast.wire.container import (
+    VERDICT_MAGIC,
+    Claim,
+    Verdict,
+    decode_claim,
+    decode_verdict,
+    encode_claim,
+    encode_verdict,
+)
+from holdfast.wire.incremental import Design
+from holdfast.wire.sticky_user_data import (
+    StickyUserData,
+    encode_cooperative_user_data,
+    encode_sticky_user_data,
+)
+
+EAGER = frozenset({RebalanceMode.EAGER})
+COOPERATIVE = frozenset({RebalanceMode.COOPERATIVE})
+
+Lags = Mapping[str, Sequence[int]]
+Racks = Mapping[str, Sequence[Iterable[str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What a leader plans from.
+
+    Parameters
+    ----------
+    members : tuple of JoinedMember
+        With the subscriptions of the chosen protocol.
+    partitions : mapping of str to int
+        Partition count of each topic that exists.
+    generation : int
+        Of this round.
+    leader_id : str
+        Whose own subscription was written ``waited_ms`` ago.
+    """
+
+    members: tuple[JoinedMember, ...]
+    partitions: Mapping[str, int]
+    generation: int
+    leader_id: str = ""
+    waited_ms: int = 0
+    lags: Lags | None = None
+    racks: Racks | None = None
+
+
+class Assignor(Embedded, Protocol):
+    """An assignor with both halves: what members say and what a leader does."""
+
+    def lead(self, turn: Turn) -> dict[str, bytes]:
+        """One assignment per member."""
+
+    def stay(self, turn: Turn) -> dict[str, bytes]:
+        """The assignment that changes nothing, for a leader that cannot plan."""
+
+
+def compute(
+    assignors: Sequence[Assignor],
+    request: ComputeAssignment,
+    *,
+    lags: Lags | None = None,
+    racks: Racks | None = None,
+) -> AssignmentComputed:
+    """Do what ``ComputeAssignment`` asks for.
+
+    Parameters
+    ----------
+    assignors : sequence of Assignor
+        The leader's own; the chosen one is among them.
+    request : ComputeAssignment
+        The member machine's action.
+    lags, racks : mapping, optional
+        What the caller knows of partitions.
+
+    Returns
+    -------
+    AssignmentComputed
+        With ``failure`` set and everybody keeping its claims if the plan could not be computed.
+    """
+    chosen = next(a for a in assignors if a.name == request.protocol_name)
+    ready = Turn(
+        members=request.members,
+        partitions=dict(request.partitions),
+        generation=request.generation,
+        leader_id=request.member_id,
+        waited_ms=request.waited_ms,
+        lags=lags,
+        racks=racks,
+    )
+    try:
+        plan, failure = chosen.lead(ready), None
+    except Exception as error:  # whatever is wrong with the plan, the group must not hang
+        plan, failure = chosen.stay(ready), f"{type(error).__name__}: {error}"
+    return AssignmentComputed(request.token, tuple(sorted(plan.items())), failure)
+
+
+def resources_of(partitions: TopicPartitions) -> frozenset[Resource]:
+    """(topic, partitions) as single resources."""
+    return frozenset((topic, p) for topic, numbers in partitions for p in numbers)
+
+
+def partitions_of(resources: Iterable[Resource]) -> TopicPartitions:
+    """Sorted resources as (topic, partitions)."""
+    return group_partitions((topic, (partition,)) for topic, partition in resources)
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """An eager assignor of the registry, in Kafka's bytes.
+
+    Parameters
+    ----------
+    name : str
+        Name in the registry and on the wire.
+    options : mapping
+        Options of the assignor.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    modes: frozenset[RebalanceMode] = EAGER
+
+    def __post_init__(self) -> None:
+        if find(self.name).cooperative:
+            raise ConfigError(f"{self.name} is cooperative; expected an eager assignor")
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """Topics; for ``sticky`` what was owned before it was given up (KIP-54's user data)."""
+        user_data = None
+        if "sticky" in self.name:
+            claims = StickyUserData(
+                partitions=partitions_of(view.previous), generation=view.generation
+            )
+            user_data = encode_sticky_user_data(claims)
+        return encode_subscription(
+            Subscription(version=3, topics=view.topics, user_data=user_data, rack=view.rack)
+        )
+
+    def read(self, assignment: bytes) -> Instruction:
+        """Everything it is to own."""
+        return Instruction(assigned=resources_of(decode_assignment(assignment).partitions))
+
+    def lead(self, turn: Turn) -> dict[str, bytes]:
+        """The registry's assignor, bytes to bytes."""
+        return perform_assignment(
+            self.name,
+            [(m.member_id, m.instance_id, m.metadata) for m in turn.members],
+            turn.partitions,
+            lags=turn.lags,
+            racks=turn.racks,
+            **self.options,
+        )
+
+    def stay(self, turn: Turn) -> dict[str, bytes]:
+        """All was given up before the join, so the plainest plan there is: by range."""
+        return perform_assignment(
+            "range", [(m.member_id, None, m.metadata) for m in turn.members], turn.partitions
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CooperativeSticky:
+    """Kafka's ``cooperative-sticky``: Design I inside the standard protocol.
+
+    Java members read the same bytes; what is ours stands where they do not look.
+    """
+
+    name: str = "cooperative-sticky"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """Subscription v3 with owned, generation and rack, and Java's user data."""
+        return encode_subscription(
+            Subscription(
+                version=3,
+                topics=view.topics,
+                user_data=encode_cooperative_user_data(view.generation),
+                owned=partitions_of(view.owned),
+                generation=view.generation,
+                rack=view.rack,
+            )
+        )
+
+    def read(self, assignment: bytes) -> Instruction:
+        """Everything it is to own: absence revokes. A frame of ours tells of another round."""
+        message = decode_assignment(assignment)
+        again = False
+        if message.user_data and message.user_data.startswith(VERDICT_MAGIC):
+            again = decode_verdict(assignment).revoked is not None
+        return Instruction(assigned=resources_of(message.partitions), again=again)
+
+    def lead(self, turn: Turn) -> dict[str, bytes]:
+        """Target minus what others still claim; all are told when something is withheld."""
+        members = [(m.member_id, m.instance_id, m.metadata) for m in turn.members]
+        result = decide(
+            self.name, members, turn.partitions, lags=turn.lags, racks=turn.racks, **self.options
+        )
+        plan = {
+            member_id: tuple((topic, tuple(numbers)) for topic, numbers in own.items())
+            for member_id, own in result.to_dict().items()
+        }
+        if not result.withheld:
+            return {
+                m: encode_assignment(AssignmentMessage(partitions=p, user_data=None))
+                for m, p in plan.items()
+            }
+        return {m: encode_verdict(Verdict(assigned=p, revoked=())) for m, p in plan.items()}
+
+    def stay(self, turn: Turn) -> dict[str, bytes]:
+        """What everybody claims, where the claim is not disputed."""
+        claimants = [_claimant(m, turn) for m in turn.members]
+        return {
+            member_id: encode_assignment(AssignmentMessage(partitions=own, user_data=None))
+            for member_id, own in undisputed(claimants).items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Designed:
+    """Designs I, II and III in holdfast's container.
+
+    Parameters
+    ----------
+    policy : Policy
+        The design and its settings.
+    """
+
+    policy: Policy
+    modes: frozenset[RebalanceMode] = COOPERATIVE
+
+    @property
+    def name(self) -> str:
+        """Protocol name; groups of different designs do not mix."""
+        return NAMES[self.policy.design]
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """Topics and claims, the nonce, and the leader's memory as it came."""
+        return encode_claim(
+            Claim(
+                topics=view.topics,
+                owned=partitions_of(view.owned),
+                generation=view.generation,
+                rack=view.rack,
+                nonce=view.nonce,
+                leaving=view.leaving,
+                delay_ms=view.delay_ms,
+                memory_age_ms=view.memory_age_ms if view.memory else 0,
+                given_up=partitions_of(view.given_up),
+                memory=view.memory,
+            )
+        )
+
+    def read(self, assignment: bytes) -> Instruction:
+        """What is assigned and revoked: next = (owned - revoked) + assigned."""
+        verdict = decode_verdict(assignment)
+        revoked = resources_of(verdict.revoked or ())
+        return Instruction(
+            assigned=resources_of(verdict.assigned) - revoked,
+            revoked=revoked,
+            absence_revokes=False,
+            delay_ms=verdict.delay_ms,
+            again=verdict.revoked is not None,
+            memory=verdict.memory,
+        )
+
+    def lead(self, turn: Turn) -> dict[str, bytes]:
+        """Plan one round; see :func:`holdfast.machine.leader.plan_round`."""
+        claimants = [_claimant(m, turn) for m in turn.members]
+        done = plan_round(
+            self.policy,
+            claimants,
+            turn.partitions,
+            generation=turn.generation,
+            lags=turn.lags,
+            racks=turn.racks,
+        )
+        return {
+            member_id: encode_verdict(
+                Verdict(
+                    assigned=self._listed(share),
+                    revoked=share.revoked if share.revoked or done.again else None,
+                    delay_ms=done.delay_ms,
+                    nonce=turn.generation,
+                    memory=done.memory or None,
+                )
+            )
+            for member_id, share in done.shares.items()
+        }
+
+    def _listed(self, share: Share) -> TopicPartitions:
+        if self.policy.omit_unchanged:
+            return share.gained
+        return group_partitions((*share.kept, *share.gained)) if share.gained else share.kept
+
+    def stay(self, turn: Turn) -> dict[str, bytes]:
+        """Nothing assigned, nothing revoked; the memory travels on."""
+        claimants = [_claimant(m, turn) for m in turn.members]
+        keeps = undisputed(claimants)
+        memories = [c.memory for c in claimants if c.memory is not None]
+        return {
+            c.member_id: encode_verdict(
+                Verdict(
+                    assigned=keeps[c.member_id],
+                    nonce=turn.generation,
+                    memory=c.memory or max(memories, default=None),
+                )
+            )
+            for c in claimants
+        }
+
+
+NAMES: Mapping[Design, str] = {
+    Design.SIMPLE: "holdfast-simple",
+    Design.DEFERRED: "holdfast-deferred",
+    Design.INCREMENTAL: "holdfast-incremental",
+}
+"""Protocol names of the designs."""
+
+
+def _claimant(member: JoinedMember, turn: Turn) -> Claimant:
+    """A member's subscription; bytes that do not parse are a member without topics or claims."""
+    return read_claimant(
+        member.member_id,
+        member.instance_id,
+        member.metadata,
+        older_ms=turn.waited_ms if member.member_id == turn.leader_id else 0,
+    )
+
+
+def read_claimant(
+    member_id: str, instance_id: str | None, metadata: bytes, *, older_ms: int = 0
+) -> Claimant:
+    """Read one subscription for planning, leniently."""
+    try:
+        claim = decode_claim(metadata, lenient=True)
+    except WireError:
+        return Claimant(member_id=member_id, instance_id=instance_id, topics=())
+    return Claimant(
+        member_id=member_id,
+        instance_id=instance_id,
+        topics=claim.topics,
+        owned=claim.owned,
+        generation=claim.generation,
+        rack=claim.rack,
+        leaving=claim.leaving,
+        given_up=claim.given_up,
+        memory=claim.memory,
+        memory_age_ms=claim.memory_age_ms + older_ms,
+    )
+
+
+def undisputed(claimants: Sequence[Claimant]) -> dict[str, TopicPartitions]:
+    """Claims that nobody else makes at the same or a later generation, sorted by member."""
+    best: dict[Resource, tuple[int, str | None]] = {}
+    for c in sorted(claimants, key=lambda c: c.member_id):
+        for resource in resources_of(c.owned):
+            generation, _ = best.get(resource, (-2, None))
+            if c.generation > generation:
+                best[resource] = (c.generation, c.member_id)
+            elif c.generation == generation:
+                best[resource] = (generation, None)
+    keeps: dict[str, list[Resource]] = {c.member_id: [] for c in claimants}
+    for resource, (_, owner) in sorted(best.items()):
+        if owner is not None and resource[0] in _topics(claimants, owner):
+            keeps[owner].append(resource)
+    return {member_id: partitions_of(own) for member_id, own in sorted(keeps.items())}
+
+
+def _topics(claimants: Sequence[Claimant], member_id: str) -> tuple[str, ...]:
+    return next(c.topics for c in claimants if c.member_id == member_id)
+
+
+POLICIES = ("eager", "simple", "deferred", "incremental")
+"""Names of the command line and of ``holdfast.policy``."""
+
+
+def assignors_for(name: str, policy: Policy | None = None) -> tuple[Assignor, ...]:
+    """The assignors that a member of a policy offers.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`POLICIES`, or an assignor of the registry.
+    policy : Policy, optional
+        Settings; its design is replaced by the one named.
+
+    Raises
+    ------
+    ConfigError
+        If the name is neither.
+    """
+    settings = policy or Policy()
+    match name:
+        case "eager":
+            return (Plain("range"),)
+        case "simple":
+            return (Designed(replace(settings, design=Design.SIMPLE)),)
+        case "deferred":
+            return (Designed(replace(settings, design=Design.DEFERRED)),)
+        case "incremental":
+            return (Designed(replace(settings, design=Design.INCREMENTAL)),)
+        case "cooperative-sticky":
+            return (CooperativeSticky(options=dict(settings.options)),)
+        case _:
+            return (Plain(name),)

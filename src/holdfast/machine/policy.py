@@ -1,0 +1,94 @@
+"""What a group wants of its rebalances: one of the designs and its settings.
+
+**Rules.** A policy is a value; every member of a group should have the same one, and the leader's
+counts. Delay 0 has one meaning: now (KAFKA-15693). Times travel as int32 ms.
+
+References: Incremental Cooperative Rebalancing, Designs I, II and III.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.errors import ConfigError
+from holdfast.machine.options import INT32_MAX
+from holdfast.wire.incremental import Design
+
+
+class When(StrEnum):
+    """Whether something is done now or after the delay."""
+
+    IMMEDIATE = "immediate"
+    DEFERRED = "deferred"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Settings of a design.
+
+    Parameters
+    ----------
+    design : Design
+        SIMPLE (I), DEFERRED (II) or INCREMENTAL (III).
+    delay_ms : int
+        ``scheduled.rebalance.max.delay.ms``: how long what a member lost waits for it; 0 now.
+    first_member : When
+        Whether a new group assigns at once or waits one delay for more members (KIP-134's case).
+    clean_leave : When
+        What happens to the resources of a member that announced to leave for good.
+    batch : int
+        Design III: moves per round, at least 1.
+    interval_ms : int
+        Design III: pause between batches, its own interval.
+    tolerance_ms : int
+        A deadline that is this near has come: clocks drift, and a delay of a few ms would loop.
+    assignor : str
+        Name in the registry; computes every target.
+    options : mapping
+        Options of that assignor.
+    omit_unchanged : bool
+        Whether assignments list only what is gained. False lists all that a member shall hold,
+        so that other tools and other clients see the truth.
+    isolate : bool
+        Whether each topic or kind is balanced by itself, so that a change in one never moves
+        another.
+    weights : mapping of str to int
+        Load of one resource of a kind, 1 where not given; used when not isolated.
+    memory_limit_bytes : int
+        Above this size, all copies together, the memory names only what waits; who owned the rest
+        is then guessed where more than one member departs in one round.
+    """
+
+    design: Design = Design.DEFERRED
+    delay_ms: int = 300_000
+    first_member: When = When.IMMEDIATE
+    clean_leave: When = When.DEFERRED
+    batch: int = 1
+    interval_ms: int = 10_000
+    tolerance_ms: int = 100
+    assignor: str = "cooperative-sticky"
+    options: Mapping[str, object] = field(default_factory=dict)
+    omit_unchanged: bool = False
+    isolate: bool = False
+    weights: Mapping[str, int] = field(default_factory=dict)
+    memory_limit_bytes: int = 4 << 20
+
+    def __post_init__(self) -> None:
+        for name in ("delay_ms", "interval_ms", "tolerance_ms"):
+            value = getattr(self, name)
+            if not 0 <= value <= INT32_MAX:
+                raise ConfigError(f"{name}: found {value}, expected 0 to {INT32_MAX} ms")
+        if self.batch < 1:
+            raise ConfigError(f"batch: found {self.batch}, expected at least 1")
+        for kind, weight in self.weights.items():
+            if weight < 1:
+                raise ConfigError(f"weight of {kind}: found {weight}, expected at least 1")
+        if self.isolate and self.weights:
+            raise ConfigError("weights balance kinds against each other; isolate keeps them apart")
+
+    @property
+    def defers(self) -> bool:
+        """Whether lost resources wait."""
+        return self.design is not Design.SIMPLE and self.delay_ms > 0

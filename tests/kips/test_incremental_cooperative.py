@@ -1,0 +1,352 @@
+"""Incremental Cooperative Rebalancing: every event list and example of Designs I, II and III.
+
+The document's partitions T1 to T4 are partitions 1 to 4 of topic T; partition 0 exists as well and
+is A's throughout, unless said otherwise, so that counts stay as in the document's drawings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.machine.rounds import Play
+
+from holdfast.machine.designs import Designed, assignors_for
+from holdfast.machine.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.leader import Claimant, plan_round
+from holdfast.machine.policy import Policy, When
+from holdfast.wire.container import Leaving
+from holdfast.wire.incremental import Design
+
+SIMPLE = Policy(design=Design.SIMPLE)
+DEFERRED = Policy(design=Design.DEFERRED, delay_ms=30_000)
+INCREMENTAL = Policy(design=Design.INCREMENTAL, delay_ms=30_000, batch=1, interval_ms=5_000)
+
+
+def four(policy: Policy) -> Play:
+    """A(T0,T1), B(T2), C(T3), D(T4): the document's group of four members."""
+    play = Play.of(policy, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+    assert play.all_owned() == {"A": "T0", "B": "T1", "C": "T2", "D": "T3"}
+    return play
+
+
+class TestDesignI:
+    def test_member_joins(self):
+        play = Play.of(SIMPLE, {"T": 4}, A="T0,T3", B="T1", C="T2")
+        play.join("D")
+        assert play.round().again
+        assert play.said("A") == "assigned:,revoked:T3"
+        for name in "BCD":
+            assert play.said(name) == "assigned:,revoked:"
+        assert not play.round().again
+        assert play.said("D") == "assigned:T3,revoked:"
+        for name in "ABC":
+            assert play.said(name) == "assigned:,revoked:"
+
+    def test_member_leaves_is_one_round(self):
+        play = four(SIMPLE)
+        play.leave("D")
+        done = play.round()
+        assert not done.again
+        assert done.delay_ms == 0
+        assert play.said("A") == "assigned:T3,revoked:"
+        assert play.said("B") == play.said("C") == "assigned:,revoked:"
+
+    def test_member_bounces_is_a_leave_of_one_round_and_a_join_of_two(self):
+        play = four(SIMPLE)
+        play.leave("D")
+        assert play.settle() == 1
+        play.join("D")
+        assert play.settle() == 2
+        assert sorted(play.all_owned().values()) == ["T0", "T1", "T2", "T3"]
+
+    def test_leader_exits_even_a_leader_new_to_the_group_keeps_stickiness(self):
+        play = four(SIMPLE)
+        play.leave("A")
+        play.join("0")  # leads, and has no history: all it needs is in the subscriptions
+        play.settle()
+        assert play.owned("0") == "T0"
+        assert play.all_owned() == {"0": "T0", "B": "T1", "C": "T2", "D": "T3"}
+
+    def test_lost_partitions_are_handled_by_assigning_everything(self):
+        play = four(SIMPLE)
+        play.partitions["T"] = 6
+        play.round()
+        assert len(",".join(play.all_owned().values()).split(",")) == 6
+
+    def test_members_that_revoke_nothing_are_told_at_once(self):
+        play = Play.of(SIMPLE, {"T": 4}, A="T0,T3", B="T1", C="T2")
+        play.join("D")
+        instructions = told(SIMPLE, play)
+        assert all(i.again for i in instructions.values())
+        assert [m for m, i in instructions.items() if i.revoked] == ["A"]
+
+    def test_an_unchanged_assignment_is_not_sent_again(self):
+        play = four(SIMPLE)
+        play.leave("D")
+        short = told(replace(SIMPLE, omit_unchanged=True), play)
+        assert short["B"] == Instruction(assigned=frozenset(), absence_revokes=False)
+        assert short["A"].assigned == {("T", 3)}
+        full = told(SIMPLE, play)
+        assert full["B"].assigned == {("T", 1)}
+
+
+class TestDesignII:
+    def test_example_member_leaves(self):
+        play = four(DEFERRED)
+        play.leave("D")
+        done = play.round()
+        assert (done.delay_ms, done.again) == (30_000, False)
+        for name in "ABC":
+            assert play.said(name) == "assigned:,revoked:"
+        play.now_ms += 30_000
+        done = play.round()
+        assert done.delay_ms == 0
+        assert play.said("A") == "assigned:T3,revoked:"
+        assert play.said("B") == play.said("C") == "assigned:,revoked:"
+
+    def test_example_member_bounces(self):
+        play = four(DEFERRED)
+        play.leave("D")
+        assert play.round().delay_ms == 30_000
+        play.now_ms += 12_000
+        play.join("D2")
+        done = play.round()
+        assert (done.delay_ms, done.again) == (0, False)
+        assert play.said("D2") == "assigned:T3,revoked:"
+        for name in "ABC":
+            assert play.said(name) == "assigned:,revoked:"
+
+    def test_first_member_is_served_at_once_or_after_the_delay(self):
+        now = Play(DEFERRED, {"T": 4})
+        now.join("A")
+        assert now.round().delay_ms == 0
+        assert now.owned("A") == "T0,T1,T2,T3"
+        later = Play(replace(DEFERRED, first_member=When.DEFERRED), {"T": 4})
+        later.join("A")
+        assert later.round().delay_ms == 30_000
+        later.now_ms += 10_000
+        later.join("B")
+        assert later.round().delay_ms == 20_000
+        assert later.all_owned() == {"A": "", "B": ""}
+        later.now_ms += 20_000
+        later.settle()
+        assert later.all_owned() == {"A": "T0,T2", "B": "T1,T3"}
+
+    def test_additional_members_are_served_by_two_step_revoke_and_assign(self):
+        play = Play.of(DEFERRED, {"T": 4}, A="T0,T3", B="T1", C="T2")
+        play.join("D")
+        done = play.round()
+        assert (done.again, done.delay_ms) == (True, 0)
+        assert play.said("A") == "assigned:,revoked:T3"
+        assert not play.round().again
+        assert play.said("D") == "assigned:T3,revoked:"
+
+    def test_a_topic_missing_from_all_assignments_is_a_new_subscription(self):
+        play = four(DEFERRED)
+        play.partitions["U"] = 2
+        for name in "ABCD":
+            play.members[name] = replace(play.members[name], topics=("T", "U"))
+        done = play.round()
+        assert done.delay_ms == 0
+        assert sum("U" in play.owned(name) for name in "ABCD") == 2
+
+    def test_a_new_subscription_is_served_at_once_while_a_delay_runs(self):
+        play = four(DEFERRED)
+        play.leave("D")
+        play.round()
+        play.now_ms += 1_000
+        play.partitions["U"] = 3
+        for name in "ABC":
+            play.members[name] = replace(play.members[name], topics=("T", "U"))
+        done = play.round()
+        assert done.delay_ms == 29_000
+        assert all("U" in play.owned(name) for name in "ABC")
+        assert not any("T3" in play.owned(name) for name in "ABC")
+
+    def test_no_revocation_while_a_delay_runs(self):
+        play = Play.of(DEFERRED, {"T": 6}, A="T0,T1,T2", B="T3,T4,T5")
+        play.join("C", instance="c")
+        play.settle()
+        play.leave("C")
+        play.round()
+        play.join("D", instance="d")
+        done = play.round()
+        assert done.delay_ms > 0
+        assert not any(share.revoked for share in done.shares.values())
+        play.now_ms += 30_000
+        play.settle()
+        assert len(play.owned("D").split(",")) == 2
+
+    def test_leader_exits_old_member_leads_and_keeps_the_timeout(self):
+        play = four(DEFERRED)
+        play.leave("D")
+        play.round()
+        play.now_ms += 10_000
+        play.leave("A")  # led
+        done = play.round()
+        assert done.delay_ms == 20_000  # D's deadline; A's is later
+        play.now_ms += 20_000
+        assert play.round().delay_ms == 10_000
+        assert "T3" in "".join(play.all_owned().values())
+        play.now_ms += 10_000
+        assert play.round().delay_ms == 0
+        assert "T0" in "".join(play.all_owned().values())
+
+    def test_leader_exits_newcomer_leads_and_hears_of_the_timeout_from_the_others(self):
+        # The document lets a newcomer assume that no wait is in effect; members tell it otherwise.
+        play = Play.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+        play.members = {
+            name: replace(m, instance_id=name.lower()) for name, m in play.members.items()
+        }
+        play.round()
+        play.leave("D")
+        assert play.round().delay_ms == 30_000
+        play.now_ms += 10_000
+        play.join("0", instance="zero")
+        assert play.round().delay_ms == 20_000
+
+    def test_leader_exits_and_bounces_back(self):
+        play = four(DEFERRED)
+        play.leave("A")
+        play.round()
+        play.join("A2")
+        assert play.round().delay_ms == 0
+        assert play.owned("A2") == "T0"
+
+    def test_a_new_leader_without_any_memory_uses_the_heuristic(self):
+        def claims(*more: Claimant):
+            owners = {"A": 0, "B": 1, "C": 2}
+            return [
+                *(
+                    Claimant(member_id=m, topics=("T",), owned=(("T", (p,)),), generation=3)
+                    for m, p in owners.items()
+                ),
+                *more,
+            ]
+
+        back = Claimant(member_id="D2", topics=("T",))
+        done = plan_round(DEFERRED, claims(back), {"T": 4}, generation=5)
+        assert done.shares["D2"].gained == (("T", (3,)),)
+        assert done.delay_ms == 0
+        done = plan_round(DEFERRED, claims(), {"T": 4}, generation=5)
+        assert done.delay_ms == 30_000
+        done = plan_round(DEFERRED, claims(), {"T": 3, "U": 1}, generation=5)
+        assert done.delay_ms == 0
+
+    def test_member_process_plans_to_rejoin_after_the_timeout(self):
+        play = four(DEFERRED)
+        play.leave("D")
+        for instruction in told(DEFERRED, play).values():
+            assert instruction.delay_ms == 30_000
+            assert not instruction.revoked
+            assert not instruction.again
+
+    def test_voluntary_leave_is_deferred_as_a_crash_or_not_as_the_policy_says(self):
+        for when, delay_ms in ((When.DEFERRED, 30_000), (When.IMMEDIATE, 0)):
+            play = four(replace(DEFERRED, clean_leave=when))
+            play.members["D"] = replace(
+                play.members["D"], leaving=Leaving.FOR_GOOD, owned=(), given_up=()
+            )
+            assert play.round().delay_ms == delay_ms
+            assert play.owned("D") == ""
+            play.leave("D")
+            assert play.round().delay_ms == delay_ms
+
+
+class TestDesignIII:
+    def test_moves_go_in_batches_with_their_own_interval(self):
+        play = Play.of(INCREMENTAL, {"T": 6}, A="T0,T1,T2", B="T3,T4,T5")
+        play.join("C")
+        rounds, revoked = 0, []
+        while True:
+            done = play.round()
+            rounds += 1
+            revoked.append(sum(len(p) for s in done.shares.values() for _, p in s.revoked))
+            if done.delay_ms:
+                assert done.delay_ms == 5_000
+                play.now_ms += 5_000
+            elif not done.again:
+                break
+        assert max(revoked) == 1
+        assert sum(revoked) == 2
+        assert rounds == 4  # 2 * ceil(m / b)
+        assert sorted(len(o.split(",")) for o in play.all_owned().values()) == [2, 2, 2]
+
+    def test_lost_partitions_go_to_the_returning_member_all_at_once(self):
+        play = Play.of(INCREMENTAL, {"T": 6}, A="T0,T1", B="T2,T3", C="T4,T5")
+        play.leave("C")
+        assert play.round().delay_ms == 30_000
+        play.join("C2")
+        assert play.round().delay_ms == 0
+        assert play.owned("C2") == "T4,T5"
+
+    def test_pacing_continues_under_another_leader(self):
+        play = Play.of(INCREMENTAL, {"T": 8}, A="T0,T1,T2,T3", B="T4,T5,T6,T7")
+        play.join("C")
+        play.round()
+        play.round()
+        play.now_ms += 2_000
+        done = play.round()  # unrelated, whoever leads it
+        assert done.delay_ms == 3_000
+        assert not any(s.revoked for s in done.shares.values())
+
+    def test_no_pause_where_the_interval_is_zero(self):
+        play = Play.of(replace(INCREMENTAL, interval_ms=0), {"T": 6}, A="T0,T1,T2", B="T3,T4,T5")
+        play.join("C")
+        assert play.settle() == 4
+
+
+def told(policy: Policy, play: Play) -> dict[str, Instruction]:
+    """What members read, bytes and all."""
+    from holdfast.machine.designs import Turn
+    from holdfast.machine.embedded import MemberView
+    from holdfast.machine.events import JoinedMember
+
+    design = Designed(policy)
+    members = tuple(
+        JoinedMember(
+            member_id=c.member_id,
+            instance_id=c.instance_id,
+            metadata=design.subscribe(
+                MemberView(
+                    topics=c.topics,
+                    owned=tuple((t, p) for t, numbers in c.owned for p in numbers),
+                    previous=(),
+                    generation=c.generation,
+                    mode=RebalanceMode.COOPERATIVE,
+                    memory=c.memory,
+                    memory_age_ms=c.memory_age_ms,
+                )
+            ),
+        )
+        for c in play.claims()
+    )
+    turn = Turn(members=members, partitions=play.partitions, generation=play.generation + 1)
+    return {name: design.read(data) for name, data in design.lead(turn).items()}
+
+
+def test_the_formats_carry_what_the_document_lists():
+    (design,) = assignors_for("deferred", DEFERRED)
+    view = MemberView(
+        topics=("T",),
+        owned=(("T", 1),),
+        previous=(),
+        generation=7,
+        mode=RebalanceMode.COOPERATIVE,
+        nonce=3,
+    )
+    assert design.subscribe(view) != design.subscribe(replace(view, nonce=4))
+
+
+@pytest.mark.parametrize("design", list(Design))
+def test_leadership_only_groups_are_not_affected(design):
+    play = Play(Policy(design=design), {})
+    play.members["A"] = Claimant(member_id="A", topics=())
+    play.members["B"] = Claimant(member_id="B", topics=())
+    play.received_ms = {"A": 0, "B": 0}
+    done = play.round()
+    assert (done.delay_ms, done.again) == (0, False)
+    assert play.all_owned() == {"A": "", "B": ""}
+    play.leave("A")
+    assert play.round().delay_ms == 0

@@ -1,0 +1,100 @@
+"""A group played by hand: members as sets, rounds planned by the real leader, no network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from holdfast.machine.designs import partitions_of, resources_of
+from holdfast.machine.leader import Claimant, Round, plan_round
+from holdfast.machine.policy import Policy
+from holdfast.wire.container import Leaving
+
+
+@dataclass
+class Play:
+    """Members, their claims and copies of the memory; ``now_ms`` is everybody's clock."""
+
+    policy: Policy
+    partitions: dict[str, int]
+    members: dict[str, Claimant] = field(default_factory=dict)
+    received_ms: dict[str, int] = field(default_factory=dict)
+    generation: int = 0
+    now_ms: int = 0
+    last: Round | None = None
+
+    @classmethod
+    def of(cls, policy: Policy, partitions: dict[str, int], **owned: str) -> Play:
+        """``A="T1,T4"`` owns partitions 1 and 4 of topic T; the memory of that round included."""
+        play = cls(policy, partitions)
+        for name in sorted(owned):
+            play.join(name)
+        for name, what in owned.items():
+            numbers = tuple(int(x[1:]) for x in what.split(",") if x)
+            play.members[name] = replace(
+                play.members[name], owned=(("T", numbers),) if numbers else (), generation=1
+            )
+        play.generation = 1
+        if owned:
+            play.round()  # stable: nothing moves, everybody has the memory
+        return play
+
+    def join(self, name: str, *topics: str, instance: str | None = None, **fields) -> None:
+        self.members[name] = Claimant(
+            member_id=name, instance_id=instance, topics=topics or ("T",), **fields
+        )
+        self.received_ms[name] = self.now_ms
+
+    def leave(self, *names: str) -> None:
+        for name in names:
+            del self.members[name]
+
+    def claims(self) -> list[Claimant]:
+        return [
+            replace(m, memory_age_ms=self.now_ms - self.received_ms[m.member_id])
+            for m in self.members.values()
+        ]
+
+    def round(self, *, deaf: tuple[str, ...] = ()) -> Round:
+        """One round; ``deaf`` members never get their assignment."""
+        self.generation += 1
+        done = plan_round(self.policy, self.claims(), self.partitions, generation=self.generation)
+        self.last = done
+        for name, share in done.shares.items():
+            if name in deaf:
+                continue
+            owned = resources_of(self.members[name].owned) - resources_of(share.revoked)
+            owned |= resources_of(share.gained)
+            self.members[name] = replace(
+                self.members[name],
+                owned=partitions_of(sorted(owned)),
+                generation=self.generation,
+                given_up=share.revoked,
+                memory=done.memory or None,
+                leaving=self.members[name].leaving
+                if self.members[name].leaving is not Leaving.STAYS
+                else Leaving.STAYS,
+            )
+            self.received_ms[name] = self.now_ms
+        return done
+
+    def settle(self, limit: int = 20) -> int:
+        """Rounds until none is asked for at once."""
+        for n in range(1, limit + 1):
+            if not self.round().again:
+                return n
+        raise AssertionError(f"not settled in {limit} rounds")
+
+    def said(self, name: str) -> str:
+        """What the last round told a member, in the document's notation."""
+        share = self.last.shares[name]
+        return f"assigned:{_short(share.gained)},revoked:{_short(share.revoked)}"
+
+    def owned(self, name: str) -> str:
+        return _short(self.members[name].owned)
+
+    def all_owned(self) -> dict[str, str]:
+        return {name: self.owned(name) for name in sorted(self.members)}
+
+
+def _short(partitions) -> str:
+    return ",".join(f"{topic}{p}" for topic, numbers in partitions for p in numbers)
