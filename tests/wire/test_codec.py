@@ -1,0 +1,387 @@
+"""The primitives: what comes back, what is refused, and where the error points."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.strategies import INT32, INT64, blobs, texts
+
+from holdfast.errors import WireError
+from holdfast.wire.codec import Reader, Reason, Writer, read_string, within, write_string
+
+
+def reader(data: bytes) -> Reader:
+    return Reader(data, "Schema", 3)
+
+
+def refused(call, *arguments) -> WireError:
+    with pytest.raises(WireError) as caught:
+        call(*arguments)
+    return caught.value
+
+
+# Round trips of one primitive each
+
+FIXED = [("int8", 8), ("int16", 16), ("int32", 32), ("int64", 64)]
+
+
+@pytest.mark.parametrize(("name", "n_bits"), FIXED)
+@given(data=st.data())
+def test_integers(name: str, n_bits: int, data) -> None:
+    value = data.draw(st.integers(-(2 ** (n_bits - 1)), 2 ** (n_bits - 1) - 1))
+    writer = Writer("Schema")
+    getattr(writer, name)(value, "f")
+    assert writer.done() == value.to_bytes(n_bits // 8, "big", signed=True)
+    assert getattr(reader(writer.done()), name)("f") == value
+
+
+@pytest.mark.parametrize(("name", "n_bits"), FIXED)
+def test_integers_too_large_or_no_integers_are_not_written(name: str, n_bits: int) -> None:
+    for value in (2 ** (n_bits - 1), -(2 ** (n_bits - 1)) - 1, "1", 1.5):
+        error = refused(getattr(Writer("Schema", 3), name), value, "f")
+        assert (error.reason, error.field, error.version) == (Reason.OUT_OF_RANGE, "f", 3)
+        assert error.position == -1
+
+
+@given(st.floats(allow_nan=False), st.booleans(), st.uuids())
+def test_floats_booleans_and_ids(number: float, flag: bool, identity: UUID) -> None:
+    writer = Writer("Schema")
+    writer.float64(number, "f")
+    writer.boolean(flag, "f")
+    writer.uuid(identity)
+    read = reader(writer.done())
+    assert (read.float64("f"), read.boolean("f"), read.uuid("f")) == (number, flag, identity)
+    read.finish()
+
+
+def test_any_byte_but_zero_is_true() -> None:
+    assert [reader(bytes([b])).boolean("f") for b in (0, 1, 2, 255)] == [False, True, True, True]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), INT32)
+def test_varints(small: int, large: int, signed: int) -> None:
+    writer = Writer("Schema")
+    writer.uvarint(small, "f")
+    assert len(writer.done()) == max(1, -(-small.bit_length() // 7))
+    writer.uvarlong(large, "f")
+    writer.varint(signed, "f")
+    read = reader(writer.done())
+    assert (read.uvarint("f"), read.uvarlong("f"), read.varint("f")) == (small, large, signed)
+    read.finish()
+
+
+def test_zigzag_is_kafkas() -> None:
+    for value, data in ((0, "00"), (-1, "01"), (1, "02"), (-(2**31), "ffffffff0f")):
+        writer = Writer("Schema")
+        writer.varint(value, "f")
+        assert writer.done().hex() == data
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("uvarint", -1),
+        ("uvarint", 2**32),
+        ("uvarlong", 2**64),
+        ("varint", 2**31),
+        ("varint", -(2**31) - 1),
+    ],
+)
+def test_varints_out_of_range_are_not_written(name: str, value: int) -> None:
+    assert refused(getattr(Writer("Schema"), name), value, "f").reason == Reason.OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("uvarint", "", Reason.TRUNCATED),
+        ("uvarint", "80", Reason.TRUNCATED),
+        ("uvarint", "ffffffff", Reason.TRUNCATED),
+        ("uvarint", "ffffffff10", Reason.BAD_VARINT),  # bit 33
+        ("uvarint", "8080808080", Reason.BAD_VARINT),  # a fifth byte that goes on
+        ("uvarint", "ff" * 50, Reason.BAD_VARINT),
+        ("uvarlong", "ffffffffffffffffff02", Reason.BAD_VARINT),  # bit 65
+        ("uvarlong", "80808080808080808080", Reason.BAD_VARINT),
+        ("uvarlong", "8080808080", Reason.TRUNCATED),
+        ("varint", "ffffffff10", Reason.BAD_VARINT),
+    ],
+)
+def test_varints_that_do_not_end(name: str, data: str, reason: Reason) -> None:
+    read = reader(b"\x00" + bytes.fromhex(data))
+    read.pos = 1
+    error = refused(getattr(read, name), "f")
+    assert (error.reason, error.position, error.field) == (reason, 1, "f")
+
+
+def test_a_varint_may_be_longer_than_it_need_be() -> None:
+    assert reader(bytes.fromhex("8000")).uvarint("f") == 0
+
+
+# Strings and bytes, classic and compact, nullable and not
+
+TEXT = [("string", "nullable_string"), ("compact_string", "nullable_compact_string")]
+BLOB = [("bytes_", "nullable_bytes"), ("compact_bytes", "nullable_compact_bytes")]
+NULLS = {"string": "ffff", "compact_string": "00", "bytes_": "ffffffff", "compact_bytes": "00"}
+
+
+@pytest.mark.parametrize(("name", "nullable"), TEXT)
+@given(value=texts)
+def test_strings(name: str, nullable: str, value: str) -> None:
+    writer = Writer("Schema")
+    getattr(writer, name)(value, "f")
+    assert getattr(reader(writer.done()), name)("f") == value
+    assert getattr(reader(writer.done()), nullable)("f") == value
+
+
+@pytest.mark.parametrize(("name", "nullable"), BLOB)
+@given(value=blobs)
+def test_bytes(name: str, nullable: str, value: bytes) -> None:
+    writer = Writer("Schema")
+    getattr(writer, name)(value, "f")
+    assert getattr(reader(writer.done()), name)("f") == value
+    assert getattr(reader(writer.done()), nullable)("f") == value
+
+
+@pytest.mark.parametrize(("name", "nullable"), [*TEXT, *BLOB])
+def test_null(name: str, nullable: str) -> None:
+    writer = Writer("Schema")
+    getattr(writer, name)(None, "f", nullable=True)
+    assert writer.done().hex() == NULLS[name]
+    assert getattr(reader(writer.done()), nullable)("f") is None
+    read = reader(b"\x00" + writer.done())
+    read.pos = 1
+    error = refused(getattr(read, name), "f")
+    assert (error.reason, error.position) == (Reason.UNEXPECTED_NULL, 1)
+    assert refused(getattr(Writer("Schema"), name), None, "f").reason == Reason.UNEXPECTED_NULL
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("string", "", Reason.TRUNCATED),
+        ("string", "00", Reason.TRUNCATED),
+        ("string", "000261", Reason.TRUNCATED),
+        ("string", "fffe", Reason.BAD_LENGTH),
+        ("string", "8000", Reason.BAD_LENGTH),
+        ("string", "0001ff", Reason.BAD_UTF8),
+        ("string", "0003eda080", Reason.BAD_UTF8),  # half a surrogate pair
+        ("string", "0002c080", Reason.BAD_UTF8),  # Java's modified zero
+        ("bytes_", "7fffffff", Reason.TRUNCATED),
+        ("bytes_", "fffffffe", Reason.BAD_LENGTH),
+        ("compact_string", "0361", Reason.TRUNCATED),
+        ("compact_string", "818002" + "61" * 10, Reason.BAD_LENGTH),  # 32768 bytes
+        ("compact_string", "02ff", Reason.BAD_UTF8),
+        ("compact_bytes", "ffffffff0f", Reason.TRUNCATED),
+    ],
+)
+def test_bad_strings_and_bytes_point_at_their_length(name: str, data: str, reason: Reason) -> None:
+    read = reader(b"\x00\x00" + bytes.fromhex(data))
+    read.pos = 2
+    error = refused(getattr(read, name), "f")
+    assert (error.reason, error.position) == (reason, 2)
+    assert (error.schema, error.version, error.field) == ("Schema", 3, "f")
+
+
+@pytest.mark.parametrize("name", ["string", "compact_string"])
+def test_strings_that_cannot_be_written(name: str) -> None:
+    longest = Writer("Schema")
+    getattr(longest, name)("x" * 32767, "f")
+    assert getattr(reader(longest.done()), name)("f") == "x" * 32767
+    error = refused(getattr(Writer("Schema"), name), "x" * 32768, "f")
+    assert error.reason == Reason.BAD_LENGTH
+    assert refused(getattr(Writer("Schema"), name), "\ud800", "f").reason == Reason.BAD_UTF8
+
+
+# Arrays
+
+ARRAY = [("array", "nullable_array", 4), ("compact_array", "nullable_compact_array", 1)]
+
+
+@pytest.mark.parametrize(("name", "nullable", "null_size"), ARRAY)
+@given(values=st.lists(texts, max_size=5).map(tuple))
+def test_arrays(name: str, nullable: str, null_size: int, values: tuple[str, ...]) -> None:
+    writer = Writer("Schema")
+    getattr(writer, name)(values, "f", write_string)
+    assert getattr(reader(writer.done()), name)("f", read_string, 2) == values
+    assert getattr(reader(writer.done()), nullable)("f", read_string, 2) == values
+    null = Writer("Schema")
+    getattr(null, name)(None, "f", write_string, nullable=True)
+    assert len(null.done()) == null_size
+    assert getattr(reader(null.done()), nullable)("f", read_string, 2) is None
+    error = refused(getattr(reader(null.done()), name), "f", read_string, 2)
+    assert (error.reason, error.position) == (Reason.UNEXPECTED_NULL, 0)
+    error = refused(getattr(Writer("Schema"), name), None, "f", write_string)
+    assert error.reason == Reason.UNEXPECTED_NULL
+
+
+@pytest.mark.parametrize("name", ["int32s", "compact_int32s"])
+@given(values=st.lists(INT32, max_size=70).map(tuple))
+def test_int32_arrays(name: str, values: tuple[int, ...]) -> None:
+    writer = Writer("Schema")
+    getattr(writer, name)(values, "f")
+    read = reader(writer.done())
+    assert getattr(read, name)("f") == values
+    read.finish()
+
+
+@pytest.mark.parametrize("name", ["int32s", "compact_int32s"])
+def test_a_hundred_int32(name: str) -> None:
+    writer = Writer("Schema")
+    getattr(writer, name)(tuple(range(100)), "f")
+    assert getattr(reader(writer.done()), name)("f") == tuple(range(100))
+
+
+@pytest.mark.parametrize("name", ["int32s", "compact_int32s"])
+def test_an_int32_that_does_not_fit_is_named(name: str) -> None:
+    error = refused(getattr(Writer("Schema"), name), (1, 2, 2**31), "f")
+    assert (error.reason, error.field) == (Reason.OUT_OF_RANGE, "f[2]")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("ffffffff", Reason.UNEXPECTED_NULL),
+        ("fffffffe", Reason.BAD_COUNT),
+        ("80000000", Reason.BAD_COUNT),
+        ("7fffffff", Reason.BAD_COUNT),
+        ("00000002000000", Reason.BAD_COUNT),
+        ("000000", Reason.TRUNCATED),
+    ],
+)
+def test_bad_counts(data: str, reason: Reason) -> None:
+    assert refused(reader(bytes.fromhex(data)).int32s, "f").reason == reason
+    error = refused(reader(bytes.fromhex(data)).array, "f", read_string, 2)
+    assert (error.reason, error.position, error.field) == (reason, 0, "f")
+
+
+def test_compact_null_and_huge_counts() -> None:
+    assert refused(reader(b"\x00").compact_int32s, "f").reason == Reason.UNEXPECTED_NULL
+    assert refused(reader(b"\x03abc").compact_int32s, "f").reason == Reason.BAD_COUNT
+
+
+@pytest.mark.parametrize("name", ["array", "int32s"])
+def test_a_count_in_the_billions_allocates_nothing(name: str) -> None:
+    data = struct.pack(">i", 2**31 - 1) + b"\x00" * 100
+    arguments = ("f", read_string, 2) if name == "array" else ("f",)
+    tracemalloc.start()
+    refused(getattr(reader(data), name), *arguments)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 100_000
+
+
+def test_an_error_inside_arrays_names_the_path_to_it() -> None:
+    def row(inner: Reader) -> tuple[str, ...]:
+        return inner.array("names", read_string, 2)
+
+    data = bytes.fromhex("00000002 00000000 00000002 0000 0005")
+    error = refused(reader(data).array, "rows", row, 4)
+    assert (error.field, error.position) == ("rows[1].names[1]", 14)
+    writer = Writer("Schema")
+    error = refused(writer.array, (("a",), ("b", None)), "rows", _write_row)
+    assert (error.field, error.reason) == ("rows[1].names[1]", Reason.UNEXPECTED_NULL)
+
+
+def _write_row(writer: Writer, row: tuple[str, ...]) -> None:
+    writer.array(row, "names", write_string)
+
+
+# Tagged fields
+
+
+def _read_int64(inner: Reader) -> int:
+    return inner.int64("value")
+
+
+KNOWN = {1: ("stamp", _read_int64)}
+
+
+@given(st.none() | INT64, st.lists(st.tuples(st.integers(2, 999), blobs), max_size=3))
+def test_tagged_fields(stamp: int | None, unknown: list[tuple[int, bytes]]) -> None:
+    fields = [(tag, "other", lambda inner, blob=blob: inner.raw(blob)) for tag, blob in unknown]
+    if stamp is not None:
+        fields.append((1, "stamp", lambda inner: inner.int64(stamp, "value")))
+    writer = Writer("Schema")
+    writer.tagged(fields)
+    read = reader(writer.done())
+    assert read.tagged(KNOWN) == ({} if stamp is None else {1: stamp})
+    assert read.n_unknown_tags == len(unknown)
+    read.finish()
+    skipping = reader(writer.done())
+    assert skipping.tagged() == {}
+    assert skipping.n_unknown_tags == len(fields)
+
+
+def test_no_tagged_fields_are_one_byte() -> None:
+    writer = Writer("Schema")
+    writer.tagged()
+    assert writer.done() == b"\x00"
+
+
+def test_a_tag_written_twice_keeps_its_last_value() -> None:
+    data = bytes.fromhex("02 01 08 0000000000000001 01 08 0000000000000002")
+    assert reader(data).tagged(KNOWN) == {1: 2}
+
+
+@pytest.mark.parametrize(
+    ("data", "reason", "field", "position"),
+    [
+        ("", Reason.TRUNCATED, "tagged_fields", 0),
+        ("01", Reason.TRUNCATED, "tagged_fields", 1),
+        ("0105", Reason.TRUNCATED, "tagged_fields", 2),
+        ("01050100"[:6], Reason.TRUNCATED, "tagged_fields", 2),
+        ("010108", Reason.TRUNCATED, "stamp", 2),
+        ("01010400000000", Reason.TRUNCATED, "stamp.value", 3),
+        ("010109000000000000000000", Reason.BAD_LENGTH, "stamp", 3),
+        ("ffffffff0f", Reason.TRUNCATED, "tagged_fields", 5),
+    ],
+)
+def test_bad_tagged_fields(data: str, reason: Reason, field: str, position: int) -> None:
+    error = refused(reader(bytes.fromhex(data)).tagged, KNOWN)
+    assert (error.reason, error.field, error.position) == (reason, field, position)
+
+
+def test_a_tagged_field_that_cannot_be_written_is_named() -> None:
+    fields = [(1, "stamp", lambda inner: inner.int64(2**63, "value"))]
+    assert refused(Writer("Schema").tagged, fields).field == "stamp.value"
+
+
+# The ends
+
+
+def test_bytes_left_over() -> None:
+    read = reader(b"\x01\x02\x03")
+    assert (read.int8("f"), read.n_left) == (1, 2)
+    error = refused(read.finish)
+    assert (error.reason, error.position) == (Reason.TRAILING_BYTES, 1)
+    read.skip(2, "f")
+    read.finish()
+    assert refused(read.skip, 1, "f").reason == Reason.TRUNCATED
+    for name in ("int8", "int64", "float64", "uuid", "boolean"):
+        assert refused(getattr(read, name), "f").position == 3
+
+
+def test_reasons_are_words_and_their_order_is_fixed() -> None:
+    assert [str(reason) for reason in Reason] == [
+        "truncated",
+        "bad-length",
+        "bad-count",
+        "unexpected-null",
+        "bad-utf8",
+        "bad-varint",
+        "bad-version",
+        "trailing-bytes",
+        "bad-magic",
+        "out-of-range",
+        "unknown-type",
+    ]
+
+
+def test_the_text_of_an_error_says_what_where_and_which_version() -> None:
+    error = within("rows[1]", WireError("truncated", schema="S", version=2, field="a", position=7))
+    assert str(error) == "S v2: truncated in rows[1].a at byte 7"
