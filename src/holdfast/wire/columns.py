@@ -21,7 +21,7 @@ KIP-482 (a tagged field that was not written has its default).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -144,7 +144,8 @@ class Optional:
         return Optional(index=self.index[rows], columns=self.columns)
 
 
-Column = Numbers | Ids | Text | Slices | Items | Optional
+_Runs = Text | Slices | Items
+Column = Numbers | Ids | Optional | _Runs
 Columns = dict[str, Column]
 
 
@@ -167,8 +168,8 @@ def spread(column: Column, index: I64, default: Default) -> Column:
         Values that were written.
     index : int64[n]
         Row of each message in ``column``, or :data:`ABSENT`.
-    default : int, () or None
-        Where absent: a number, an empty array, or the absent struct.
+    default : int, str, () or None
+        Where absent: a number; None: null; anything else: an empty run, or the absent struct.
 
     Returns
     -------
@@ -189,24 +190,27 @@ def spread(column: Column, index: I64, default: Default) -> Column:
             ids = np.zeros((len(index), 16), np.uint8)
             ids[there] = column.values[rows]
             return Ids(values=ids)
-        case Items():
-            return _spread_items(column.take(rows), there)
         case Optional():
             inner = np.full(len(index), ABSENT, np.int64)
             inner[there] = column.index[rows]
             return Optional(index=inner, columns=column.columns)
-        case Text() | Slices():  # no schema has a tagged string
-            raise NotImplementedError
+        case _:
+            return _spread_runs(column.take(rows), there, default is None)
 
 
-def _spread_items(column: Items, there: Mask) -> Items:
+def _spread_runs(column: _Runs, there: Mask, null: bool) -> _Runs:
+    """Put empty rows, or nulls, between the rows."""
+    valid = None
+    if null or column.valid is not None:
+        valid = np.full(len(there), not null)
+        valid[there] = True if column.valid is None else column.valid
+    if isinstance(column, Slices):
+        begin, size = np.zeros((2, len(there)), np.int64)
+        begin[there], size[there] = column.begin, column.size
+        return replace(column, begin=begin, size=size, valid=valid)
     size = np.zeros(len(there), np.int64)
     size[there] = np.diff(column.start)
-    valid = None
-    if column.valid is not None:
-        valid = np.ones(len(there), np.bool_)
-        valid[there] = column.valid
-    return Items(start=starts(size), columns=column.columns, valid=valid)
+    return replace(column, start=starts(size), valid=valid)
 
 
 def _take_valid(valid: Mask | None, rows: I64) -> Mask | None:

@@ -1,0 +1,350 @@
+"""Records in Arrow to tables in Arrow, against the scalar decoders row by row."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.wire.records_twin import records
+
+from holdfast.errors import WireError
+from holdfast.pipeline import decode
+from holdfast.wire.consumer_protocol import (
+    AssignmentMessage,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from holdfast.wire.offsets_records import Record, decode_record, encode_record
+from holdfast.wire.offsets_schemas import RECORD_TYPES
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def batch_of(pairs, **columns) -> pa.RecordBatch:
+    n = len(pairs)
+    return pa.record_batch(
+        {
+            "key": pa.array([key for key, _ in pairs], pa.binary()),
+            "value": pa.array([value for _, value in pairs], pa.binary()),
+            "partition": pa.array([7] * n, pa.int32()),
+            "offset": pa.array(range(100, 100 + n), pa.int64()),
+            "timestamp": pa.array([1_000_000] * n, pa.timestamp("us", tz="UTC")),
+            **columns,
+        }
+    )
+
+
+def rows_of(batches) -> list[dict]:
+    out = []
+    for batch in batches:
+        batch.validate(full=True)
+        out += batch.to_pylist()
+    return sorted(out, key=lambda row: row["log_offset"])
+
+
+def group_record(members, *, protocol_type="consumer", version=3, group="g", **fields) -> Record:
+    value = {
+        "protocolType": protocol_type,
+        "generation": 5,
+        "protocol": "range",
+        "leader": "m0",
+        "currentStateTimestamp": 4_000,
+        "members": tuple(members),
+        **fields,
+    }
+    return Record(
+        record_type=2,
+        name="GroupMetadata",
+        key={"group": group},
+        value_version=version,
+        value=value,
+    )
+
+
+def member(name, subscription=b"", assignment=b"", **fields) -> dict:
+    return {
+        "memberId": name,
+        "groupInstanceId": None,
+        "clientId": "client",
+        "clientHost": "/10.0.0.1",
+        "rebalanceTimeout": 300_000,
+        "sessionTimeout": 45_000,
+        "subscription": subscription,
+        "assignment": assignment,
+        **fields,
+    }
+
+
+@given(st.lists(records((0, 1)), max_size=8))
+def test_offset_commits_say_what_the_scalar_form_says(some):
+    rows = rows_of(decode.offset_commits([batch_of([encode_record(r) for r in some])]))
+    assert len(rows) == len(some)
+    for index, (row, record) in enumerate(zip(rows, some, strict=True)):
+        value = record.value or {}
+        assert (row["log_partition"], row["log_offset"]) == (7, 100 + index)
+        assert row["timestamp"] == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+        assert {k: row[k] for k in ("group", "topic", "partition")} == record.key
+        assert row["is_tombstone"] is (record.value is None)
+        assert row["value_version"] == record.value_version
+        assert row["offset"] == value.get("offset")
+        assert row["metadata"] == value.get("metadata")
+        epoch = value.get("leaderEpoch", -1)
+        assert row["leader_epoch"] == (None if epoch < 0 else epoch)
+        topic_id = value.get("topicId")
+        assert row["topic_id"] == (str(topic_id) if topic_id and topic_id.int else None)
+        for column, field in (
+            ("commit_timestamp", "commitTimestamp"),
+            ("expire_timestamp", "expireTimestamp"),
+        ):
+            millis = value.get(field, -1)
+            there = 0 <= millis <= 253_402_300_799_999
+            assert (row[column] is not None) is there
+            if there:
+                assert (row[column] - EPOCH).total_seconds() * 1000 == pytest.approx(millis)
+
+
+topic_partitions = st.lists(
+    st.tuples(
+        st.sampled_from(["orders", "clicks", "é"]),
+        st.lists(st.integers(-1, 9), max_size=4).map(tuple),
+    ),
+    max_size=3,
+).map(tuple)
+subscriptions = st.builds(
+    Subscription,
+    version=st.integers(0, 3),
+    topics=st.lists(st.sampled_from(["a", "b", "c"]), max_size=3).map(tuple),
+    user_data=st.none() | st.binary(max_size=5),
+    owned=topic_partitions,
+    generation=st.integers(-1, 9),
+    rack=st.none() | st.just("r1"),
+).map(encode_subscription)
+given_out = st.builds(
+    AssignmentMessage, version=st.integers(0, 3), partitions=topic_partitions, user_data=st.none()
+).map(encode_assignment)
+
+
+@st.composite
+def blobs(draw, good):
+    blob = draw(good)
+    match draw(st.integers(0, 5)):
+        case 0:
+            return blob[: draw(st.integers(0, len(blob)))]
+        case 1:
+            at = draw(st.integers(0, len(blob) - 1))
+            return blob[:at] + bytes([draw(st.integers(0, 255))]) + blob[at + 1 :]
+        case 2:
+            return blob + b"\x01more"
+        case _:
+            return blob
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["consumer", "consumer", "connect", ""]),
+            st.lists(st.tuples(blobs(subscriptions), blobs(given_out)), max_size=4),
+        ),
+        max_size=4,
+    )
+)
+def test_group_records_say_what_the_scalar_forms_say(groups):
+    some = [
+        group_record([member(f"m{i}", *pair) for i, pair in enumerate(pairs)], protocol_type=kind)
+        for kind, pairs in groups
+    ]
+    batch = batch_of([encode_record(record) for record in some])
+    rows = rows_of(decode.group_records([batch]))
+    flat = []
+    for row, record in zip(rows, some, strict=True):
+        value = record.value
+        consumer = value["protocolType"] == "consumer"
+        assert row["state"] == ("Stable" if value["members"] else "Empty")
+        assert row["n_members"] == len(value["members"]) == len(row["members"])
+        assert row["n_partitions"] == sum(m["n_partitions"] for m in row["members"])
+        for found, wanted in zip(row["members"], value["members"], strict=True):
+            assert found["member_id"] == wanted["memberId"]
+            check_subscription(found, wanted["subscription"] if consumer else b"")
+            check_assignment(found, wanted["assignment"] if consumer else b"")
+            flat += [(row["log_offset"], found["member_id"], o) for o in found["owned"]]
+    assert [
+        (r["log_offset"], r["member_id"], {"topic": r["topic"], "partitions": r["partitions"]})
+        for r in rows_of(decode.assignments([batch]))
+    ] == flat
+
+
+def check_subscription(found, blob):
+    try:
+        wanted = decode_subscription(blob) if blob else None
+    except WireError:
+        wanted = None
+    if wanted is None:
+        assert found["subscribed_topics"] is found["subscription_version"] is None
+        assert found["rack"] is found["n_claimed"] is found["claimed_generation"] is None
+        return
+    assert found["subscribed_topics"] == list(wanted.topics)
+    assert min(found["subscription_version"], 3) == wanted.version
+    assert found["rack"] == wanted.rack
+    assert found["n_claimed"] == sum(len(ps) for _, ps in wanted.owned)
+    assert found["claimed_generation"] == (wanted.generation if wanted.version >= 2 else None)
+
+
+def check_assignment(found, blob):
+    wanted = ()
+    readable = True
+    try:
+        wanted = decode_assignment(blob).partitions if blob else ()
+    except WireError:
+        readable = False
+    assert found["readable"] is readable
+    assert found["owned"] == [{"topic": t, "partitions": sorted(ps)} for t, ps in wanted]
+    assert found["n_partitions"] == sum(len(ps) for _, ps in wanted)
+
+
+def test_group_tombstone_is_a_dead_group():
+    key, value = encode_record(group_record([member("m0")]))
+    rows = rows_of(decode.group_records([batch_of([(key, None), (key, value)])]))
+    assert [row["state"] for row in rows] == ["Dead", "Stable"]
+    assert (rows[0]["generation"], rows[0]["members"], rows[0]["leader"]) == (-1, [], None)
+
+
+def test_unnest_numbers_the_rows():
+    told = encode_assignment(AssignmentMessage(version=1, partitions=(("t", (1,)), ("u", (0, 2)))))
+    some = [
+        group_record([]),
+        group_record([member("a"), member("b", assignment=told)]),
+        group_record([member("c", assignment=told)]),
+    ]
+    (batch,) = decode.group_records([batch_of([encode_record(record) for record in some])])
+    for nested in (batch, batch.slice(1), pa.Table.from_batches([batch.slice(1, 2)])):
+        records_, members, owned = decode.unnest(nested)
+        shift = 3 - records_.num_rows
+        assert members.column("row").to_pylist() == [1 - shift, 1 - shift, 2 - shift]
+        assert members.column("member_id").to_pylist() == ["a", "b", "c"]
+        assert owned.column("member").to_pylist() == [1, 1, 2, 2]
+        assert owned.column("partitions").to_pylist() == [[1], [0, 2], [1], [0, 2]]
+        assert "members" not in records_.schema.names
+
+
+def plain(value):
+    """As :meth:`Record.to_dict`, with bytes left alone and struct defaults null."""
+    match value:
+        case {"sessionTimeoutMs": 0, "supportedProtocols": ()}:
+            return None
+        case dict():
+            return {name: plain(inner) for name, inner in value.items()}
+        case tuple():
+            return [plain(inner) for inner in value]
+        case bytes() | int() | str() | None:
+            return value
+        case _:
+            return str(value)
+
+
+SINGLE = [number for number, t in RECORD_TYPES.items() if not t.value.max_version]
+
+
+@pytest.mark.parametrize("number", SINGLE)
+@given(data=st.data())
+def test_typed_records_say_what_the_scalar_form_says(number, data):
+    some = data.draw(st.lists(records((number,)), max_size=6))
+    rows = rows_of(decode.typed_records([batch_of([encode_record(r) for r in some])], number))
+    assert [row["key"] for row in rows] == [plain(record.key) for record in some]
+    assert [row["value"] for row in rows] == [plain(record.value) for record in some]
+    assert [row["is_tombstone"] for row in rows] == [record.value is None for record in some]
+
+
+def test_absent_tagged_struct_is_null_in_arrow():
+    record = Record(
+        record_type=5,
+        name="ConsumerGroupMemberMetadata",
+        key={"groupId": "g", "memberId": "m"},
+        value_version=0,
+        value={
+            "instanceId": None,
+            "rackId": None,
+            "clientId": "c",
+            "clientHost": "h",
+            "subscribedTopicNames": (),
+            "subscribedTopicRegex": None,
+            "rebalanceTimeoutMs": 1,
+            "serverAssignor": None,
+        },
+    )
+    (row,) = rows_of(decode.typed_records([batch_of([encode_record(record)])], 5))
+    assert row["value"]["classicMemberMetadata"] is None
+
+
+def test_several_versions_have_no_typed_schema():
+    with pytest.raises(ValueError, match="several versions"):
+        decode.typed_schema(2)
+
+
+def test_bad_records_come_whole():
+    pairs = [(b"\x00\x01", b""), (None, b"\x00"), (b"\x00", None), (b"\x00\x09", b"")]
+    pairs.append((b"\x00\x02\x00\x01g", b"\x00\x05"))
+    rows = rows_of(decode.bad_records([batch_of(pairs)]))
+    assert [(r["log_offset"], r["record_type"], r["reason"], r["position"]) for r in rows] == [
+        (100, 1, "truncated", 2),
+        (101, None, "unexpected-null", 0),
+        (102, None, "truncated", 0),
+        (104, 2, "bad-version", 0),
+    ]
+    assert [(r["key_hex"], r["value_hex"]) for r in rows] == [
+        ("0001", ""),
+        (None, "00"),
+        ("00", None),
+        ("0002000167", "0005"),
+    ]
+    assert list(decode.bad_records([batch_of([])])) == []
+
+
+def test_counts_name_unknown_types_and_tags():
+    commit = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
+    tagged = b"\x00\x04" + bytes(12) + b"\x01" + bytes(8) + b"\x01\x05\x02xy"
+    pairs = [
+        (commit, tagged),
+        (commit, tagged),
+        (commit, None),
+        (b"\x00\x09", b""),
+        (b"\x7f\xff", None),
+    ]
+    (counts,) = decode.count_records([batch_of(pairs)])
+    assert [tuple(row.values()) for row in counts.to_pylist()] == [
+        (1, 4, True, 2, 2),
+        (1, None, True, 1, 0),
+        (9, None, False, 1, 0),
+        (0x7FFF, None, False, 1, 0),
+    ]
+
+
+@pytest.mark.parametrize("dtype", [pa.large_binary(), pa.binary_view()])
+def test_other_binary_types_and_slices(dtype):
+    pairs = [encode_record(group_record([member("a")], group=f"g{i}")) for i in range(6)]
+    whole = batch_of(pairs)
+    other = whole.set_column(0, "key", whole.column("key").cast(dtype))
+    assert (
+        rows_of(decode.group_records([other.slice(2, 3)]))
+        == rows_of(decode.group_records([whole]))[2:5]
+    )
+    assert list(decode.group_records([whole.slice(0, 0)])) == []
+
+
+def test_columns_of_the_log_are_optional():
+    batch = batch_of([encode_record(group_record([]))]).select(["key", "value"])
+    (row,) = [r for b in decode.group_records([batch]) for r in b.to_pylist()]
+    assert row["log_partition"] is row["log_offset"] is row["timestamp"] is None
+
+
+def test_scattered_rows_keep_their_place():
+    commit = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
+    key, value = encode_record(group_record([]))
+    pairs = [(commit, None), (key, value), (commit, None), (key, value)]
+    assert [r["log_offset"] for r in rows_of(decode.group_records([batch_of(pairs)]))] == [101, 103]
+    assert decode_record(key, value).value["members"] == ()
