@@ -48,8 +48,9 @@ def page_body(
     *,
     extra: Sequence[Markup],
     payloads: Mapping[str, str],
+    script: Markup,
 ) -> Markup:
-    """Everything between the body tags but the script.
+    """Everything between the body tags.
 
     Parameters
     ----------
@@ -62,23 +63,27 @@ def page_body(
     extra : sequence of Markup
         Sections after the figures.
     payloads : mapping of str to str
-        Element id -> base64 text.
+        Element id -> base64 text; the page's own first, then the groups in order.
+    script : Markup
+        The script element.
     """
     drawn = any(len(view.timeline.row_partition) for view in shown)
-    blobs = (
+    blobs = [
         tag("script", text, type="application/octet-stream", id=key)
         for key, text in payloads.items()
         if drawn or key != "page"
-    )
+    ]
+    # The first group's columns and the script come first: unpacking, which is not done on the
+    # browser's main thread, overlaps with reading and laying out everything else.
     main = tag(
         "main",
         _fleet_figures(tables, views),
+        _timeline_frame() if drawn else tag("p", "No partition has had an owner: nothing to draw."),
         *extra,
         _fleet_table(shown, views) if len(views) > 1 else None,
-        _timeline_frame() if drawn else tag("p", "No partition has had an owner: nothing to draw."),
         *(_group_section(tables, view, i) for i, view in enumerate(shown)),
     )
-    return join([_header(title, views), main, _footer(), *blobs])
+    return join([*blobs[:2], script, _header(title, views), main, _footer(), *blobs[2:]])
 
 
 def _header(title: str, views: Sequence[GroupView]) -> Markup:

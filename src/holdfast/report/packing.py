@@ -59,6 +59,11 @@ def pack(columns: Mapping[str, npt.ArrayLike], values: Mapping[str, Any] | None 
     return base64.b64encode(gzip.compress(payload, 9, mtime=0)).decode("ascii")
 
 
+def pack_values(values: Mapping[str, Any]) -> str:
+    """A few JSON values as base64, not compressed: read at once, before the first column."""
+    return base64.b64encode(json.dumps(dict(values)).encode("ascii")).decode("ascii")
+
+
 def unpack(text: str) -> tuple[dict[str, npt.NDArray[np.int64]], dict[str, Any]]:
     """Read a payload back: the twin of the reader in the page."""
     payload = gzip.decompress(base64.b64decode(text))

@@ -17,7 +17,7 @@ from holdfast.report.markup import Markup, join, name_of, tag
 from holdfast.report.reading import Tables
 from holdfast.report.timeline import Timeline
 
-MAX_ROWS = 300
+MAX_ROWS = 100
 NONE = "–"
 
 
@@ -75,7 +75,8 @@ def _cells(heads: Sequence[tuple[str, bool]], row: Sequence[object]) -> Iterable
             yield cell
         elif isinstance(cell, tuple):
             shown, value = cell
-            yield tag("td", shown, data_v=value, class_="n" if numeric else "t")
+            same = str(value) == shown or value == ""
+            yield tag("td", shown, data_v=None if same else value, class_="n" if numeric else "t")
         else:
             yield tag("td", cell, class_="n" if numeric else None)
 
@@ -171,7 +172,7 @@ def _rebalance_row(r: Rebalances, i: int) -> list[object]:
         "button", "show", type="button", class_="jump", data_moment=int(r.at_ms[i]), data_wide=wide
     )
     return [
-        (when(int(r.at_ms[i])), int(r.at_ms[i])),
+        (when(int(r.at_ms[i])), ""),
         (int(r.generation[i]), int(r.generation[i])),
         join([name_of(r.cause[i].replace("_", " ") or NONE), sure]),
         count("n_members"),

@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from holdfast.report.body import page_body
 from holdfast.report.markup import Markup, tag
-from holdfast.report.packing import pack
+from holdfast.report.packing import pack, pack_values
 from holdfast.report.palette import COLOURS
-from holdfast.report.reading import Source, Tables, read_tables
-from holdfast.report.timeline import PAUSED
+from holdfast.report.reading import I64, Source, Tables, read_tables
+from holdfast.report.timeline import NO_OWNER, PAUSED, Timeline
 from holdfast.report.views import GroupView, last_time, view_of
 
 SCRIPTS = ("columns.js", "words.js", "timeline.js", "gestures.js", "tables.js", "main.js")
@@ -88,33 +88,31 @@ def render(
     if groups is None:
         views.sort(key=lambda v: v.cost, reverse=True)
     shown = views[:MAX_GROUPS]
-    page = pack({}, {"groups": [v.timeline.group for v in shown], "colours": COLOURS})
+    page = pack_values({"groups": [v.timeline.group for v in shown], "colours": COLOURS})
     payloads = {"page": page, **{f"group-{i}": group_payload(v) for i, v in enumerate(shown)}}
-    body = page_body(tables, title, shown, views, extra=extra, payloads=payloads)
-    return _document(title, body)
+    script = _script()
+    element = tag("script", Markup(script))
+    body = page_body(tables, title, shown, views, extra=extra, payloads=payloads, script=element)
+    return _document(title, body, script)
 
 
 def group_payload(view: GroupView) -> str:
     """Columns of one group for the script (see ``page/timeline.js``)."""
     t, r = view.timeline, view.rebalances
-    edges = np.concatenate([[t.first_ms], t.to_ms, t.generations.at_ms])
-    moments = np.unique(edges) - t.first_ms
-    end = np.searchsorted(moments, t.to_ms - t.first_ms)
-    step = np.diff(end, prepend=0)
-    heads = t.start[:-1]
-    step[heads] = end[heads]
+    edges, owner, step, pause, counts = _folded(t)
     places, cause, moved = _rebalance_of(view)
     causes = tuple(dict.fromkeys(("", *(c.replace("_", " ") for c in r.cause))))
     columns: dict[str, npt.ArrayLike] = {
-        "moment+": moments,
+        "edge+": edges,
         "row_topic": t.row_topic,
         "row_partition": t.row_partition,
-        "row_segments": np.diff(t.start),
-        "seg_owner": np.where(t.owner == PAUSED, 0, t.owner + 2),
+        "row_segments": counts,
+        "seg_owner": owner,
         "seg_step": step,
+        "seg_pause": pause,
         "member_identity": t.identities.identity,
         "member_host": t.identities.host,
-        "gen_moment+": np.searchsorted(moments, t.generations.at_ms - t.first_ms),
+        "gen_edge+": np.searchsorted(edges, t.generations.at_ms - t.first_ms),
         "gen_number": np.maximum(t.generations.number, 0),
         "gen_members": np.maximum(t.generations.n_members, 0),
         "gen_cause": np.asarray([causes.index(c) for c in cause], dtype=np.int64),
@@ -130,6 +128,39 @@ def group_payload(view: GroupView) -> str:
     }
     assert len(places) == len(t.generations.number)
     return pack(columns, values)
+
+
+def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
+    """Segments with their pauses folded in: every end is an edge, a generation or the window's end.
+
+    Returns
+    -------
+    edges : int64[n_edges]
+        Milliseconds since the first, ascending.
+    owner, step, pause : int64[n]
+        0 nobody, 1 + member; edges to go; milliseconds at the end that are paused.
+    counts : int64[n_rows]
+        Of these, per row.
+    """
+    times = np.append(t.generations.at_ms, (t.first_ms, t.last_ms))
+    edges = np.unique(times) - t.first_ms
+    paused = t.owner == PAUSED
+    first = np.zeros(len(paused), dtype=bool)
+    first[t.start[:-1]] = True
+    # A row that begins with a pause gets a segment without length for it to hang on.
+    own = np.flatnonzero(~paused | first)
+    followed = np.append(paused[1:] & ~first[1:], False)[own]
+    tail = np.where(followed, own + 1, own)
+    tail = np.minimum(tail, len(paused) - 1)
+    length = t.to_ms[tail] - np.where(paused[own], t.from_ms[own], t.from_ms[tail])
+    pause = np.where(followed | paused[own], length, 0)
+    end = np.searchsorted(edges, t.to_ms[tail] - t.first_ms)
+    row = np.searchsorted(t.start, own, side="right") - 1
+    step = np.diff(end, prepend=0)
+    heads = np.flatnonzero(first[own])
+    step[heads] = end[heads]
+    owner = np.where(paused, NO_OWNER, t.owner)[own].astype(np.int64) + 1
+    return edges, owner, step, pause, np.bincount(row, minlength=len(t.row_partition))
 
 
 def _rebalance_of(view: GroupView) -> tuple[list[int], list[str], list[int]]:
@@ -161,8 +192,8 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _document(title: str, body: Markup) -> str:
-    script, style = _script(), asset("style.css")
+def _document(title: str, body: Markup, script: str) -> str:
+    style = asset("style.css")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -177,6 +208,4 @@ def _document(title: str, body: Markup) -> str:
         tag("title", title),
         tag("style", Markup(style)),
     )
-    return "<!doctype html>\n" + tag(
-        "html", head, tag("body", body, tag("script", Markup(script))), lang="en"
-    )
+    return "<!doctype html>\n" + tag("html", head, tag("body", body), lang="en")

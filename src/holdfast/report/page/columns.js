@@ -18,6 +18,8 @@ const readColumn = (bytes, at, count, width, ascending) => {
   return sums;
 };
 
+const readValues = (id) => JSON.parse(new TextDecoder().decode(bytesOf(document.getElementById(id).textContent)));
+
 const readPayload = async (id) => {
   const text = document.getElementById(id).textContent;
   const stream = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("gzip"));

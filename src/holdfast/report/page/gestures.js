@@ -131,7 +131,7 @@ class Hands {
     if (row >= 0 && row < t.rows) {
       const i = t.segmentAt(row, ms), from = t.segmentStart(row, i), to = t.segmentEnd(i);
       const length = `${lasting(to - from)} from ${clock(data.t0 + from, 1)}`;
-      const code = data.seg_owner[i];
+      const code = data.owner[i];
       lines.unshift(t.rowName(row));
       if (code === PAUSED) lines.push(`paused at most ${length} (inferred)`);
       else if (code === NOBODY) lines.push(`no owner for ${length}`);

@@ -1,9 +1,16 @@
 // Joins the page: reads payloads, fills the controls, keeps the address in step.
+const STARTED = performance.now();
 const byId = (id) => document.getElementById(id);
+let early = null;
 
+const whenParsed = new Promise((done) => {
+  if (document.readyState === "loading") addEventListener("DOMContentLoaded", done); else done();
+});
+
+// The first group's columns are being unpacked while the rest of the page is read.
 const readGroup = async (index) => {
-  const data = layRows(await readPayload(`group-${index}`));
-  data.genTimes = Float64Array.from(data.gen_moment, (m) => data.moment[m]);
+  const data = layRows(await (index === 0 && early ? early : readPayload(`group-${index}`)));
+  early = null;
   return data;
 };
 
@@ -23,9 +30,9 @@ const readAddress = () => {
 };
 
 const start = async () => {
-  const page = await readPayload("page");
+  const page = readValues("page");
   const timeline = new Timeline(byId("canvas"), byId("overlay"), byId("scroller"), byId("spacer"));
-  let current = -1, data = null, written = "";
+  let current = -1, data = null, written = "", shownMoment = 0;
   const say = (text) => { byId("readout").textContent = text; };
 
   const address = (cursor) => {
@@ -63,16 +70,17 @@ const start = async () => {
     const m = code - FIRST_MEMBER;
     return [el("bdi", {}, shorten(data.identities[data.member_identity[m]], 40)), el("bdi", {}, shorten(data.members[m], 80))];
   };
-  const fillIntervals = () => intervals.show(data.seg_owner.length, (i) => {
+  const fillIntervals = () => intervals.show(data.owner.length, (i) => {
     const row = upperBound(data.rowStart, i) - 1;
     const from = timeline.segmentStart(row, i), to = timeline.segmentEnd(i);
-    return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(data.seg_owner[i]), whenText(data.t0 + from), whenText(data.t0 + to), ((to - from) / 1e3).toFixed(3)];
+    return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(data.owner[i]), whenText(data.t0 + from), whenText(data.t0 + to), ((to - from) / 1e3).toFixed(3)];
   });
   const fillMoment = (ms) => {
+    shownMoment = ms;
     byId("moment-when").textContent = whenText(data.t0 + ms) + " UTC";
-    moment.show(timeline.rows, (row) => {
+    if (byId("moment-box").open) moment.show(timeline.rows, (row) => {
       const i = timeline.segmentAt(row, ms);
-      return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(data.seg_owner[i]), whenText(data.t0 + timeline.segmentStart(row, i))];
+      return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(data.owner[i]), whenText(data.t0 + timeline.segmentStart(row, i))];
     });
   };
   const whenOpen = (id, fill) => { byId(id).ontoggle = () => { if (byId(id).open) fill(); }; };
@@ -140,6 +148,7 @@ const start = async () => {
     say(done ? "The link is on the clipboard." : "The address of this page now leads to this view.");
   };
   whenOpen("intervals-box", fillIntervals);
+  whenOpen("moment-box", () => fillMoment(shownMoment));
   document.addEventListener("click", (event) => {
     const at = event.target.closest?.("[data-moment]");
     if (!at) return;
@@ -159,12 +168,24 @@ const start = async () => {
   addEventListener("beforeprint", again);
   addEventListener("afterprint", again);
   addEventListener("hashchange", followAddress);
-  for (const table of document.querySelectorAll("table.sortable")) makeSortable(table);
 
   await followAddress();
-  requestAnimationFrame(() => requestAnimationFrame(() => performance.measure("holdfast-first-draw", { start: 0 })));
+  requestAnimationFrame(() => requestAnimationFrame(() => {
+    performance.measure("holdfast-first-draw", { start: STARTED });
+    performance.measure("holdfast-first-draw-from-navigation", { start: 0 });
+  }));
 };
 
 document.documentElement.classList.add("js");
-startTheme();
-if (byId("page")) start().catch((error) => { byId("readout").textContent = `This picture could not be drawn: ${error.message}`; console.error(error); });
+whenParsed.then(() => {
+  startTheme();
+  const make = () => { for (const table of document.querySelectorAll("table.sortable")) makeSortable(table); };
+  if (window.requestIdleCallback) requestIdleCallback(make, { timeout: 300 }); else make();
+});
+if (byId("page")) {
+  early = readPayload("group-0");
+  whenParsed.then(start).catch((error) => {
+    byId("readout").textContent = `This picture could not be drawn: ${error.message}`;
+    console.error(error);
+  });
+}

@@ -1,23 +1,34 @@
 // The ownership timeline: what is drawn. Gestures are in gestures.js.
-// Rows are CSR (rowStart) over segments; a segment ends where the next begins, at moment[segEnd].
-// Owner codes: 0 paused (drawn as a gap), 1 no owner (left to the hatching), 2 + member.
-const PAUSED = 0, NOBODY = 1, FIRST_MEMBER = 2;
+// Rows are CSR (rowStart) over segments; a segment ends where the next begins, at segTo (ms).
+// Owner codes: 0 no owner (left to the hatching), 1 + member; PAUSED is drawn as a gap.
+const PAUSED = -1, NOBODY = 0, FIRST_MEMBER = 1;
 const AXIS = 34, MIN_ROW = 3, MAX_ROW = 26, MAX_PLOT = 620;
 const TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 10e3, 15e3, 30e3, 60e3, 120e3,
   300e3, 600e3, 900e3, 1800e3, 3600e3, 7200e3, 14400e3, 21600e3, 43200e3, 86400e3, 172800e3,
   604800e3, 1209600e3, 2592000e3, 7776000e3, 31536000e3];
 
-// Ends of segments as indices into moment, and the first segment of each row.
+// Unfolds the payload: each segment's pause becomes a segment of its own behind it.
 const layRows = (data) => {
-  const rows = data.row_partition.length, count = data.seg_owner.length;
+  const { edge, row_segments: counts, seg_owner: owner, seg_step: step, seg_pause: pause } = data;
+  const rows = counts.length, folded = owner.length;
+  let count = folded;
+  for (let i = 0; i < folded; i++) if (pause[i]) count++;
   data.rowStart = new Int32Array(rows + 1);
-  for (let r = 0; r < rows; r++) data.rowStart[r + 1] = data.rowStart[r] + data.row_segments[r];
-  data.segEnd = new Int32Array(count);
+  data.segTo = new Float64Array(count);
+  data.owner = new Int32Array(count);
+  let out = 0, i = 0;
   for (let r = 0; r < rows; r++) {
-    let end = 0;
-    for (let i = data.rowStart[r]; i < data.rowStart[r + 1]; i++) data.segEnd[i] = end += data.seg_step[i];
+    let at = 0;
+    for (let k = 0; k < counts[r]; k++, i++) {
+      at += step[i];
+      data.segTo[out] = edge[at] - pause[i];
+      data.owner[out++] = owner[i];
+      if (pause[i]) { data.segTo[out] = edge[at]; data.owner[out++] = PAUSED; }
+    }
+    data.rowStart[r + 1] = out;
   }
-  data.span = data.moment.length ? data.moment[data.moment.length - 1] : 1;
+  data.span = edge.length ? edge[edge.length - 1] : 1;
+  data.genTimes = Float64Array.from(data.gen_edge, (e) => edge[e]);
   return data;
 };
 
@@ -99,13 +110,11 @@ class Timeline {
   segmentAt(row, ms) {
     const { data } = this;
     if (row < 0 || row >= this.rows || ms < 0 || ms > data.span) return -1;
-    const moment = upperBound(data.moment, ms);
-    const low = data.rowStart[row], high = data.rowStart[row + 1];
-    const i = upperBound(data.segEnd, moment - 1, low, high);
-    return Math.min(i, high - 1);
+    const high = data.rowStart[row + 1];
+    return Math.min(upperBound(data.segTo, ms, data.rowStart[row], high), high - 1);
   }
-  segmentStart(row, i) { return i === this.data.rowStart[row] ? 0 : this.data.moment[this.data.segEnd[i - 1]]; }
-  segmentEnd(i) { return this.data.moment[this.data.segEnd[i]]; }
+  segmentStart(row, i) { return i === this.data.rowStart[row] ? 0 : this.data.segTo[i - 1]; }
+  segmentEnd(i) { return this.data.segTo[i]; }
 
   draw() {
     const g = this.canvas.getContext("2d"), { ratio } = this;
@@ -148,13 +157,13 @@ class Timeline {
 
   // One row of pixels. A pause keeps at least one pixel while its neighbours have three.
   paintRow(row, pixels, base, wide) {
-    const { data, a, b } = this, { moment, segEnd, seg_owner: owner } = data;
+    const { data, a, b } = this, { segTo, owner } = data;
     const high = data.rowStart[row + 1], scale = wide / (b - a), dim = this.only >= 0;
     let i = this.segmentAt(row, Math.max(0, a));
     if (i < 0) return;
     let x0 = Math.max(0, Math.round((this.segmentStart(row, i) - a) * scale));
     for (; i < high && x0 < wide; i++) {
-      let x1 = Math.round((moment[segEnd[i]] - a) * scale);
+      let x1 = Math.round((segTo[i] - a) * scale);
       const code = owner[i];
       if (code === PAUSED && x1 === x0 && x0 > 0 && x0 + 1 < wide) {
         if (pixels[base + x0 - 1] === (x0 > 2 ? pixels[base + x0 - 3] : -1)) pixels[base + x0 - 1] = this.gapWord;
@@ -191,10 +200,10 @@ class Timeline {
 
   // Generations as vertical lines, at most one every two pixels.
   drawGenerations(g) {
-    const { gen_moment: at, moment } = this.data;
+    const { genTimes } = this.data;
     const shown = [];
-    for (let i = 0, last = -9; i < at.length; i++) {
-      const x = this.x(moment[at[i]]);
+    for (let i = 0, last = -9; i < genTimes.length; i++) {
+      const x = this.x(genTimes[i]);
       if (x < this.gutter || x > this.width || x - last < 2) continue;
       shown.push(x);
       last = x;
