@@ -1,0 +1,180 @@
+"""All private access to kafka-python, and the repairs that need it.
+
+=======================================  ==========================================================
+private part                             why
+=======================================  ==========================================================
+``consumer._coordinator``                everything below hangs on it
+``coordinator._assignors``               the plug-ins of this consumer
+``coordinator._rebalance_protocol``      the mode: an eager member claims nothing
+``coordinator._subscription``            what the consumer really holds
+``coordinator.need_rejoin``              a finished join that nobody collected (K1); due rejoins
+``coordinator._join_task``, ``.state``   the same
+``coordinator.time_to_next_poll``        a due rejoin ends a long poll
+``coordinator.reset_generation``         a loss: what was owned is no longer claimed
+``coordinator._handle_heartbeat_response``, ``._async_commit_fenced``
+                                         a fenced static member must stop (K2)
+=======================================  ==========================================================
+
+**Rules.** The client's methods are wrapped on the one instance, never on its class. A version that
+was not tested is refused. The wrappers run on the client's two threads (the caller's and the
+network thread); each reads or sets one value at a time.
+
+**Repairs.** K1: when a leader rejoins because metadata changed, ``poll`` times out and the network
+thread finishes the join, the client forgets the finished join, answers no heartbeat and keeps its
+partitions for ever. K2: a static member that is fenced goes on consuming when it does not
+auto-commit. Owned partitions are reported after they were lost, and while eager.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Protocol, runtime_checkable
+
+import kafka
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.errors import FencedInstanceIdError
+from kafka.structs import MemberState, TopicPartition
+
+from holdfast.errors import ConfigError, LocalProtocolError
+
+TESTED = frozenset({"3.0.12"})
+"""Versions of kafka-python that the live tests ran with."""
+
+_MARK = "_holdfast_attached"
+
+
+@runtime_checkable
+class Bindable(Protocol):
+    """An assignor of ours."""
+
+    def bind(self, host: Attached) -> None:
+        """Take the consumer."""
+
+    def forget(self) -> None:
+        """Drop what was owned."""
+
+
+class Attached:
+    """A consumer in our hands; made by :func:`attach`.
+
+    Parameters
+    ----------
+    consumer : kafka.KafkaConsumer
+        With a group.
+    clock : callable
+        Seconds, monotonic.
+    """
+
+    def __init__(self, consumer: Any, clock: Callable[[], float] = time.monotonic):
+        self.consumer = consumer
+        self._coordinator = consumer._coordinator
+        self._clock = clock
+        self._rejoin_at: float | None = None
+        self._assignors = [
+            assignor
+            for assignor in self._coordinator._assignors.values()
+            if isinstance(assignor, Bindable)
+        ]
+        for assignor in self._assignors:
+            assignor.bind(self)
+        self._wrap()
+
+    def is_eager(self) -> bool:
+        """Whether the consumer gives everything up before it joins."""
+        return bool(self._coordinator._rebalance_protocol == RebalanceProtocol.EAGER)
+
+    def held(self) -> Collection[TopicPartition]:
+        """What the consumer holds now."""
+        return tuple(self._coordinator._subscription.assigned_partitions())
+
+    def request_rejoin(self) -> None:
+        """Join again at the next poll."""
+        self._coordinator.request_rejoin()
+
+    def rejoin_after(self, delay_ms: int | None) -> None:
+        """Join again at the first poll that far from now; None cancels."""
+        self._rejoin_at = None if delay_ms is None else self._clock() + delay_ms / 1000
+
+    def ms_until_rejoin(self) -> int | None:
+        """What remains of :meth:`rejoin_after`, at least 0."""
+        at = self._rejoin_at
+        return None if at is None else max(0, round((at - self._clock()) * 1000))
+
+    def _wrap(self) -> None:
+        coordinator = self._coordinator
+        need_rejoin = coordinator.need_rejoin
+        time_to_next_poll = coordinator.time_to_next_poll
+        reset_generation = coordinator.reset_generation
+        handle_heartbeat = coordinator._handle_heartbeat_response
+
+        def need_rejoin_or_collect() -> bool:
+            if self._rejoin_at is not None and self._clock() >= self._rejoin_at:
+                self._rejoin_at = None
+                coordinator.request_rejoin()
+            if need_rejoin():
+                return True
+            # K1: a join that runs or has finished is always collected, whatever else changed.
+            joining = (
+                coordinator.state is MemberState.REBALANCING or coordinator._join_task is not None
+            )
+            return joining and bool(coordinator._subscription.partitions_auto_assigned())
+
+        def time_to_next_poll_or_rejoin() -> float:
+            wanted = float(time_to_next_poll())
+            remaining_ms = self.ms_until_rejoin()
+            return wanted if remaining_ms is None else min(wanted, remaining_ms / 1000)
+
+        def reset_generation_and_forget(*args: Any, **options: Any) -> None:
+            reset_generation(*args, **options)
+            for assignor in self._assignors:
+                assignor.forget()
+
+        def handle_heartbeat_or_stop(*args: Any, **options: Any) -> Any:
+            try:
+                return handle_heartbeat(*args, **options)
+            except FencedInstanceIdError:
+                # K2: the flag makes the next poll or commit raise this error, and all later ones.
+                coordinator._async_commit_fenced = True
+                raise
+
+        coordinator.need_rejoin = need_rejoin_or_collect
+        coordinator.time_to_next_poll = time_to_next_poll_or_rejoin
+        coordinator.reset_generation = reset_generation_and_forget
+        coordinator._handle_heartbeat_response = handle_heartbeat_or_stop
+
+
+def attach(consumer: Any, *, allow_untested: bool = False) -> Attached:
+    """Repair a consumer and let its assignors see it; call it once, before the first poll.
+
+    Parameters
+    ----------
+    consumer : kafka.KafkaConsumer
+        With a ``group_id``. Assignors that are not ours gain the repairs all the same.
+    allow_untested : bool
+        Go on with a version of kafka-python that was not tested.
+
+    Returns
+    -------
+    Attached
+        Also asks for rejoins.
+
+    Raises
+    ------
+    ConfigError
+        A version that was not tested, or a consumer without a group.
+    LocalProtocolError
+        A consumer that is attached already.
+    """
+    if kafka.__version__ not in TESTED and not allow_untested:
+        raise ConfigError(
+            f"attach: kafka-python {kafka.__version__} was not tested with holdfast (tested: "
+            f"{', '.join(sorted(TESTED))}); attach(consumer, allow_untested=True) tries it"
+        )
+    if consumer.config["group_id"] is None:
+        raise ConfigError("attach: the consumer has no group_id, so it is in no group")
+    if getattr(consumer, _MARK, False):
+        raise LocalProtocolError("attach: the consumer is attached already")
+    attached = Attached(consumer)
+    setattr(consumer, _MARK, True)
+    return attached

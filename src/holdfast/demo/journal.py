@@ -1,0 +1,155 @@
+"""What a member of the demo writes down, and what follows from all of it.
+
+**Rules.** One JSON line per event, time first. Whoever folds a journal sorts by time; the processes
+run on one machine and so share a clock.
+
+**Strategy.** ``assigned`` opens an interval of ownership of each partition, ``revoked`` and
+``lost`` close it, and so does the ``end`` of the process for all that it still held.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line: when (seconds since the epoch), which process, what, and of which partitions.
+
+    ``event`` is ``assigned``, ``revoked``, ``lost``, ``batch`` or ``end``. A batch has one
+    partition and the offsets ``first`` to ``last`` that were read.
+    """
+
+    time_seconds: float
+    member: str
+    event: str
+    partitions: tuple[int, ...] = ()
+    first: int = -1
+    last: int = -1
+
+    def to_line(self) -> str:
+        """Write it as one line of JSON."""
+        return json.dumps(
+            [self.time_seconds, self.member, self.event, self.partitions, self.first, self.last]
+        )
+
+    @classmethod
+    def from_line(cls, line: str) -> Entry:
+        """Read what :meth:`to_line` wrote."""
+        time_seconds, member, event, partitions, first, last = json.loads(line)
+        return cls(
+            time_seconds=time_seconds,
+            member=member,
+            event=event,
+            partitions=tuple(partitions),
+            first=first,
+            last=last,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """One member owned one partition from ``start`` until ``stop`` (seconds since the epoch)."""
+
+    partition: int
+    member: str
+    start: float
+    stop: float
+
+
+class JournalReader:
+    """Reads what was added to the journals of a folder since the last look."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._position: dict[Path, int] = {}
+        self.entries: list[Entry] = []
+
+    def read(self) -> list[Entry]:
+        """Everything so far, by time."""
+        for path in sorted(self._folder.glob("*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._position.get(path, 0))
+                data = file.read()
+            whole, newline, _ = data.rpartition(b"\n")
+            self._position[path] = self._position.get(path, 0) + len(whole) + len(newline)
+            lines = whole.decode().splitlines()
+            self.entries.extend(Entry.from_line(line) for line in lines if line)
+        self.entries.sort(key=lambda entry: entry.time_seconds)
+        return self.entries
+
+
+def holdings(entries: Iterable[Entry]) -> dict[str, set[int]]:
+    """What every living process holds after these entries; one that ended is not in it."""
+    held: dict[str, set[int]] = {}
+    for entry in entries:
+        if entry.event == "end":
+            held.pop(entry.member, None)
+        elif entry.event == "assigned":
+            held.setdefault(entry.member, set()).update(entry.partitions)
+        elif entry.event in ("revoked", "lost"):
+            held.setdefault(entry.member, set()).difference_update(entry.partitions)
+    return held
+
+
+def intervals(entries: Iterable[Entry], end_seconds: float) -> list[Interval]:
+    """Ownership of every partition, by partition and start; what is still held ends at the end."""
+    opened: dict[tuple[int, str], float] = {}
+    found: list[Interval] = []
+
+    def close(partition: int, member: str, stop: float) -> None:
+        start = opened.pop((partition, member), None)
+        if start is not None:
+            found.append(Interval(partition=partition, member=member, start=start, stop=stop))
+
+    for entry in entries:
+        if entry.event == "assigned":
+            for partition in entry.partitions:
+                opened.setdefault((partition, entry.member), entry.time_seconds)
+        elif entry.event in ("revoked", "lost"):
+            for partition in entry.partitions:
+                close(partition, entry.member, entry.time_seconds)
+        elif entry.event == "end":
+            for partition, member in [key for key in opened if key[1] == entry.member]:
+                close(partition, member, entry.time_seconds)
+    for partition, member in list(opened):
+        close(partition, member, end_seconds)
+    return sorted(found, key=lambda i: (i.partition, i.start, i.stop))
+
+
+def overlaps(found: Sequence[Interval]) -> list[tuple[Interval, Interval]]:
+    """Pairs of intervals in which one partition had two owners at once."""
+    pairs = []
+    for partition in _partitions(found):
+        latest = partition[0]
+        for interval in partition[1:]:
+            if interval.start < latest.stop and interval.member != latest.member:
+                pairs.append((latest, interval))
+            if interval.stop > latest.stop:
+                latest = interval
+    return pairs
+
+
+def unowned_seconds(
+    found: Sequence[Interval], n_partitions: int, start: float, stop: float
+) -> list[float]:
+    """Seconds in which each partition had no owner between two moments."""
+    free = [stop - start] * n_partitions
+    for partition in _partitions(found):
+        covered = start
+        for interval in partition:
+            first, last = max(interval.start, covered), min(interval.stop, stop)
+            if last > first:
+                free[interval.partition] -= last - first
+                covered = last
+    return free
+
+
+def _partitions(found: Sequence[Interval]) -> Iterator[list[Interval]]:
+    rows: dict[int, list[Interval]] = {}
+    for interval in sorted(found, key=lambda i: (i.partition, i.start, i.stop)):
+        rows.setdefault(interval.partition, []).append(interval)
+    yield from rows.values()

@@ -1,0 +1,25 @@
+"""How the demo's processes end: on SIGTERM, or when the process that started them is gone.
+
+**Rules.** The parent holds the other end of standard input and never writes to it. Ctrl-C is the
+parent's business.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+
+def watch() -> threading.Event:
+    """Return an event that is set when this process should end in order."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def await_parent() -> None:
+        sys.stdin.read()
+        stop.set()
+
+    threading.Thread(target=await_parent, name="lifeline", daemon=True).start()
+    return stop

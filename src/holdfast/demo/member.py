@@ -1,0 +1,79 @@
+"""One member of the demo's group: a kafka-python consumer with our plug-in.
+
+Run as ``python -m holdfast.demo.member BOOTSTRAP TOPIC GROUP NAME JOURNAL``; SIGTERM closes it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TextIO
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+
+from holdfast.adapters.kafka_python import CooperativeSticky, attach
+from holdfast.demo.journal import Entry
+from holdfast.demo.lifeline import watch
+
+HEARTBEAT_MS = 300
+SESSION_MS = 10_000
+POLL_MS = 100
+
+
+class _Diary(ConsumerRebalanceListener):  # type: ignore[misc] # the client has no types
+    """Writes down what the member owns and reads, at once: a reader looks on."""
+
+    def __init__(self, name: str, file: TextIO):
+        self._name = name
+        self._file = file
+
+    def write(self, event: str, partitions: Iterable[int] = (), **offsets: int) -> None:
+        entry = Entry(
+            time_seconds=time.time(),
+            member=self._name,
+            event=event,
+            partitions=tuple(sorted(partitions)),
+            **offsets,
+        )
+        self._file.write(entry.to_line() + "\n")
+        self._file.flush()
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self.write("assigned", (tp.partition for tp in assigned))
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self.write("revoked", (tp.partition for tp in revoked))
+
+    def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+        self.write("lost", (tp.partition for tp in lost))
+
+
+def main(bootstrap: str, topic: str, group: str, name: str, journal: str) -> None:
+    """Consume until asked to stop, then leave the group."""
+    stop = watch()
+    with Path(journal).open("a", encoding="utf-8") as file:
+        diary = _Diary(name, file)
+        consumer: Any = KafkaConsumer(
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            client_id=name.partition(".")[0],
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=1_000,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            partition_assignment_strategy=[CooperativeSticky()],
+        )
+        attach(consumer)
+        consumer.subscribe([topic], listener=diary)
+        while not stop.is_set():
+            for tp, records in consumer.poll(timeout_ms=POLL_MS).items():
+                offsets = [record.offset for record in records]
+                diary.write("batch", [tp.partition], first=offsets[0], last=offsets[-1])
+        consumer.close()
+        diary.write("end")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,76 @@
+"""The demo's third witness: the offsets topic, through the pipeline.
+
+**Rules.** Nothing is computed here that the pipeline has computed; rows are picked and named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRow:
+    """One rebalance, as the ``rebalances`` table has it; names are its column names."""
+
+    generation: int
+    cause: str
+    n_members: int
+    n_moved: int
+    n_kept: int
+    n_gained: int
+    n_lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witnessed:
+    """What the offsets topic says about one group.
+
+    Parameters
+    ----------
+    generations : tuple of GenerationRow
+        By generation.
+    commits : int
+        Rows of ``offset_commits`` of the group.
+    pause_lower_seconds, pause_upper_seconds : float
+        Partition-seconds without an owner over all rebalances, at least and at most.
+    bad_records : int
+        Records that did not parse.
+    """
+
+    generations: tuple[GenerationRow, ...]
+    commits: int
+    pause_lower_seconds: float
+    pause_upper_seconds: float
+    bad_records: int
+
+
+def write_tables(bootstrap: str, folder: Path) -> None:
+    """Run the pipeline on a cluster."""
+    raise NotImplementedError
+
+
+def read_witnessed(folder: Path, group: str) -> Witnessed:
+    """Read what the tables say about ``group``."""
+    from holdfast.pipeline.storage import Tables
+
+    tables = Tables(folder)
+    rows = tables.table("rebalances", groups=[group]).to_pylist()
+    return Witnessed(
+        generations=tuple(
+            GenerationRow(
+                generation=row["generation"],
+                cause=row["cause"],
+                n_members=row["n_members"],
+                n_moved=row["n_moved"] + row["n_moved_through_gap"],
+                n_kept=row["n_kept"],
+                n_gained=row["n_gained"],
+                n_lost=row["n_lost"],
+            )
+            for row in rows
+        ),
+        commits=tables.table("offset_commits", groups=[group]).num_rows,
+        pause_lower_seconds=sum(row["pause_lower_seconds"] for row in rows),
+        pause_upper_seconds=sum(row["pause_upper_seconds"] for row in rows),
+        bad_records=tables.rows("bad_records"),
+    )
