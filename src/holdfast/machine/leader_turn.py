@@ -9,24 +9,19 @@ generation beside them or else in the user data (PROTOCOL: KIP-429, KIP-341, KAF
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from holdfast.assign.registry import ASSIGNORS, assign
 from holdfast.assign.result import Result
-from holdfast.errors import WireError
-from holdfast.model.columns import starts
 from holdfast.model.group import Group
 from holdfast.model.snapshot import MAX_LAG, lag_column
 from holdfast.model.topics import Topics
-from holdfast.wire.consumer_protocol import (
-    AssignmentMessage,
-    Subscription,
-    SubscriptionDecoder,
-    encode_assignment,
-)
-from holdfast.wire.sticky_user_data import StickyUserData, read_claims
+from holdfast.wire.assignment_columns import encode_assignments
+from holdfast.wire.name_table import NameTable
+from holdfast.wire.subscription_columns import decode_subscriptions
 
 Member = tuple[str, str | None, bytes]
 
@@ -66,11 +61,10 @@ def perform_assignment(
     ----------
     KIP-54; KIP-429, "Consumer leader".
     """
-    result = turn(name, members, partitions, lags=lags, racks=racks, **options)
-    return {
-        member_id: encode_assignment(AssignmentMessage(version=0, partitions=own))
-        for member_id, own in _rows(result)
-    }
+    group, table = _read(name, members, partitions, lags=lags, racks=racks)
+    result = assign(group, name, **options)
+    messages = encode_assignments(group.topics, result.owner, group.n_members, table)
+    return dict(zip(group.member_ids, messages, strict=True))
 
 
 def turn(
@@ -96,60 +90,45 @@ def read_group(
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
 ) -> Group:
     """Turn the members of a JoinGroup response into a group."""
-    ordered = sorted(members, key=lambda member: member[0])
-    decoder = SubscriptionDecoder()
-    read = [_read(decoder, data) for _, _, data in ordered]
+    return _read(name, members, partitions, lags=lags, racks=racks)[0]
+
+
+def _read(
+    name: str,
+    members: Sequence[Member],
+    partitions: Mapping[str, int],
+    *,
+    lags: Mapping[str, Sequence[int]] | None,
+    racks: Mapping[str, Sequence[Iterable[str]]] | None,
+) -> tuple[Group, NameTable]:
+    """The group, and the table of topic names for the way back."""
+    ordered = sorted(members, key=itemgetter(0))
+    ids, instance_ids, messages = zip(*ordered, strict=True) if ordered else ((), (), ())
+    table = NameTable(sorted(partitions))
+    cooperative = name in ASSIGNORS and ASSIGNORS[name].cooperative
+    read = decode_subscriptions(messages, table, cooperative=cooperative)
+    named = any(read.racks)
     topics = Topics.from_counts(
-        partitions, racks=racks, more_racks=(s.rack for s in read if s.rack is not None)
+        partitions, racks=racks, more_racks=filter(None, read.racks) if named else ()
     )
-    rows: dict[tuple[int, ...], int] = {}
-    subscription = []
-    for one in read:
-        known = {topics.index[topic] for topic in one.topics if topic in topics.index}
-        subscription.append(rows.setdefault(tuple(sorted(known)), len(rows)))
-    claims = [_claims_of(name, one) for one in read]
-    flat = [
-        (member, topics.index.get(topic, -1), partition, topic)
-        for member, claim in enumerate(claims)
-        for topic, numbers in claim.partitions
-        for partition in numbers
-    ]
     rack_index = {rack: i for i, rack in enumerate(topics.rack_names)}
-    return Group.from_columns(
+    rack = [rack_index.get(one or "", -1) for one in read.racks] if named else [-1] * len(ids)
+    group = Group.from_columns(
         topics=topics,
-        member_ids=tuple(member_id for member_id, _, _ in ordered),
-        instance_ids=tuple(instance_id for _, instance_id, _ in ordered),
-        set_start=starts(np.array([len(row) for row in rows], np.int64)),
-        set_topic=np.array([topic for row in rows for topic in row], np.int32),
-        subscription=np.array(subscription, np.int32),
-        claim_member=np.array([row[0] for row in flat], np.int32),
-        claim_topic=np.array([row[1] for row in flat], np.int32),
-        claim_partition=np.array([row[2] for row in flat], np.int32),
-        claim_names=[row[3] for row in flat],
-        generation=np.array([claim.generation for claim in claims], np.int32),
-        rack=np.array([rack_index.get(one.rack or "", -1) for one in read], np.int32),
+        member_ids=ids,
+        instance_ids=instance_ids,
+        set_start=read.set_start,
+        set_topic=read.set_topic,
+        subscription=read.subscription,
+        claim_member=read.claim_member,
+        claim_topic=read.claim_topic,
+        claim_partition=read.claim_partition,
+        claim_names=read.claim_names,
+        generation=read.generation,
+        rack=np.array(rack, np.int32),
         lags=lag_column(_clamped(lags, topics), topics.names, topics.start),
     )
-
-
-def _read(decoder: SubscriptionDecoder, data: bytes) -> Subscription:
-    try:
-        return decoder.decode(data)
-    except WireError:
-        return Subscription(version=0, topics=())
-
-
-def _claims_of(name: str, subscription: Subscription) -> StickyUserData:
-    """Claims by the rule of the assignor, or by the other one where that finds none.
-
-    An eager member reports nothing as owned and a cooperative one nothing in its user data, so at
-    most one of the two is there; in the second bounce of an upgrade a group has both kinds.
-    """
-    cooperative = name in ASSIGNORS and ASSIGNORS[name].cooperative
-    first = read_claims(subscription, cooperative=cooperative)
-    if first.partitions:
-        return first
-    return read_claims(subscription, cooperative=not cooperative)
+    return group, table
 
 
 def _clamped(
@@ -164,8 +143,3 @@ def _clamped(
         short = int(topics.n_partitions[topics.index[name]]) - len(given)
         result[name] = [min(max(int(lag), 0), MAX_LAG) for lag in given] + [0] * short
     return result
-
-
-def _rows(result: Result) -> Iterable[tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]]:
-    for member_id, own in result.to_dict().items():
-        yield member_id, tuple((topic, tuple(numbers)) for topic, numbers in own.items())
