@@ -321,10 +321,12 @@ class Designed:
             lags=turn.lags,
             racks=turn.racks,
         )
+        # A static member that is back is answered with what was stored for it: it needs all.
+        static = {c.member_id for c in claimants if c.instance_id is not None}
         return {
             member_id: encode_verdict(
                 Verdict(
-                    assigned=self._listed(share),
+                    assigned=self._listed(share, static=member_id in static),
                     revoked=share.revoked if share.revoked or done.again else None,
                     delay_ms=done.delay_ms,
                     nonce=turn.generation,
@@ -334,8 +336,8 @@ class Designed:
             for member_id, share in done.shares.items()
         }
 
-    def _listed(self, share: Share) -> TopicPartitions:
-        if self.policy.omit_unchanged:
+    def _listed(self, share: Share, *, static: bool) -> TopicPartitions:
+        if self.policy.omit_unchanged and not static:
             return share.gained
         return group_partitions((*share.kept, *share.gained)) if share.gained else share.kept
 

@@ -1,0 +1,724 @@
+"""Kafka's classic group coordinator for one group, without input or output.
+
+**How to drive it**: ``step(now_ms, Received(client, request))`` returns answers and records. Write
+each :class:`Append` to the log and give it back through ``replay``; answers go out after that.
+
+**Rules.**
+
+- One generation at a time: ``PREPARING_REBALANCE`` gathers joins, ``COMPLETING_REBALANCE`` waits
+  for the leader's assignments, ``STABLE`` answers syncs and heartbeats.
+- Durable state changes only in ``replay`` (:mod:`holdfast.machine.group_log`); what is awaited and
+  when it ends lives here and is lost with the coordinator.
+- A follower that joins again with the same bytes in ``STABLE`` gets the current generation and no
+  new round; a leader's join always starts one.
+- A member that waits for an answer is alive; its session runs from the answer on.
+- Commits are accepted while ``PREPARING_REBALANCE``, refused with REBALANCE_IN_PROGRESS while
+  ``COMPLETING_REBALANCE``. Ownership of partitions is not checked.
+- A new generation without some member removes it, unless it is static (KIP-345).
+
+**Strategy.** One method per request; ``_settle`` completes whatever is complete. Ties are broken by
+the order of joining, never by a map's.
+
+References: KIP-62, KIP-345, KIP-394 (MEMBER_ID_REQUIRED), KIP-814; KAFKA-9801, KAFKA-12890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeAlias, assert_never
+
+from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
+from holdfast.machine.codes import ErrorCode
+from holdfast.machine.events import (
+    HeartbeatAnswered,
+    JoinAnswered,
+    JoinedMember,
+    LeaveAnswered,
+    Resource,
+    SyncAnswered,
+)
+from holdfast.machine.group_log import (
+    Append,
+    Durable,
+    StoredGroup,
+    StoredMember,
+    commit_record,
+    group_record,
+)
+
+
+class GroupState(StrEnum):
+    """Where the group stands."""
+
+    EMPTY = "EMPTY"
+    PREPARING_REBALANCE = "PREPARING_REBALANCE"
+    COMPLETING_REBALANCE = "COMPLETING_REBALANCE"
+    STABLE = "STABLE"
+
+
+GROUP_MEANINGS: Mapping[GroupState, str] = {
+    GroupState.EMPTY: "no members; offsets are kept",
+    GroupState.PREPARING_REBALANCE: "joins are gathered until all are in or time is up",
+    GroupState.COMPLETING_REBALANCE: "a generation has begun; the leader's assignments are awaited",
+    GroupState.STABLE: "assignments are handed out; heartbeats keep members",
+}
+
+GROUP_TRANSITIONS: Mapping[GroupState, Mapping[str, GroupState]] = {
+    GroupState.EMPTY: {"first join": GroupState.PREPARING_REBALANCE},
+    GroupState.PREPARING_REBALANCE: {
+        "all have joined, or the rebalance timeout": GroupState.COMPLETING_REBALANCE,
+        "nobody is left": GroupState.EMPTY,
+    },
+    GroupState.COMPLETING_REBALANCE: {
+        "the leader's sync": GroupState.STABLE,
+        "a join, a leave, a session or sync timeout": GroupState.PREPARING_REBALANCE,
+    },
+    GroupState.STABLE: {
+        "a join with other bytes, a leave, a session timeout": GroupState.PREPARING_REBALANCE,
+    },
+}
+"""state -> cause -> next state, for the generated page."""
+
+NEVER_MS = 2**62
+
+EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
+COMPLETING, STABLE = GroupState.COMPLETING_REBALANCE, GroupState.STABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendCommit:
+    """OffsetCommit, fenced by member, generation and instance."""
+
+    request: int
+    generation: int
+    member_id: str
+    instance_id: str | None
+    offsets: tuple[tuple[Resource, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDone:
+    """An OffsetCommit response."""
+
+    request: int
+    error: int = 0
+
+
+Request: TypeAlias = SendJoin | SendSync | SendHeartbeat | SendLeave | SendCommit
+Response: TypeAlias = JoinAnswered | SyncAnswered | HeartbeatAnswered | LeaveAnswered | CommitDone
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request of a client; ``client`` names its connection and becomes the client id."""
+
+    client: str
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response to a client."""
+
+    client: str
+    response: Response
+
+
+Out: TypeAlias = Answer | Append
+Outs = tuple[Out, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorOptions:
+    """Broker settings; times in ms."""
+
+    initial_delay_ms: int = 3_000
+    min_session_timeout_ms: int = 1
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """One member; ``joining`` and ``syncing`` are requests that wait for an answer."""
+
+    member_id: str
+    instance_id: str | None
+    client: str
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    joining: int | None = None
+    syncing: int | None = None
+    synced: bool = False
+    assignment: bytes = b""
+    session_ends_ms: int = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an answer, and so is alive."""
+        return self.joining is not None or self.syncing is not None
+
+
+class Coordinator:
+    """The coordinator of one group."""
+
+    __slots__ = (
+        "_first_wait_until_ms",
+        "_floor_ms",
+        "_grew",
+        "_next_id",
+        "_round_ends_ms",
+        "durable",
+        "generation",
+        "group_id",
+        "leader_id",
+        "members",
+        "now_ms",
+        "options",
+        "pending",
+        "protocol",
+        "protocol_type",
+        "state",
+    )
+
+    def __init__(
+        self,
+        group_id: str,
+        options: CoordinatorOptions | None = None,
+        *,
+        now_ms: int = 0,
+        first_id: int = 0,
+    ):
+        self.group_id = group_id
+        self.options = options or CoordinatorOptions()
+        self.durable = Durable()
+        self.now_ms = now_ms
+        self.state = EMPTY
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, GroupMember] = {}  # in the order of joining
+        self.pending: dict[str, int] = {}  # ids handed out, until when
+        self._next_id = first_id
+        self._round_ends_ms: int | None = None
+        self._first_wait_until_ms: int | None = None  # a first round only ends by time
+        self._floor_ms = NEVER_MS  # nothing ends before this
+        self._grew = False  # whether somebody joined since that wait was last extended
+
+    # Durable state
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Take over a record that was written."""
+        self.durable.replay(key, value)
+
+    def load(self, now_ms: int) -> None:
+        """Begin from the replayed log, as after a failover: sessions start anew."""
+        self.now_ms = now_ms
+        stored = self.durable.group
+        if stored is None:
+            return
+        self.generation, self.protocol_type = stored.generation, stored.protocol_type
+        self.protocol, self.leader_id = stored.protocol, stored.leader
+        self.members = {
+            m.member_id: GroupMember(
+                member_id=m.member_id,
+                instance_id=m.instance_id,
+                client=m.client_id,
+                protocol_type=stored.protocol_type,
+                protocols=((stored.protocol or "", m.subscription),),
+                session_timeout_ms=m.session_timeout_ms,
+                rebalance_timeout_ms=m.rebalance_timeout_ms,
+                assignment=m.assignment,
+                synced=True,
+                session_ends_ms=now_ms + m.session_timeout_ms,
+            )
+            for m in stored.members
+        }
+        self.state = STABLE if self.members else EMPTY
+        self._floor_ms = self._soonest_ms()
+
+    # Time and requests
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When to hear of time next, at the latest; nothing may have ended then."""
+        return None if self._floor_ms == NEVER_MS else self._floor_ms
+
+    def _soonest_ms(self) -> int:
+        times = [m.session_ends_ms for m in self.members.values() if not m.waits]
+        times += self.pending.values()
+        if self._round_ends_ms is not None:
+            times.append(self._round_ends_ms)
+        return min(times, default=NEVER_MS)
+
+    def step(self, now_ms: int, event: Received | None = None) -> Outs:
+        """Move the clock, then take a request.
+
+        Returns
+        -------
+        tuple of Answer and Append
+            In order.
+
+        References
+        ----------
+        KIP-62; KIP-345; KIP-394.
+        """
+        self.now_ms = max(self.now_ms, now_ms)
+        outs: list[Out] = []
+        if self.now_ms >= self._floor_ms:
+            if self.now_ms >= self._soonest_ms():
+                outs += self._expire()
+            self._floor_ms = self._soonest_ms()
+        if event is None:
+            return tuple(outs)
+        outs += self._take(event.client, event.request)
+        if isinstance(event.request, SendHeartbeat):
+            return tuple(outs)  # it only moves a session's end further away
+        outs += self._settle()
+        self._floor_ms = self._soonest_ms()
+        return tuple(outs)
+
+    def _take(self, client: str, request: Request) -> list[Out]:
+        match request:
+            case SendJoin():
+                return self._join(client, request)
+            case SendSync():
+                return self._sync(client, request)
+            case SendHeartbeat():
+                error = self._check(request.member_id, request.instance_id, request.generation)
+                if error is ErrorCode.NONE:
+                    error = self._beat(request.member_id)
+                return [Answer(client, HeartbeatAnswered(request.request, error))]
+            case SendLeave():
+                return self._leave(client, request)
+            case SendCommit():
+                return self._commit(client, request)
+            case _:
+                assert_never(request)
+
+    def _expire(self) -> list[Out]:
+        outs: list[Out] = []
+        for member_id, until in list(self.pending.items()):
+            if self.now_ms >= until:
+                del self.pending[member_id]
+        for member in list(self.members.values()):
+            if not member.waits and self.now_ms >= member.session_ends_ms:
+                outs += self._remove(member.member_id)
+        if self._round_ends_ms is not None and self.now_ms >= self._round_ends_ms:
+            outs += self._round_timed_out()
+        return outs + self._settle()
+
+    def _round_timed_out(self) -> list[Out]:
+        if self.state is COMPLETING:  # KAFKA-12890: who did not sync in time is removed
+            outs: list[Out] = []
+            for member in list(self.members.values()):
+                if not member.synced and member.syncing is None:
+                    outs += self._remove(member.member_id)
+            return outs
+        limit_ms = self._first_wait_until_ms
+        if limit_ms is not None and self._grew and self.now_ms < limit_ms:
+            self._grew = False
+            self._round_ends_ms = min(self.now_ms + self.options.initial_delay_ms, limit_ms)
+            return []
+        return self._complete_join()
+
+    # JoinGroup
+
+    def _join(self, client: str, request: SendJoin) -> list[Out]:
+        error = self._refuse_join(request)
+        if error is not ErrorCode.NONE:
+            return [_joined(client, request, error)]
+        if request.member_id == "":
+            return self._join_unknown(client, request)
+        if request.member_id in self.pending:
+            del self.pending[request.member_id]
+            return self._add(client, request, request.member_id)
+        member = self.members.get(request.member_id)
+        if member is None or member.instance_id != request.instance_id:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+            if request.instance_id is not None and self._static(request.instance_id) is not None:
+                error = ErrorCode.FENCED_INSTANCE_ID
+            return [_joined(client, request, error)]
+        return self._rejoin(client, request, member)
+
+    def _refuse_join(self, request: SendJoin) -> ErrorCode:
+        low, high = self.options.min_session_timeout_ms, self.options.max_session_timeout_ms
+        if not low <= request.session_timeout_ms <= high:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        others = [m for m in self.members.values() if m.member_id != request.member_id]
+        if request.instance_id is not None:
+            others = [m for m in others if m.instance_id != request.instance_id]
+        if not request.protocols:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if others:
+            if others[0].protocol_type != request.protocol_type:
+                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            if not _common(others) & {name for name, _ in request.protocols}:
+                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if request.member_id == "" and len(others) >= self.options.max_size:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        return ErrorCode.NONE
+
+    def _join_unknown(self, client: str, request: SendJoin) -> list[Out]:
+        member_id = f"{client}-{self._next_id:04d}"
+        self._next_id += 1
+        if request.instance_id is None:
+            self.pending[member_id] = self.now_ms + request.session_timeout_ms
+            answer = _joined(client, request, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+            return [answer]
+        old = self._static(request.instance_id)
+        if old is None:
+            return self._add(client, request, member_id)
+        return self._replace_static(client, request, old, member_id)
+
+    def _add(self, client: str, request: SendJoin, member_id: str) -> list[Out]:
+        self.protocol_type = request.protocol_type
+        self._put(
+            GroupMember(
+                member_id=member_id,
+                instance_id=request.instance_id,
+                client=client,
+                protocol_type=request.protocol_type,
+                protocols=request.protocols,
+                session_timeout_ms=request.session_timeout_ms,
+                rebalance_timeout_ms=request.rebalance_timeout_ms,
+                joining=request.request,
+            )
+        )
+        if self.leader_id is None:
+            self.leader_id = member_id
+        if self.state is PREPARING:
+            self._grew = True
+            return []
+        return self._prepare()
+
+    def _rejoin(self, client: str, request: SendJoin, member: GroupMember) -> list[Out]:
+        same = member.protocols == request.protocols
+        late = self.state is STABLE and same and request.member_id != self.leader_id
+        if late or (self.state is COMPLETING and same):
+            # A lost answer, or nothing new: the current generation, no round.
+            self._put(replace(member, client=client, joining=None))
+            return [self._join_answer(replace(member, client=client), request.request)]
+        self._put(
+            replace(
+                member,
+                client=client,
+                protocols=request.protocols,
+                session_timeout_ms=request.session_timeout_ms,
+                rebalance_timeout_ms=request.rebalance_timeout_ms,
+                joining=request.request,
+                syncing=None,
+            )
+        )
+        return [] if self.state is PREPARING else self._prepare()
+
+    def _replace_static(
+        self, client: str, request: SendJoin, old: GroupMember, member_id: str
+    ) -> list[Out]:
+        """A static member is back under a new id; its old process is fenced (KIP-345)."""
+        outs = self._fence(old)
+        slots = [
+            (m.member_id, m) if m.member_id != old.member_id else (member_id, old)
+            for m in self.members.values()
+        ]
+        self.members = dict(slots)
+        new = replace(
+            old,
+            member_id=member_id,
+            client=client,
+            protocols=request.protocols,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            joining=None,
+            syncing=None,
+        )
+        was_leader = self.leader_id == old.member_id
+        if was_leader:
+            self.leader_id = member_id
+        self._put(new)
+        if self.state is STABLE and self._choose_protocol() == self.protocol:
+            self._put(replace(new, session_ends_ms=self.now_ms + new.session_timeout_ms))
+            outs.append(self._record())
+            answer = self._join_answer(self.members[member_id], request.request)
+            assert isinstance(answer.response, JoinAnswered)
+            skip = replace(answer.response, skip_assignment=was_leader)
+            return [*outs, Answer(client, skip)]
+        self._put(replace(new, joining=request.request, synced=False))
+        return outs if self.state is PREPARING else [*outs, *self._prepare()]
+
+    def _fence(self, old: GroupMember) -> list[Out]:
+        outs: list[Out] = []
+        error = ErrorCode.FENCED_INSTANCE_ID
+        if old.joining is not None:
+            outs.append(Answer(old.client, JoinAnswered(request=old.joining, error=error)))
+        if old.syncing is not None:
+            outs.append(Answer(old.client, SyncAnswered(request=old.syncing, error=error)))
+        return outs
+
+    # A round
+
+    def _prepare(self) -> list[Out]:
+        """Begin a round: syncs that wait are refused, joins are gathered."""
+        outs: list[Out] = []
+        for member in list(self.members.values()):
+            if member.syncing is not None:
+                error = ErrorCode.REBALANCE_IN_PROGRESS
+                outs.append(
+                    Answer(member.client, SyncAnswered(request=member.syncing, error=error))
+                )
+            assignment = member.assignment if self.state is not COMPLETING else b""
+            ends_ms = member.session_ends_ms
+            if member.syncing is not None:
+                ends_ms = self.now_ms + member.session_timeout_ms
+            self._put(
+                replace(
+                    member,
+                    syncing=None,
+                    synced=False,
+                    assignment=assignment,
+                    session_ends_ms=ends_ms,
+                )
+            )
+        timeout_ms = max(m.rebalance_timeout_ms for m in self.members.values())
+        self._round_ends_ms = self.now_ms + timeout_ms
+        self._first_wait_until_ms, self._grew = None, False
+        if self.state is EMPTY and self.options.initial_delay_ms > 0:
+            self._first_wait_until_ms = self._round_ends_ms
+            self._round_ends_ms = self.now_ms + min(self.options.initial_delay_ms, timeout_ms)
+        self.state = PREPARING
+        return outs
+
+    def _settle(self) -> list[Out]:
+        """Complete a round in which everybody has joined."""
+        if self.state is not PREPARING:
+            return []
+        if not self.members:
+            return self._complete_join()
+        if self._first_wait_until_ms is not None or self.pending:
+            return []
+        if all(m.joining is not None for m in self.members.values()):
+            return self._complete_join()
+        return []
+
+    def _complete_join(self) -> list[Out]:
+        """Begin the next generation with whoever has joined; static members stay (KIP-345)."""
+        for member in list(self.members.values()):
+            if member.joining is None and member.instance_id is None:
+                del self.members[member.member_id]
+        self._first_wait_until_ms = None
+        self.generation += 1
+        joined = [m for m in self.members.values() if m.joining is not None]
+        if not self.members:
+            self.state, self._round_ends_ms = EMPTY, None
+            self.protocol = self.leader_id = None
+            return [self._record()]
+        if not joined:  # only static members, all away: wait for them once more
+            timeout_ms = max(m.rebalance_timeout_ms for m in self.members.values())
+            self.generation -= 1
+            self._round_ends_ms = self.now_ms + timeout_ms
+            return []
+        if self.leader_id not in {m.member_id for m in joined}:
+            self.leader_id = joined[0].member_id
+        self.protocol = self._choose_protocol()
+        self.state = COMPLETING
+        self._round_ends_ms = self.now_ms + max(m.rebalance_timeout_ms for m in joined)
+        outs: list[Out] = []
+        for member in joined:
+            assert member.joining is not None
+            ready = replace(
+                member, joining=None, session_ends_ms=self.now_ms + member.session_timeout_ms
+            )
+            self._put(ready)
+            outs.append(self._join_answer(ready, member.joining))
+        return outs
+
+    def _choose_protocol(self) -> str:
+        """The one with most votes among those that all members offer; ties go to the leader's."""
+        members = list(self.members.values())
+        common = _common(members)
+        votes: dict[str, int] = {}
+        for member in members:
+            first = next(name for name, _ in member.protocols if name in common)
+            votes[first] = votes.get(first, 0) + 1
+        leader = self.members.get(self.leader_id or "", members[0])
+        order = {name: i for i, (name, _) in enumerate(leader.protocols)}
+        return min(votes, key=lambda name: (-votes[name], order[name]))
+
+    def _join_answer(self, member: GroupMember, request: int) -> Answer:
+        leads = member.member_id == self.leader_id
+        everybody = tuple(
+            JoinedMember(
+                member_id=m.member_id,
+                instance_id=m.instance_id,
+                metadata=dict(m.protocols)[self.protocol or ""],
+            )
+            for m in (self.members.values() if leads else ())
+        )
+        return Answer(
+            member.client,
+            JoinAnswered(
+                request=request,
+                generation=self.generation,
+                protocol_name=self.protocol or "",
+                leader_id=self.leader_id or "",
+                member_id=member.member_id,
+                members=everybody,
+            ),
+        )
+
+    # SyncGroup
+
+    def _sync(self, client: str, request: SendSync) -> list[Out]:
+        error = self._check(request.member_id, request.instance_id, request.generation)
+        if error is ErrorCode.NONE and request.protocol_name != self.protocol:
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if error is ErrorCode.NONE and self.state is PREPARING:
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+        if error is not ErrorCode.NONE:
+            return [Answer(client, SyncAnswered(request=request.request, error=error))]
+        member = replace(
+            self.members[request.member_id],
+            client=client,
+            syncing=request.request,
+            synced=True,
+            session_ends_ms=self.now_ms + self.members[request.member_id].session_timeout_ms,
+        )
+        self._put(member)
+        if self.state is STABLE:
+            return self._answer_syncs()
+        if request.member_id != self.leader_id:
+            return []
+        given = dict(request.assignments)
+        for each in list(self.members.values()):
+            self._put(replace(each, assignment=given.get(each.member_id, b"")))
+        self.state, self._round_ends_ms = STABLE, None
+        return [self._record(), *self._answer_syncs()]
+
+    def _answer_syncs(self) -> list[Out]:
+        outs: list[Out] = []
+        for member in list(self.members.values()):
+            if member.syncing is not None:
+                self._put(
+                    replace(
+                        member,
+                        syncing=None,
+                        session_ends_ms=self.now_ms + member.session_timeout_ms,
+                    )
+                )
+                response = SyncAnswered(request=member.syncing, assignment=member.assignment)
+                outs.append(Answer(member.client, response))
+        return outs
+
+    # Heartbeat, LeaveGroup, OffsetCommit
+
+    def _check(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Who asks, and for which generation."""
+        if instance_id is not None:
+            known = self._static(instance_id)
+            if known is not None and known.member_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        if member_id not in self.members or self.state is EMPTY:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.NONE
+
+    def _beat(self, member_id: str) -> ErrorCode:
+        member = self.members[member_id]
+        self._put(replace(member, session_ends_ms=self.now_ms + member.session_timeout_ms))
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
+
+    def _leave(self, client: str, request: SendLeave) -> list[Out]:
+        self.pending.pop(request.member_id, None)
+        member = self.members.get(request.member_id)
+        if member is None and request.instance_id is not None:
+            error = ErrorCode.FENCED_INSTANCE_ID
+            if self._static(request.instance_id) is None:
+                error = ErrorCode.UNKNOWN_MEMBER_ID
+            return [Answer(client, LeaveAnswered(request.request, error))]
+        outs: list[Out] = [Answer(client, LeaveAnswered(request.request))]
+        return outs if member is None else outs + self._remove(request.member_id)
+
+    def _remove(self, member_id: str) -> list[Out]:
+        member = self.members.pop(member_id)
+        outs: list[Out] = []
+        error = ErrorCode.UNKNOWN_MEMBER_ID
+        if member.joining is not None:
+            outs.append(Answer(member.client, JoinAnswered(request=member.joining, error=error)))
+        if member.syncing is not None:
+            outs.append(Answer(member.client, SyncAnswered(request=member.syncing, error=error)))
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        if self.state is PREPARING:
+            return outs
+        if self.members:
+            return outs + self._prepare()
+        self.state = PREPARING
+        return outs + self._complete_join()
+
+    def _commit(self, client: str, request: SendCommit) -> list[Out]:
+        error = ErrorCode.NONE
+        if self.state is not EMPTY or request.generation >= 0:
+            error = self._check(request.member_id, request.instance_id, request.generation)
+        if error is ErrorCode.NONE and self.state is COMPLETING:
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+        outs: list[Out] = []
+        if error is ErrorCode.NONE:
+            outs += [
+                commit_record(self.group_id, topic, partition, offset, self.now_ms)
+                for (topic, partition), offset in request.offsets
+            ]
+            if request.member_id in self.members:
+                self._beat(request.member_id)
+        return [*outs, Answer(client, CommitDone(request.request, error))]
+
+    # Details
+
+    def _put(self, member: GroupMember) -> None:
+        self.members[member.member_id] = member
+
+    def _static(self, instance_id: str) -> GroupMember | None:
+        return next((m for m in self.members.values() if m.instance_id == instance_id), None)
+
+    def _record(self) -> Append:
+        """The group as it stands, as a record."""
+        members = tuple(
+            StoredMember(
+                member_id=m.member_id,
+                instance_id=m.instance_id,
+                client_id=m.client,
+                client_host=f"/{m.client}",
+                rebalance_timeout_ms=m.rebalance_timeout_ms,
+                session_timeout_ms=m.session_timeout_ms,
+                subscription=dict(m.protocols).get(self.protocol or "", b""),
+                assignment=m.assignment,
+            )
+            for m in self.members.values()
+        )
+        stored = StoredGroup(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader_id,
+            timestamp_ms=self.now_ms,
+            members=members,
+        )
+        return group_record(self.group_id, stored)
+
+
+def _common(members: list[GroupMember]) -> set[str]:
+    """Protocols that every one of these offers."""
+    offered = [{name for name, _ in m.protocols} for m in members]
+    return set.intersection(*offered)
+
+
+def _joined(
+    client: str, request: SendJoin, error: ErrorCode, member_id: str | None = None
+) -> Answer:
+    given = request.member_id if member_id is None else member_id
+    return Answer(client, JoinAnswered(request=request.request, error=error, member_id=given))
