@@ -1,4 +1,4 @@
-"""holdfast's assignors as plug-ins for kafka-python: ``partition_assignment_strategy=[...]``.
+"""holdfast's assignors and designs as plug-ins for kafka-python.
 
 ::
 
@@ -7,20 +7,24 @@
     attach(consumer)
 
 **Rules.** An instance belongs to one consumer. What goes on the wire are our own bytes:
-Subscription v3 with generation, owned partitions and rack, and Java's user data for Java's names. Here only
-public parts of the client are used; :mod:`~holdfast.adapters.kafka_python_attach` holds the rest.
+Subscription v3 with generation, owned partitions and rack, and Java's user data for Java's names.
+Only public parts of the client are used here; :mod:`~holdfast.adapters.kafka_python_attach` holds
+the rest. A leader that cannot plan lets everybody keep what it claims.
 
-**Strategy.** The leader's turn is :func:`holdfast.machine.leader_turn.perform_assignment`, bytes to
-bytes. Without ``attach`` an assignor knows only what the client tells it: the last assignment and
-its generation. With it, it also knows what the consumer really holds, a loss and the mode.
+**Strategy.** A plug-in translates between the client's calls and an
+:class:`~holdfast.machine.designs.Assignor`, which writes and reads all bytes. Without ``attach`` it
+knows only what the client tells it: the last assignment and its generation. With it, it also knows
+what the consumer really holds, a loss, the mode, and can ask for a round: Designs I to III need it.
 
 References
 ----------
-KIP-429, KIP-341, KIP-881, KAFKA-12984.
+KIP-429, KIP-341, KIP-881, KAFKA-12984; Incremental Cooperative Rebalancing, Designs I, II, III.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -28,34 +32,39 @@ from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, Reba
 from kafka.structs import TopicPartition
 
 from holdfast.adapters.kafka_python_attach import Attached, attach
-from holdfast.assign.registry import ASSIGNORS, find
-from holdfast.errors import ConfigError, LocalProtocolError
-from holdfast.machine.leader_turn import perform_assignment
-from holdfast.wire.codec import TopicPartitions
-from holdfast.wire.consumer_protocol import Subscription, encode_subscription
-from holdfast.wire.sticky_user_data import (
-    NO_GENERATION,
-    StickyUserData,
-    encode_cooperative_user_data,
-    encode_sticky_user_data,
-)
+from holdfast.assign.registry import find
+from holdfast.errors import ConfigError, LocalProtocolError, WireError
+from holdfast.machine import designs
+from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.events import JoinedMember, Resource
+from holdfast.machine.policy import Policy
+from holdfast.wire.container import Leaving
+from holdfast.wire.incremental import Design
 
 __all__ = [
     "Attached",
     "CooperativeSticky",
+    "Deferred",
+    "Incremental",
     "PluginAssignor",
     "Range",
     "RoundRobin",
+    "Simple",
     "Sticky",
     "assignor",
     "attach",
 ]
 
+log = logging.getLogger(__name__)
+
+NO_GENERATION = -1
 Lags = Callable[[], Mapping[str, Sequence[int]] | None]
+_NOTHING = Instruction(assigned=frozenset())
 
 
 class Host(Protocol):
-    """What an attached consumer tells its assignors."""
+    """What an attached consumer tells its assignors, and does for them."""
 
     def is_eager(self) -> bool:
         """Whether the consumer gives everything up before it joins."""
@@ -63,14 +72,29 @@ class Host(Protocol):
     def held(self) -> Collection[TopicPartition]:
         """What the consumer holds now."""
 
+    def member_id(self) -> str:
+        """The consumer's id in its group."""
+
+    def generation(self) -> int:
+        """Of the round that runs."""
+
+    def request_rejoin(self) -> None:
+        """Join again at the next poll."""
+
+    def rejoin_after(self, delay_ms: int | None) -> None:
+        """Join again at the first poll that far from now; None cancels."""
+
+    def ms_until_rejoin(self) -> int | None:
+        """What remains of it."""
+
 
 class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
-    """One assignor of the registry, as kafka-python calls it.
+    """One assignor, as kafka-python calls it.
 
     Parameters
     ----------
-    name : str
-        A name of the registry.
+    spoken : Assignor
+        What writes, plans and reads.
     rack : str, optional
         The member's rack (KIP-881); the client keeps its own ``client_rack`` to itself.
     upgrading : bool
@@ -79,43 +103,42 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
     lags : callable, optional
         Gives the leader ``{topic: [messages behind of each partition]}`` or None. It is called on
         the client's network thread and must not block.
-    **options
-        Those of the assignor.
-
-    Raises
-    ------
-    ConfigError
-        An unknown assignor or option.
+    needs_attach : bool
+        Refuse to join without :func:`attach`.
+    clock : callable
+        Seconds, monotonic.
     """
 
     def __init__(
         self,
-        name: str,
+        spoken: designs.Assignor,
         *,
         rack: str | None = None,
         upgrading: bool = False,
         lags: Lags | None = None,
-        **options: Any,
+        needs_attach: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ):
-        info = find(name)
-        unknown = sorted(set(options) - set(info.options))
-        if unknown:
-            known = ", ".join(info.options) or "none"
-            raise ConfigError(f"{name}: unknown option {unknown[0]!r}; it takes: {known}")
-        self._name = name
-        self._cooperative = info.cooperative
-        self._upgrading = upgrading and info.cooperative
+        self._spoken = spoken
         self._rack = rack
         self._lags = lags
-        self._options = options
+        self._clock = clock
+        self._cooperative = RebalanceMode.COOPERATIVE in spoken.modes
+        self._upgrading = upgrading and RebalanceMode.EAGER in spoken.modes and self._cooperative
+        self._needs_attach = needs_attach or self._upgrading
         self._host: Host | None = None
-        self._last: tuple[TopicPartition, ...] = ()
+        self._leaving = Leaving.STAYS
+        self._nonce = 0
+        self._written_at = clock()
+        self._told_at = clock()
+        self._told = _NOTHING
+        self._last: frozenset[Resource] = frozenset()
         self._generation = NO_GENERATION
 
     @property
     def name(self) -> str:
         """Protocol name in JoinGroup."""
-        return self._name
+        return self._spoken.name
 
     def bind(self, host: Host) -> None:
         """Take the consumer that :func:`attach` prepared."""
@@ -124,9 +147,19 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         self._host = host
 
     def forget(self) -> None:
-        """Drop what was owned: the member fell out of its group."""
-        self._last = ()
-        self._generation = NO_GENERATION
+        """The member fell out of its group: a cooperative one claims nothing of before.
+
+        An eager one still names what it had, at its old generation: where nobody else had it
+        since, it comes back (KIP-341).
+        """
+        if self._cooperative:
+            self._last = frozenset()
+            self._generation = NO_GENERATION
+            self._told = _NOTHING
+
+    def announce(self, leaving: Leaving) -> None:
+        """Say in the next round what this member is about to do."""
+        self._leaving = leaving
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
         """Modes in which the assignor works."""
@@ -142,101 +175,224 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         Raises
         ------
         LocalProtocolError
-            If the assignor may run eager and nobody told it the mode.
+            If the assignor needs :func:`attach` and did not get it.
         """
-        owned = sort(self._owned())
-        return encode_subscription(
-            Subscription(
-                topics=tuple(topics),
-                user_data=self._user_data(owned),
-                owned=owned if self._cooperative else (),
+        if self._needs_attach and self._host is None:
+            raise LocalProtocolError(f"{self.name}: call attach(consumer) before the first poll")
+        self._nonce += 1
+        self._written_at = self._clock()
+        mode = self._mode()
+        # Java clears its subscription before an eager join. If an eager member still claimed what
+        # it has given up, a cooperative leader would withhold it from its new owner, and since an
+        # eager member never joins a second time by itself, it would stay without one.
+        owned = self._held() if mode is RebalanceMode.COOPERATIVE else frozenset()
+        remaining_ms = self._host.ms_until_rejoin() if self._host is not None else None
+        return self._spoken.subscribe(
+            MemberView(
+                topics=tuple(sorted(topics)),
+                owned=tuple(sorted(owned)),
+                previous=tuple(sorted(self._last)),
                 generation=self._generation,
+                mode=mode,
                 rack=self._rack,
+                nonce=self._nonce,
+                leaving=self._leaving,
+                given_up=tuple(sorted(self._told.revoked - owned)),
+                delay_ms=remaining_ms or 0,
+                memory=self._told.memory,
+                memory_age_ms=self._ms_since(self._told_at),
             )
         )
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
-        """Remember what this member was given, and when."""
-        self._last = tuple(assignment.partitions())
+        """Remember what this member was given, and when; act on what else it was told."""
+        try:
+            told = self._spoken.read(assignment.encode())
+        except WireError as error:
+            log.warning("%s: the leader's assignment has odd user data: %s", self.name, error)
+            told = _NOTHING
+        self._told = told
+        self._told_at = self._clock()
+        self._last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
         self._generation = generation
+        if self._host is not None:
+            self._host.rejoin_after(told.delay_ms or None)
+            if told.again:
+                self._host.request_rejoin()
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
         """Take the leader's turn: bytes of every member's assignment."""
-        return perform_assignment(
-            self.name,
-            [(m.member_id, m.group_instance_id, m.metadata.encode()) for m in members],
-            partition_counts(cluster, members),
+        host = self._host
+        highest = max((member.metadata.generation_id for member in members), default=-1)
+        computed = designs.compute(
+            [self._spoken],
+            ComputeAssignment(
+                token=0,
+                generation=highest + 1 if host is None else host.generation(),
+                protocol_name=self.name,
+                members=tuple(
+                    JoinedMember(
+                        member_id=member.member_id,
+                        instance_id=member.group_instance_id,
+                        metadata=member.metadata.encode(),
+                    )
+                    for member in members
+                ),
+                partitions=tuple(sorted(partition_counts(cluster, members).items())),
+                member_id="" if host is None else host.member_id(),
+                waited_ms=self._ms_since(self._written_at),
+            ),
             lags=None if self._lags is None else self._lags(),
             racks=replica_racks(cluster, members),
-            **self._options,
         )
+        if computed.failure is not None:
+            log.error("%s: no plan, members keep what they have: %s", self.name, computed.failure)
+        return dict(computed.assignments)
 
-    def _owned(self) -> Collection[TopicPartition]:
-        """What this member may claim.
+    def _mode(self) -> RebalanceMode:
+        eager = not self._cooperative or (self._host is not None and self._host.is_eager())
+        return RebalanceMode.EAGER if eager else RebalanceMode.COOPERATIVE
 
-        Java clears its subscription before an eager join. If an eager member still claimed what it
-        has given up, a cooperative leader would withhold it from its new owner, and since an eager
-        member never joins a second time by itself, it would stay unowned.
-        """
-        if not self._cooperative:
-            return self._last
+    def _held(self) -> frozenset[Resource]:
         if self._host is None:
-            if self._upgrading:
-                raise LocalProtocolError(
-                    f"{self.name}(upgrading=True) may run eager: call attach(consumer) before poll"
-                )
             return self._last
-        return () if self._host.is_eager() else self._host.held()
+        return frozenset((tp.topic, tp.partition) for tp in self._host.held())
 
-    def _user_data(self, owned: TopicPartitions) -> bytes | None:
-        if self._cooperative:
-            return encode_cooperative_user_data(self._generation)
-        if "sticky" not in ASSIGNORS[self._name].laws:
-            return None
-        return encode_sticky_user_data(
-            StickyUserData(partitions=owned, generation=self._generation)
-        )
+    def _ms_since(self, moment: float) -> int:
+        return max(0, round((self._clock() - moment) * 1000))
+
+
+def assignor(
+    name: str,
+    *,
+    rack: str | None = None,
+    upgrading: bool = False,
+    lags: Lags | None = None,
+    **options: Any,
+) -> PluginAssignor:
+    """Any assignor of the registry as a plug-in.
+
+    Parameters
+    ----------
+    name : str
+        A name of :data:`holdfast.assign.registry.ASSIGNORS`.
+    rack, upgrading, lags
+        As for :class:`PluginAssignor`.
+    **options
+        Those of the assignor.
+
+    Raises
+    ------
+    ConfigError
+        An unknown assignor or option.
+    """
+    return PluginAssignor(_spoken(name, options), rack=rack, upgrading=upgrading, lags=lags)
+
+
+def _spoken(name: str, options: Mapping[str, Any]) -> designs.Assignor:
+    info = find(name)
+    unknown = sorted(set(options) - set(info.options))
+    if unknown:
+        known = ", ".join(info.options) or "none"
+        raise ConfigError(f"{name}: unknown option {unknown[0]!r}; it takes: {known}")
+    if info.cooperative:
+        return designs.CooperativeSticky(name=name, options=options)
+    return designs.Plain(name, options)
 
 
 class CooperativeSticky(PluginAssignor):
     """Best balance, fewest moves, handed over in two rounds; Java's ``cooperative-sticky``."""
 
-    def __init__(self, **options: Any):
-        super().__init__("cooperative-sticky", **options)
+    def __init__(self, *, rack: str | None = None, upgrading: bool = False):
+        super().__init__(_spoken("cooperative-sticky", {}), rack=rack, upgrading=upgrading)
 
 
 class Sticky(PluginAssignor):
     """Best balance, fewest moves, eager; Java's ``sticky``."""
 
-    def __init__(self, **options: Any):
-        super().__init__("sticky", **options)
+    def __init__(self, *, rack: str | None = None):
+        super().__init__(_spoken("sticky", {}), rack=rack)
 
 
 class Range(PluginAssignor):
     """Java's ``range``."""
 
-    def __init__(self, **options: Any):
-        super().__init__("range", **options)
+    def __init__(self, *, rack: str | None = None):
+        super().__init__(_spoken("range", {}), rack=rack)
 
 
 class RoundRobin(PluginAssignor):
     """Java's ``roundrobin``."""
 
-    def __init__(self, **options: Any):
-        super().__init__("roundrobin", **options)
+    def __init__(self, *, rack: str | None = None):
+        super().__init__(_spoken("roundrobin", {}), rack=rack)
 
 
-def assignor(name: str, **options: Any) -> PluginAssignor:
-    """Any assignor of the registry as a plug-in; parameters as for :class:`PluginAssignor`."""
-    return PluginAssignor(name, **options)
+class _Designed(PluginAssignor):
+    """A design inside the standard protocol."""
+
+    def __init__(self, policy: Policy, rack: str | None):
+        if policy.omit_unchanged:
+            raise ConfigError("omit_unchanged: kafka-python takes an absent partition for revoked")
+        super().__init__(designs.Designed(policy), rack=rack, needs_attach=True)
 
 
-def sort(partitions: Iterable[TopicPartition]) -> TopicPartitions:
-    """(topic, partitions) with both sorted."""
-    rows: dict[str, list[int]] = {}
-    for tp in sorted(partitions):
-        rows.setdefault(tp.topic, []).append(tp.partition)
-    return tuple((topic, tuple(numbers)) for topic, numbers in rows.items())
+class Simple(_Designed):
+    """Design I: every imbalance is resolved at once, in two rounds."""
+
+    def __init__(self, *, rack: str | None = None, **settings: Any):
+        super().__init__(Policy(design=Design.SIMPLE, **settings), rack)
+
+
+class Deferred(_Designed):
+    """Design II: what a member leaves behind waits ``delay_ms`` for its return.
+
+    Parameters
+    ----------
+    delay_ms : int
+        ``scheduled.rebalance.max.delay.ms``; 0 is Design I.
+    rack : str, optional
+        The member's rack.
+    **settings
+        Others of :class:`~holdfast.machine.policy.Policy`.
+    """
+
+    def __init__(self, *, delay_ms: int = 300_000, rack: str | None = None, **settings: Any):
+        super().__init__(Policy(design=Design.DEFERRED, delay_ms=delay_ms, **settings), rack)
+
+
+class Incremental(_Designed):
+    """Design III: Design II, and moves in small batches with pauses between them.
+
+    Parameters
+    ----------
+    delay_ms : int
+        As for :class:`Deferred`.
+    batch, interval_ms : int
+        Moves in a round, and the pause to the next one.
+    rack : str, optional
+        The member's rack.
+    **settings
+        Others of :class:`~holdfast.machine.policy.Policy`.
+    """
+
+    def __init__(
+        self,
+        *,
+        delay_ms: int = 300_000,
+        batch: int = 1,
+        interval_ms: int = 10_000,
+        rack: str | None = None,
+        **settings: Any,
+    ):
+        policy = Policy(
+            design=Design.INCREMENTAL,
+            delay_ms=delay_ms,
+            batch=batch,
+            interval_ms=interval_ms,
+            **settings,
+        )
+        super().__init__(policy, rack)
 
 
 def partition_counts(cluster: Any, members: Sequence[Any]) -> dict[str, int]:
@@ -251,18 +407,13 @@ def replica_racks(cluster: Any, members: Sequence[Any]) -> dict[str, list[tuple[
     if not any(member.metadata.rack_id for member in members):
         return None
     racks = {broker.node_id: broker.rack for broker in cluster.brokers() if broker.rack}
+
+    def of(tp: TopicPartition) -> tuple[str, ...]:
+        found = {rack for node_id, rack in racks.items() if cluster.is_replica_node(tp, node_id)}
+        return tuple(sorted(found))
+
+    counts = partition_counts(cluster, members)
     return {
-        topic: [
-            tuple(
-                sorted(
-                    {
-                        rack
-                        for node_id, rack in racks.items()
-                        if cluster.is_replica_node(TopicPartition(topic, partition), node_id)
-                    }
-                )
-            )
-            for partition in range(count)
-        ]
-        for topic, count in partition_counts(cluster, members).items()
+        topic: [of(TopicPartition(topic, partition)) for partition in range(count)]
+        for topic, count in counts.items()
     }

@@ -7,6 +7,7 @@ private part                             why
 ``coordinator._assignors``               the plug-ins of this consumer
 ``coordinator._rebalance_protocol``      the mode: an eager member claims nothing
 ``coordinator._subscription``            what the consumer really holds
+``coordinator._generation``              member id and generation of the round that runs
 ``coordinator.need_rejoin``              a finished join that nobody collected (K1); due rejoins
 ``coordinator._join_task``, ``.state``   the same
 ``coordinator.time_to_next_poll``        a due rejoin ends a long poll
@@ -37,6 +38,7 @@ from kafka.errors import FencedInstanceIdError
 from kafka.structs import MemberState, TopicPartition
 
 from holdfast.errors import ConfigError, LocalProtocolError
+from holdfast.wire.container import Leaving
 
 TESTED = frozenset({"3.0.12"})
 """Versions of kafka-python that the live tests ran with."""
@@ -52,7 +54,10 @@ class Bindable(Protocol):
         """Take the consumer."""
 
     def forget(self) -> None:
-        """Drop what was owned."""
+        """The member fell out of its group."""
+
+    def announce(self, leaving: Leaving) -> None:
+        """Say in the next round what this member is about to do."""
 
 
 class Attached:
@@ -88,6 +93,14 @@ class Attached:
         """What the consumer holds now."""
         return tuple(self._coordinator._subscription.assigned_partitions())
 
+    def member_id(self) -> str:
+        """The consumer's id in its group, empty before the first join."""
+        return str(self._coordinator._generation.member_id)
+
+    def generation(self) -> int:
+        """Of the last round that this member joined, -1 none."""
+        return int(self._coordinator._generation.generation_id)
+
     def request_rejoin(self) -> None:
         """Join again at the next poll."""
         self._coordinator.request_rejoin()
@@ -100,6 +113,34 @@ class Attached:
         """What remains of :meth:`rejoin_after`, at least 0."""
         at = self._rejoin_at
         return None if at is None else max(0, round((at - self._clock()) * 1000))
+
+    def close(self, *, for_good: bool = True, timeout_ms: int = 30_000) -> None:
+        """Close the consumer, and first let the group know whether it comes back.
+
+        To a leader a clean close looks like a crash, so a deferring one keeps what was held
+        waiting. A member that is not coming back joins one more round in which it says so and gets
+        nothing; with ``Policy.clean_leave`` immediate others are given it at once.
+
+        Parameters
+        ----------
+        for_good : bool
+            False: it comes back, as in a rolling bounce; closing is then all there is to do.
+        timeout_ms : int
+            For the round; when it does not come, the consumer closes all the same.
+        """
+        if for_good and self._assignors and self.member_id() and not self.is_eager():
+            for assignor in self._assignors:
+                assignor.announce(Leaving.FOR_GOOD)
+            deadline = self._clock() + timeout_ms / 1000
+            generation = self.generation()
+            self._coordinator.request_rejoin()
+            while (
+                self.generation() == generation or self.held() or self._coordinator.need_rejoin()
+            ) and self._clock() < deadline:
+                # Paused partitions hand out nothing, so no record is taken and then dropped.
+                self.consumer.pause(*self.held())
+                self.consumer.poll(timeout_ms=100)
+        self.consumer.close()
 
     def _wrap(self) -> None:
         coordinator = self._coordinator
