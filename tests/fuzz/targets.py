@@ -1,0 +1,176 @@
+"""What the fuzzer calls: bytes in, an assertion or an unexpected exception out.
+
+The first byte of an input chooses the decoder, so that one run covers them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from tests.wire import records_twin
+
+from holdfast.errors import WireError
+from holdfast.wire.codec import Reason
+from holdfast.wire.connect import decode_connect_assignment, decode_connect_metadata
+from holdfast.wire.consumer_protocol import (
+    SubscriptionDecoder,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from holdfast.wire.container import (
+    decode_claim,
+    decode_memory,
+    decode_verdict,
+    encode_claim,
+    encode_memory,
+    encode_verdict,
+)
+from holdfast.wire.incremental import (
+    decode_design_assignment,
+    decode_design_subscription,
+    encode_design_assignment,
+    encode_design_subscription,
+)
+from holdfast.wire.offsets_batch import REASONS as batch_reasons  # noqa: N811 - a tuple, not a set
+from holdfast.wire.offsets_batch import decode_batch
+from holdfast.wire.offsets_records import decode_record, encode_record
+from holdfast.wire.sticky_user_data import (
+    decode_cooperative_user_data,
+    decode_sticky_user_data,
+    encode_cooperative_user_data,
+    encode_sticky_user_data,
+)
+
+REASONS = frozenset(Reason)
+NULL_SIZE = 0xFFFF
+_remembering = SubscriptionDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """A decoder and, where there is one, its encoder."""
+
+    decode: Callable[[bytes], Any]
+    encode: Callable[[Any], bytes] | None = None
+
+
+def _decode_remembering(data: bytes) -> Any:
+    """The decoder that remembers must agree with the pure one on values; both may refuse."""
+    value = _remembering.decode(data)
+    assert value == decode_subscription(data)
+    return value
+
+
+def split(data: bytes) -> tuple[bytes, bytes | None]:
+    """A key and a value out of one input: two bytes are the size of the key."""
+    size = int.from_bytes(data[:2], "big")
+    value = data[2 + size :]
+    return data[2 : 2 + size], None if value == b"null" else value
+
+
+def join(key: bytes, value: bytes | None) -> bytes:
+    """The way back of :func:`split`."""
+    return len(key).to_bytes(2, "big") + key + (b"null" if value is None else value)
+
+
+def _encode_pair(record: Any) -> bytes:
+    return join(*encode_record(record))
+
+
+CODECS: tuple[Codec, ...] = (
+    Codec(lambda data: decode_record(*split(data)), _encode_pair),
+    Codec(decode_subscription, encode_subscription),
+    Codec(decode_assignment, encode_assignment),
+    Codec(_decode_remembering),
+    Codec(decode_sticky_user_data, encode_sticky_user_data),
+    Codec(decode_cooperative_user_data, encode_cooperative_user_data),
+    Codec(decode_design_subscription, encode_design_subscription),
+    Codec(decode_design_assignment, encode_design_assignment),
+    Codec(decode_claim, encode_claim),
+    Codec(decode_verdict, encode_verdict),
+    Codec(decode_memory, encode_memory),
+    Codec(decode_connect_metadata),
+    Codec(decode_connect_assignment),
+)
+
+
+def scalar(data: bytes) -> None:
+    """A value that can be written and read again, or a WireError that says all it should."""
+    if not data:
+        return
+    # A first byte beyond the list means records, which have the most layouts.
+    codec = CODECS[data[0]] if data[0] < len(CODECS) else CODECS[0]
+    try:
+        value = codec.decode(data[1:])
+    except WireError as error:
+        assert error.reason in REASONS
+        assert error.schema
+        assert error.field
+        assert 0 <= error.position < len(data)
+        return
+    if codec.encode is None:
+        return
+    written = codec.encode(value)
+    assert codec.encode(codec.decode(written)) == written
+
+
+def records_in(data: bytes) -> list[tuple[bytes | None, bytes | None]]:
+    """Many records: size of key, key, size of value, value; two bytes a size, all ones: null."""
+    pairs: list[tuple[bytes | None, bytes | None]] = []
+    at = 0
+    while at < len(data) and len(pairs) < 64:
+        key, at = _sized(data, at)
+        value, at = _sized(data, at)
+        pairs.append((key, value))
+    return pairs
+
+
+def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size = int.from_bytes(data[at : at + 2], "big")
+    at += 2
+    return (None, at) if size == NULL_SIZE else (data[at : at + size], at + size)
+
+
+def records_out(pairs: list[tuple[bytes | None, bytes | None]]) -> bytes:
+    """The way back of :func:`records_in`."""
+    out = bytearray()
+    for blob in (blob for pair in pairs for blob in pair):
+        size = NULL_SIZE if blob is None else len(blob)
+        out += size.to_bytes(2, "big") + (blob or b"")
+    return bytes(out)
+
+
+def batch(data: bytes) -> None:
+    """The batch form tells of every record what the scalar form tells.
+
+    What is good and what is bad, why and where, is compared always; values, which cost as much to
+    compare as to read, for one input in eight.
+    """
+    pairs = records_in(data)
+    if crc32(data) % 8 == 0:
+        assert records_twin.batch(pairs) == records_twin.scalar(pairs)
+        return
+    keys = records_twin.binary([key for key, _ in pairs])
+    values = records_twin.binary([value for _, value in pairs])
+    bad: dict[int, tuple[str, int, bool]] = {}
+    good: set[int] = set()
+    for chunk in decode_batch(keys, values):
+        bad |= dict.fromkeys(chunk.unknown.tolist(), ("unknown-type", 0, True))
+        for row, reason, position, in_key in zip(
+            chunk.bad.rows.tolist(),
+            chunk.bad.reason.tolist(),
+            chunk.bad.position.tolist(),
+            chunk.bad.in_key.tolist(),
+            strict=True,
+        ):
+            bad[row] = (str(batch_reasons[reason]), position, in_key)
+        for family in chunk.families:
+            good.update(family.rows.tolist())
+    expected = records_twin.scalar(pairs)
+    assert bad == {row: told for row, told in enumerate(expected) if isinstance(told, tuple)}
+    assert good == set(range(len(pairs))) - set(bad)

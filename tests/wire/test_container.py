@@ -1,0 +1,227 @@
+"""Designs inside the consumer protocol: other tools read on, and bad frames are refused."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests import strategies as wire
+
+from holdfast.errors import WireError
+from holdfast.wire.consumer_protocol import (
+    AssignmentMessage,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from holdfast.wire.container import (
+    CLAIM_MAGIC,
+    MEMORY_MAGIC,
+    VERDICT_MAGIC,
+    Claim,
+    Leaving,
+    Memory,
+    Remembered,
+    Verdict,
+    decode_claim,
+    decode_memory,
+    decode_verdict,
+    encode_claim,
+    encode_memory,
+    encode_verdict,
+)
+from holdfast.wire.sticky_user_data import read_claims
+
+OWNED = (("clicks", (2,)), ("orders", (0, 1)))
+
+
+def refused(call, *arguments) -> WireError:
+    with pytest.raises(WireError) as caught:
+        call(*arguments)
+    return caught.value
+
+
+# Every Kafka tool reads on
+
+
+@given(wire.claims())
+def test_a_claim_is_a_standard_subscription(value: Claim) -> None:
+    message = decode_subscription(encode_claim(value))
+    assert message.version == 3
+    assert (message.topics, message.owned) == (value.topics, value.owned)
+    assert (message.generation, message.rack) == (value.generation, value.rack)
+
+
+@given(wire.verdicts())
+def test_a_verdict_is_a_standard_assignment(value: Verdict) -> None:
+    assert decode_assignment(encode_verdict(value)).partitions == value.assigned
+
+
+@pytest.mark.parametrize("magic", [CLAIM_MAGIC, VERDICT_MAGIC, MEMORY_MAGIC])
+def test_a_frame_looks_like_no_claim_to_kafkas_sticky_assignors(magic: bytes) -> None:
+    assert struct.unpack(">i", magic)[0] < -1
+    message = decode_subscription(encode_claim(Claim(topics=("orders",), owned=OWNED)))
+    assert read_claims(message, cooperative=True).generation == -1
+    assert read_claims(message, cooperative=False).partitions == ()
+
+
+def test_messages_of_others_are_claims_and_verdicts_without_a_frame() -> None:
+    for user_data in (None, b""):
+        message = Subscription(topics=("a",), owned=OWNED, generation=3, user_data=user_data)
+        expected = Claim(topics=("a",), owned=OWNED, generation=3)
+        assert decode_claim(encode_subscription(message)) == expected
+        assignment = AssignmentMessage(partitions=OWNED, user_data=user_data)
+        assert decode_verdict(encode_assignment(assignment)) == Verdict(assigned=OWNED)
+
+
+# Bytes
+
+
+def test_a_memory_byte_by_byte() -> None:
+    here = Remembered(member_id="m", owned=(("b", (0, 1, 9)),))
+    gone = Remembered(member_id="n", instance_id="i", leaving=Leaving.RETURNS, delay_ms=7)
+    value = Memory(generation=4, delay_ms=9, members=(here, gone), given_up=(("a", (5,)),))
+    assert (
+        encode_memory(value).hex()
+        == bytes.fromhex(
+            "f448466d 0001 00000004 00000009"
+            "03 0261 0262"
+            "03 026d 00 00 00000000 02 01 04 00 00 07 00"
+            "   026e 0269 01 00000007 01 00"
+            "02 00 02 05 00"
+        ).hex()
+    )
+
+
+def test_a_name_stands_once_in_a_memory() -> None:
+    members = tuple(
+        Remembered(member_id=f"m{i}", owned=(("a-rather-long-topic-name", (i,)),))
+        for i in range(100)
+    )
+    data = encode_memory(Memory(generation=1, members=members))
+    assert data.count(b"a-rather-long-topic-name") == 1
+    assert len(data) < 100 * 16
+
+
+def test_writing_sorts_partitions_and_drops_doubles() -> None:
+    value = Memory(generation=1, given_up=(("b", (3, 1, 3)), ("a", (0,)), ("b", (2,))))
+    assert decode_memory(encode_memory(value)).given_up == (("a", (0,)), ("b", (1, 2, 3)))
+
+
+def test_null_and_empty_revocations_differ() -> None:
+    for revoked in (None, ()):
+        assert decode_verdict(encode_verdict(Verdict(revoked=revoked))).revoked == revoked
+
+
+# What is refused
+
+
+def test_frames_of_another_kind_are_refused() -> None:
+    claim = encode_claim(Claim(topics=()))
+    frame = decode_subscription(claim).user_data
+    assert frame is not None
+    assert refused(decode_memory, frame).reason == "bad-magic"
+    assert refused(decode_memory, b"").reason == "bad-magic"
+    verdict = encode_assignment(AssignmentMessage(partitions=(), user_data=frame))
+    error = refused(decode_verdict, verdict)
+    assert (error.reason, error.schema, error.position) == ("bad-magic", "HoldfastVerdict", 0)
+
+
+def test_a_lenient_reader_takes_a_bad_frame_for_none_but_not_a_bad_message() -> None:
+    message = Subscription(topics=("a",), owned=OWNED, generation=3, user_data=b"whose?")
+    data = encode_subscription(message)
+    assert refused(decode_claim, data).reason == "bad-magic"
+    expected = Claim(topics=("a",), owned=OWNED, generation=3)
+    assert decode_claim(data, lenient=True) == expected
+    with pytest.raises(WireError):
+        decode_claim(data[:-1], lenient=True)
+
+
+@pytest.mark.parametrize("version", [2, 0x7FFF])
+def test_a_newer_frame_is_read_as_version_1_and_what_follows_is_ignored(version: int) -> None:
+    value = Memory(generation=4, delay_ms=9)
+    data = encode_memory(value)
+    newer = data[:4] + version.to_bytes(2, "big") + data[6:] + b"more"
+    assert decode_memory(newer) == value
+
+
+@pytest.mark.parametrize("version", ["0000", "ffff"])
+def test_a_frame_version_below_1_is_refused(version: str) -> None:
+    data = encode_memory(Memory(generation=4))
+    error = refused(decode_memory, data[:4] + bytes.fromhex(version) + data[6:])
+    assert (error.reason, error.position) == ("bad-version", 4)
+
+
+@given(wire.memories(), st.integers(0, 999), wire.blobs)
+def test_unknown_tags_are_skipped(value: Memory, tag: int, blob: bytes) -> None:
+    data = encode_memory(value)
+    assert data[-1] == 0
+    tagged = data[:-1] + b"\x01" + _uvarint(tag) + _uvarint(len(blob)) + blob
+    assert decode_memory(tagged) == value
+
+
+def _uvarint(value: int) -> bytes:
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128, value >> 7])
+
+
+@pytest.mark.parametrize("delay_ms", [-1, 2**31])
+def test_a_delay_out_of_range_is_not_written(delay_ms: int) -> None:
+    member = Remembered(member_id="m", delay_ms=delay_ms)
+    for call in (
+        lambda: encode_claim(Claim(topics=(), delay_ms=delay_ms)),
+        lambda: encode_verdict(Verdict(delay_ms=delay_ms)),
+        lambda: encode_memory(Memory(generation=1, delay_ms=delay_ms)),
+        lambda: encode_memory(Memory(generation=1, members=(member,))),
+    ):
+        error = refused(call)
+        assert error.reason == "out-of-range"
+        assert error.field.endswith("delay_ms")
+
+
+def test_a_negative_age_is_neither_written_nor_read() -> None:
+    assert refused(encode_claim, Claim(topics=(), memory_age_ms=-1)).field == "memory_age_ms"
+    frame = bytearray(decode_subscription(encode_claim(Claim(topics=()))).user_data or b"")
+    frame[19] = 0xFF
+    data = encode_subscription(Subscription(topics=(), user_data=bytes(frame)))
+    error = refused(decode_claim, data)
+    assert (error.reason, error.field, error.position) == ("out-of-range", "memory_age_ms", 19)
+
+
+@pytest.mark.parametrize(
+    ("at", "byte", "field"),
+    [(14, 9, "leaving"), (14, 0xFF, "leaving"), (15, 0x80, "delay_ms")],
+)
+def test_values_out_of_range_are_refused(at: int, byte: int, field: str) -> None:
+    frame = bytearray(decode_subscription(encode_claim(Claim(topics=()))).user_data or b"")
+    frame[at] = byte
+    data = encode_subscription(Subscription(topics=(), user_data=bytes(frame)))
+    error = refused(decode_claim, data)
+    assert (error.reason, error.field, error.position) == ("out-of-range", field, at)
+
+
+def test_a_topic_index_beyond_the_names_is_refused() -> None:
+    data = bytearray(encode_memory(Memory(generation=1, given_up=(("a", (5,)),))))
+    assert data[-5:] == bytes.fromhex("0200020500")
+    data[-4] = 1
+    error = refused(decode_memory, bytes(data))
+    assert (error.reason, error.field) == ("out-of-range", "given_up[0].topic")
+    assert error.position == len(data) - 4
+
+
+@pytest.mark.parametrize("partition", [-1, 2**31])
+def test_partitions_out_of_range_are_not_written(partition: int) -> None:
+    for partitions in ((partition,), (0, partition)):
+        error = refused(encode_verdict, Verdict(revoked=(("a", partitions),)))
+        assert (error.reason, error.field) == ("out-of-range", "revoked[0].partitions")
+
+
+def test_gaps_that_add_up_beyond_an_int32_are_refused() -> None:
+    largest = encode_memory(Memory(generation=1, given_up=(("a", (2**31 - 1,)),)))
+    assert decode_memory(largest).given_up == (("a", (2**31 - 1,)),)
+    data = largest[:-7] + b"\x03" + largest[-6:-1] + b"\x00" + b"\x00"
+    error = refused(decode_memory, data)
+    assert (error.reason, error.field) == ("out-of-range", "given_up[0].partitions")
