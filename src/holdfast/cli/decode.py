@@ -1,0 +1,150 @@
+"""``holdfast decode``: hex in, JSON out.
+
+**Rules.** One line out for each line in, in order; a bad one says why and the run goes on.
+
+**Strategy.** :mod:`holdfast.cli.wire_json` knows the messages; here are only the streams.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from holdfast.cli.output import print_error
+from holdfast.cli.wire_json import (
+    BAD_HEX,
+    RECORD,
+    SCHEMAS,
+    decode_line,
+    decode_record_hex,
+    error_json,
+)
+from holdfast.errors import ConfigError, SourceError, WireError
+
+EXIT_BAD_BYTES = 3
+NAMES = (*SCHEMAS, RECORD)
+
+
+class JsonFormat(StrEnum):
+    """``--format``: one line each, or an indented document."""
+
+    JSONL = "jsonl"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("decode")(decode)
+
+
+def decode(
+    *,
+    schema: Annotated[str, typer.Argument(help=f"What the bytes are: {', '.join(NAMES)}.")],
+    data: Annotated[
+        str | None, typer.Argument(metavar="HEX|-", help="The bytes; - reads many, one a line.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Of a record, hex.")] = None,
+    value: Annotated[
+        str | None, typer.Option("--value", help="Of a record, hex; null or absent: a tombstone.")
+    ] = None,
+    fmt: Annotated[
+        JsonFormat, typer.Option("--format", help="json is indented, jsonl one line each.")
+    ] = JsonFormat.JSONL,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file; stdout by default.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr.")] = False,
+) -> None:
+    """Read messages of group rebalancing, and records of the offsets topic, as JSON.
+
+    A record on stdin is KEYHEX VALUEHEX, or KEYHEX null. Bad bytes give
+    {"error": {"reason", "schema", "version", "field", "position"}} and exit code 3.
+    """
+    check_name(schema)
+    indent = 2 if fmt is JsonFormat.JSON else None
+    answers = (
+        json.dumps(document, indent=indent) for document in _documents(schema, data, key, value)
+    )
+    write_lines(answers, output, quiet)
+
+
+def check_name(schema: str) -> None:
+    """Refuse a schema that is not known, with the nearest names."""
+    if schema not in NAMES:
+        near = get_close_matches(schema, NAMES)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(NAMES)}"
+        raise ConfigError(f"no schema is called {schema!r}; {hint}")
+
+
+def write_lines(lines: Iterator[str], output: Path | None, quiet: bool) -> None:
+    """Write the lines; end with exit code 3 if one of them is an error."""
+    n_bad = 0
+    with _opened(output) as stream:
+        for line in lines:
+            n_bad += line.startswith(('{"error"', '{\n  "error"'))
+            stream.write(line + "\n")
+    if n_bad:
+        if not quiet:
+            print_error(f"{n_bad} message{'s' if n_bad > 1 else ''} could not be read or written")
+        raise typer.Exit(EXIT_BAD_BYTES)
+
+
+def stdin_lines() -> Iterator[str]:
+    """Lines of stdin without their ends; what is no UTF-8 becomes what is no hex and no JSON."""
+    for line in sys.stdin.buffer:
+        yield line.decode("utf-8", errors="replace").rstrip("\r\n")
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[IO[str]]:
+    if path is None:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    try:
+        stream = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise SourceError(f"cannot write {path}: {error.strerror}") from error
+    with stream:
+        yield stream
+
+
+def _documents(
+    schema: str, data: str | None, key: str | None, value: str | None
+) -> Iterator[dict[str, Any]]:
+    of_record = key is not None or value is not None
+    if data == "-" and not of_record:
+        return (_error_or(partial(decode_line, schema, line)) for line in stdin_lines())
+    if (schema == RECORD) != of_record or (data is None) != of_record or (of_record and not key):
+        raise ConfigError(
+            "decode record wants --key HEX [--value HEX], any other schema HEX; - reads stdin"
+        )
+    if of_record:
+        return iter((_argument(partial(decode_record_hex, str(key), value or "null")),))
+    return iter((_argument(partial(decode_line, schema, str(data))),))
+
+
+def _error_or(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return answer()
+    except WireError as error:
+        return error_json(error)
+
+
+def _argument(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """As :func:`_error_or`, but what is no hex at all is a mistake in the command."""
+    try:
+        return answer()
+    except WireError as error:
+        if error.reason == BAD_HEX:
+            raise ConfigError(f"{error.field}: this is no hex: {error.detail}") from error
+        return error_json(error)

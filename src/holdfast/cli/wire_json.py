@@ -1,0 +1,369 @@
+"""Messages as JSON and back: what ``holdfast decode`` and ``holdfast encode`` share.
+
+**Rules.** Bytes are hex; partitions are a flat list of [topic, partition]; keys are the names of
+the fields in :mod:`holdfast.wire`. Whatever is wrong with a line is a :class:`WireError`, so that
+one bad line of many does not end a run. A key that is not known is refused by name.
+
+**Strategy.** ``SCHEMAS`` is the only list of messages. How a field looks in JSON follows from its
+annotation in the dataclass, by the table ``_SHAPES``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from holdfast.errors import WireError
+from holdfast.wire.codec import TopicPartitions
+from holdfast.wire.connect import (
+    ConnectAssignment,
+    ConnectMetadata,
+    decode_connect_assignment,
+    decode_connect_metadata,
+)
+from holdfast.wire.consumer_protocol import (
+    AssignmentMessage,
+    Subscription,
+    SubscriptionDecoder,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+    group_partitions,
+)
+from holdfast.wire.container import (
+    Claim,
+    Leaving,
+    Memory,
+    Remembered,
+    Verdict,
+    decode_claim,
+    decode_memory,
+    decode_verdict,
+    encode_claim,
+    encode_memory,
+    encode_verdict,
+)
+from holdfast.wire.incremental import (
+    Design,
+    DesignAssignment,
+    DesignSubscription,
+    decode_design_assignment,
+    decode_design_subscription,
+    encode_design_assignment,
+    encode_design_subscription,
+)
+from holdfast.wire.offsets_records import Record, decode_record, encode_record
+from holdfast.wire.sticky_user_data import (
+    StickyUserData,
+    decode_cooperative_user_data,
+    decode_sticky_user_data,
+    encode_cooperative_user_data,
+    encode_sticky_user_data,
+)
+
+T = TypeVar("T")
+
+RECORD = "record"
+BAD_HEX, BAD_JSON = "bad-hex", "bad-json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One kind of message: its class, its reader and its writer (None: for reading only)."""
+
+    kind: type[Any]
+    decode: Callable[[bytes], Any]
+    encode: Callable[[Any, int | None], bytes] | None = None
+    versions: str = ""
+
+
+def _unversioned(write: Callable[[T], bytes], only: int) -> Callable[[T, int | None], bytes]:
+    def encode(value: T, version: int | None) -> bytes:
+        if version not in (None, only):
+            raise WireError(
+                "bad-version",
+                schema=type(value).__name__,
+                version=version,
+                field="version",
+                detail=f"{version} is not {only}",
+            )
+        return write(value)
+
+    return encode
+
+
+def _design(write: Callable[[T], bytes]) -> Callable[[T, int | None], bytes]:
+    def encode(value: T, version: int | None) -> bytes:
+        if version is None:
+            return write(value)
+        design = _design_in(version, type(value).__name__, "version")
+        return write(replace(value, design=design))  # type: ignore[type-var] # a dataclass
+
+    return encode
+
+
+SCHEMAS: Mapping[str, Message] = {
+    "subscription": Message(
+        kind=Subscription,
+        decode=SubscriptionDecoder().decode,
+        encode=encode_subscription,
+        versions="0 to 3",
+    ),
+    "assignment": Message(
+        kind=AssignmentMessage,
+        decode=decode_assignment,
+        encode=encode_assignment,
+        versions="0 to 3",
+    ),
+    "sticky-user-data": Message(
+        kind=StickyUserData,
+        decode=decode_sticky_user_data,
+        encode=lambda value, version: encode_sticky_user_data(
+            value, 1 if version is None else version
+        ),
+        versions="0, 1",
+    ),
+    "cooperative-sticky-user-data": Message(
+        kind=StickyUserData,
+        decode=lambda data: StickyUserData(
+            partitions=(), generation=decode_cooperative_user_data(data)
+        ),
+        encode=_unversioned(lambda value: encode_cooperative_user_data(value.generation), 0),
+        versions="0",
+    ),
+    "design-subscription": Message(
+        kind=DesignSubscription,
+        decode=decode_design_subscription,
+        encode=_design(encode_design_subscription),
+        versions="1 to 3",
+    ),
+    "design-assignment": Message(
+        kind=DesignAssignment,
+        decode=decode_design_assignment,
+        encode=_design(encode_design_assignment),
+        versions="1 to 3",
+    ),
+    "claim": Message(kind=Claim, decode=decode_claim, encode=_unversioned(encode_claim, 1)),
+    "verdict": Message(kind=Verdict, decode=decode_verdict, encode=_unversioned(encode_verdict, 1)),
+    "memory": Message(kind=Memory, decode=decode_memory, encode=_unversioned(encode_memory, 1)),
+    "connect-metadata": Message(kind=ConnectMetadata, decode=decode_connect_metadata),
+    "connect-assignment": Message(kind=ConnectAssignment, decode=decode_connect_assignment),
+}
+
+
+def decode_line(schema: str, line: str) -> dict[str, Any]:
+    """One message in hex to JSON's types; a record is ``KEYHEX VALUEHEX`` or ``KEYHEX null``.
+
+    Raises
+    ------
+    WireError
+        If the line is no hex (``bad-hex``), or the bytes break their schema.
+    """
+    if schema != RECORD:
+        return to_json(SCHEMAS[schema].decode(_from_hex(line.strip(), schema, "data")))
+    key, _, value = line.strip().partition(" ")
+    return decode_record_hex(key, value.strip() or "null")
+
+
+def decode_record_hex(key: str, value: str) -> dict[str, Any]:
+    """One record in hex to JSON's types; ``null`` is null."""
+    return decode_record(
+        None if key == "null" else _from_hex(key, RECORD, "key"),
+        None if value == "null" else _from_hex(value, RECORD, "value"),
+    ).to_dict()
+
+
+def encode_line(schema: str, line: str, version: int | None) -> str:
+    """One JSON document to hex, the way back of :func:`decode_line`.
+
+    Raises
+    ------
+    WireError
+        If the line is no JSON of this schema (``bad-json``), or a value does not fit its field.
+    """
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _bad_json(schema, "document", str(error)) from error
+    if not isinstance(document, dict):
+        raise _bad_json(schema, "document", "an object is expected")
+    if schema == RECORD:
+        return _encode_record(document, version)
+    message = SCHEMAS[schema]
+    if message.encode is None:
+        raise _bad_json(schema, "document", "this schema is for reading only")
+    return message.encode(from_json(message.kind, document, schema), version).hex()
+
+
+def error_json(error: WireError) -> dict[str, Any]:
+    """What stands in the line of a message that could not be read or written."""
+    names = ("reason", "schema", "version", "field", "position")
+    return {"error": {name: getattr(error, name) for name in names}}
+
+
+def to_json(value: Any) -> dict[str, Any]:
+    """A message as JSON's types."""
+    assert is_dataclass(value)
+    return {f.name: _shape(f).write(getattr(value, f.name)) for f in fields(value)}
+
+
+def from_json(kind: type[T], document: Mapping[str, Any], schema: str) -> T:
+    """A message from JSON's types; what is missing takes its default.
+
+    Raises
+    ------
+    WireError
+        ``bad-json``, with the field.
+    """
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type] # a dataclass
+    for name in document:
+        if name not in known:
+            raise _bad_json(schema, name, f"unknown key, known are {', '.join(known)}")
+    for name, f in known.items():
+        if name not in document and f.default is MISSING:
+            raise _bad_json(schema, name, "this key is missing")
+    return kind(
+        **{name: _read(_shape(known[name]), document[name], schema, name) for name in document}
+    )
+
+
+def _encode_record(document: Mapping[str, Any], version: int | None) -> str:
+    names = ("record_type", "name", "value_version", "key", "value")
+    for name in document:
+        if name not in names:
+            raise _bad_json(RECORD, name, f"unknown key, known are {', '.join(names)}")
+    value = document.get("value")
+    try:
+        record = Record(
+            record_type=_as_int(document["record_type"]),
+            name=str(document.get("name", "")),
+            key=_as_dict(document["key"]),
+            value_version=version if version is not None else document.get("value_version"),
+            value=None if value is None else _as_dict(value),
+        )
+        blobs = encode_record(record)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _bad_json(RECORD, "document", f"{type(error).__name__}: {error}") from error
+    return " ".join("null" if blob is None else blob.hex() for blob in blobs)
+
+
+def _from_hex(text: str, schema: str, field: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise WireError(BAD_HEX, schema=schema, field=field, detail=str(error)) from error
+
+
+def _bad_json(schema: str, field: str, detail: str) -> WireError:
+    return WireError(BAD_JSON, schema=schema, field=field, detail=detail)
+
+
+# How the type of a field looks in JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """To JSON and back; ``read`` raises TypeError or ValueError."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+def _shape(f: Field[Any]) -> _Shape:
+    return _SHAPES[str(f.type)]
+
+
+def _read(shape: _Shape, value: Any, schema: str, name: str) -> Any:
+    try:
+        return shape.read(value)
+    except (TypeError, ValueError) as error:
+        raise _bad_json(schema, name, str(error)) from error
+
+
+def _same(value: T) -> T:
+    return value
+
+
+def _as_int(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _as_str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no string")
+    return value
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is no object")
+    return value
+
+
+def _as_strings(value: Any) -> tuple[str, ...]:
+    return tuple(_as_str(item) for item in _as_list(value))
+
+
+def _as_list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is no list")
+    return value
+
+
+def _as_bytes(value: Any) -> bytes:
+    return bytes.fromhex(_as_str(value))
+
+
+def _pairs(value: TopicPartitions) -> list[list[str | int]]:
+    return [[topic, partition] for topic, numbers in value for partition in numbers]
+
+
+def _as_partitions(value: Any) -> TopicPartitions:
+    pairs = []
+    for item in _as_list(value):
+        topic, partition = _as_list(item)
+        pairs.append((_as_str(topic), (_as_int(partition),)))
+    return group_partitions(pairs)
+
+
+def _design_in(number: int, schema: str, field: str) -> Design:
+    try:
+        return Design(number)
+    except ValueError as error:
+        raise _bad_json(schema, field, f"{number} is not 1 to 3") from error
+
+
+def _members(value: tuple[Remembered, ...]) -> list[dict[str, Any]]:
+    return [to_json(member) for member in value]
+
+
+def _as_members(value: Any) -> tuple[Remembered, ...]:
+    return tuple(from_json(Remembered, _as_dict(item), "memory") for item in _as_list(value))
+
+
+def _nullable(shape: _Shape) -> _Shape:
+    return _Shape(
+        write=lambda value: None if value is None else shape.write(value),
+        read=lambda value: None if value is None else shape.read(value),
+    )
+
+
+_STR = _Shape(write=_same, read=_as_str)
+_BYTES = _Shape(write=bytes.hex, read=_as_bytes)
+_PARTITIONS = _Shape(write=_pairs, read=_as_partitions)
+_SHAPES: Mapping[str, _Shape] = {
+    "int": _Shape(write=_same, read=_as_int),
+    "str": _STR,
+    "str | None": _nullable(_STR),
+    "bytes | None": _nullable(_BYTES),
+    "tuple[str, ...]": _Shape(write=list, read=_as_strings),
+    "TopicPartitions": _PARTITIONS,
+    "TopicPartitions | None": _nullable(_PARTITIONS),
+    "Design": _Shape(write=int, read=lambda value: Design(_as_int(value))),
+    "Leaving": _Shape(write=int, read=lambda value: Leaving(_as_int(value))),
+    "tuple[Remembered, ...]": _Shape(write=_members, read=_as_members),
+}
