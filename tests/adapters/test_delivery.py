@@ -1,5 +1,7 @@
 """What is handed out, processed, in flight and committed."""
 
+import threading
+import time
 from collections import namedtuple
 
 import pytest
@@ -53,10 +55,10 @@ class Plane:
         self.calls.append(("close",))
 
 
-@pytest.fixture(params=[True, False], ids=["one thread at once", "any thread"])
-def delivery(request):
+@pytest.fixture
+def delivery():
     plane = Plane()
-    made = Delivery(plane, lambda m: (m.topic, m.partition), exclusive=request.param)
+    made = Delivery(plane, lambda m: (m.topic, m.partition))
     made.plane = plane
     return made
 
@@ -106,13 +108,18 @@ def test_what_is_given_up_on_counts_as_not_processed(delivery):
     assert drained == ["A"]
 
 
-def test_what_was_stopped_during_a_poll_is_not_handed_out():
-    plane = Plane()
-    delivery = Delivery(plane, lambda m: (m.topic, m.partition), exclusive=False)
-    delivery.plane = plane
+def test_what_was_stopped_during_a_poll_is_not_handed_out(delivery):
+    stopping = threading.Thread(target=delivery.stop, args=([A], lambda: None))
+
+    def stop_meanwhile():
+        stopping.start()
+        while A in delivery.active():
+            time.sleep(0.001)
+
     delivery.start({A: 0, B: 0})
-    delivery.plane.during_poll = lambda: delivery.stop([A], lambda: None)
+    delivery.plane.during_poll = stop_meanwhile
     assert {m.partition for m in delivery.poll(0, 10)} == {1}
+    stopping.join()
     delivery.plane.during_poll = None
     delivery.poll(0, 10)
     assert delivery.uncommitted() == {B: 2}
@@ -126,6 +133,19 @@ def test_what_is_lost_is_never_committed(delivery):
     assert delivery.uncommitted() == {B: 2}
     assert delivery.position(A) is None
     assert delivery.active() == {B}
+
+
+def test_a_change_goes_before_the_next_poll(delivery):
+    delivery.start({A: 0, B: 0})
+    over = threading.Event()
+    polling = threading.Thread(target=lambda: [delivery.poll(0, 10) for _ in iter(over.is_set, 1)])
+    polling.start()
+    for _ in range(50):
+        delivery.stop([A], lambda: None)
+        delivery.start({A: 0})
+    over.set()
+    polling.join()
+    assert delivery.active() == {A, B}
 
 
 def test_a_seek_forgets_what_was_handed_out(delivery):

@@ -6,8 +6,10 @@ handed out; its stop is *drained* when the application has come back, or when it
 what was in flight counts as not processed, and its next owner reads it again.
 
 **Strategy.** Two threads meet here under one lock: the application's, in :meth:`Delivery.poll`, and
-the member's, in all else. A poll of the data plane runs outside the lock; if anything was stopped
-meanwhile, what it returned is filtered.
+the member's, in all else. The data plane itself is used by one thread at a time (librdkafka lets a
+change of assignment wait for as long as another thread keeps polling): polls are short slices, and
+a change goes before the next slice. What a slice returned of partitions that were stopped meanwhile
+is filtered out.
 
 References
 ----------
@@ -18,10 +20,13 @@ document, "stop processing, commit, and then initiate another join group".
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from holdfast.adapters.data_plane import DataPlane
+
+SLICE_MS = 25  # how long a change may wait for a poll
 
 
 class TopicPartition(NamedTuple):
@@ -29,6 +34,42 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+
+class _Gate:
+    """One thread at a time; whoever changes something goes before whoever polls."""
+
+    def __init__(self) -> None:
+        self._free = threading.Condition()
+        self._busy = False
+        self._changes = 0
+
+    @contextmanager
+    def poll(self) -> Iterator[None]:
+        with self._free:
+            self._free.wait_for(lambda: not self._busy and not self._changes)
+            self._busy = True
+        try:
+            yield
+        finally:
+            self._leave()
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        with self._free:
+            self._changes += 1
+            self._free.wait_for(lambda: not self._busy)
+            self._changes -= 1
+            self._busy = True
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._free:
+            self._busy = False
+            self._free.notify_all()
 
 
 class _Stop(NamedTuple):
@@ -45,22 +86,13 @@ class Delivery:
         Where records come from.
     place : callable
         Topic and partition of one of the plane's messages.
-    exclusive : bool
-        True where the plane must not be touched by two threads at once; a poll is then cut into
-        short slices.
     """
 
-    def __init__(
-        self,
-        plane: DataPlane,
-        place: Callable[[Any], tuple[str, int]],
-        *,
-        exclusive: bool,
-    ):
+    def __init__(self, plane: DataPlane, place: Callable[[Any], tuple[str, int]]):
         self._plane = plane
         self._place = place
+        self._gate = _Gate()
         self._lock = threading.Lock()
-        self._plane_lock = threading.Lock() if exclusive else None
         self._active: set[tuple[str, int]] = set()
         self._epoch = 0
         self._handed: dict[tuple[str, int], int] = {}
@@ -71,27 +103,24 @@ class Delivery:
     # The application's thread
 
     def poll(self, timeout_ms: int, max_records: int) -> list[Any]:
-        """Hand out up to ``max_records`` messages; what was handed out before is processed."""
+        """Hand out up to ``max_records`` messages; what was handed out before is processed.
+
+        Waits :data:`SLICE_MS` at most, however long ``timeout_ms`` is.
+        """
         self.processed()
         epoch = self._epoch
         if not self._active:
             return []
-        if self._plane_lock is None:
-            messages = self._plane.poll(timeout_ms, max_records)
-        else:
-            with self._plane_lock:
-                messages = self._plane.poll(min(timeout_ms, 50), max_records)
+        with self._gate.poll():
+            messages = self._plane.poll(min(timeout_ms, SLICE_MS), max_records)
+            positions = self._plane.positions() if messages else {}
         with self._lock:
             if self._epoch != epoch:
                 messages = [m for m in messages if self._place(m) in self._active]
-            if messages:
-                self._hand_out()
+            for tp, offset in positions.items():
+                if tp in self._active and offset > self._processed.get(tp, -1):
+                    self._handed[tp] = offset
         return messages
-
-    def _hand_out(self) -> None:
-        for tp, offset in self._plane.positions().items():
-            if tp in self._active and offset > self._processed.get(tp, -1):
-                self._handed[tp] = offset
 
     def processed(self) -> None:
         """Note that the application is done with everything it was handed."""
@@ -111,7 +140,8 @@ class Delivery:
             self._active.update(positions)
             for tp, offset in positions.items():
                 self._processed[tp] = self._committed[tp] = offset
-        self._with_plane(lambda: self._plane.start(positions))
+        with self._gate.change():
+            self._plane.start(positions)
 
     def stop(self, partitions: Collection[tuple[str, int]], drained: Callable[[], None]) -> None:
         """Hand out no more of these; call ``drained`` once nothing of them is in flight."""
@@ -150,25 +180,23 @@ class Delivery:
         with self._lock:
             self._epoch += 1
             self._active.difference_update(partitions)
-        self._with_plane(lambda: self._plane.stop(partitions))
-
-    def _with_plane(self, work: Callable[[], None]) -> None:
-        if self._plane_lock is None:
-            work()
-        else:
-            with self._plane_lock:
-                work()
+        with self._gate.change():
+            self._plane.stop(partitions)
 
     # Offsets
 
     def uncommitted(
-        self, partitions: Collection[tuple[str, int]] | None = None
+        self, partitions: Collection[tuple[str, int]] | None = None, *, handed: bool = False
     ) -> dict[tuple[str, int], int]:
-        """Next offset of every partition (of these) that was processed further than committed."""
+        """Next offset of every partition (of these) that was processed further than committed.
+
+        With ``handed``, what is in flight counts as processed.
+        """
         with self._lock:
+            reached = {**self._processed, **self._handed} if handed else self._processed
             return {
                 tp: offset
-                for tp, offset in self._processed.items()
+                for tp, offset in reached.items()
                 if offset != self._committed.get(tp) and (partitions is None or tp in partitions)
             }
 
@@ -194,16 +222,20 @@ class Delivery:
         with self._lock:
             self._handed.pop(partition, None)
             self._processed[partition] = offset
-        self._with_plane(lambda: self._plane.seek(partition, offset))
+        with self._gate.change():
+            self._plane.seek(partition, offset)
 
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:
         """Hand out nothing of these for now."""
-        self._with_plane(lambda: self._plane.pause(partitions))
+        with self._gate.change():
+            self._plane.pause(partitions)
 
     def resume(self, partitions: Collection[tuple[str, int]]) -> None:
         """Hand out these again."""
-        self._with_plane(lambda: self._plane.resume(partitions))
+        with self._gate.change():
+            self._plane.resume(partitions)
 
     def close(self) -> None:
         """Close the data plane."""
-        self._with_plane(self._plane.close)
+        with self._gate.change():
+            self._plane.close()

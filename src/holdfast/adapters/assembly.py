@@ -1,0 +1,230 @@
+"""Puts one topic consumer together: connections, machine, records, metadata; and takes it apart.
+
+**Rules.** Parts are made in one order and closed in the other. A part that fails to start closes
+what was made before it.
+
+**Strategy.** The metadata watch asks for partition counts on a thread of its own, every
+``metadata.max.age.ms`` and whenever the subscription changes.
+
+References
+----------
+KIP-429; Kafka's ConsumerCoordinator ("metadata snapshot").
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from holdfast.adapters.connections import Connections
+from holdfast.adapters.data_plane import ConfluentPlane, DataPlane, KafkaPythonPlane
+from holdfast.adapters.data_plane_aiokafka import AiokafkaPlane
+from holdfast.adapters.delivery import Delivery
+from holdfast.adapters.host import MemberHost
+from holdfast.adapters.link import GroupLink
+from holdfast.adapters.lookup import Lookup
+from holdfast.adapters.membership import Leadership, assignors_of, make_member
+from holdfast.adapters.metrics import Counters, Snapshot
+from holdfast.adapters.settings import Settings
+from holdfast.adapters.topic_duties import TopicDuties
+from holdfast.errors import HoldfastError, RemoteProtocolError
+from holdfast.machine import events
+from holdfast.machine.holdings import Identity
+
+log = logging.getLogger("holdfast.member")
+
+Matches = Callable[[str], bool]
+
+
+class Assembly:
+    """The parts of one running consumer.
+
+    Parameters
+    ----------
+    settings : Settings
+        The consumer's configuration.
+    """
+
+    def __init__(self, settings: Settings):
+        self._settings = settings
+        self.counters = Counters()
+        member = make_member(settings)
+        connections = Connections(settings)
+        connections.open()
+        self._closers: list[Callable[[], object]] = [connections.close]
+        try:
+            self.lookup = Lookup(connections)
+            leadership = Leadership(settings, assignors_of(settings), self._count_partitions)
+            self._closers.append(leadership.close)
+            self.link = GroupLink(connections, self._post, self._fail)
+            delivery = _delivery(settings)
+            self.duties = TopicDuties(
+                settings, delivery, self.link, self.lookup, fail=self._fail, counters=self.counters
+            )
+            self._closers.append(self.duties.close)
+            self.host = MemberHost(member, self.duties, leadership.compute, name=_name(settings))
+            self._closers.append(self.host.stop)
+            self._watch = MetadataWatch(settings, self.lookup, self._post, self._fail)
+            self._closers.append(self._watch.close)
+        except BaseException:
+            self.close()
+            raise
+        self._is_started = False
+
+    def _post(self, event: events.Event) -> None:
+        self.host.post(event)
+
+    def _fail(self, error: BaseException) -> None:
+        self.host.fail(error)
+
+    def _count_partitions(self, topics: frozenset[str]) -> Mapping[str, int]:
+        return self._watch.look(topics)
+
+    def subscribe(self, topics: tuple[str, ...], pattern: Matches | None, listener: Any) -> None:
+        """Subscribe, and join the group if that has not been done."""
+        self.duties.listener = listener
+        if not self._is_started:
+            self._is_started = True
+            self.host.start(self.link)
+        self._watch.subscribe(topics, pattern)
+
+    def commit(self, offsets: Mapping[tuple[str, int], int], identity: Identity) -> Future[int]:
+        """Commit with an identity; a refusal reaches the machine as well."""
+        future = self.link.commit(
+            offsets,
+            generation=identity.generation,
+            member_id=identity.member_id,
+            instance_id=identity.instance_id,
+        )
+
+        def note(done: Future[int]) -> None:
+            code = self.duties.note_commit(done, offsets)
+            if code > 0:
+                self.host.post(events.CommitRefused(identity.generation, code))
+
+        future.add_done_callback(note)
+        return future
+
+    def metrics(self) -> Snapshot:
+        """Return what was counted so far."""
+        counts, ago_s = self.counters.read()
+        standing = self.host.standing
+        return Snapshot(
+            group=self._settings["group.id"],
+            client_id=self._settings["client.id"],
+            member_id=standing.identity.member_id,
+            generation=standing.identity.generation,
+            state=standing.state.value,
+            is_leader=standing.is_leader,
+            assigned_partitions=len(standing.owned),
+            rebalance_total=counts["rebalance"],
+            partitions_gained_total=counts["gained"],
+            partitions_revoked_total=counts["revoked"],
+            partitions_lost_total=counts["lost"],
+            commit_total=counts["commit"],
+            commit_failed_total=counts["commit_failed"],
+            records_consumed_total=counts["records"],
+            last_rebalance_seconds_ago=ago_s,
+        )
+
+    def close(self) -> None:
+        """Close every part, last made first."""
+        while self._closers:
+            self._closers.pop()()
+
+
+def _name(settings: Settings) -> str:
+    return f"holdfast-{settings['group.id']}-{settings['client.id']}"
+
+
+def _delivery(settings: Settings) -> Delivery:
+    kind = settings["holdfast.data.plane"]
+    plane: DataPlane
+    if kind == "confluent":
+        plane = ConfluentPlane(settings)
+        return Delivery(plane, lambda m: (m.topic(), m.partition()))
+    plane = KafkaPythonPlane(settings) if kind == "kafka-python" else AiokafkaPlane(settings)
+    return Delivery(plane, lambda m: (m.topic, m.partition))
+
+
+class MetadataWatch:
+    """Keeps the machine's picture of partition counts up to date."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        lookup: Lookup,
+        post: Callable[[events.Event], None],
+        fail: Callable[[BaseException], None],
+    ):
+        self._lookup = lookup
+        self._post = post
+        self._fail = fail
+        self._every_s: float = settings["metadata.max.age.ms"] / 1000
+        self._again_s: float = settings["retry.backoff.max.ms"] / 1000
+        self._lock = threading.Lock()
+        self._topics: frozenset[str] = frozenset()
+        self._others: frozenset[str] = frozenset()
+        self._pattern: Matches | None = None
+        self._subscribed: tuple[str, ...] | None = None
+        self._wake = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="holdfast-metadata", daemon=True)
+
+    def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
+        """Watch these topics, or those that match."""
+        with self._lock:
+            self._topics, self._pattern = frozenset(topics), pattern
+        if pattern is None:
+            self._tell(topics)
+        if self._thread.ident is None:
+            self._thread.start()
+        self._wake.set()
+
+    def look(self, topics: frozenset[str]) -> Mapping[str, int]:
+        """Count partitions now, for a leader whose members subscribe to these; watch them on."""
+        with self._lock:
+            self._others = topics
+            wanted = None if self._pattern is not None else self._topics | topics
+        return self._report(wanted)
+
+    def _report(self, wanted: frozenset[str] | None) -> Mapping[str, int]:
+        counts = self._lookup.partitions(wanted).result()
+        self._post(events.MetadataChanged(tuple(sorted(counts.items()))))
+        return counts
+
+    def _tell(self, topics: tuple[str, ...]) -> None:
+        if topics != self._subscribed:
+            self._subscribed = topics
+            self._post(events.SubscriptionChanged(topics))
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.clear()
+            wait_s = self._every_s
+            try:
+                self._refresh()
+            except RemoteProtocolError as error:
+                self._fail(error)
+            except HoldfastError as error:
+                log.warning("the topics are not known yet: %s", error)
+                wait_s = self._again_s
+            self._wake.wait(wait_s)
+
+    def _refresh(self) -> None:
+        with self._lock:
+            pattern = self._pattern
+            wanted = None if pattern is not None else self._topics | self._others
+        counts = self._report(wanted)
+        if pattern is not None:
+            self._tell(tuple(sorted(filter(pattern, counts))))
+
+    def close(self) -> None:
+        """End the watch."""
+        self._closed = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(5)

@@ -1,0 +1,384 @@
+"""``holdfast.Consumer``: a group member over real connections, with records from a data plane.
+
+**Rules.** The join happens in the background: records keep coming while the group rebalances. A
+list that :meth:`Consumer.poll` returned counts as processed when the loop comes back; it is
+committed every ``auto.commit.interval.ms`` and before any hand-over. Callbacks run inside
+:meth:`Consumer.poll` and :meth:`Consumer.close`, on the caller's thread.
+
+**Strategy.** The member machine runs on a thread of its own (:mod:`holdfast.adapters.host`); this
+class is what the application holds: it polls, runs callbacks, commits, and closes in order.
+
+References
+----------
+KIP-429, KIP-62, KIP-345; Incremental Cooperative Rebalancing, "Member process".
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.adapters.assembly import Assembly
+from holdfast.adapters.delivery import TopicPartition
+from holdfast.adapters.metrics import Snapshot
+from holdfast.adapters.settings import Settings
+from holdfast.adapters.topic_duties import RebalanceListener
+from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
+from holdfast.machine import events
+from holdfast.machine.codes import ErrorCode, describe
+
+_SLICE_S = 0.025  # how long a callback may wait
+_POLLED_EVERY_S = 0.1
+_COMMIT_AGAIN = frozenset(
+    {
+        -1,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
+
+
+class Consumer:
+    """A consumer of topics in a group.
+
+    Parameters
+    ----------
+    config : mapping of str to object
+        Kafka's keys, spelled exactly, and ``holdfast.*`` (see
+        :mod:`holdfast.adapters.settings`). ``bootstrap.servers`` and ``group.id`` are required.
+
+    Raises
+    ------
+    ConfigError
+        For a key that is unknown or a value that is out of range.
+    SourceError
+        If no broker answers at :meth:`subscribe`.
+
+    Notes
+    -----
+    Not thread-safe: one thread polls, as with every Kafka consumer.
+
+    Examples
+    --------
+    ::
+
+        with Consumer({"bootstrap.servers": "...", "group.id": "etl"}) as consumer:
+            consumer.subscribe(["orders"])
+            for batch in consumer:
+                handle(batch)
+    """
+
+    def __init__(self, config: Mapping[str, object]):
+        self._settings = Settings.parse(config)
+        self._parts: Assembly | None = None
+        self._closed = False
+        self._auto_commit: bool = self._settings["enable.auto.commit"]
+        self._commit_every_s: float = self._settings["auto.commit.interval.ms"] / 1000
+        self._commit_at = time.monotonic() + self._commit_every_s
+        self._polled_at = 0.0
+
+    # Life
+
+    def subscribe(
+        self,
+        topics: Collection[str] | str | re.Pattern[str],
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Subscribe to topics, or to all that match a pattern; replaces what was subscribed.
+
+        Parameters
+        ----------
+        topics : collection of str, or re.Pattern, or str that begins with ``^``
+            Names, or one pattern that is matched against every topic of the cluster.
+        listener : RebalanceListener, optional
+            Called inside :meth:`poll` and :meth:`close`.
+        """
+        pattern = _pattern(topics)
+        names = () if pattern is not None else _names(topics)
+        if self._parts is None:
+            self._check_open()
+            self._parts = Assembly(self._settings)
+        self._parts.subscribe(names, pattern, listener)
+
+    def unsubscribe(self) -> None:
+        """Leave the group; :meth:`subscribe` joins it again."""
+        if self._parts is not None:
+            self._leave(
+                self._parts, returns=False, timeout_s=self._settings_s("request.timeout.ms")
+            )
+            self._parts = None
+
+    def close(self, timeout: float = 30.0, *, returns: bool = True) -> None:
+        """Hand everything over in order and leave.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds to wait for the hand-over.
+        returns : bool
+            Whether this process comes back soon. A static member that does stays in the group
+            until its session ends; a member that does not says so, and a deferring group
+            (Design II) need not wait for it.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._parts is not None:
+            self._leave(self._parts, returns=returns, timeout_s=timeout)
+
+    def _leave(self, parts: Assembly, *, returns: bool, timeout_s: float) -> None:
+        try:
+            if parts.host.failure is None:
+                parts.duties.delivery.processed()
+                parts.host.post(events.LeaveRequested(returns))
+                deadline = time.monotonic() + timeout_s
+                while not parts.host.over.is_set() and time.monotonic() < deadline:
+                    self._run_calls(parts, wait_s=0.02)
+            self._run_calls(parts)
+        finally:
+            parts.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Records
+
+    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Any]:
+        """Return the next records; what the last call returned counts as processed.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds to wait for the first record.
+        max_records : int, optional
+            At most so many; ``max.poll.records`` by default.
+
+        Returns
+        -------
+        list
+            The data plane's own messages (``confluent_kafka.Message`` by default), maybe none.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the group refused this member for good (fenced, not authorised, no protocol in
+            common), saying what to do.
+        AdapterError
+            If the data plane failed.
+        """
+        parts = self._running()
+        limit = self._settings["max.poll.records"] if max_records is None else max_records
+        deadline = time.monotonic() + timeout
+        delivery = parts.duties.delivery
+        delivery.processed()
+        while True:
+            self._note_poll(parts)
+            self._run_calls(parts)
+            self._commit_now_and_then(parts)
+            left_s = max(0.0, deadline - time.monotonic())
+            messages = delivery.poll(int(left_s * 1000), limit)
+            if messages or left_s == 0.0:
+                parts.counters.add("records", len(messages))
+                return messages
+            self._raise_failure(parts)
+            if not delivery.active():
+                self._run_calls(parts, wait_s=min(left_s, _SLICE_S))
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        """Yield lists of records, never an empty one, until the consumer is closed."""
+        while not self._closed:
+            if batch := self.poll():
+                yield batch
+
+    def _note_poll(self, parts: Assembly) -> None:
+        now = time.monotonic()
+        if now - self._polled_at >= _POLLED_EVERY_S:
+            self._polled_at = now
+            parts.host.post(events.Polled())
+
+    def _run_calls(self, parts: Assembly, wait_s: float | None = None) -> None:
+        """Run the callbacks that wait; with ``wait_s``, wait so long for the first."""
+        first = wait_s
+        while True:
+            try:
+                call = (
+                    parts.duties.calls.get(timeout=first)
+                    if first
+                    else parts.duties.calls.get_nowait()
+                )
+            except queue.Empty:
+                return
+            first = None
+            if call is None:
+                return
+            error = call.run()
+            parts.host.post(events.Polled())
+            if error is not None and not isinstance(error, Exception):
+                raise error
+
+    # Offsets
+
+    def commit(self, offsets: Mapping[tuple[str, int], int] | None = None) -> None:
+        """Commit, and wait until it is done.
+
+        Parameters
+        ----------
+        offsets : mapping of (topic, partition) to int, optional
+            The next offset to read of each; by default everything handed out so far.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the group refused it: these partitions are, or may be, somebody else's by now.
+        LocalProtocolError
+            If a partition is not this member's: the broker would not notice.
+        """
+        parts = self._running()
+        deadline = time.monotonic() + self._settings_s("request.timeout.ms")
+        while True:
+            wanted = parts.duties.delivery.uncommitted(handed=True) if offsets is None else offsets
+            if not wanted:
+                return
+            code = self._commit(parts, wanted).result()
+            if code == 0:
+                return
+            if code not in _COMMIT_AGAIN or time.monotonic() >= deadline:
+                raise RemoteProtocolError(
+                    f"the commit was refused: {describe(code)}", error_code=code
+                )
+            self._run_calls(parts, wait_s=0.05)
+
+    def _commit(self, parts: Assembly, offsets: Mapping[tuple[str, int], int]) -> Any:
+        standing = parts.host.standing
+        for topic, partition in offsets:
+            if (topic, partition) not in standing.owned:
+                raise LocalProtocolError(
+                    f"{topic}-{partition} is not this member's in generation "
+                    f"{standing.identity.generation}; nothing was committed"
+                )
+        return parts.commit(offsets, standing.identity)
+
+    def _commit_now_and_then(self, parts: Assembly) -> None:
+        now = time.monotonic()
+        if not self._auto_commit or now < self._commit_at:
+            return
+        self._commit_at = now + self._commit_every_s
+        standing = parts.host.standing
+        delivery = parts.duties.delivery
+        offsets = delivery.uncommitted(delivery.active() & standing.owned)
+        if offsets and standing.identity.generation >= 0:
+            parts.commit(offsets, standing.identity)
+
+    def committed(
+        self, partitions: Collection[tuple[str, int]]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the group's committed offsets, None where there is none."""
+        found = self._running().link.committed(partitions).result()
+        return {
+            TopicPartition(*tp): found[tp] if found.get(tp, -1) >= 0 else None for tp in partitions
+        }
+
+    def position(self, partition: tuple[str, int]) -> int | None:
+        """Return the offset of the next record of a partition, None if it is not held."""
+        parts = self._running()
+        at = parts.duties.delivery.position(partition)
+        if at is None and partition in parts.host.standing.owned:
+            return parts.duties.start_positions([partition])[partition]
+        return at
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """Continue a partition at ``offset``; also from inside ``on_partitions_assigned``."""
+        parts = self._running()
+        if partition not in parts.host.standing.owned:
+            raise LocalProtocolError(f"{partition[0]}-{partition[1]} is not this member's")
+        parts.duties.seek(partition, offset)
+
+    def pause(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Hand out nothing of these; kept across rebalances that leave them here."""
+        self._running().duties.pause(partitions)
+
+    def resume(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Hand these out again."""
+        self._running().duties.resume(partitions)
+
+    def paused(self) -> set[TopicPartition]:
+        """Return the partitions that are paused."""
+        return self._running().duties.paused()
+
+    # Membership
+
+    def assignment(self) -> set[TopicPartition]:
+        """Return the partitions that are this member's."""
+        return {TopicPartition(*tp) for tp in self._running().host.standing.owned}
+
+    @property
+    def member_id(self) -> str:
+        """Member id given by the coordinator, empty before the first join."""
+        return self._parts.host.standing.identity.member_id if self._parts else ""
+
+    @property
+    def generation(self) -> int:
+        """Generation of the group as this member knows it, -1 for none."""
+        return self._parts.host.standing.identity.generation if self._parts else -1
+
+    def enforce_rebalance(self, reason: str = "requested by the application") -> None:
+        """Ask for a round (KIP-568)."""
+        self._running().host.post(events.RejoinRequested(reason))
+
+    def metrics(self) -> Snapshot:
+        """Return what was counted so far, in Kafka's names where they exist."""
+        return self._running().metrics()
+
+    # Plumbing
+
+    def _running(self) -> Assembly:
+        self._check_open()
+        if self._parts is None:
+            raise LocalProtocolError("subscribe() first")
+        self._raise_failure(self._parts)
+        return self._parts
+
+    def _raise_failure(self, parts: Assembly) -> None:
+        if parts.host.failure is not None:
+            self._run_calls(parts)
+            raise parts.host.failure
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise AdapterError("the consumer is closed")
+
+    def _settings_s(self, key: str) -> float:
+        return float(self._settings[key]) / 1000
+
+
+def _pattern(topics: Collection[str] | str | re.Pattern[str]) -> Callable[[str], bool] | None:
+    if isinstance(topics, str):
+        if not topics.startswith("^"):
+            raise LocalProtocolError(f"subscribe() takes a list of topics: [{topics!r}]")
+        topics = re.compile(topics)
+    if isinstance(topics, re.Pattern):
+        matches = topics.match
+        return lambda name: matches(name) is not None
+    return None
+
+
+def _names(topics: Collection[str] | str | re.Pattern[str]) -> tuple[str, ...]:
+    assert not isinstance(topics, (str, re.Pattern))
+    names = tuple(sorted(set(topics)))
+    if not all(names):
+        raise LocalProtocolError("subscribe() takes at least one topic name")
+    return names

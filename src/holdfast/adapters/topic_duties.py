@@ -1,0 +1,275 @@
+"""A topic consumer's side of a member: records, offsets and callbacks.
+
+**Rules.** A callback runs on the application's thread, inside its next call; without a listener
+nothing waits for it. A partition starts where the group committed, or as ``auto.offset.reset``
+says, asked for after its last owner has let go. Nothing is committed that this generation does not
+own: the broker does not check that.
+
+**Strategy.** What needs an answer from a broker runs on a thread of its own, one job at a time; a
+partition that was stopped meanwhile is not started.
+
+References
+----------
+KIP-429 (callbacks), KIP-447 (stable offsets), KAFKA-14024 (bounded commits).
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+from holdfast.adapters.delivery import Delivery, TopicPartition
+from holdfast.adapters.link import GroupLink
+from holdfast.adapters.lookup import EARLIEST, LATEST, Lookup
+from holdfast.adapters.metrics import Counters
+from holdfast.adapters.settings import Settings
+from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
+from holdfast.machine import actions
+from holdfast.machine.actions import ListenerCall
+from holdfast.machine.events import Resource
+
+log = logging.getLogger("holdfast.member")
+
+
+class RebalanceListener(Protocol):
+    """Callbacks of KIP-429; any of them may be missing."""
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        """Take these over; called in every round, with what is new."""
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        """Give these up: flush what belongs to them; offsets are committed right after."""
+
+    def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        """These are gone already; somebody else may be reading them."""
+
+
+class PendingCall:
+    """One callback that waits for the application's thread."""
+
+    def __init__(
+        self,
+        work: Callable[[list[TopicPartition]], object],
+        resources: tuple[Resource, ...],
+        done: Callable[[str | None], None],
+    ):
+        self._work = work
+        self._resources = resources
+        self._done = done
+
+    def run(self) -> BaseException | None:
+        """Call the listener, tell the machine, and return what was raised."""
+        try:
+            self._work([TopicPartition(*r) for r in self._resources])
+        except Exception as error:
+            self._done(f"{type(error).__name__}: {error}")
+            return error
+        self._done(None)
+        return None
+
+
+class TopicDuties:
+    """See :class:`holdfast.adapters.host.Duties`.
+
+    Parameters
+    ----------
+    settings : Settings
+        ``auto.offset.reset`` and time-outs.
+    delivery : Delivery
+        Records between the data plane and the application.
+    link : GroupLink
+        Commits and committed offsets.
+    lookup : Lookup
+        Begin and end offsets.
+    fail : callable
+        Takes an error that ends the member.
+    counters : Counters
+        What is counted for metrics.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        delivery: Delivery,
+        link: GroupLink,
+        lookup: Lookup,
+        *,
+        fail: Callable[[BaseException], None],
+        counters: Counters,
+    ):
+        self.delivery = delivery
+        self.counters = counters
+        self.listener: Any = None
+        self.calls: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
+        self._reset: str = settings["auto.offset.reset"]
+        self._pause_s: float = settings["retry.backoff.max.ms"] / 1000
+        self._link = link
+        self._lookup = lookup
+        self._fail = fail
+        self._lock = threading.Lock()
+        self._wanted: set[Resource] = set()
+        self._sought: dict[Resource, int] = {}
+        self._held_back: set[Resource] = set()
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="holdfast-positions")
+        self._closed = threading.Event()
+
+    # The machine's duties
+
+    def stop(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
+        """See :class:`Duties`."""
+        with self._lock:
+            self._wanted.difference_update(resources)
+        self.delivery.stop(resources, drained)
+
+    def drop(self, resources: tuple[Resource, ...]) -> None:
+        """See :class:`Duties`."""
+        with self._lock:
+            self._wanted.difference_update(resources)
+        self.delivery.drop(resources)
+
+    def start(self, resources: tuple[Resource, ...]) -> None:
+        """See :class:`Duties`."""
+        with self._lock:
+            self._wanted.update(resources)
+        self._starter.submit(self._begin, resources)
+
+    def call(
+        self,
+        call: ListenerCall,
+        resources: tuple[Resource, ...],
+        done: Callable[[str | None], None],
+    ) -> None:
+        """See :class:`Duties`."""
+        if call is ListenerCall.LOST:
+            self.counters.add("lost", len(resources))
+        work = getattr(self.listener, f"on_partitions_{call.value}", None)
+        if work is None:
+            done(None)
+        else:
+            self.calls.put(PendingCall(work, resources, done))
+
+    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """See :class:`Duties`."""
+        offsets = self.delivery.uncommitted(action.resources)
+        if not offsets:
+            done(0)
+            return
+        future = self._link.commit(
+            offsets,
+            generation=action.generation,
+            member_id=action.member_id,
+            instance_id=action.instance_id,
+        )
+        future.add_done_callback(lambda f: done(self.note_commit(f, offsets)))
+
+    def note_commit(self, future: Future[int], offsets: Mapping[Resource, int]) -> int:
+        """Remember what a finished commit has saved; returns its error code, -1 for no answer."""
+        answered = not future.cancelled() and future.exception() is None
+        code = future.result() if answered else -1
+        self.counters.add("commit" if code == 0 else "commit_failed")
+        if code == 0:
+            self.delivery.committed(offsets)
+        return code
+
+    def completed(self, action: actions.JoinCompleted) -> None:
+        """See :class:`Duties`."""
+        self.counters.add("rebalance")
+        self.counters.add("gained", len(action.gained))
+        self.counters.add("revoked", len(action.revoked))
+        with self._lock:
+            self._held_back.intersection_update(action.owned)
+
+    # Starting
+
+    def _begin(self, resources: tuple[Resource, ...]) -> None:
+        while not self._closed.is_set():
+            with self._lock:
+                missing = [r for r in resources if r in self._wanted]
+            if not missing:
+                return
+            try:
+                positions = self.start_positions(missing)
+            except RemoteProtocolError as error:
+                self._fail(error)
+                return
+            except (HoldfastError, TimeoutError) as error:
+                log.warning("start positions are not known yet: %s", error)
+                self._closed.wait(self._pause_s)
+                continue
+            self._start_those_still_wanted(positions)
+            return
+
+    def _start_those_still_wanted(self, positions: dict[Resource, int]) -> None:
+        with self._lock:
+            now = {tp: at for tp, at in positions.items() if tp in self._wanted}
+            now.update({tp: self._sought.pop(tp) for tp in list(self._sought) if tp in now})
+            if not now:
+                return
+            try:
+                self.delivery.start(now)
+                if held_back := self._held_back & now.keys():
+                    self.delivery.pause(held_back)
+            except Exception as error:  # the data plane's library may raise anything
+                self._fail(AdapterError(f"fetching could not start: {error}"))
+
+    def start_positions(self, partitions: Collection[Resource]) -> dict[Resource, int]:
+        """Where each partition begins: its committed offset, or as ``auto.offset.reset`` says.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If there is no committed offset and ``auto.offset.reset`` is ``none``.
+        AdapterError
+            If no broker answered in time.
+        """
+        found = self._link.committed(partitions).result()
+        unknown = [tp for tp in partitions if found.get(tp, -1) < 0]
+        if not unknown:
+            return found
+        if self._reset == "none":
+            name = f"{unknown[0][0]}-{unknown[0][1]}"
+            raise RemoteProtocolError(
+                f"no committed offset for {name}, and auto.offset.reset is none: "
+                "commit one, or choose earliest or latest"
+            )
+        at = EARLIEST if self._reset == "earliest" else LATEST
+        return {**found, **self._lookup.list_offsets(unknown, at).result()}
+
+    # The application's wishes
+
+    def seek(self, partition: Resource, offset: int) -> None:
+        """Continue a partition at ``offset``, now or when it starts."""
+        with self._lock:
+            if partition in self.delivery.active():
+                self.delivery.seek(partition, offset)
+            else:
+                self._sought[partition] = offset
+
+    def pause(self, partitions: Collection[Resource]) -> None:
+        """Hold these back; a rebalance that leaves them here does not change that."""
+        with self._lock:
+            self._held_back.update(partitions)
+            if now := self.delivery.active() & set(partitions):
+                self.delivery.pause(now)
+
+    def resume(self, partitions: Collection[Resource]) -> None:
+        """Hold these back no more."""
+        with self._lock:
+            self._held_back.difference_update(partitions)
+            if now := self.delivery.active() & set(partitions):
+                self.delivery.resume(now)
+
+    def paused(self) -> set[TopicPartition]:
+        """Partitions that are held back."""
+        with self._lock:
+            return {TopicPartition(*tp) for tp in self._held_back}
+
+    def close(self) -> None:
+        """Start nothing more, and close the data plane."""
+        self._closed.set()
+        self._starter.shutdown(wait=True, cancel_futures=True)
+        self.delivery.close()
