@@ -80,6 +80,7 @@ class Levelling:
         self.rank = np.empty(group.n_members, dtype=np.int64)
         self.rank[group.turn] = np.arange(group.n_members)
         self.closed: Mask = np.zeros(group.n_members, dtype=np.bool_)
+        self._masks: dict[int, Mask] = {}
 
     def step(self) -> list[Move] | None:
         """Next chain that helps, fewest moves first; None if there is none."""
@@ -93,6 +94,15 @@ class Levelling:
             if found is not None:
                 return found
             self.closed[reached] = True
+
+    def may_read(self, member: int) -> Mask:
+        """Whether the member subscribes to each topic, bool[n_topics]."""
+        group, row = self.group, int(self.group.subscription[member])
+        if row not in self._masks:
+            mask = np.zeros(group.topics.n_topics, dtype=np.bool_)
+            mask[group.set_topic[group.set_start[row] : group.set_start[row + 1]]] = True
+            self._masks[row] = mask
+        return self._masks[row]
 
     def is_level(self) -> bool:
         """Whether no chain helps; looks at everything again."""
@@ -167,7 +177,7 @@ class Levelling:
         tps = self._givable(source)
         topic_of = self.group.topics.topic_of
         topics = topic_of[tps]
-        may = self.group.is_subscribed(np.full(tps.size, end), topics)
+        may = self.may_read(end)[topics]
         tps, topics = tps[may], topics[may]
         claimed = self.claimed[tps]
         cost = (claimed == source).astype(np.int64) - (claimed == end)

@@ -2,33 +2,37 @@
 
 **Rules.** An exchange gives one partition of a member above the mean lag per weight to one below
 it, and takes one back (or none, where the counts allow). Its *gain* is how far the higher of the
-two lags falls, as a share of it. An exchange that breaks no claim more than it mends needs a gain
-of 1 %; one that moves claimed partitions needs the gain the caller asks for, and room under his
-cap on moves. Counts stay within the skew allowed: after every exchange no chain would help.
+two lags falls, as a share of it; below 1 % it is not made. One that breaks no more claims than it
+mends is made at once. Others are made in runs that relieve one member, and only if the whole run
+lowers that member's lag by the gain the caller asks for; the first ones that fit under his cap on
+moves are kept. Counts stay within the skew allowed: after every exchange no chain would help.
 
-Why noise moves nothing: where no exchange had a gain, lags that each change by a fraction e can
-make one of at most about 4e. So with e = 2 % and the default of 10 % nothing moves.
+Why noise moves nothing: an even group has no member far above the mean, so no run can gain much;
+and where few large partitions keep it uneven, an exchange without gain can have one of at most
+about four times the noise after it.
 
 **Strategy.** Members above the mean, the highest first, against those with the least lag: the best
 exchange of two members comes from two sorted rows and ``searchsorted``. Each exchange lowers the
-sum of lag * lag / w, passes are bounded. The Python loop is the named kernel ``even_out``: over
-pairs of members and exchanges, never over partitions.
+higher of two lags, passes are bounded. The Python loop is the named kernel ``even_out``: over pairs
+of members and exchanges, never over partitions.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 
 from holdfast.assign.chains import Levelling, Move
-from holdfast.model.columns import F64, I64
+from holdfast.model.columns import F64, I64, Mask
 
 FREE_GAIN = 0.01
 """Gain that an exchange needs if it breaks no claim."""
 
 _PASSES = 16
 _CANDIDATES = 16
+_PAIRS = 10_000
 _PER_MEMBER = 16
 _CHECK_STEPS = 5_000_000
 
@@ -66,68 +70,123 @@ class Exchanges:
         broken = (state.claimed >= 0) & (state.claimed != state.owner) & held
         self.room = None if max_moves is None else max_moves - int(broken.sum())
         self.checks = max(16, _CHECK_STEPS // (group.topics.n_tps + int(group.sub_start[-1]) + 1))
+        self.n_candidates = max(_CANDIDATES // 4, min(_CANDIDATES, _PAIRS // (group.n_members + 1)))
         self.n_pairs = 0
+        self._rows: dict[int, tuple[I64, F64]] = {}
+        foreign = np.flatnonzero(held & (state.claimed != state.owner))
+        self.has_foreign: Mask = np.zeros(group.n_members, dtype=np.bool_)
+        self.has_foreign[state.owner[foreign]] = True
+        self.away: dict[int, set[int]] = defaultdict(set)  # claims of a member that others hold
+        for tp in foreign.tolist():
+            self.away[int(state.claimed[tp])].add(tp)
 
     def run(self) -> None:
         """Exchange until nothing is gained, or the bound on passes is reached."""
         for _ in range(_PASSES):
             level = self._level()
             above = np.flatnonzero(level > self.mean * (1 + FREE_GAIN))
-            order = above[np.lexsort((self.state.rank[above], -level[above]))]
-            if not sum(self._relieve(member) for member in order.tolist()):
+            order = above[np.lexsort((self.state.rank[above], -level[above]))].tolist()
+            if not sum(
+                self._exchange_free(member) + self._exchange_any(member) for member in order
+            ):
                 return
 
     def _level(self) -> F64:
         level: F64 = self.lag / self.state.weight
         return level
 
-    def _relieve(self, member: int) -> int:
-        """Exchanges made for one member."""
+    def _exchange_free(self, high: int) -> int:
+        """Exchanges for one member that break no more claims than they mend; how many."""
         for done in range(_PER_MEMBER):
-            level = self._level()
-            if level[member] <= self.mean or not any(
-                self._exchange(member, other) for other in self._candidates(member, level)
-            ):
+            holders = self.state.owner[list(self.away.get(high, ()))]
+            lows = [
+                low
+                for low in self._candidates(high)
+                if self.has_foreign[high] or bool((holders == low).any())
+            ]
+            if self._best(high, lows, by_cost=True) is None:
                 return done
         return _PER_MEMBER
 
-    def _candidates(self, member: int, level: F64) -> list[int]:
-        """Members with the least lag: of all, then of those with the same subscription."""
+    def _exchange_any(self, high: int) -> int:
+        """A run of exchanges for one member, whatever they cost, if all together are worth it.
+
+        The search sees no claim, so with the outcome for claims it finds the same, and undoes it.
+        """
+        before = self._level()[high]
+        if before <= self.mean or 1 - self.mean / before < self.min_gain:
+            return 0
+        made: list[_Offer] = []
+        while len(made) < _PER_MEMBER:
+            offer = self._best(high, self._candidates(high), by_cost=False)
+            if offer is None:
+                break
+            made.append(offer)
+        kept = 0
+        if 1 - self._level()[high] / before >= self.min_gain:
+            kept = len(made) if self.room is None else self._affordable(made, self.room)
+        for offer in reversed(made[kept:]):
+            self._apply(offer, back=True)
+        return kept
+
+    def _affordable(self, made: list[_Offer], room: int) -> int:
+        """How many of the first exchanges fit under the cap; takes them from it."""
+        for kept, offer in enumerate(made):
+            if offer.cost > room:
+                self.room = room
+                return kept
+            room -= offer.cost
+        self.room = room
+        return len(made)
+
+    def _candidates(self, high: int) -> list[int]:
+        """Members with the least lag: of all, then of those with the same subscription.
+
+        Only those with which the gain could be large enough, could lag be divided at will.
+        """
+        level, weight = self._level(), self.state.weight
+        if level[high] <= self.mean:
+            return []
         order = np.lexsort((self.state.rank, level))
-        order = order[level[order] < level[member]]
+        even = (self.lag[high] + self.lag[order]) / (weight[high] + weight[order])
+        order = order[1 - even / level[high] >= FREE_GAIN]
         subscription = self.state.group.subscription
-        alike = order[subscription[order] == subscription[member]][:_CANDIDATES]
-        listed = order[: 2 * _CANDIDATES if self.equal else _CANDIDATES]
+        alike = order[subscription[order] == subscription[high]][: self.n_candidates]
+        listed = order[: 2 * self.n_candidates if self.equal else self.n_candidates]
         return list(dict.fromkeys([*listed.tolist(), *alike.tolist()]))
 
-    def _exchange(self, high: int, low: int) -> bool:
-        """Make the best exchange of two members if it is worth it."""
-        self.n_pairs += 1
-        offers = [offer for offer in self._offers(high, low) if self._worth(offer)]
-        for offer in sorted(offers, key=lambda offer: (offer.cost > 0, -offer.gain)):
-            if self._make(offer):
-                return True
-        return False
+    def _best(self, high: int, lows: list[int], *, by_cost: bool) -> _Offer | None:
+        """Make the best exchange with the first member with which one is worth it."""
+        for low in lows:
+            self.n_pairs += 1
+            offers = [
+                offer for offer in self._offers(high, low, by_cost) if offer.gain >= FREE_GAIN
+            ]
+            for offer in sorted(offers, key=lambda offer: -offer.gain):
+                if by_cost and offer.cost > 0:
+                    continue
+                self._apply(offer)
+                if self._keeps_balance(offer.moves):
+                    return offer
+                self._apply(offer, back=True)
+        return None
 
-    def _worth(self, offer: _Offer) -> bool:
-        if offer.cost <= 0:
-            return offer.gain >= FREE_GAIN
-        return offer.gain >= max(self.min_gain, FREE_GAIN) and (
-            self.room is None or offer.cost <= self.room
-        )
-
-    def _make(self, offer: _Offer) -> bool:
-        state = self.state
-        state.apply(offer.moves)
-        if not self._keeps_balance(offer.moves):
-            state.apply([Move(tp=m.tp, source=m.end, end=m.source) for m in offer.moves])
-            return False
-        for move in offer.moves:
-            self.lag[move.source] -= float(self.lags[move.tp])
-            self.lag[move.end] += float(self.lags[move.tp])
-        if self.room is not None:
-            self.room -= offer.cost
-        return True
+    def _apply(self, offer: _Offer, *, back: bool = False) -> None:
+        moves = offer.moves
+        if back:
+            moves = [Move(tp=m.tp, source=m.end, end=m.source) for m in offer.moves]
+        self.state.apply(moves)
+        for move in moves:
+            lag, claimant = float(self.lags[move.tp]), int(self.state.claimed[move.tp])
+            self.lag[move.source] -= lag
+            self.lag[move.end] += lag
+            self._rows.pop(move.source, None)
+            self._rows.pop(move.end, None)
+            if claimant == move.end:
+                self.away[claimant].discard(move.tp)
+            else:
+                self.has_foreign[move.end] = True
+                self.away[claimant].add(move.tp)
 
     def _keeps_balance(self, moves: list[Move]) -> bool:
         """Whether no chain helps after the moves; cheap answers first."""
@@ -143,41 +202,42 @@ class Exchanges:
         self.checks -= 1
         return self.checks >= 0 and state.is_level()
 
-    def _offers(self, high: int, low: int) -> list[_Offer]:
-        """Best exchange for every change in broken claims, from -2 to 2."""
-        give = self._row(high, low)
-        take = self._row(low, high)
+    def _offers(self, high: int, low: int, by_cost: bool) -> list[_Offer]:
+        """Best exchange of two members: with something back or nothing; for every cost apart."""
         w_high, w_low = self.state.weight[high], self.state.weight[low]
         want = (self.lag[high] * w_low - self.lag[low] * w_high) / (w_high + w_low)
         nothing = (np.array([-1]), np.zeros(1))
         offers = []
-        for give_cost, (given, given_lag) in give.items():
-            rows = [(0, nothing), *take.items()]
-            for take_cost, (taken, taken_lag) in rows:
+        for given, given_lag in self._rows_of(high, low, by_cost):
+            for taken, taken_lag in (nothing, *self._rows_of(low, high, by_cost)):
                 i, j, shift = _nearest(given_lag, taken_lag, want)
-                after = max(
-                    (self.lag[high] - shift) / w_high,
-                    (self.lag[low] + shift) / w_low,
-                )
-                gain = 1 - after * w_high / self.lag[high]
+                after = max((self.lag[high] - shift) / w_high, (self.lag[low] + shift) / w_low)
                 moves = [Move(tp=int(given[i]), source=high, end=low)]
                 if taken[j] >= 0:
                     moves.append(Move(tp=int(taken[j]), source=low, end=high))
-                offers.append(_Offer(gain=float(gain), cost=give_cost + take_cost, moves=moves))
+                gain = 1 - float(after * w_high / self.lag[high])
+                offers.append(_Offer(gain=gain, cost=self.state.cost(moves), moves=moves))
         return offers
 
-    def _row(self, source: int, end: int) -> dict[int, tuple[I64, F64]]:
-        """What ``source`` holds and ``end`` may read, by cost in broken claims, by rising lag."""
-        state, group = self.state, self.state.group
-        tps = state.rows[source]
+    def _rows_of(self, source: int, end: int, by_cost: bool) -> list[tuple[I64, F64]]:
+        """What ``source`` holds and ``end`` may read by rising lag, split by cost if asked for."""
+        tps, lags = self._by_lag(source)
         if not self.equal:
-            topics = group.topics.topic_of[tps]
-            tps = tps[group.is_subscribed(np.full(tps.size, end), topics)]
-        tps = tps[np.lexsort((tps, self.lags[tps]))]
-        claimed = state.claimed[tps]
-        cost = (claimed == source).astype(np.int64) - (claimed == end)
-        split = {int(each): tps[cost == each] for each in np.unique(cost)}
-        return {each: (row, self.lags[row].astype(np.float64)) for each, row in split.items()}
+            may = self.state.may_read(end)[self.state.group.topics.topic_of[tps]]
+            tps, lags = tps[may], lags[may]
+        if not by_cost:
+            return [(tps, lags)] if tps.size else []
+        claimed = self.state.claimed[tps]
+        kinds = (claimed == end, (claimed != end) & (claimed != source), claimed == source)
+        return [(tps[kind], lags[kind]) for kind in kinds if kind.any()]
+
+    def _by_lag(self, member: int) -> tuple[I64, F64]:
+        """What a member holds by rising lag, and the lags; kept until it changes."""
+        if member not in self._rows:
+            tps = self.state.rows[member]
+            tps = tps[np.lexsort((tps, self.lags[tps]))]
+            self._rows[member] = tps, self.lags[tps].astype(np.float64)
+        return self._rows[member]
 
 
 def even_out(

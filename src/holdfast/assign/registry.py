@@ -150,8 +150,11 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
     info = find(name)
     unknown = sorted(set(options) - set(info.options))
     if unknown:
-        known = ", ".join(info.options) or "none"
-        raise ConfigError(f"{name}: unknown option {unknown[0]!r}; it takes: {known}")
+        near = get_close_matches(unknown[0], info.options, n=1)
+        hint = (
+            f"did you mean {near[0]}?" if near else f"it takes {', '.join(info.options) or 'none'}"
+        )
+        raise ConfigError(f"{name}: unknown option {unknown[0]!r}; {hint}")
     claims = normalise(group)
     plan = info.function(claims, **options)
     return Result.of(name, claims, plan, cooperative=info.cooperative)

@@ -29,7 +29,7 @@ from holdfast.errors import (
     WireError,
 )
 
-COMMANDS: tuple[str, ...] = ("broker", "decode", "encode", "report")
+COMMANDS: tuple[str, ...] = ("assign", "broker", "demo", "decode", "encode", "report")
 
 EXIT_FINDINGS, EXIT_USAGE, EXIT_SOURCE, EXIT_INFEASIBLE, EXIT_BUG, EXIT_INTERRUPT = (
     1,
