@@ -109,7 +109,7 @@ class NameTable:
 
     def _build(self) -> list[tuple[I32, np.uint64]]:
         """Tables of topic indices: who finds a slot taken goes to the next."""
-        tables = []
+        tables: list[tuple[I32, np.uint64]] = []
         left = np.arange(len(self.encoded), dtype=np.int32)
         while len(left):
             bits = max(int(8 * len(left)).bit_length(), 4)
