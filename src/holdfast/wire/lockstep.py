@@ -4,9 +4,9 @@
 
 * No Python loop per message. Loops run over the fields of a layout, over the elements of the
   longest array, and over the elements of the few messages that are much longer than the others.
-* A cursor never leaves its message: positions and sizes are cut at its end, and the message
-  is marked bad. What was read of a bad message means nothing; the caller reads the good ones again
-  without it, so that no column is ever filtered.
+* A message that is cut off, or whose sizes exceed it, is marked bad, and its sizes are cut at its
+  end. What was read of a bad message means nothing; the caller reads the good ones again without
+  it, so that no column is ever filtered.
 * Nothing is allocated from a count before the bytes left were seen to hold that many elements.
 
 **Strategy.** A layout becomes a plan: *runs* of fixed fields with the length of the next field of
@@ -55,6 +55,7 @@ from holdfast.wire.ragged import I64, U8, Mask, gather, invalid_utf8, starts, wi
 
 FEW: Final = 16  # messages with elements left, below which a plain walk is cheaper
 _STRING_MAX: Final = 0x7FFF
+_BYTE: Final = np.dtype(np.uint8)
 _UINT32_MAX: Final = 0xFFFFFFFF
 
 _DTYPES: Final = {
@@ -75,7 +76,9 @@ class Cursor:
     data : uint8[n_bytes]
         Padded bytes of all messages.
     pos, end : int64[n]
-        Where each message goes on, and where it ends; pos <= end. ``pos`` is the cursor's own.
+        Where each message goes on, and where it ends. ``pos`` is the cursor's own. It may run past
+        the end by a few fixed fields, which the padding allows; :meth:`skip` and
+        :meth:`overrun` notice.
     """
 
     __slots__ = ("bad", "data", "end", "n_unknown_tags", "pos")
@@ -87,25 +90,32 @@ class Cursor:
         self.bad: Mask = np.zeros(len(pos), np.bool_)
         self.n_unknown_tags: I64 | None = None
 
-    def take(self, size: int) -> NDArray[Any]:
-        """Read ``size`` bytes of each message, as V{size}[n], and step over them."""
-        raw = windows(self.data, size)[self.pos]
-        after = self.pos + size
-        self.bad |= after > self.end
-        self.pos = np.minimum(after, self.end)
-        return raw
+    def take(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Read one element of each message, and step over it."""
+        raw = windows(self.data, dtype.itemsize)[self.pos]
+        self.pos = self.pos + dtype.itemsize
+        return raw.view(dtype)
 
     def skip(self, size: I64) -> I64:
         """Step over ``size`` bytes (not negative); return the sizes as far as there is room."""
-        left = self.end - self.pos
-        self.bad |= size > left
-        size = np.minimum(size, left)
-        self.pos = self.pos + size
+        after = self.pos + size
+        over = after > self.end
+        if over.any():
+            self.bad |= over
+            size = np.clip(self.end - self.pos, 0, size)
+            after = self.pos + size
+        self.pos = after
         return size
+
+    def overrun(self) -> Mask:
+        """Messages that are bad, or whose fixed fields ran past the end."""
+        return self.bad | (self.pos > self.end)
 
     def uvarint(self, first: NDArray[Any]) -> I64:
         """Go on with varints of at most 32 bits, of which the first byte is read already."""
         value = first.astype(np.int64)
+        if not len(value) or value.max() <= 0x7F:
+            return value
         rows = np.flatnonzero(value > 0x7F)
         value[rows] &= 0x7F
         for shift in (7, 14, 21, 28):
@@ -123,17 +133,22 @@ class Cursor:
 
     def absorb(self, child: Cursor, parent: I64) -> None:
         """Take over what was found in parts of the messages; ``parent`` is int64[n_parts]."""
-        if child.bad.any():
-            self.bad[parent[child.bad]] = True
+        bad = child.overrun()
+        if bad.any():
+            self.bad[parent[bad]] = True
         if child.n_unknown_tags is not None:
             self.count_unknown(np.repeat(parent, child.n_unknown_tags))
 
     def count_unknown(self, rows: I64) -> None:
         """Count one unknown tag for each entry of ``rows``."""
         if len(rows):
-            n_here = np.bincount(rows, minlength=len(self.pos))
+            self.add_unknown_tags(np.bincount(rows, minlength=len(self.pos)))
+
+    def add_unknown_tags(self, n_tags: I64 | None) -> None:
+        """Count unknown tags, int64[n]; None: none at all."""
+        if n_tags is not None:
             before = self.n_unknown_tags
-            self.n_unknown_tags = n_here if before is None else before + n_here
+            self.n_unknown_tags = n_tags if before is None else before + n_tags
 
 
 class Tail(Protocol):
@@ -155,14 +170,9 @@ class Run:
     prefix: str  # dtype of the prefix, "" for none
     tail: Tail | None
 
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self.dtype.itemsize
-
     def read(self, cursor: Cursor, columns: Columns | None) -> None:
         """Read the run and its tail."""
-        raw = cursor.take(self.dtype.itemsize).view(self.dtype)
+        raw = cursor.take(self.dtype)
         if columns is not None:
             for index, name in enumerate(self.names):
                 columns[name] = _fixed_column(raw[str(index)])
@@ -274,7 +284,7 @@ class SizedTail:
         """See :class:`Tail`."""
         length = _length(cursor, prefix, self.flexible)
         size, valid = _present(cursor, length, self.nullable)
-        if self.is_text and self.flexible:
+        if self.is_text and self.flexible and len(size) and size.max() > _STRING_MAX:
             cursor.bad |= size > _STRING_MAX
         begin = cursor.pos
         size = cursor.skip(size)
@@ -365,15 +375,29 @@ def _holdable(cursor: Cursor, count: I64, min_size: int) -> I64:
     return np.where(over, 0, count)
 
 
+def _parents(count: I64) -> I64:
+    """Message of each element."""
+    if len(count) and count.max() == 1:
+        return np.flatnonzero(count)
+    return np.repeat(np.arange(len(count)), count)
+
+
 def _read_items(plan: Plan, cursor: Cursor, count: I64) -> Columns:
     """Read the elements of all messages as messages of their own; leave the cursor behind."""
-    if len(count) and count.max() > 1:
+    most = count.max() if len(count) else 0
+    if most == 1 and count.all():
+        child = Cursor(cursor.data, cursor.pos, cursor.end)
+        items = read(plan, child)
+        cursor.pos = child.pos
+        cursor.bad |= child.bad
+        cursor.add_unknown_tags(child.n_unknown_tags)
+        return items
+    parent = _parents(count)
+    if most > 1:
         begin = locate(plan, cursor, count)
-        parent = np.repeat(np.arange(len(count)), count)
         child = Cursor(cursor.data, begin, cursor.end[parent])
         items = read(plan, child)
     else:
-        parent = np.flatnonzero(count)
         child = Cursor(cursor.data, cursor.pos[parent], cursor.end[parent])
         items = read(plan, child)
         cursor.pos[parent] = child.pos
@@ -481,12 +505,14 @@ class TagsTail:
                 locate(_TAG_PLAN, cursor, count)
             return
         parent, number, data = _read_tags(cursor, count)
-        is_known = np.zeros(len(parent), np.bool_)
+        n_known = 0
         for tag in self.known:
-            entry = np.flatnonzero(number == tag.number)
-            is_known[entry] = True
-            columns[tag.name] = _tag_column(tag, cursor, parent[entry], data.take(entry))
-        cursor.count_unknown(parent[~is_known])
+            column, n_here = _tag_column(tag, cursor, parent, number, data)
+            columns[tag.name] = column
+            n_known += n_here
+        if n_known < len(parent):
+            known = np.isin(number, [tag.number for tag in self.known])
+            cursor.count_unknown(parent[~known])
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
         """See :class:`Tail`."""
@@ -498,21 +524,29 @@ class TagsTail:
 
 def _read_tags(cursor: Cursor, count: I64) -> tuple[I64, I64, Slices]:
     """Message, number and bytes of each tagged field."""
-    parent = np.repeat(np.arange(len(count)), count)
     items = _read_items(_TAG_PLAN, cursor, count)
     number, data = items["tag"], items["data"]
     assert isinstance(number, Numbers) and isinstance(data, Slices)
-    return parent, number.values, data
+    return _parents(count), number.values, data
 
 
-def _tag_column(tag: Tag, cursor: Cursor, parent: I64, data: Slices) -> Column:
+def _tag_column(
+    tag: Tag, cursor: Cursor, parent: I64, number: I64, data: Slices
+) -> tuple[Column, int]:
+    """Column of a known tag, and how many fields have it."""
+    here = number == tag.number
+    if not here.all():
+        entry = np.flatnonzero(here)
+        parent, data = parent[entry], data.take(entry)
     child = Cursor(cursor.data, data.begin, data.begin + data.size)
     column = read(tag.plan, child)[""]
     child.bad |= child.pos != child.end
     cursor.absorb(child, parent)
+    if len(parent) == len(cursor.pos) and (parent[1:] > parent[:-1]).all():
+        return column, len(parent)
     index = np.full(len(cursor.pos), ABSENT, np.int64)
     index[parent] = np.arange(len(parent))  # the last one wins, as in Kafka
-    return spread(column, index, tag.default)
+    return spread(column, index, tag.default), len(parent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -522,7 +556,7 @@ class TagTail:
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
         """See :class:`Tail`."""
         number = cursor.uvarint(prefix)
-        size = cursor.uvarint(cursor.take(1).view(np.uint8))
+        size = cursor.uvarint(cursor.take(_BYTE))
         begin = cursor.pos
         size = cursor.skip(size)
         if columns is not None:

@@ -32,19 +32,21 @@ from holdfast.wire.columns import Columns
 from holdfast.wire.lockstep import Cursor, plan_of, read
 from holdfast.wire.offsets_records import decode_record
 from holdfast.wire.offsets_schemas import RECORD_TYPES, schema_layout
-from holdfast.wire.ragged import I64, U8, Mask, padded, windows
+from holdfast.wire.ragged import I64, PAD, U8, Mask, padded, windows
 
-CHUNK_RECORDS: Final = 16_384
-CHUNK_BYTES: Final = 4 << 20
+CHUNK_RECORDS: Final = 8_192
+CHUNK_BYTES: Final = 8 << 20
 
 REASONS: Final = tuple(Reason)
 _N_TYPES: Final = max(RECORD_TYPES) + 1
 _FIRST_LABEL: Final = 8  # a label is (type + 1) * 8 + version
 _TOMBSTONE: Final = 7  # a version beside 0 to 4
 _BAD: Final = 6  # a label
+_NO_TYPE: Final = np.int16(9)
 _KNOWN: Final = np.isin(np.arange(_N_TYPES), list(RECORD_TYPES))
 _MAX_VERSION: Final = np.array(
-    [RECORD_TYPES[n].value.max_version if n in RECORD_TYPES else -1 for n in range(_N_TYPES)]
+    [RECORD_TYPES[n].value.max_version if n in RECORD_TYPES else 0 for n in range(_N_TYPES)],
+    np.uint16,
 )
 
 
@@ -190,20 +192,23 @@ def _cuts(keys: Binary, values: Binary) -> Iterator[tuple[int, int]]:
 
 
 class _Side:
-    """Keys or values of a chunk: padded bytes, begin and size of each row."""
+    """Keys or values of a chunk: padded bytes, begin and end of each row, its leading int16."""
 
     __slots__ = ("begin", "data", "end", "head", "size", "valid")
 
     def __init__(self, column: Binary, first: int, last: int):
         start = column.start[first : last + 1].astype(np.int64)
         low, high = int(start[0]), int(start[-1])
-        self.data = padded(column.data[low:high])
-        start -= low
+        if high + PAD <= len(column.data):
+            self.data = column.data
+        else:
+            self.data = padded(column.data[low:high])
+            start -= low
         self.begin, self.end = start[:-1], start[1:]
         self.size = self.end - self.begin
         self.valid = None if column.valid is None else column.valid[first:last]
-        raw = windows(self.data, 2)[self.begin].view(">i2")
-        self.head = raw.astype(np.int64)  # means nothing where size < 2
+        # What it says means nothing where size < 2.
+        self.head = windows(self.data, 2)[self.begin].view(">i2").astype(np.int16)
 
     def is_short(self) -> Mask:
         """Rows that hold no int16; null rows may be among them."""
@@ -236,23 +241,20 @@ def _decode_chunk(keys: Binary, values: Binary, first: int, last: int, wanted: M
     )
 
 
-def _labels(key: _Side, value: _Side, wanted: Mask) -> tuple[I64, Mask]:
+def _labels(key: _Side, value: _Side, wanted: Mask) -> tuple[NDArray[np.int16], Mask]:
     """Family of each row, ``(type + 1) * 8 + version``, 0 for none; and the unknown types."""
     is_bad = key.is_short()
     if key.valid is not None:
-        is_bad = is_bad | ~key.valid
-    number = np.where(is_bad, -1, key.head)
-    in_table = (number >= 0) & (number < _N_TYPES)
-    number = np.where(in_table, number, 9)  # 9 is no type
-    unknown = ~_KNOWN[number] & ~is_bad
-    is_wanted = wanted[number]
-    bad_version = value.is_short() | (value.head < 0) | (value.head > _MAX_VERSION[number])
-    version = np.where(bad_version, _BAD, value.head)
+        is_bad |= ~key.valid
+    number = np.where(key.head.view(np.uint16) < _N_TYPES, key.head, _NO_TYPE)
+    unknown = ~(_KNOWN[number] | is_bad)
+    version = value.head
+    bad_version = (version.view(np.uint16) > _MAX_VERSION[number]) | value.is_short()
+    label = np.where(bad_version, _BAD, (number + 1) * _FIRST_LABEL + version)
     if value.valid is not None:
-        version = np.where(value.valid, version, _TOMBSTONE)
-    label = np.where(version == _BAD, _BAD, (number + 1) * _FIRST_LABEL + version)
-    label = np.where(is_wanted, label, 0)
-    return np.where(is_bad, _BAD, label), unknown
+        label = np.where(value.valid, label, (number + 1) * _FIRST_LABEL + _TOMBSTONE)
+    label = np.where(wanted[number], label, 0)
+    return np.where(is_bad, _BAD, label).astype(np.int16), unknown
 
 
 def _decode_family(key: _Side, value: _Side, rows: I64, label: int) -> tuple[Family, I64]:

@@ -18,6 +18,7 @@ KIP-429 (owned partitions), KAFKA-13715 (generation), KIP-881 (rack).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from holdfast.wire.offsets_schemas import (
 )
 from holdfast.wire.ragged import I64, Mask
 
+_INT16: Final = np.dtype(">i2")
 _DEFAULTS: dict[str, Default] = {"generationId": -1, "userData": None, "rackId": None}
 
 
@@ -115,14 +117,14 @@ def _read(schema: Schema, messages: Slices, wanted: Mask) -> Messages:
 def _read_rows(schema: Schema, messages: Slices, rows: I64) -> tuple[Columns, I64, Mask]:
     begin = messages.begin[rows]
     cursor = Cursor(messages.data, begin, begin + messages.size[rows])
-    version = cursor.take(2).view(">i2").astype(np.int64)
+    version = cursor.take(_INT16).astype(np.int64)
     cursor.bad |= version < 0
     columns: Columns = {}
     for since in range(schema.max_version + 1):
         fields = tuple(field for field in schema.fields if field.since == since)
         if fields:
             columns |= _read_since(fields, since, cursor, version)
-    return columns, version, cursor.bad
+    return columns, version, cursor.overrun()
 
 
 def _read_since(fields: tuple[Field, ...], since: int, cursor: Cursor, version: I64) -> Columns:

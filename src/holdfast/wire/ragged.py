@@ -13,6 +13,7 @@ longer runs follow in classes of doubling length, two overlapping windows each.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +23,7 @@ U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-PAD: Final = 512
+PAD: Final = 1024
 LONGEST_WINDOW: Final = 512
 _ASCII_END: Final = 0x80
 
@@ -48,9 +49,15 @@ def windows(data: U8, width: int) -> NDArray[Any]:
     Returns
     -------
     V{width}[n_bytes - width + 1]
-        A view.
+        A view; its elements overlap. A plain void, since NumPy copies a dtype with fields field by
+        field and a number with care for its alignment.
     """
-    return np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
+    return np.ndarray((len(data) - width + 1,), _block(width), data, strides=(1,))
+
+
+@lru_cache(1024)
+def _block(width: int) -> np.dtype[Any]:
+    return np.dtype(f"V{width}")
 
 
 def starts(size: I64) -> I64:
