@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -152,3 +154,44 @@ def memories() -> SearchStrategy[Memory]:
         members=st.lists(member, max_size=4).map(tuple),
         given_up=partition_sets(),
     )
+
+
+# Groups: JSON snapshots, as Group.from_dict reads them
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, *, equal: bool | None = None) -> dict[str, Any]:
+    """Small groups with claims of every kind, true and odd."""
+    counts = draw(st.lists(st.integers(0, 6), min_size=1, max_size=4))
+    partitions = {f"t{i}": count for i, count in enumerate(counts)}
+    names = [*partitions, "gone"]
+    ids = draw(st.lists(st.sampled_from("abcdefgh"), max_size=5, unique=True))
+    same = draw(st.booleans()) if equal is None else equal
+    shared = draw(st.lists(st.sampled_from(names), unique=True))
+    claim = st.tuples(st.sampled_from(names), st.integers(-1, 7)).map(list)
+    members = [
+        {
+            "id": member_id,
+            "topics": shared if same else draw(st.lists(st.sampled_from(names), unique=True)),
+            "owned": draw(st.lists(claim, max_size=6)),
+            "generation": draw(st.integers(-1, 3)),
+            "instance_id": draw(st.none() | st.just("s" + member_id)),
+        }
+        for member_id in ids
+    ]
+    group: dict[str, Any] = {"partitions": partitions, "members": members}
+    if draw(st.booleans()):
+        lag = st.integers(0, 3) | st.integers(0, 10**6)
+        group["lags"] = {
+            name: draw(st.lists(lag, min_size=count, max_size=count))
+            for name, count in partitions.items()
+        }
+    if draw(st.booleans()):
+        racks = st.lists(st.sampled_from("xyz"), unique=True, max_size=2)
+        group["racks"] = {
+            name: draw(st.lists(racks, min_size=count, max_size=count))
+            for name, count in partitions.items()
+        }
+        for member in members:
+            member["rack"] = draw(st.none() | st.sampled_from("xyz"))
+    return group

@@ -66,7 +66,7 @@ class Exchanges:
         held = state.owner >= 0
         np.add.at(lag, state.owner[held], lags[held].astype(np.float64))
         self.lag: F64 = lag
-        self.mean = float(lag.sum() / state.weight.sum())
+        self.mean = float(lag.sum() / max(state.weight.sum(), 1e-9))
         broken = (state.claimed >= 0) & (state.claimed != state.owner) & held
         self.room = None if max_moves is None else max_moves - int(broken.sum())
         self.checks = max(16, _CHECK_STEPS // (group.topics.n_tps + int(group.sub_start[-1]) + 1))

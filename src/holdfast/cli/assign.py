@@ -297,5 +297,5 @@ def _load(answer: dict[str, Any], member: str) -> str | None:
     if "error" in answer:
         return None
     quality = answer["quality"]
-    load = f"{quality['loads'][member]} partitions"
+    load = str(quality["loads"][member])
     return load if quality["lags"] is None else f"{load}, lag {quality['lags'][member]}"
