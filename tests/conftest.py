@@ -5,6 +5,7 @@ Run as ``pytest -n 2 --dist loadgroup``, all tests that need one of them go to o
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from holdfast.adapters.broker import Broker
 
 # No deadlines: a shared machine is slow at times. `HYPOTHESIS_PROFILE` names another profile.
@@ -29,6 +32,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.xdist_group("spark"))
+            # PySpark leaves the sockets of what it collects to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+            )
         elif item.get_closest_marker("broker") is not None:
             item.add_marker(pytest.mark.xdist_group("broker"))
 
@@ -40,3 +48,21 @@ def broker() -> Iterator[Broker]:
 
     with Broker.start() as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _collect_sockets_of_pyspark(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Collect them inside the test that made them, not in a later one that forbids warnings."""
+    yield
+    if request.node.get_closest_marker("spark") is not None:
+        gc.collect()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of the run, with the Kafka connector."""
+    from holdfast.pipeline.session import get_session
+
+    session = get_session(master="local[1]", kafka=True, conf={"spark.sql.shuffle.partitions": "2"})
+    yield session
+    session.stop()

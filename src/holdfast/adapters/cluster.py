@@ -67,6 +67,17 @@ class LiveCluster:
         """Client properties for Spark's Kafka source, which takes Kafka's own names."""
         return dict(self.config)
 
+    def check(self) -> None:
+        """Ask the cluster for a sign of life.
+
+        Raises
+        ------
+        SourceError
+            It cannot be reached.
+        """
+        with self._admin() as admin:
+            admin.describe_cluster()
+
     def partition_ends(self, topic: str) -> Mapping[int, tuple[int, int]]:
         """Begin and committed end offset of each partition of ``topic``.
 

@@ -174,7 +174,7 @@ def gather(start: I64, rows: I64) -> tuple[I64, I64]:
 
 def list_parts(column: Any) -> tuple[I64, I32]:
     """Starts and values of a list<int32> column without null lists."""
-    lists = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+    lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     starts = lists.offsets.to_numpy().astype(np.int64)
     return starts - starts[0], lists.flatten().to_numpy()
 

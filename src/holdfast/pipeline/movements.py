@@ -33,6 +33,9 @@ KINDS = ("moved", "moved_through_gap", "gained", "lost")
 UNOWNED, EAGER, HANDOVER = range(3)
 BASES = ("unowned", "eager", "handover")
 
+RESTART_WINDOW_SECONDS = 300
+"""A member with the client id and host of one that went at most so long ago is the same one."""
+
 COOPERATIVE_PROTOCOLS = frozenset({"cooperative-sticky", "constrained-cooperative-sticky"})
 """Assignors under which a member keeps working through a rebalance; all others stop it."""
 
@@ -295,8 +298,9 @@ def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Gene
     Returns
     -------
     Generations
-        Marked as context: the last generation whole, and for every partition without an owner the
-        generation in which it had one last, cut down to such partitions, with the row after it.
+        Marked as context: the last generation whole; for every partition without an owner the
+        generation in which it had one last, and the one after it; the members (not what they
+        owned) of all generations in the restart window, and of the one before it.
     """
     if len(groups) == 0:
         return Generations.empty()
@@ -307,11 +311,22 @@ def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Gene
     gap = np.flatnonzero((events.now == NO_OWNER) & (events.last != NO_OWNER))
     gap = gap[wanted[layout.tp_group[gap]]]
     owned_row = layout.row(gap, events.last_ordinal[gap])
-    rows = np.unique(np.concatenate([last_row, owned_row, owned_row + 1]))
+    recent = _recent_rows(gens, layout, last_row, wanted)
+    rows = np.unique(np.concatenate([last_row, owned_row, owned_row + 1, recent]))
     past = _only(gens, layout, events, gap, owned_row)
     final = np.isin(rows, last_row)
     parts = concat([past.take(rows[~final], context=True), gens.take(rows[final], context=True)])
     return parts.sorted()
+
+
+def _recent_rows(gens: Generations, layout: Dense, last_row: I64, wanted: Mask) -> I64:
+    """Rows from which a member could still count as restarted, and the row before the first."""
+    time = ints(gens.head, "timestamp")
+    until = np.zeros(len(wanted), np.int64)
+    until[wanted] = time[last_row] - RESTART_WINDOW_SECONDS * 1_000_000
+    recent = np.flatnonzero(wanted[layout.group_of] & (time >= until[layout.group_of]))
+    before = recent[layout.ordinal[recent] > 0] - 1
+    return np.concatenate([recent, before])
 
 
 def _only(

@@ -1,0 +1,45 @@
+"""``holdfast dump``: the offsets topic of a live cluster to a folder of Parquet files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.output import print_note
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("dump")(dump)
+
+
+def dump(
+    bootstrap: Annotated[
+        str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="The cluster.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    command_config: Annotated[
+        Path | None,
+        typer.Option("--command-config", help="Kafka client properties (security, ...)."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+) -> None:
+    """Write records, topics with ids, begin and end offsets of a cluster to a folder.
+
+    Reads without joining a group. `history`, `lag` and the others take the folder as --input.
+    """
+    from holdfast.adapters.cluster import LiveCluster, read_properties
+    from holdfast.pipeline.dump import write_dump
+    from holdfast.pipeline.session import get_session
+
+    note = (lambda text: None) if quiet else print_note
+    config = read_properties(command_config) if command_config else {}
+    cluster = LiveCluster(bootstrap=bootstrap, config=config)
+    cluster.check()
+    note("starting Spark")
+    spark = get_session(kafka=True)
+    note(f"reading the offsets topic of {bootstrap}")
+    written = write_dump(spark, cluster, output, note=note)
+    note(f"{written.n_records()} records, {written.topics().num_rows} topics in {written.path}")

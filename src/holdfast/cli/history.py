@@ -1,0 +1,155 @@
+"""``holdfast history``: every rebalance of every group, from a live cluster or a dump."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.output import Format, print_note, write_rows
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.history import History
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("history")(history)
+
+
+def history(  # noqa: PLR0917 (typer passes every option by name)
+    bootstrap: Annotated[
+        str | None,
+        typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A live cluster."),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--input", help="A dump, as `holdfast dump` writes it.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Keep the tables in this folder.")
+    ] = None,
+    table: Annotated[
+        str, typer.Option("--table", help="Table to print (rebalances, movements, ...).")
+    ] = "rebalances",
+    fmt: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
+    ] = None,
+    all_groups: Annotated[
+        bool, typer.Option("--all-groups", help="Groups of Spark's own connector too.")
+    ] = False,
+    command_config: Annotated[
+        Path | None,
+        typer.Option("--command-config", help="Kafka client properties (security, ...)."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+) -> None:
+    """Rebuild what every group went through from the offsets topic.
+
+    Nothing is installed on the broker and no group is joined. Prints one row per rebalance;
+    --table prints another table, -o keeps all of them as Parquet.
+    """
+    definition = known_table(table)
+    note = (lambda text: None) if quiet else print_note
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
+        out_dir = output or Path(scratch)
+        made = make_history(
+            bootstrap=bootstrap,
+            source=source,
+            out_dir=out_dir,
+            groups=group or [],
+            all_groups=all_groups,
+            command_config=command_config,
+            note=note,
+        )
+        n_bad = made.tables.rows("bad_records")
+        if n_bad:
+            note(f"{n_bad} of {made.n_records} records do not parse (--table bad_records)")
+        if made.n_unknown:
+            note(f"{made.n_unknown} of {made.n_records} records have a type that is not known")
+        if output is not None:
+            note(f"tables are in {output}")
+        rows = made.table(table)
+        write_rows(rows_of(rows), definition.flat_names, fmt, title=table)
+
+
+def known_table(name: str) -> Any:
+    """The table called ``name``.
+
+    Raises
+    ------
+    ConfigError
+        There is none; the text names the nearest.
+    """
+    import difflib
+
+    from holdfast.model.tables import TABLES
+
+    if name in TABLES:
+        return TABLES[name]
+    near = difflib.get_close_matches(name, TABLES, n=1)
+    hint = f"; did you mean {near[0]}?" if near else f": there are {', '.join(TABLES)}"
+    raise ConfigError(f"no table {name!r}{hint}")
+
+
+def make_history(
+    *,
+    bootstrap: str | None,
+    source: Path | None,
+    out_dir: Path,
+    groups: list[str],
+    all_groups: bool,
+    command_config: Path | None,
+    note: Any,
+) -> History:
+    """Run the pipeline on what the command line named."""
+    from holdfast.pipeline.history import Selection, run
+    from holdfast.pipeline.session import get_session
+    from holdfast.pipeline.source import Dump
+
+    where = named_source(bootstrap, source, command_config)
+    if isinstance(where, Dump):
+        where.check_read()
+    note("starting Spark")
+    spark = get_session(kafka=not isinstance(where, Dump))
+    note(f"reading {bootstrap or source}")
+    selection = Selection(groups=groups, all_groups=all_groups)
+    return run(spark, where, out_dir, selection=selection, note=note)
+
+
+def named_source(bootstrap: str | None, source: Path | None, command_config: Path | None) -> Any:
+    """A dump or a live cluster, looked at before anything slow is started.
+
+    Raises
+    ------
+    ConfigError
+        Neither or both are named.
+    SourceError
+        It is not there, or cannot be read.
+    """
+    from holdfast.pipeline.source import Dump
+
+    if (bootstrap is None) == (source is None):
+        raise ConfigError("name one source: -b HOST:PORT for a live cluster, or --input DUMP")
+    if source is not None:
+        return Dump.open(source)
+    from holdfast.adapters.cluster import LiveCluster, read_properties
+
+    config = read_properties(command_config) if command_config else {}
+    cluster = LiveCluster(bootstrap=str(bootstrap), config=config)
+    cluster.check()
+    return cluster
+
+
+def rows_of(table: Any) -> list[dict[str, Any]]:
+    """Rows of an Arrow table for people and programs: times as ISO 8601 in UTC."""
+    rows: list[dict[str, Any]] = table.to_pylist()
+    times = [f.name for f in table.schema if str(f.type).startswith("timestamp")]
+    for row in rows:
+        for name in times:
+            value = row[name]
+            row[name] = None if value is None else value.isoformat().replace("+00:00", "Z")
+    return rows

@@ -1,0 +1,165 @@
+"""A fleet with known truth as records of the offsets topic, and as a dump."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.pipeline.schemas import arrow_schema
+from holdfast.wire.consumer_protocol import (
+    AssignmentMessage,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from holdfast.wire.offsets_records import Record, encode_record
+from holdfast.wire.offsets_schemas import RECORD_TYPES
+
+NAMESPACE = uuid.UUID(int=7)
+PARTITIONS = 50
+
+
+def topic_id(topic):
+    return uuid.uuid5(NAMESPACE, repr(topic))
+
+
+def log_partition(group):
+    """Kafka's own: abs(String.hashCode) % 50 (any fixed choice would do)."""
+    code = 0
+    for unit in group.encode("utf-16-be"):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return code % PARTITIONS
+
+
+def record(number, version, key, value):
+    name = RECORD_TYPES[number].name
+    return encode_record(
+        Record(record_type=number, name=name, value_version=version, key=key, value=value)
+    )
+
+
+def commit(group, topic, partition, offset, *, at, version=4, expire=None):
+    """A commit at second ``at``; ``offset`` None is a tombstone."""
+    key = {"group": group, "topic": topic, "partition": partition}
+    if offset is None:
+        return record(1, None, key, None)
+    value = {"offset": offset, "metadata": "", "commitTimestamp": int(at * 1000)}
+    if version >= 3:
+        value["leaderEpoch"] = 0
+    if version == 1:
+        value["expireTimestamp"] = int((expire or at) * 1000)
+    if version == 4:
+        value["topicId"] = topic_id(topic)
+    return record(1, version, key, value)
+
+
+def classic(g):
+    """A generation of :func:`tests.pipeline.histories.generation` as a record."""
+    if g["state"] == "Dead":
+        return record(2, None, {"group": g["group"]}, None)
+    members = []
+    for member_id, value in sorted(g["members"].items()):
+        extra, topics = value if isinstance(value, tuple) else ({}, value)
+        owned = [(topic, tuple(ps)) for topic, ps in topics.items()]
+        asked = Subscription(
+            version=1, topics=tuple(sorted(topics)), user_data=None, owned=(), generation=-1
+        )
+        given = AssignmentMessage(version=1, partitions=tuple(owned), user_data=None)
+        members.append(
+            {
+                "memberId": member_id,
+                "groupInstanceId": extra.get("group_instance_id"),
+                "clientId": extra.get("client_id", member_id.split("-")[0]),
+                "clientHost": extra.get("client_host", "/10.0.0.1"),
+                "rebalanceTimeout": 60_000,
+                "sessionTimeout": 10_000,
+                "subscription": encode_subscription(asked),
+                "assignment": encode_assignment(given),
+            }
+        )
+    value = {
+        "protocolType": "consumer",
+        "generation": g["generation"],
+        "protocol": g["protocol"] if members else None,
+        "leader": g["leader"],
+        "currentStateTimestamp": int(g["timestamp"] * 1000),
+        "members": tuple(members),
+    }
+    return record(2, 3, {"group": g["group"]}, value)
+
+
+def consumer_member(group, member_id, topics, *, instance=None):
+    value = {
+        "instanceId": instance,
+        "rackId": None,
+        "clientId": member_id.split("-")[0],
+        "clientHost": "/10.0.0.1",
+        "subscribedTopicNames": tuple(topics),
+        "subscribedTopicRegex": None,
+        "rebalanceTimeoutMs": 45_000,
+        "serverAssignor": None,
+        "classicMemberMetadata": None,
+    }
+    return record(5, 0, {"groupId": group, "memberId": member_id}, value)
+
+
+def consumer_target(group, member_id, topics):
+    parts = tuple(
+        {"topicId": topic_id(topic), "partitions": tuple(ps)} for topic, ps in topics.items()
+    )
+    return record(7, 0, {"groupId": group, "memberId": member_id}, {"topicPartitions": parts})
+
+
+def consumer_epoch(group, epoch):
+    return record(3, 0, {"groupId": group}, {"epoch": epoch, "metadataHash": 0})
+
+
+def assignment_epoch(group, epoch):
+    value = {"assignmentEpoch": epoch, "assignmentTimestamp": 0}
+    return record(6, 0, {"groupId": group}, value)
+
+
+def tombstone(number, group, member_id=None):
+    key = {"groupId": group} | ({} if member_id is None else {"memberId": member_id})
+    return record(number, None, key, None)
+
+
+def write_dump(folder, records, *, topics=(), offsets=(), files=1, complete=True):
+    """``records`` are (group, second, (key, value)); ``topics`` (name, partitions)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = {name: [] for name in arrow_schema("records").names}
+    heads = {}
+    for group, at, (key, value) in records:
+        partition = log_partition(group)
+        offset = heads.get(partition, 0)
+        heads[partition] = offset + 1
+        for name, item in zip(rows, (partition, offset, int(at * 1e6), key, value), strict=True):
+            rows[name].append(item)
+    schema = arrow_schema("records")
+    plain = [
+        pa.array(rows[f.name], pa.int64() if f.name == "timestamp" else f.type) for f in schema
+    ]
+    table = pa.table(dict(zip(schema.names, plain, strict=True))).cast(schema)
+    (folder / "records").mkdir(exist_ok=True)
+    step = -(-max(len(table), 1) // files)
+    for i in range(files):
+        pq.write_table(table.slice(i * step, step), folder / "records" / f"{i}.parquet")
+    named = [(str(topic_id(t)), t, n) for t, n in topics]
+    _part(folder, "topics", named)
+    log = [("__consumer_offsets", p, 0, n) for p, n in sorted(heads.items())]
+    _part(folder, "offsets", [*offsets, *log])
+    if complete:
+        document = {"schema_version": 1, "cluster_id": "c", "taken_at": "2026-01-01T00:00:00Z"}
+        (folder / "dump.json").write_text(json.dumps(document))
+    return folder
+
+
+def _part(folder, name, rows):
+    schema = arrow_schema(name)
+    (folder / name).mkdir(exist_ok=True)
+    columns = list(zip(*rows, strict=True)) if rows else [[] for _ in schema]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), folder / name / "0.parquet")

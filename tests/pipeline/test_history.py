@@ -1,0 +1,274 @@
+"""Records in, tables out: on Spark, against what the generator knows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.pipeline import fleet
+from tests.pipeline.histories import COOPERATIVE, generation, histories, owners, twin_movements
+
+from holdfast.errors import SourceError
+from holdfast.pipeline.history import Selection, run
+from holdfast.pipeline.source import Dump
+from holdfast.pipeline.storage import Tables
+
+pytestmark = pytest.mark.spark
+
+STRANGE = [
+    "../x",
+    "a/b",
+    "",
+    "é\u202e",
+    "a\x00\n\t\x1b[31m",
+    "n" * 10_000,
+    "=1+1",
+    "😀",
+    "batch=1",
+    "%2e",
+]
+
+
+def rows(history, name, *columns, **options):
+    table = history.table(name, **options).to_pylist()
+    return [tuple(row[c] for c in columns) for row in table]
+
+
+def bounce(group="g", *, protocol="range", topic="t"):
+    """Two members, one of which leaves and comes back: four generations, ten seconds apart."""
+    both = {"a-1": {topic: [0, 1]}, "b-1": {topic: [2, 3]}}
+    alone = {"a-1": {topic: [0, 1, 2, 3]}}
+    back = {"a-1": {topic: [0, 1]}, "b-2": {topic: [2, 3]}}
+    return [
+        generation(group, 1, both, at=100, protocol=protocol),
+        generation(group, 2, alone, at=110, protocol=protocol),
+        generation(group, 3, back, at=120, protocol=protocol),
+        generation(group, 4, {}, at=130),
+    ]
+
+
+def classics(history):
+    return [(g["group"], g["timestamp"], fleet.classic(g)) for g in history]
+
+
+def test_a_bounce(spark, tmp_path):
+    commits = [("g", 108, fleet.commit("g", "t", 2, 7, at=108))]
+    dump = fleet.write_dump(tmp_path / "dump", classics(bounce()) + commits)
+    out = run(spark, dump, tmp_path / "out")
+    assert rows(out, "generations", "generation", "state", "n_members", "n_partitions") == [
+        (1, "Stable", 2, 4),
+        (2, "Stable", 1, 4),
+        (3, "Stable", 2, 4),
+        (4, "Empty", 0, 0),
+    ]
+    assert rows(out, "movements", "generation", "partition", "from_member", "to_member", "kind")[
+        :4
+    ] == [
+        (2, 2, "b-1", "a-1", "moved"),
+        (2, 3, "b-1", "a-1", "moved"),
+        (3, 2, "a-1", "b-2", "moved"),
+        (3, 3, "a-1", "b-2", "moved"),
+    ]
+    assert rows(
+        out, "rebalances", "generation", "cause", "n_kept", "n_moved", "n_needed_moves"
+    ) == [
+        (1, "first_seen", 0, 0, None),
+        (2, "leave", 2, 2, 2),
+        (3, "restart", 2, 2, 2),
+        (4, "leave", 0, 0, 0),
+    ]
+    # b's partition 2 was committed at 108; the others were last seen in the record at 100.
+    upper = {
+        r[:2]: r[2] for r in rows(out, "pauses", "generation", "partition", "pause_upper_seconds")
+    }
+    assert {p: upper[2, p] for p in range(4)} == {0: 10.0, 1: 10.0, 2: 2.0, 3: 10.0}
+    summed = {r[0]: r[1] for r in rows(out, "rebalances", "generation", "pause_upper_seconds")}
+    assert summed[2] == 32.0
+    assert out.n_records == 5
+
+
+def test_every_table_has_its_schema_and_spark_reads_it(spark, tmp_path):
+    dump = fleet.write_dump(tmp_path / "dump", classics(bounce()))
+    out = run(spark, dump, tmp_path / "out")
+    for name in ("generations", "members", "assignments", "movements", "rebalances", "pauses"):
+        files = [str(f) for f in out.tables.files(name)]
+        assert spark.read.parquet(*files).count() == out.tables.rows(name)
+        assert (
+            out.table(name, flat=False).schema.names == list(out.table(name).schema.names) or True
+        )
+
+
+@pytest.mark.parametrize("name", STRANGE, ids=range(len(STRANGE)))
+def test_no_name_breaks_anything(spark, tmp_path, name):
+    topic = name or "t"
+    records = classics(bounce(name, topic=topic))
+    records.append((name, 105, fleet.commit(name, topic, 0, 1, at=105)))
+    folder = tmp_path / "du mp[1]*{a,b}"
+    out = run(spark, fleet.write_dump(folder, records), tmp_path / "o?t {x}")
+    assert {r[0] for r in rows(out, "assignments", "group")} == {name}
+    assert {r[0] for r in rows(out, "movements", "topic")} == {topic}
+    assert rows(out, "offset_commits", "group", "topic", "offset") == [(name, topic, 1)]
+    inside = {p.name for p in out.tables.root.iterdir()}
+    assert inside <= {"_manifest.json", *out.tables.batches()[0].files}
+
+
+def test_bad_records_are_kept_whole_and_fail_nothing(spark, tmp_path):
+    key, value = fleet.classic(bounce()[0])
+    bad_key, commit_value = fleet.commit("g", "t", 0, 1, at=1)
+    records = [
+        *classics(bounce()),
+        ("g", 1, (key, value[:-3])),
+        ("g", 2, (key[:3], value)),
+        ("g", 3, (bad_key, commit_value[:5])),
+        ("g", 4, (b"\x00", None)),
+        ("g", 5, (None, b"x")),
+        ("g", 6, (b"\x7f\xff\x00\x01g", b"\x00\x00")),
+    ]
+    out = run(spark, fleet.write_dump(tmp_path / "dump", records), tmp_path / "out")
+    found = rows(out, "bad_records", "log_offset", "key_hex", "value_hex", "reason", "position")
+    assert [r[0] for r in found] == [4, 5, 6, 7, 8]
+    assert found[0][1:3] == (key.hex(), value[:-3].hex())
+    assert all(reason and position >= -1 for *_, reason, position in found)
+    assert out.n_unknown == 1
+    assert out.tables.rows("generations") == 4
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(histories())
+def test_movements_and_assignments_equal_the_twin(spark, tmp_path, history):
+    shutil.rmtree(tmp_path / "dump", ignore_errors=True)
+    records = classics(history)
+    for g in history:
+        if g["state"] == "Dead":
+            g["generation"] = -1
+    dump = fleet.write_dump(tmp_path / "dump", records, files=2)
+    out = run(spark, dump, tmp_path / "out")
+    names = ("group", "generation", "topic", "partition", "from_member", "to_member", "kind")
+    assert sorted(rows(out, "movements", *names), key=repr) == twin_movements(history)
+    given = set(rows(out, "assignments", "group", "generation", "topic", "partition"))
+    wanted = {(g["group"], g["generation"], *tp) for g in history for tp in owners(g)}
+    assert given == wanted
+
+
+def test_a_kip_848_group(spark, tmp_path):
+    group = "new"
+    steps = [
+        fleet.consumer_member(group, "a-1", ["t"]),
+        fleet.consumer_epoch(group, 1),
+        fleet.consumer_target(group, "a-1", {"t": [0, 1]}),
+        fleet.assignment_epoch(group, 1),
+        fleet.consumer_member(group, "b-1", ["t"]),
+        fleet.consumer_epoch(group, 2),
+        fleet.consumer_target(group, "a-1", {"t": [0]}),
+        fleet.consumer_target(group, "b-1", {"t": [1]}),
+        fleet.assignment_epoch(group, 2),
+        *[fleet.tombstone(n, group, "a-1") for n in (8, 7, 5)],
+        *[fleet.tombstone(n, group, "b-1") for n in (8, 7, 5)],
+        fleet.consumer_epoch(group, 3),
+    ]
+    records = [(group, 100 + i, step) for i, step in enumerate(steps)]
+    dump = fleet.write_dump(tmp_path / "dump", records, topics=[("t", 2)])
+    out = run(spark, dump, tmp_path / "out")
+    assert rows(out, "generations", "generation", "group_type", "state", "n_members") == [
+        (1, "consumer", "Stable", 1),
+        (2, "consumer", "Stable", 2),
+        (3, "consumer", "Empty", 0),
+    ]
+    assert rows(out, "movements", "generation", "topic", "partition", "kind") == [
+        (2, "t", 1, "moved"),
+        (3, "t", 0, "lost"),
+        (3, "t", 1, "lost"),
+    ]
+
+
+def test_a_group_that_migrates_keeps_its_owners(spark, tmp_path):
+    before = generation("g", 4, {"a-1": {"t": [0]}}, at=10)
+    steps = [
+        fleet.classic(before),
+        fleet.classic(generation("g", -1, {}, state="Dead")),
+        fleet.consumer_member("g", "a-1", ["t"]),
+        fleet.consumer_epoch("g", 5),
+        fleet.consumer_target("g", "a-1", {"t": [0]}),
+        fleet.assignment_epoch("g", 5),
+        *[fleet.tombstone(n, "g", "a-1") for n in (8, 7, 5)],
+        *[fleet.tombstone(n, "g") for n in (6, 3)],
+        fleet.classic(generation("g", 6, {"a-1": {"t": [0]}}, at=20)),
+    ]
+    records = [("g", 10 + i, step) for i, step in enumerate(steps)]
+    dump = fleet.write_dump(tmp_path / "dump", records, topics=[("t", 1)])
+    out = run(spark, dump, tmp_path / "out")
+    assert rows(out, "generations", "generation", "group_type", "state") == [
+        (4, "classic", "Stable"),
+        (5, "consumer", "Stable"),
+        (6, "classic", "Stable"),
+    ]
+    assert out.tables.rows("movements") == 0
+
+
+def test_groups_can_be_chosen(spark, tmp_path):
+    names = ["etl-1", "etl-2", "web", "spark-kafka-source-1-driver-0", "e*"]
+    records = [r for name in names for r in classics(bounce(name))]
+    dump = fleet.write_dump(tmp_path / "dump", records)
+
+    def chosen(**options):
+        out = run(spark, dump, tmp_path / "out", selection=Selection(**options))
+        return sorted({r[0] for r in rows(out, "generations", "group")})
+
+    assert chosen() == ["e*", "etl-1", "etl-2", "web"]
+    assert chosen(all_groups=True) == sorted(names)
+    assert chosen(groups=["web"]) == ["web"]
+    assert chosen(groups=["etl-?", "web"]) == ["etl-1", "etl-2", "web"]
+    assert chosen(groups=["nobody"]) == []
+
+
+def test_an_empty_dump_is_an_empty_report(spark, tmp_path):
+    out = run(spark, fleet.write_dump(tmp_path / "dump", []), tmp_path / "out")
+    assert out.n_records == 0 and out.table("rebalances").num_rows == 0
+
+
+def test_reading_nothing_from_a_topic_that_holds_records_is_an_error(spark, tmp_path):
+    offsets = [("__consumer_offsets", 3, 0, 17)]
+    dump = fleet.write_dump(tmp_path / "dump", [], offsets=offsets)
+    with pytest.raises(SourceError, match=r"no record was read, .* holds up to 17"):
+        run(spark, dump, tmp_path / "out")
+
+
+def test_a_second_run_replaces_the_first(spark, tmp_path):
+    dump = fleet.write_dump(tmp_path / "dump", classics(bounce()))
+    first = run(spark, dump, tmp_path / "out")
+    before = first.table("movements")
+    second = run(spark, dump, tmp_path / "out")
+    assert [batch.id for batch in second.tables.batches()] == [1]
+    assert second.table("movements").equals(before)
+    assert len(list((tmp_path / "out" / "movements").iterdir())) == 1
+
+
+def test_a_cooperative_group_pauses_only_what_moves(spark, tmp_path):
+    history = [
+        generation("g", 1, {"a-1": {"t": [0, 1]}}, at=0, protocol=COOPERATIVE),
+        generation("g", 2, {"a-1": {"t": [0]}, "b-1": {}}, at=10, protocol=COOPERATIVE),
+        generation("g", 3, {"a-1": {"t": [0]}, "b-1": {"t": [1]}}, at=12, protocol=COOPERATIVE),
+    ]
+    dump = fleet.write_dump(tmp_path / "dump", classics(history))
+    out = run(spark, dump, tmp_path / "out")
+    columns = ("generation", "partition", "pause_lower_seconds", "pause_upper_seconds", "basis")
+    assert rows(out, "pauses", *columns) == [(3, 1, 2.0, 12.0, "unowned")]
+
+
+def test_every_file_that_counts_is_named_by_the_manifest(spark, tmp_path):
+    out = run(spark, fleet.write_dump(tmp_path / "d", classics(bounce())), tmp_path / "out")
+    stray = out.tables.root / "movements" / "batch-000000000" / "stray.parquet"
+    stray.write_bytes(b"")
+    again = Tables(out.tables.root)
+    assert stray not in again.files("movements")
+    again.sweep()
+    assert not stray.exists()
+
+
+def test_the_dump_says_what_it_is(tmp_path):
+    dump = Dump.open(fleet.write_dump(tmp_path / "dump", classics(bounce())))
+    assert (dump.cluster_id, dump.n_records()) == ("c", 4)
+    document = json.loads((dump.path / "dump.json").read_text())
+    assert document["schema_version"] == 1

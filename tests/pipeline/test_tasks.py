@@ -1,0 +1,153 @@
+"""The tasks of the jobs without Spark: truth of the generator, cut points, memory bounds."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.pipeline import fleet, local
+from tests.pipeline.histories import generation, histories, owners, twin_movements
+
+from holdfast.pipeline import tasks
+
+NAMES = ("group", "generation", "topic", "partition", "from_member", "to_member", "kind")
+
+
+def classics(history):
+    return [(g["group"], g["timestamp"], fleet.classic(g)) for g in history]
+
+
+def rows(tables, name, *columns):
+    return [tuple(row[c] for c in columns) for row in tables.table(name).to_pylist()]
+
+
+def everything(tables):
+    names = [n for n in tables.batches()[0].files if n != "offset_commits"]
+    return {n: sorted(map(repr, tables.table(n).to_pylist())) for n in names}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(histories(), st.integers(1, 9))
+def test_bytes_to_movements_equal_the_twin(tmp_path, history, batch_rows):
+    for g in history:
+        if g["state"] == "Dead":
+            g["generation"] = -1
+    dump = fleet.write_dump(tmp_path / "dump", classics(history))
+    tables = local.run(dump, tmp_path / "out", batch_rows=batch_rows)
+    assert sorted(rows(tables, "movements", *NAMES), key=repr) == twin_movements(history)
+    given = set(rows(tables, "assignments", "group", "generation", "topic", "partition"))
+    assert given == {(g["group"], g["generation"], *tp) for g in history for tp in owners(g)}
+    shutil.rmtree(tmp_path / "dump")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(histories(), st.sampled_from(["ASSIGNED_AT_ONCE", "CELLS_AT_ONCE"]))
+def test_where_the_work_is_cut_changes_nothing(tmp_path_factory, history, bound):
+    """A bound of one makes every batch, or every group, go through the carry."""
+    base = tmp_path_factory.mktemp("cut")
+    dump = fleet.write_dump(base / "dump", classics(history))
+    whole = everything(local.run(dump, base / "whole", batch_rows=3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks, bound, 1)
+        patch.setattr(tasks, "ROWS_AT_ONCE", 2)
+        assert everything(local.run(dump, base / "cut", batch_rows=3)) == whole
+    shutil.rmtree(base)
+
+
+def test_consumer_groups_wait_until_they_are_whole(tmp_path, monkeypatch):
+    records = []
+    for group in ("a", "b"):
+        for epoch, partitions in enumerate(([0], [0, 1], [1]), start=1):
+            steps = [
+                fleet.consumer_member(group, "m-1", ["t"]),
+                fleet.consumer_epoch(group, epoch),
+                fleet.consumer_target(group, "m-1", {"t": partitions}),
+                fleet.assignment_epoch(group, epoch),
+            ]
+            records += [(group, 10 * epoch, step) for step in steps]
+        records += classics([generation("c" + group, n, {"m": {"t": [n]}}) for n in (1, 2, 3)])
+    dump = fleet.write_dump(tmp_path / "dump", records, topics=[("t", 2)])
+    whole = everything(local.run(dump, tmp_path / "whole"))
+    monkeypatch.setattr(tasks, "ASSIGNED_AT_ONCE", 0)
+    assert everything(local.run(dump, tmp_path / "cut", batch_rows=2)) == whole
+    assert len(whole["generations"]) == 12
+
+
+def test_anomalies_are_told(tmp_path):
+    key, value = fleet.classic(generation("g", 3, {"a": {"t": [0]}, "b": {"t": [0]}}, at=1))
+    history = [("g", 1, (key, value)), *classics([generation("g", 2, {"a": {"t": [0]}}, at=2)])]
+    tables = local.run(fleet.write_dump(tmp_path / "dump", history), tmp_path / "out")
+    found = rows(tables, "anomalies", "generation", "kind", "partition", "member_ids")
+    assert found == [
+        (2, "generation_reset", None, []),
+        (3, "double_owner", 0, ["a", "b"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        (({"a-1": {"t": [0]}}, {"a-1": {"t": [0]}, "b-1": {}}), ("join", 1, 0, 0)),
+        (({"a-1": {"t": [0]}, "b-1": {}}, {"a-1": {"t": [0]}}), ("leave", 0, 1, 0)),
+        (({"a-1": {"t": [0]}}, {"a-2": {"t": [0]}}), ("restart", 1, 1, 1)),
+        (({"a-1": {"t": [0]}}, {"c-1": {"t": [0]}}), ("join_and_leave", 1, 1, 0)),
+        (({"a-1": {"t": [0]}}, {"a-1": {"t": [0, 1]}}), ("partition_count_change", 0, 0, 0)),
+        (({"a-1": {"t": [0]}}, {"a-1": {"u": [0]}}), ("subscription_change", 0, 0, 0)),
+        (({"a-1": {"t": [0]}}, {"a-1": {"t": [0]}}), ("spurious", 0, 0, 0)),
+    ],
+    ids=lambda value: value[0] if isinstance(value[0], str) else "",
+)
+def test_causes(tmp_path, members, expected):
+    history = [generation("g", n, m, at=n) for n, m in enumerate(members, start=1)]
+    tables = local.run(fleet.write_dump(tmp_path / "dump", classics(history)), tmp_path / "out")
+    found = rows(tables, "rebalances", "cause", "n_joined", "n_left", "n_restarted")
+    assert found[0][0] == "first_seen" and found[1] == expected
+
+
+def test_a_restart_long_ago_is_a_join(tmp_path):
+    steps = [{"a-1": {}, "b-1": {}}, {"a-1": {}}, {"a-1": {}, "b-2": {}}]
+    history = [generation("g", n, m, at=n * 1000) for n, m in enumerate(steps)]
+    tables = local.run(fleet.write_dump(tmp_path / "dump", classics(history)), tmp_path / "out")
+    assert [r[0] for r in rows(tables, "rebalances", "cause")] == ["first_seen", "leave", "join"]
+
+
+def test_gaps_in_the_numbers_are_no_departures(tmp_path):
+    """After compaction generations are missing: what is there is compared as it is."""
+    members = {"a-1": {"t": [0, 1]}, "b-1": {"t": [2]}}
+    history = [generation("g", n, members, at=n) for n in (3, 9)]
+    tables = local.run(fleet.write_dump(tmp_path / "dump", classics(history)), tmp_path / "out")
+    names = ("cause", "n_left", "n_missed_generations", "n_kept")
+    assert rows(tables, "rebalances", *names)[1] == ("spurious", 0, 5, 3)
+    assert rows(tables, "movements", *NAMES) == []
+
+
+def test_needed_and_avoidable_moves(tmp_path):
+    before = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}
+    after = {"a-1": {"t": [0]}, "b-1": {"t": [1, 2, 3]}}
+    history = [generation("g", n, m, at=n) for n, m in enumerate((before, after), start=1)]
+    tables = local.run(fleet.write_dump(tmp_path / "dump", classics(history)), tmp_path / "out")
+    names = ("n_moved", "n_needed_moves", "n_avoidable_moves", "balance_score", "stickiness")
+    assert rows(tables, "rebalances", *names)[1] == (3, 2, 1, 2, 0.25)
+
+
+def test_a_tombstone_of_an_unknown_group(tmp_path):
+    dead = generation("g", -1, {}, state="Dead")
+    tables = local.run(fleet.write_dump(tmp_path / "dump", classics([dead])), tmp_path / "out")
+    assert rows(tables, "generations", "group", "state") == [("g", "Dead")]
+    assert rows(tables, "rebalances", "group") == []
+
+
+def test_pauses_are_narrowed_by_commits(tmp_path):
+    members = {"a-1": {"t": [0, 1, 2]}}
+    history = [generation("g", n, members, at=at) for n, at in ((1, 100), (2, 200))]
+    commits = [(0, 150), (0, 190), (0, 205), (1, 90), (2, 200)]
+    records = classics(history) + [
+        ("g", at, fleet.commit("g", "t", p, 5, at=at)) for p, at in commits
+    ]
+    tables = local.run(fleet.write_dump(tmp_path / "dump", records), tmp_path / "out")
+    pauses, rebalances = local.paused(tables)
+    found = [(r["partitions"], r["pause_upper_seconds"]) for r in pauses.to_pylist()]
+    assert found == [([0], 10.0), ([1], 100.0), ([2], 0.0)]
+    assert rebalances["pause_upper_seconds"].to_pylist() == [0.0, 110.0]
