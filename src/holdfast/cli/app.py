@@ -29,7 +29,18 @@ from holdfast.errors import (
     WireError,
 )
 
-COMMANDS: tuple[str, ...] = ("assign", "broker", "demo", "decode", "encode", "report")
+COMMANDS: tuple[str, ...] = (
+    "assign",
+    "broker",
+    "demo",
+    "dump",
+    "history",
+    "decode",
+    "encode",
+    "report",
+    "doctor",
+    "explain",
+)
 
 EXIT_FINDINGS, EXIT_USAGE, EXIT_SOURCE, EXIT_INFEASIBLE, EXIT_BUG, EXIT_INTERRUPT = (
     1,
