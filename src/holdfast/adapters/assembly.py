@@ -51,13 +51,14 @@ class Assembly:
     def __init__(self, settings: Settings):
         self._settings = settings
         self.counters = Counters()
-        member = make_member(settings)
+        assignors = assignors_of(settings)
+        member = make_member(settings, assignors)
         connections = Connections(settings)
         connections.open()
         self._closers: list[Callable[[], object]] = [connections.close]
         try:
             self.lookup = Lookup(connections)
-            leadership = Leadership(settings, assignors_of(settings), self._count_partitions)
+            leadership = Leadership(settings, assignors, self._count_partitions)
             self._closers.append(leadership.close)
             self.link = GroupLink(connections, self._post, self._fail)
             delivery = _delivery(settings)
@@ -206,7 +207,8 @@ class MetadataWatch:
             self._wake.clear()
             wait_s = self._every_s
             try:
-                self._refresh()
+                if not self._refresh():
+                    wait_s = self._again_s
             except RemoteProtocolError as error:
                 self._fail(error)
             except HoldfastError as error:
@@ -214,13 +216,15 @@ class MetadataWatch:
                 wait_s = self._again_s
             self._wake.wait(wait_s)
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> bool:
+        """Look once; False if a subscribed topic does not exist yet."""
         with self._lock:
             pattern = self._pattern
             wanted = None if pattern is not None else self._topics | self._others
         counts = self._report(wanted)
         if pattern is not None:
             self._tell(tuple(sorted(filter(pattern, counts))))
+        return wanted is None or self._topics <= counts.keys()
 
     def close(self) -> None:
         """End the watch."""

@@ -91,13 +91,25 @@ def _offer(name: str, options: Mapping[str, object]) -> Assignor:
     return Plain(name, dict(options))
 
 
-def make_member(settings: Settings, *, protocol_type: str = "consumer") -> Member:
+def make_member(
+    settings: Settings,
+    assignors: Sequence[Assignor],
+    *,
+    protocol_type: str = "consumer",
+    polls: bool = True,
+) -> Member:
     """Return a machine that has not started.
 
-    Raises
-    ------
-    ConfigError
-        If the configuration names no group of assignors that can work together.
+    Parameters
+    ----------
+    settings : Settings
+        Times, identity, commit rules.
+    assignors : sequence of Assignor
+        What it offers, in order of preference.
+    protocol_type : str
+        The group's; all members must agree.
+    polls : bool
+        Whether the application polls, so that ``max.poll.interval.ms`` can tell that it stopped.
     """
     poll_ms: int = settings["max.poll.interval.ms"]
     options = MemberOptions(
@@ -107,15 +119,15 @@ def make_member(settings: Settings, *, protocol_type: str = "consumer") -> Membe
         session_timeout_ms=settings["session.timeout.ms"],
         heartbeat_interval_ms=settings["heartbeat.interval.ms"],
         rebalance_timeout_ms=poll_ms,
-        max_poll_interval_ms=poll_ms,
+        max_poll_interval_ms=poll_ms if polls else 0,
         drain_timeout_ms=max(1, min(settings["holdfast.drain.timeout.ms"], poll_ms)),
         request_timeout_ms=settings["request.timeout.ms"],
         retry_backoff_ms=max(1, settings["retry.backoff.ms"]),
         retry_backoff_max_ms=max(1, settings["retry.backoff.max.ms"]),
-        auto_commit=settings["enable.auto.commit"],
+        auto_commit=polls and settings["enable.auto.commit"],
         announce_leave=settings["holdfast.policy"] in ("deferred", "incremental"),
     )
-    return Member(assignors_of(settings), options)
+    return Member(assignors, options)
 
 
 class Leadership:

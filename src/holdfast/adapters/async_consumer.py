@@ -1,0 +1,153 @@
+"""``holdfast.AsyncConsumer``: the consumer for programs on an event loop.
+
+**Rules.** As :class:`holdfast.Consumer`; every call that may wait is awaited. A listener's methods
+may be coroutines: they run on the loop that called, while that call is being awaited.
+
+**Strategy.** One thread polls and runs callbacks, another commits, seeks and pauses, so that a
+callback may await these; nothing of the group depends on the loop being free.
+
+References
+----------
+KIP-429 (callbacks).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from holdfast.adapters.consumer import Consumer
+from holdfast.adapters.delivery import TopicPartition
+from holdfast.adapters.metrics import Snapshot
+
+_T = TypeVar("_T")
+
+
+class AsyncConsumer:
+    """A consumer of topics in a group, for ``asyncio``.
+
+    Parameters
+    ----------
+    config : mapping of str to object
+        As for :class:`holdfast.Consumer`.
+    """
+
+    def __init__(self, config: Mapping[str, object]):
+        self._consumer = Consumer(config)
+        self._polling = ThreadPoolExecutor(1, thread_name_prefix="holdfast-async-poll")
+        self._calling = ThreadPoolExecutor(1, thread_name_prefix="holdfast-async-call")
+        self._is_closed = False
+
+    async def _do(self, work: Callable[[], _T], *, polls: bool = False) -> _T:
+        thread = self._polling if polls else self._calling
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
+
+    async def subscribe(
+        self, topics: Collection[str] | str | re.Pattern[str], listener: Any = None
+    ) -> None:
+        """See :meth:`Consumer.subscribe`; the listener's methods may be coroutines."""
+        loop = asyncio.get_running_loop()
+        wrapped = None if listener is None else _OnLoop(listener, loop)
+        await self._do(partial(self._consumer.subscribe, topics, wrapped))
+
+    async def unsubscribe(self) -> None:
+        """See :meth:`Consumer.unsubscribe`."""
+        await self._do(self._consumer.unsubscribe, polls=True)
+
+    async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Any]:
+        """See :meth:`Consumer.poll`."""
+        return await self._do(partial(self._consumer.poll, timeout, max_records), polls=True)
+
+    async def __aiter__(self) -> AsyncIterator[list[Any]]:
+        """Yield lists of records, never an empty one, until the consumer is closed."""
+        while not self._is_closed:
+            if batch := await self.poll():
+                yield batch
+
+    async def commit(self, offsets: Mapping[tuple[str, int], int] | None = None) -> None:
+        """See :meth:`Consumer.commit`."""
+        await self._do(partial(self._consumer.commit, offsets))
+
+    async def committed(
+        self, partitions: Collection[tuple[str, int]]
+    ) -> dict[TopicPartition, int | None]:
+        """See :meth:`Consumer.committed`."""
+        return await self._do(partial(self._consumer.committed, partitions))
+
+    async def position(self, partition: tuple[str, int]) -> int | None:
+        """See :meth:`Consumer.position`."""
+        return await self._do(partial(self._consumer.position, partition))
+
+    async def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """See :meth:`Consumer.seek`."""
+        await self._do(partial(self._consumer.seek, partition, offset))
+
+    async def pause(self, partitions: Collection[tuple[str, int]]) -> None:
+        """See :meth:`Consumer.pause`."""
+        await self._do(partial(self._consumer.pause, partitions))
+
+    async def resume(self, partitions: Collection[tuple[str, int]]) -> None:
+        """See :meth:`Consumer.resume`."""
+        await self._do(partial(self._consumer.resume, partitions))
+
+    def assignment(self) -> set[TopicPartition]:
+        """See :meth:`Consumer.assignment`."""
+        return self._consumer.assignment()
+
+    def metrics(self) -> Snapshot:
+        """See :meth:`Consumer.metrics`."""
+        return self._consumer.metrics()
+
+    async def close(self, timeout: float = 30.0, *, returns: bool = True) -> None:
+        """See :meth:`Consumer.close`."""
+        if not self._is_closed:
+            self._is_closed = True
+            await self._do(partial(self._consumer.close, timeout, returns=returns), polls=True)
+            self._polling.shutdown()
+            self._calling.shutdown()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class _OnLoop:
+    """A listener whose methods run on an event loop, called from the consumer's thread."""
+
+    def __init__(self, listener: Any, loop: asyncio.AbstractEventLoop):
+        self._listener = listener
+        self._loop = loop
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        self._call("on_partitions_assigned", partitions)
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        self._call("on_partitions_revoked", partitions)
+
+    def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        self._call("on_partitions_lost", partitions)
+
+    def _call(self, name: str, partitions: list[TopicPartition]) -> None:
+        work = getattr(self._listener, name, None)
+        if work is None:
+            return
+
+        async def run() -> None:
+            result = work(partitions)
+            if inspect.isawaitable(result):
+                await result
+
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result()

@@ -1,0 +1,262 @@
+"""``holdfast.Worker``: a group member for resources that are not topics.
+
+**Rules.** A resource is ``(kind, number)``; every worker of a group is given the same kinds and
+counts, and the leader's count. Work on a resource begins in ``on_assigned`` and has ended when
+``on_revoked`` returns: only then may another worker begin. Kinds are balanced apart from each
+other, so a change in one never moves another, unless weights are given, which balance them against
+each other. Callbacks come one at a time, on a thread of their own, while everything else runs on.
+
+**Strategy.** The member machine of :class:`holdfast.Consumer`, without records: its hand-over is
+the callback. The group has protocol type ``holdfast``: tools for consumer groups leave it alone.
+
+References
+----------
+Incremental Cooperative Rebalancing, "Resource", "Isolated support of heterogeneous resources";
+KIP-415 (Connect).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self
+
+from holdfast.adapters.connections import Connections
+from holdfast.adapters.host import MemberHost
+from holdfast.adapters.link import GroupLink
+from holdfast.adapters.membership import Leadership, make_member, policy_of
+from holdfast.adapters.settings import Settings
+from holdfast.errors import ConfigError, HoldfastError, LocalProtocolError
+from holdfast.machine import actions, events
+from holdfast.machine.designs import Designed
+from holdfast.wire.incremental import Design
+
+log = logging.getLogger("holdfast.member")
+
+PROTOCOL_TYPE = "holdfast"
+_DESIGNS = {
+    "simple": Design.SIMPLE,
+    "deferred": Design.DEFERRED,
+    "incremental": Design.INCREMENTAL,
+}
+
+
+class Resource(NamedTuple):
+    """One thing to own."""
+
+    kind: str
+    number: int
+
+
+class WorkerListener(Protocol):
+    """What a worker's application does; any of these may be missing."""
+
+    def on_assigned(self, resources: list[Resource]) -> None:
+        """Begin work on these."""
+
+    def on_revoked(self, resources: list[Resource]) -> None:
+        """End work on these and save its state before returning."""
+
+    def on_lost(self, resources: list[Resource]) -> None:
+        """End work on these at once: somebody else may have begun."""
+
+
+class Worker:
+    """One worker of a group that shares resources.
+
+    Parameters
+    ----------
+    config : mapping of str to object
+        As for :class:`holdfast.Consumer`; ``holdfast.policy`` is ``simple``, ``deferred`` or
+        ``incremental``.
+    resources : mapping of str to int
+        Kind to count, such as ``{"connector-a": 3, "shard": 12}``; ``{"leader": 1}`` elects one.
+    listener : WorkerListener, optional
+        Begins and ends work.
+    weights : mapping of str to int, optional
+        Load of one resource of a kind, 1 where not given.
+
+    Raises
+    ------
+    ConfigError
+        For a bad configuration, kind, count or weight.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object],
+        resources: Mapping[str, int],
+        listener: WorkerListener | None = None,
+        *,
+        weights: Mapping[str, int] | None = None,
+    ):
+        self._settings = settings = Settings.parse(config)
+        self._resources = _checked(resources)
+        assignor = Designed(_policy(settings, self._resources, weights or {}))
+        self._leadership = Leadership(settings, (assignor,), lambda _: self._resources)
+        member = make_member(settings, (assignor,), protocol_type=PROTOCOL_TYPE, polls=False)
+        self._duties = _WorkerDuties(listener)
+        name = f"holdfast-{settings['group.id']}-{settings['client.id']}"
+        self._host = MemberHost(member, self._duties, self._leadership.compute, name=name)
+        self._connections: Connections | None = None
+
+    def start(self) -> None:
+        """Join the group; returns at once.
+
+        Raises
+        ------
+        SourceError
+            If no broker answers.
+        """
+        if self._connections is not None:
+            return
+        self._connections = connections = Connections(self._settings)
+        connections.open()
+        self._host.start(GroupLink(connections, self._host.post, self._host.fail))
+        self._announce()
+
+    def update(self, resources: Mapping[str, int]) -> None:
+        """Change kinds and counts; the leader's change moves what has to move."""
+        self._resources = _checked(resources)
+        self._announce()
+
+    def _announce(self) -> None:
+        self._host.post(events.MetadataChanged(tuple(sorted(self._resources.items()))))
+        self._host.post(events.SubscriptionChanged(tuple(sorted(self._resources))))
+
+    @property
+    def owned(self) -> frozenset[Resource]:
+        """Resources that are this worker's now.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the group has refused this worker for good.
+        """
+        self._raise_failure()
+        return frozenset(Resource(*r) for r in self._host.standing.owned)
+
+    @property
+    def generation(self) -> int:
+        """Generation of the group as this worker knows it, -1 for none."""
+        return self._host.standing.identity.generation
+
+    def run(self, timeout: float | None = None) -> None:
+        """Wait until the worker is over, or for ``timeout`` seconds.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the group has refused this worker for good.
+        """
+        if self._connections is None:
+            raise LocalProtocolError("start() first")
+        self._host.over.wait(timeout)
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        failure: HoldfastError | None = self._host.failure
+        if failure is not None:
+            raise failure
+
+    def close(self, timeout: float = 30.0, *, returns: bool = True) -> None:
+        """End all work in order and leave; ``returns`` as in :meth:`holdfast.Consumer.close`."""
+        if self._connections is None:
+            return
+        connections, self._connections = self._connections, None
+        if self._host.failure is None:
+            self._host.post(events.LeaveRequested(returns))
+            self._host.over.wait(timeout)
+        self._host.stop()
+        self._duties.close()
+        self._leadership.close()
+        connections.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _WorkerDuties:
+    """See :class:`holdfast.adapters.host.Duties`: callbacks alone."""
+
+    def __init__(self, listener: Any):
+        self._listener = listener
+        self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="holdfast-callbacks")
+
+    def stop(self, resources: tuple[events.Resource, ...], drained: Callable[[], None]) -> None:
+        drained()
+
+    def drop(self, resources: tuple[events.Resource, ...]) -> None:
+        """Nothing is in flight; the LOST callback follows."""
+
+    def start(self, resources: tuple[events.Resource, ...]) -> None:
+        """Work has begun in the callback."""
+
+    def call(
+        self,
+        call: actions.ListenerCall,
+        resources: tuple[events.Resource, ...],
+        done: Callable[[str | None], None],
+    ) -> None:
+        work = getattr(self._listener, f"on_{call.value}", None)
+        if work is None or not resources:
+            done(None)
+        else:
+            self._callbacks.submit(self._run, work, resources, done)
+
+    def _run(
+        self,
+        work: Callable[[list[Resource]], None],
+        resources: tuple[events.Resource, ...],
+        done: Callable[[str | None], None],
+    ) -> None:
+        try:
+            work([Resource(*r) for r in resources])
+        except Exception as error:
+            log.exception("a callback raised")
+            done(f"{type(error).__name__}: {error}")
+        else:
+            done(None)
+
+    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        done(0)
+
+    def completed(self, action: actions.JoinCompleted) -> None:
+        """Nothing to note."""
+
+    def close(self) -> None:
+        self._callbacks.shutdown(wait=True)
+
+
+def _checked(resources: Mapping[Any, Any]) -> dict[str, int]:
+    if not resources:
+        raise ConfigError("resources: at least one kind is expected")
+    for kind, count in resources.items():
+        if not isinstance(kind, str) or not kind:
+            raise ConfigError(f"resources: a kind is a name, found {kind!r}")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ConfigError(f"resources[{kind!r}]: a count is expected, found {count!r}")
+    return dict(resources)
+
+
+def _policy(settings: Settings, resources: Mapping[str, int], weights: Mapping[str, int]) -> Any:
+    name: str = settings["holdfast.policy"]
+    if name not in _DESIGNS:
+        raise ConfigError(f"holdfast.policy: a worker takes {', '.join(_DESIGNS)}, found {name}")
+    for kind in weights:
+        if kind not in resources:
+            raise ConfigError(f"weights[{kind!r}]: not one of the resources {sorted(resources)}")
+    policy = replace(policy_of(settings), design=_DESIGNS[name])
+    return replace(policy, isolate=not weights, weights=dict(weights))
