@@ -121,7 +121,8 @@ def _document(result: DemoResult) -> dict[str, Any]:
 
 def _print_summary(result: DemoResult, total_seconds: float) -> None:
     console = Console(highlight=False)
-    table = Table(title="Generations", title_justify="left", header_style="bold")
+    console.print("[bold]Generations[/bold]")
+    table = Table(header_style="bold")
     heads = ("generation", "members", "moved", "kept", "gained", "lost", "cause")
     for head in heads:
         table.add_column(head, justify="left" if head == "cause" else "right")
@@ -130,11 +131,11 @@ def _print_summary(result: DemoResult, total_seconds: float) -> None:
         table.add_row(*map(str, cells), row.cause)
     console.print(table)
     unowned = result.unowned
-    owners = Table(
-        title=f"Seconds without an owner, in {result.bounce_seconds:.1f} s of rolling bounce",
-        title_justify="left",
-        header_style="bold",
+    console.print(
+        "[bold]Time each partition had no owner[/bold], "
+        f"in {result.bounce_seconds:.1f} s of rolling bounce"
     )
+    owners = Table(header_style="bold")
     owners.add_column("partition", justify="right")
     owners.add_column("seconds", justify="right")
     for partition, seconds in enumerate(unowned):

@@ -27,6 +27,7 @@ from holdfast.demo.group import Group
 from holdfast.demo.journal import Interval, intervals, overlaps, unowned_seconds
 from holdfast.demo.tables import GenerationRow, Witnessed, read_witnessed, write_tables
 from holdfast.errors import AdapterError, ConfigError
+from holdfast.pipeline.session import get_session
 from holdfast.report import write as write_report
 
 TOPIC = "orders"
@@ -160,8 +161,10 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
             journals.mkdir()
             lived = _live(options, broker.bootstrap, journals, staged)
             tables = folder / "tables"
-            with staged("turn the offsets topic into tables (Spark)"):
-                write_tables(broker.bootstrap, tables)
+            with staged("start Spark"):
+                spark = get_session(kafka=True)
+            with staged("turn the offsets topic into tables"):
+                write_tables(spark, broker.bootstrap, tables, GROUP)
             with staged("write the report"):
                 witnessed = read_witnessed(tables, GROUP)
                 report = (folder if options.out else Path.cwd()) / "report.html"

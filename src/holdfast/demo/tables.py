@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from holdfast.adapters.cluster import LiveCluster
+from holdfast.pipeline.history import Selection
+from holdfast.pipeline.history import run as run_history
+from holdfast.pipeline.storage import Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +51,15 @@ class Witnessed:
     bad_records: int
 
 
-def write_tables(bootstrap: str, folder: Path) -> None:
-    """Run the pipeline on a cluster."""
-    raise NotImplementedError
+def write_tables(spark: Any, bootstrap: str, folder: Path, group: str) -> None:
+    """Run the pipeline on a live cluster, for one group; tables and a dump go to ``folder``."""
+    run_history(
+        spark, LiveCluster(bootstrap=bootstrap), folder, selection=Selection(groups=(group,))
+    )
 
 
 def read_witnessed(folder: Path, group: str) -> Witnessed:
     """Read what the tables say about ``group``."""
-    from holdfast.pipeline.storage import Tables
-
     tables = Tables(folder)
     rows = tables.table("rebalances", groups=[group]).to_pylist()
     return Witnessed(
