@@ -73,7 +73,7 @@ class Policy:
     omit_unchanged: bool = False
     isolate: bool = False
     weights: Mapping[str, int] = field(default_factory=dict)
-    memory_limit_bytes: int = 4 << 20
+    memory_limit_bytes: int = 256 << 10
 
     def __post_init__(self) -> None:
         for name in ("delay_ms", "interval_ms", "tolerance_ms"):

@@ -1,0 +1,327 @@
+"""The document's scenarios, measured: bounce, death, scaling, first start, under any policy.
+
+**Rules.** A scenario is a plan of what happens to whom; every number comes from the ledger. Members
+are slots 0 to n - 1; slot 0 is the slow one. The group settles before measuring begins.
+
+**Strategy.** :func:`simulate` builds a world for a policy, plays the scenario, waits for balance and
+reports. Policies beside the designs are baselines (:mod:`holdfast.sim.baselines`).
+
+References: Incremental Cooperative Rebalancing, "Motivation" and the characteristics of each design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import ConfigError
+from holdfast.machine.designs import Assignor, CooperativeSticky, Plain, assignors_for
+from holdfast.machine.policy import Policy
+from holdfast.machine.states import MemberState
+from holdfast.sim.costs import Costs
+from holdfast.sim.ledger import Violation
+from holdfast.sim.world import World, WorldOptions
+
+SETTLE_LIMIT_MS = 3_600_000
+QUIET_MS = 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What to simulate.
+
+    Parameters
+    ----------
+    scenario : str
+        A name of :data:`SCENARIOS`.
+    policy : str
+        ``eager``, ``simple``, ``deferred``, ``incremental``, ``cooperative-sticky``, an eager
+        assignor's name, or a baseline.
+    partitions : int
+        Of one topic, unless ``topics`` says otherwise.
+    settings : Policy
+        Delay, batch and so on.
+    crash : bool
+        Whether bounces are crashes rather than clean stops.
+    """
+
+    scenario: str = "rolling-bounce"
+    policy: str = "deferred"
+    members: int = 6
+    partitions: int = 24
+    seed: int = 0
+    settings: Policy = field(default_factory=lambda: Policy(delay_ms=30_000))
+    costs: Costs = field(default_factory=Costs)
+    static: bool = False
+    crash: bool = False
+    steps: int = 1
+    topics: Mapping[str, int] | None = None
+    trace: bool = False
+    check: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a scenario cost; seconds are of virtual time."""
+
+    scenario: str
+    policy: str
+    seed: int
+    members: int
+    partitions: int
+    rounds: int
+    moved: int
+    moved_to_third: int
+    partition_seconds_unowned: float
+    partition_seconds_stopped: float
+    longest_stop_seconds: float
+    time_to_balance_seconds: float
+    bytes_per_round: int
+    largest_round_bytes: int
+    violations: tuple[Violation, ...]
+    trace: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast simulate``."""
+        return {
+            "schema_version": 1,
+            "scenario": self.scenario,
+            "policy": self.policy,
+            "seed": self.seed,
+            "members": self.members,
+            "partitions": self.partitions,
+            "rounds": self.rounds,
+            "moved": self.moved,
+            "moved_to_third": self.moved_to_third,
+            "partition_seconds_unowned": round(self.partition_seconds_unowned, 3),
+            "partition_seconds_stopped": round(self.partition_seconds_stopped, 3),
+            "longest_stop_seconds": round(self.longest_stop_seconds, 3),
+            "time_to_balance_seconds": round(self.time_to_balance_seconds, 3),
+            "bytes_per_round": self.bytes_per_round,
+            "largest_round_bytes": self.largest_round_bytes,
+            "violations": [v.to_dict() for v in self.violations],
+        }
+
+
+class Play:
+    """A scenario in progress: a world and the steps that scenarios are made of."""
+
+    def __init__(self, setup: Setup):
+        self.setup = setup
+        self.costs = setup.costs
+        offered = assignors_of(setup)
+        self.world = World(
+            WorldOptions(
+                assignors=lambda slot: offered,
+                partitions=dict(setup.topics or {"topic": setup.partitions}),
+                costs=setup.costs,
+                static=setup.static,
+                delay_ms=setup.settings.delay_ms
+                if setup.policy in ("deferred", "incremental")
+                else 0,
+                trace=setup.trace,
+                check=setup.check,
+            ),
+            setup.seed,
+        )
+
+    def start_all(self) -> None:
+        """Start every member within a second, in order."""
+        for slot in range(self.setup.members):
+            self.world.start(slot)
+            self.world.run(self.world.now_ms + 1000 // max(1, self.setup.members))
+
+    def settled(self) -> bool:
+        """Everybody is stable, everything owned, nothing waits."""
+        world = self.world
+        living = world.living()
+        if any(p.exiting for p in living) or not living:
+            return False
+        calm = all(
+            p.member.state is MemberState.STABLE
+            and p.member.rejoin_at_ms is None
+            and not p.member.holdings.handing_over
+            and p.member.holdings.calling is None
+            for p in living
+        )
+        quiet = world.now_ms - world.last_round_ms >= QUIET_MS
+        return calm and quiet and sum(len(p.running) for p in living) == len(world.resources())
+
+    def settle(self) -> None:
+        """Wait until the group has settled."""
+        limit_ms = self.world.now_ms + SETTLE_LIMIT_MS
+        if not self.world.run_while(lambda: not self.settled(), limit_ms):
+            self.world.ledger.fail("L1", self.world.now_ms, "the group did not settle")
+
+    def rebuilt(self) -> None:
+        """Wait until all state is rebuilt."""
+        busy_ms = max((p.rebuilt_ms for p in self.world.living()), default=0)
+        self.world.run(max(self.world.now_ms, busy_ms))
+
+    def bounce(self, slot: int) -> None:
+        """End a process, start it again after the restart time, wait until it has work."""
+        world = self.world
+        process = world.slots[slot]
+        if self.setup.crash:
+            world.crash(slot)
+        else:
+            world.stop(slot)
+            limit_ms = world.now_ms + 2 * self.costs.rebalance_ms
+            world.run_while(lambda: process.alive, limit_ms, 50)
+            if process.alive:
+                world.crash(slot)
+        world.run(world.now_ms + self.costs.restart_ms)
+        back = world.start(slot)
+
+        def waits() -> bool:
+            return not (back.running and back.member.state is MemberState.STABLE)
+
+        world.run_while(waits, world.now_ms + self._patience_ms(), 100)
+        world.run(world.now_ms + self.costs.pause_ms)
+
+    def _patience_ms(self) -> int:
+        return 2 * self.costs.rebalance_ms + self.costs.session_ms
+
+
+def rolling_bounce(play: Play) -> None:
+    """Each member in turn ends and comes back."""
+    for slot in range(play.setup.members):
+        play.bounce(slot)
+
+
+def process_death(play: Play) -> None:
+    """One process dies without a word and its orchestrator brings it back."""
+    last = play.setup.members - 1
+    for step in range(play.setup.steps):
+        slot = last - step % play.setup.members
+        play.world.crash(slot)
+        play.world.run(play.world.now_ms + play.costs.restart_ms)
+        play.world.start(slot)
+        play.settle()
+
+
+def scale_up(play: Play) -> None:
+    """One more member (``steps`` more)."""
+    for step in range(play.setup.steps):
+        play.world.start(play.setup.members + step)
+
+
+def scale_down(play: Play) -> None:
+    """One member less (``steps`` less), for good."""
+    for step in range(play.setup.steps):
+        play.world.stop(play.setup.members - 1 - step, returns=False)
+
+
+def first_start(play: Play) -> None:
+    """The group starts from nothing."""
+    play.start_all()
+
+
+SCENARIOS: Mapping[str, Callable[[Play], None]] = {
+    "rolling-bounce": rolling_bounce,
+    "process-death": process_death,
+    "scale-up": scale_up,
+    "scale-down": scale_down,
+    "first-start": first_start,
+}
+"""Name -> what happens."""
+
+
+def assignors_of(setup: Setup) -> Sequence[Assignor]:
+    """What members of a policy offer."""
+    if setup.policy == "connect":
+        from holdfast.sim.connect import ConnectAssignor
+
+        return (ConnectAssignor(delay_ms=setup.settings.delay_ms),)
+    if setup.policy == "cooperative-sticky":
+        return (CooperativeSticky(),)
+    if setup.policy == "eager-sticky":
+        return (Plain("sticky"),)
+    return assignors_for(setup.policy, setup.settings)
+
+
+def simulate(setup: Setup) -> Report:
+    """Play a scenario and measure it.
+
+    Parameters
+    ----------
+    setup : Setup
+        Scenario, policy, sizes, costs, seed.
+
+    Returns
+    -------
+    Report
+        Numbers and broken rules; the same for the same setup in any process.
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown or a number cannot be.
+    """
+    _validate(setup)
+    if setup.policy == "kip848":
+        from holdfast.sim.kip848 import simulate_kip848
+
+        return simulate_kip848(setup)
+    play = Play(setup)
+    world = play.world
+    if setup.scenario != "first-start":
+        play.start_all()
+        play.settle()
+        play.rebuilt()
+        world.ledger.begin(world.now_ms)
+    begin_ms, rounds, sizes = world.now_ms, world.rounds, len(world.round_bytes)
+    SCENARIOS[setup.scenario](play)
+    play.settle()
+    ended_ms = world.last_round_ms
+    play.rebuilt()
+    world.ledger.finish(world.now_ms)
+    check_balance(play)
+    in_rounds = world.round_bytes[sizes:]
+    return Report(
+        scenario=setup.scenario,
+        policy=setup.policy,
+        seed=setup.seed,
+        members=setup.members,
+        partitions=sum(world.partitions.values()),
+        rounds=world.rounds - rounds,
+        moved=world.ledger.moved,
+        moved_to_third=world.ledger.moved_to_third,
+        partition_seconds_unowned=world.ledger.unowned_seconds,
+        partition_seconds_stopped=world.ledger.stopped_seconds,
+        longest_stop_seconds=world.ledger.longest_seconds,
+        time_to_balance_seconds=max(0, ended_ms - begin_ms) / 1000,
+        bytes_per_round=sum(in_rounds) // max(1, len(in_rounds)),
+        largest_round_bytes=max(in_rounds, default=0),
+        violations=tuple(world.ledger.violations),
+        trace=tuple(world.trace),
+    )
+
+
+def check_balance(play: Play) -> None:
+    """L1 and L2: everything is owned, and loads differ by one at most."""
+    living = play.world.living()
+    loads = np.array([len(p.running) for p in living], np.int64)
+    total = len(play.world.resources())
+    if int(loads.sum()) != total:
+        text = f"{total - int(loads.sum())} of {total} are not processed at the end"
+        play.world.ledger.fail("L1", play.world.now_ms, text)
+    elif len(play.world.partitions) == 1 and len(loads) and loads.max() - loads.min() > 1:
+        text = f"loads from {loads.min()} to {loads.max()}"
+        play.world.ledger.fail("L2", play.world.now_ms, text)
+
+
+def _validate(setup: Setup) -> None:
+    if setup.scenario not in SCENARIOS:
+        known = ", ".join(SCENARIOS)
+        raise ConfigError(f"unknown scenario {setup.scenario!r}; known: {known}")
+    if setup.members < 1 or setup.partitions < 1:
+        raise ConfigError(f"members and partitions: found {setup.members} and {setup.partitions}")
+    if setup.scenario in ("scale-down", "process-death") and setup.members <= setup.steps:
+        raise ConfigError(f"steps: found {setup.steps}, expected less than {setup.members} members")
+
+
+__all__ = ["SCENARIOS", "Report", "Setup", "replace", "simulate"]

@@ -1,0 +1,698 @@
+"""A world for machines: virtual time, processes, a network and a coordinator, from one seed.
+
+**Rules.**
+
+- The machines are the real ones; the world only carries their messages and does their duties.
+- A run is a function of its options and its seed: one queue ordered by time and by when an entry
+  was made, no clock, no ``hash``, no set that is iterated.
+- A process keeps its own time: it stops with a stall and cannot jump (monotonic).
+- A coordinator that restarts knows its log and nothing else; its connections break.
+
+**Strategy.** A heap of (time, number, function, argument). Safety is checked where it happens
+(:mod:`holdfast.sim.ledger`) and at each leader's turn (:mod:`holdfast.sim.checkers`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from holdfast.machine.actions import (
+    Action,
+    CallListener,
+    Commit,
+    ComputeAssignment,
+    DropNow,
+    Fail,
+    FindCoordinator,
+    JoinCompleted,
+    ListenerCall,
+    SendHeartbeat,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    StartFetching,
+    StopFetching,
+    Warn,
+)
+from holdfast.machine.coordinator import (
+    Answer,
+    CommitDone,
+    Coordinator,
+    CoordinatorOptions,
+    Out,
+    Received,
+    Request,
+    Response,
+    SendCommit,
+)
+from holdfast.machine.designs import Assignor, compute
+from holdfast.machine.embedded import RebalanceMode
+from holdfast.machine.events import (
+    AssignmentComputed,
+    CommitAnswered,
+    CoordinatorFound,
+    Drained,
+    Event,
+    JoinAnswered,
+    LeaveRequested,
+    ListenerReturned,
+    MetadataChanged,
+    Polled,
+    RequestFailed,
+    Resource,
+    Started,
+    SubscriptionChanged,
+    SyncAnswered,
+)
+from holdfast.machine.group_log import Append
+from holdfast.machine.member import Member
+from holdfast.machine.options import MemberOptions
+from holdfast.machine.states import ENDED
+from holdfast.sim.checkers import RoundChecker
+from holdfast.sim.costs import Costs, Listener
+from holdfast.sim.ledger import Ledger
+from holdfast.sim.network import Network
+from holdfast.sim.process import Process
+
+GROUP = "group"
+FAIL_MS = 500  # a broken connection is noticed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldOptions:
+    """What a world is made of.
+
+    Parameters
+    ----------
+    assignors : callable
+        Slot -> what its members offer.
+    partitions : dict of str to int
+        Topics (or kinds) and their counts.
+    static : bool
+        Whether slots have a ``group.instance.id``.
+    delay_ms : int
+        What the checkers expect of deferral; 0 none.
+    """
+
+    assignors: Callable[[int], Sequence[Assignor]]
+    partitions: dict[str, int]
+    costs: Costs = field(default_factory=Costs)
+    static: bool = False
+    protocol_type: str = "consumer"
+    delay_ms: int = 0
+    clean_leave_returns: bool = True
+    announce_leave: bool = False
+    max_poll_interval_ms: int = 0
+    auto_commit: bool = True
+    trace: bool = False
+    check: bool = True
+
+
+class World:
+    """One run. See the module for its rules."""
+
+    def __init__(self, options: WorldOptions, seed: int):
+        self.options = options
+        self.costs = options.costs
+        self.seed = seed
+        self.now_ms = 0
+        self.rng = np.random.Generator(np.random.PCG64(seed))
+        self.network = Network(
+            np.random.Generator(np.random.PCG64(seed + 1)), options.costs.latency_ms
+        )
+        self.partitions = dict(options.partitions)
+        self.processes: dict[str, Process] = {}  # by client
+        self.slots: dict[int, Process] = {}
+        self.incarnations: dict[int, int] = {}
+        self.subscriptions: dict[int, tuple[str, ...]] = {}
+        self.log: list[tuple[int, bytes, bytes | None]] = []
+        self.ledger = Ledger(self.resources())
+        self.ledger.zombie_limit_ms = options.costs.session_ms + options.costs.slow_poll_ms + 1_000
+        self.checker = RoundChecker(self.ledger, options.delay_ms)
+        self.coordinator: Coordinator | None = self._new_coordinator()
+        self.trace: list[str] = []
+        self.rounds = 0
+        self.round_bytes: list[int] = []
+        self.bytes = 0
+        self.warnings: list[str] = []
+        self.causes = 0
+        self.last_round_ms = 0
+        self._heap: list[tuple[int, int, Callable[[Any], None], Any]] = []
+        self._number = 0
+        self._coordinator_timer_ms = -1
+        self._ids = 0
+        self._do: dict[type, Callable[[Process, Any], None]] = {
+            FindCoordinator: self._find,
+            SendJoin: self._send,
+            SendSync: self._send,
+            SendHeartbeat: self._send,
+            SendLeave: self._send,
+            ComputeAssignment: self._plan,
+            StopFetching: self._stop_fetching,
+            DropNow: self._drop,
+            CallListener: self._call,
+            StartFetching: self._start_fetching,
+            Commit: self._commit,
+            JoinCompleted: self._completed,
+            Warn: self._warn,
+            Fail: self._failed,
+        }
+
+    def resources(self) -> list[Resource]:
+        """All that is to be owned."""
+        return [
+            (topic, p) for topic in sorted(self.partitions) for p in range(self.partitions[topic])
+        ]
+
+    # The queue
+
+    def at(self, time_ms: int, function: Callable[[Any], None], argument: Any = None) -> None:
+        """Call a function at a time (not before now)."""
+        self._number += 1
+        heapq.heappush(self._heap, (max(time_ms, self.now_ms), self._number, function, argument))
+
+    def run(self, until_ms: int) -> None:
+        """Go on to a time."""
+        heap = self._heap
+        while heap and heap[0][0] <= until_ms:
+            self.now_ms, _, function, argument = heapq.heappop(heap)
+            function(argument)
+        self.now_ms = max(self.now_ms, until_ms)
+
+    def run_while(self, condition: Callable[[], bool], limit_ms: int, step_ms: int = 250) -> bool:
+        """Go on in steps while a condition holds; False if it still does at the limit."""
+        while condition():
+            if self.now_ms >= limit_ms:
+                return False
+            self.run(min(self.now_ms + step_ms, limit_ms))
+        return True
+
+    def note(self, text: str) -> None:
+        """A line of the trace."""
+        if self.options.trace:
+            self.trace.append(f"{self.now_ms:>9} {text}")
+
+    # What may happen to the world
+
+    def start(self, slot: int) -> Process:
+        """Start the process of a slot."""
+        count = self.incarnations.get(slot, 0)
+        self.incarnations[slot] = count + 1
+        client = f"m{slot:04d}.{count}"
+        costs = self.costs
+        poll_ms = costs.slow_poll_ms if slot < costs.slow_members else costs.poll_ms
+        member = Member(
+            self.options.assignors(slot),
+            MemberOptions(
+                protocol_type=self.options.protocol_type,
+                instance_id=f"i{slot:04d}" if self.options.static else None,
+                session_timeout_ms=costs.session_ms,
+                heartbeat_interval_ms=costs.heartbeat_ms,
+                rebalance_timeout_ms=costs.rebalance_ms,
+                drain_timeout_ms=max(1, costs.rebalance_ms * 3 // 4),
+                max_poll_interval_ms=self.options.max_poll_interval_ms,
+                auto_commit=self.options.auto_commit,
+                announce_leave=self.options.announce_leave,
+            ),
+            now_ms=self.now_ms,
+            nonce=1_000_000 * count,
+        )
+        process = Process(
+            slot=slot,
+            client=client,
+            member=member,
+            poll_ms=poll_ms,
+            phase_ms=int(self.rng.integers(poll_ms)),
+        )
+        self.processes[client] = self.slots[slot] = process
+        self.causes += 1
+        self.note(f"{client} starts")
+        topics = self.subscriptions.get(slot, tuple(sorted(self.partitions)))
+        self._tell(process, MetadataChanged(tuple(sorted(self.partitions.items()))))
+        self._tell(process, SubscriptionChanged(topics))
+        self._tell(process, Started())
+        return process
+
+    def stop(self, slot: int, *, returns: bool = True) -> None:
+        """Ask a process to end cleanly."""
+        process = self.slots[slot]
+        if process.alive and not process.exiting:
+            process.exiting = True
+            self.causes += 1
+            self.note(f"{process.client} is asked to stop")
+            self._tell(process, LeaveRequested(returns))
+
+    def crash(self, slot: int) -> None:
+        """A process ends without a word."""
+        process = self.slots[slot]
+        if process.alive:
+            self.causes += 1
+            self.note(f"{process.client} crashes")
+            self._end(process)
+
+    def stall(self, slot: int, for_ms: int) -> None:
+        """A process does nothing for a while (garbage collection, suspension)."""
+        process = self.slots[slot]
+        if process.alive:
+            self.causes += 1
+            process.stalled_until_ms = self.now_ms + for_ms
+            self.note(f"{process.client} stalls for {for_ms} ms")
+            self.at(process.stalled_until_ms, self._resume, process)
+
+    def split(self, slot: int, for_ms: int) -> None:
+        """Cut a process off the coordinator."""
+        process = self.slots[slot]
+        if process.alive:
+            self.causes += 1
+            self.network.cut_until[process.client] = self.now_ms + for_ms
+            self.note(f"{process.client} is cut off for {for_ms} ms")
+            for request in sorted(process.outstanding):
+                self.at(self.now_ms + FAIL_MS, self._fail_request, (process, request))
+
+    def restart_coordinator(self, down_ms: int, *, lose: int = 0) -> None:
+        """The coordinator fails over; ``lose`` records at the end of its log are gone."""
+        if self.coordinator is None:
+            return
+        self.causes += 1
+        self.note(f"coordinator restarts, {down_ms} ms, {lose} records lost")
+        self._ids = self.coordinator.next_id
+        self.coordinator = None
+        self._coordinator_timer_ms = -1
+        if lose:
+            del self.log[-lose:]
+        for client in sorted(self.processes):
+            process = self.processes[client]
+            for request in sorted(process.outstanding):
+                self.at(self.now_ms + FAIL_MS, self._fail_request, (process, request))
+        self.at(self.now_ms + down_ms, self._load_coordinator)
+
+    def resize(self, topic: str, count: int) -> None:
+        """A topic has so many partitions now; 0 deletes it."""
+        self.causes += 1
+        self.partitions[topic] = count
+        if count == 0:
+            del self.partitions[topic]
+        self.note(f"topic {topic} has {count} partitions")
+        self.ledger.add(self.resources(), self.now_ms)
+        for process in self.living():
+            self._tell(process, MetadataChanged(tuple(sorted(self.partitions.items()))))
+
+    def subscribe(self, slot: int, topics: tuple[str, ...]) -> None:
+        """A member subscribes to other topics."""
+        self.subscriptions[slot] = topics
+        process = self.slots[slot]
+        if process.alive and not process.exiting:
+            self.causes += 1
+            self._tell(process, SubscriptionChanged(topics))
+
+    def living(self) -> list[Process]:
+        """Processes that are up, by slot."""
+        return [self.slots[s] for s in sorted(self.slots) if self.slots[s].alive]
+
+    # Processes
+
+    def _end(self, process: Process) -> None:
+        process.alive = False
+        for resource in sorted(process.running):
+            self.ledger.stop(resource, runner=process.client, now_ms=self.now_ms)
+            if self.ledger.committing.get(resource) == process.client:
+                del self.ledger.committing[resource]
+        for resource, client in list(self.ledger.committing.items()):
+            if client == process.client:
+                del self.ledger.committing[resource]
+        process.running.clear()
+
+    def _resume(self, process: Process) -> None:
+        if not process.alive or self.now_ms < process.stalled_until_ms:
+            return
+        self.note(f"{process.client} resumes")
+        process.stalled_until_ms = 0
+        self._act(process, process.member.step(self.now_ms))  # time first: it may be too late
+        waiting, process.inbox = process.inbox, []
+        for event in waiting:
+            self._tell(process, event)
+        self._arm(process)
+
+    def _tell(self, process: Process, event: Any) -> None:
+        """Deliver an event to a member, do what it asks for, arm its timer."""
+        if not process.alive:
+            return
+        if process.stalled_until_ms > self.now_ms:
+            process.inbox.append(event)
+            return
+        if process.member.state in ENDED and isinstance(
+            event, MetadataChanged | SubscriptionChanged
+        ):
+            return
+        self._act(process, process.member.step(self.now_ms, event))
+        self._arm(process)
+
+    def _act(self, process: Process, actions: tuple[Action, ...]) -> None:
+        for action in actions:
+            if not process.alive:
+                return
+            self._do[type(action)](process, action)
+        if process.member.state in ENDED and process.alive and self._quiet(process):
+            self._end(process)
+            self.note(f"{process.client} is gone ({process.member.state})")
+
+    def _quiet(self, process: Process) -> bool:
+        holdings = process.member.holdings
+        return holdings.calling is None and not holdings.queue
+
+    def _arm(self, process: Process) -> None:
+        if not process.alive:
+            return
+        deadline = process.member.deadline_ms
+        if deadline is None:
+            return
+        if process.timer_ms < 0 or deadline < process.timer_ms:
+            process.timer_ms = deadline
+            self.at(deadline, self._timer, (process, deadline))
+
+    def _timer(self, entry: tuple[Process, int]) -> None:
+        process, armed_ms = entry
+        if process.timer_ms != armed_ms or not process.alive:
+            return
+        process.timer_ms = -1
+        if process.stalled_until_ms > self.now_ms:
+            return  # resuming looks at the clock
+        self._act(process, process.member.step(self.now_ms))
+        self._arm(process)
+
+    # Duties of the application
+
+    def _stop_fetching(self, process: Process, action: StopFetching) -> None:
+        when = process.boundary(self.now_ms) + process.revoke_extra_ms
+        self.at(when, self._drained, (process, action))
+
+    def _drained(self, entry: tuple[Process, StopFetching]) -> None:
+        process, action = entry
+        if not process.alive:
+            return
+        if process.stalled_until_ms > self.now_ms:
+            self.at(process.stalled_until_ms, self._drained, entry)
+            return
+        job = process.member.holdings.hand_over
+        if job is not None and job.token == action.token:
+            self._stopped(process, action.resources)
+        self._tell(process, Drained(action.token))
+
+    def _stopped(self, process: Process, resources: Sequence[Resource]) -> None:
+        for resource in resources:
+            if resource in process.running:
+                process.running.discard(resource)
+                begun_ms, offset = process.positions[resource]
+                process.positions[resource] = (
+                    self.now_ms,
+                    offset + max(0, self.now_ms - begun_ms) // 10,
+                )
+                self.ledger.stop(resource, runner=process.client, now_ms=self.now_ms)
+
+    def _drop(self, process: Process, action: DropNow) -> None:
+        self._stopped(process, action.resources)
+        self.ledger.lost(process.client, action.resources)
+        for resource in action.resources:
+            if self.ledger.committing.get(resource) == process.client:
+                del self.ledger.committing[resource]
+        self.note(f"{process.client} drops {_short(action.resources)}")
+
+    def _call(self, process: Process, action: CallListener) -> None:
+        cost_ms = 0
+        if action.call is ListenerCall.REVOKED and action.resources:
+            cost_ms = self.costs.revoke_ms
+        when = process.boundary(self.now_ms) + cost_ms
+        self.ledger.called(process.client, action.call, action.resources, self.now_ms)
+        self.note(f"{process.client} {action.call} {_short(action.resources)}")
+        error = None
+        if process.listener_faults and self.network.chance() < process.listener_faults:
+            error = "fault"
+        self.at(when, self._returned, (process, ListenerReturned(action.token, error)))
+
+    def _returned(self, entry: tuple[Process, ListenerReturned]) -> None:
+        self._tell(*entry)
+
+    def _start_fetching(self, process: Process, action: StartFetching) -> None:
+        coordinator, member = self.coordinator, process.member
+        listener = self.costs.listener
+        if listener is None:
+            eager = member.mode is RebalanceMode.EAGER
+            listener = Listener.OLD if eager else Listener.NEW
+        busy_ms = max(process.rebuilt_ms, self.now_ms)
+        for resource in action.resources:
+            if listener is Listener.OLD or resource not in process.state:
+                busy_ms += self.costs.rebuild_ms
+            if resource not in member.holdings.owned or resource[0] not in member.topics:
+                text = f"{process.client} starts {resource} outside what it owns or subscribes"
+                self.ledger.fail("S6", self.now_ms, text)
+            other = self.ledger.spans[resource].runner
+            excused = False
+            if other and other != process.client:
+                rival = self.processes[other]
+                excused = (
+                    coordinator is None
+                    or rival.member.member_id not in coordinator.members
+                    or rival.stalled_until_ms > self.now_ms
+                )
+            self.ledger.start(
+                resource,
+                runner=process.client,
+                slot=process.slot,
+                generation=member.claim_generation,
+                now_ms=self.now_ms,
+                ready_ms=busy_ms,
+                excused=excused,
+            )
+            process.positions[resource] = (self.now_ms, self.ledger.committed.get(resource, 0))
+        process.rebuilt_ms = busy_ms
+        process.running.update(action.resources)
+        process.state = set(member.holdings.owned)
+
+    def _commit(self, process: Process, action: Commit) -> None:
+        for resource in action.resources:
+            self.ledger.committing[resource] = process.client
+        offsets = tuple((r, process.positions.get(r, (0, 0))[1]) for r in action.resources)
+        request = SendCommit(
+            request=action.token,
+            generation=action.generation,
+            member_id=action.member_id,
+            instance_id=action.instance_id,
+            offsets=offsets,
+        )
+        fates = self.network.fate(process.client, self.now_ms)
+        if not fates or self.coordinator is None:
+            self.at(self.now_ms + FAIL_MS, self._commit_failed, (process, action))
+            return
+        self.at(self.now_ms + fates[0], self._arrive, (process, request))
+
+    def _commit_failed(self, entry: tuple[Process, Commit]) -> None:
+        process, action = entry
+        self._committed(process, CommitDone(action.token, -1))
+
+    def _committed(self, process: Process, done: CommitDone) -> None:
+        self._tell(process, CommitAnswered(done.request, done.error))
+        job = process.member.holdings.hand_over
+        if job is None:
+            for resource in [r for r, c in self.ledger.committing.items() if c == process.client]:
+                del self.ledger.committing[resource]
+
+    def _completed(self, process: Process, action: JoinCompleted) -> None:
+        self.note(
+            f"{process.client} in generation {action.generation}"
+            f"{' leads' if action.is_leader else ''}: owns {_short(action.owned)}"
+            f"{', revokes ' + _short(action.revoked) if action.revoked else ''}"
+            f"{f', delay {action.delay_ms}' if action.delay_ms else ''}"
+        )
+
+    def _warn(self, process: Process, action: Warn) -> None:
+        if len(self.warnings) < 1000:
+            self.warnings.append(f"{process.client}: {action.text}")
+
+    def _failed(self, process: Process, action: Fail) -> None:
+        process.failed = action.text
+        self.note(f"{process.client} fails: {action.text}")
+
+    # Duties of the leader
+
+    def _plan(self, process: Process, action: ComputeAssignment) -> None:
+        assignors: Sequence[Any] = process.member.assignors
+        if process.plan_fails:
+            process.plan_fails -= 1
+            assignors = [Broken(a) for a in assignors]
+        done = compute(assignors, action)
+        if self.options.check and done.failure is None:
+            self.checker.check(
+                action,
+                done,
+                self.now_ms,
+                next(a for a in assignors if a.name == action.protocol_name),
+            )
+        self.bytes += sum(len(data) for _, data in done.assignments)
+        self._tell_planned(process, done)
+
+    def _tell_planned(self, process: Process, done: AssignmentComputed) -> None:
+        self._tell(process, done)
+
+    # Messages
+
+    def _find(self, process: Process, action: FindCoordinator) -> None:
+        fates = self.network.fate(process.client, self.now_ms)
+        if not fates or self.coordinator is None:
+            self.at(self.now_ms + FAIL_MS, self._fail_find, (process, action.request))
+            return
+        self.at(self.now_ms + fates[0], self._found, (process, action.request))
+
+    def _fail_find(self, entry: tuple[Process, int]) -> None:
+        self._tell(entry[0], RequestFailed(entry[1]))
+
+    def _found(self, entry: tuple[Process, int]) -> None:
+        self._tell(entry[0], CoordinatorFound(entry[1]))
+
+    def _send(self, process: Process, action: Request) -> None:
+        if isinstance(action, SendJoin):
+            self.bytes += sum(len(data) for _, data in action.protocols)
+        process.outstanding.add(action.request)
+        fates = self.network.fate(process.client, self.now_ms)
+        if not fates:
+            self.at(self.now_ms + FAIL_MS, self._fail_request, (process, action.request))
+        for delay_ms in fates:
+            self.at(self.now_ms + delay_ms, self._arrive, (process, action))
+
+    def _fail_request(self, entry: tuple[Process, int]) -> None:
+        process, request = entry
+        if request in process.outstanding:
+            process.outstanding.discard(request)
+            self._tell(process, RequestFailed(request))
+
+    def _arrive(self, entry: tuple[Process, Request]) -> None:
+        process, request = entry
+        if self.coordinator is None:
+            if isinstance(request, SendCommit):
+                self._committed(process, CommitDone(request.request, -1))
+            else:
+                self._fail_request((process, request.request))
+            return
+        self._deliver(
+            self.coordinator.step(self.now_ms, Received(process.client, request)), request
+        )
+        self._arm_coordinator()
+
+    def _deliver(self, outs: Sequence[Out], request: Request | None = None) -> None:
+        """Write records, then send answers."""
+        coordinator = self.coordinator
+        assert coordinator is not None
+        before = len(self.log)
+        for out in outs:
+            if isinstance(out, Append):
+                self.log.append((self.now_ms, out.key, out.value))
+                coordinator.replay(out.key, out.value)
+            else:
+                self._answer(out)
+        if isinstance(request, SendSync) and len(self.log) > before:
+            self.rounds += 1
+            self.last_round_ms = self.now_ms
+            self.round_bytes.append(self.bytes)
+            self.bytes = 0
+        if isinstance(request, SendCommit) and len(self.log) > before:
+            for resource, offset in request.offsets:
+                self.ledger.commit(resource, offset, self.now_ms)
+
+    def _answer(self, answer: Answer) -> None:
+        process = self.processes[answer.client]
+        response = answer.response
+        if isinstance(response, JoinAnswered):
+            self.bytes += sum(len(m.metadata) for m in response.members)
+        elif isinstance(response, SyncAnswered):
+            self.bytes += len(response.assignment)
+        fates = self.network.fate(answer.client, self.now_ms)
+        if not fates:
+            if isinstance(response, CommitDone):
+                failed = replace(response, error=-1)
+                self.at(self.now_ms + FAIL_MS, self._respond, (process, failed))
+            else:
+                entry = (process, response.request)
+                self.at(self.now_ms + FAIL_MS, self._fail_request, entry)
+        for delay_ms in fates:
+            self.at(self.now_ms + delay_ms, self._respond, (process, response))
+
+    def _respond(self, entry: tuple[Process, Response]) -> None:
+        process, response = entry
+        if isinstance(response, CommitDone):
+            self._committed(process, response)
+            return
+        process.outstanding.discard(response.request)
+        self._tell(process, response)
+
+    # The coordinator
+
+    def _new_coordinator(self, first_id: int = 0) -> Coordinator:
+        options = CoordinatorOptions(initial_delay_ms=self.costs.initial_delay_ms)
+        return Coordinator(GROUP, options, now_ms=self.now_ms, first_id=first_id)
+
+    def _load_coordinator(self, _: None) -> None:
+        self.coordinator = self._new_coordinator(self._ids)
+        for _time, key, value in self.log:
+            self.coordinator.replay(key, value)
+        self.coordinator.load(self.now_ms)
+        self.ledger.committed = dict(self.coordinator.durable.offsets)
+        self._arm_coordinator()
+        self.note("coordinator is back")
+
+    def _arm_coordinator(self) -> None:
+        coordinator = self.coordinator
+        deadline = None if coordinator is None else coordinator.deadline_ms
+        if deadline is None:
+            return
+        if self._coordinator_timer_ms < 0 or deadline < self._coordinator_timer_ms:
+            self._coordinator_timer_ms = deadline
+            self.at(deadline, self._coordinator_time, deadline)
+
+    def _coordinator_time(self, armed_ms: int) -> None:
+        if self.coordinator is None or armed_ms != self._coordinator_timer_ms:
+            return
+        self._coordinator_timer_ms = -1
+        self._deliver(self.coordinator.step(self.now_ms))
+        self._arm_coordinator()
+
+    def poll_all(self, every_ms: int) -> None:
+        """Have every process tell its member that it polls, from now on."""
+
+        def poll(process: Process) -> None:
+            if process.alive and process.member.state not in ENDED:
+                self._tell(process, Polled())
+                self.at(self.now_ms + every_ms, poll, process)
+
+        for process in self.living():
+            poll(process)
+
+
+class Broken:
+    """An assignor that cannot plan, for a leader's bad day."""
+
+    def __init__(self, assignor: Assignor):
+        self.assignor = assignor
+        self.name = assignor.name
+
+    def lead(self, turn: object) -> dict[str, bytes]:
+        """Always fail."""
+        raise RuntimeError("the plan failed")
+
+    def stay(self, turn: Any) -> dict[str, bytes]:
+        """What the real one does then."""
+        return self.assignor.stay(turn)
+
+
+def _short(resources: Sequence[Resource]) -> str:
+    """Resources for a trace, long lists cut."""
+    names = [f"{topic}-{partition}" for topic, partition in resources[:8]]
+    if len(resources) > 8:
+        names.append(f"... {len(resources)}")
+    return " ".join(names) or "nothing"
+
+
+__all__ = ["Event", "World", "WorldOptions"]
