@@ -504,6 +504,8 @@ class TagsTail:
             if count.any():
                 locate(_TAG_PLAN, cursor, count)
             return
+        if self._read_alike(cursor, count, columns):
+            return
         parent, number, data = _read_tags(cursor, count)
         n_known = 0
         for tag in self.known:
@@ -513,6 +515,30 @@ class TagsTail:
         if n_known < len(parent):
             known = np.isin(number, [tag.number for tag in self.known])
             cursor.count_unknown(parent[~known])
+
+    def _read_alike(self, cursor: Cursor, count: I64, columns: Columns) -> bool:
+        """Read the tagged fields if all are one known tag of one size, at most once a message."""
+        if not len(count) or count.max() != 1:
+            return False
+        rows: I64 | slice = slice(None) if count.all() else np.flatnonzero(count)
+        pos = cursor.pos[rows]
+        head = windows(cursor.data, 2)[pos].view(np.uint8).reshape(-1, 2)
+        number, size = head[0].tolist()
+        here = [tag for tag in self.known if tag.number == number]
+        if not here or size > 0x7F or (head.view(np.uint16) != head[:1].view(np.uint16)).any():
+            return False
+        child = Cursor(cursor.data, pos + 2, pos + (2 + size))
+        column = read(here[0].plan, child)[""]
+        child.bad |= (child.pos != child.end) | (child.end > cursor.end[rows])
+        parent = np.flatnonzero(count)
+        cursor.absorb(child, parent)
+        cursor.pos[rows] = child.end
+        for tag in self.known:
+            values = column if tag is here[0] else read(tag.plan, _no_messages(cursor.data))[""]
+            columns[tag.name] = _at_messages(
+                values, parent if tag is here[0] else parent[:0], len(count), tag.default
+            )
+        return True
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
         """See :class:`Tail`."""
@@ -542,11 +568,21 @@ def _tag_column(
     column = read(tag.plan, child)[""]
     child.bad |= child.pos != child.end
     cursor.absorb(child, parent)
-    if len(parent) == len(cursor.pos) and (parent[1:] > parent[:-1]).all():
-        return column, len(parent)
-    index = np.full(len(cursor.pos), ABSENT, np.int64)
-    index[parent] = np.arange(len(parent))  # the last one wins, as in Kafka
-    return spread(column, index, tag.default), len(parent)
+    return _at_messages(column, parent, len(cursor.pos), tag.default), len(parent)
+
+
+def _at_messages(column: Column, parent: I64, n_rows: int, default: Default) -> Column:
+    """Spread a column over the messages; of two values of one message the last one wins."""
+    if len(parent) == n_rows and (parent[1:] > parent[:-1]).all():
+        return column
+    index = np.full(n_rows, ABSENT, np.int64)
+    index[parent] = np.arange(len(parent))
+    return spread(column, index, default)
+
+
+def _no_messages(data: U8) -> Cursor:
+    none = np.zeros(0, np.int64)
+    return Cursor(data, none, none)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -34,20 +34,16 @@ from holdfast.wire.offsets_records import decode_record
 from holdfast.wire.offsets_schemas import RECORD_TYPES, schema_layout
 from holdfast.wire.ragged import I64, PAD, U8, Mask, padded, windows
 
-CHUNK_RECORDS: Final = 8_192
+CHUNK_RECORDS: Final = 16_384
 CHUNK_BYTES: Final = 8 << 20
 
 REASONS: Final = tuple(Reason)
-_N_TYPES: Final = max(RECORD_TYPES) + 1
-_FIRST_LABEL: Final = 8  # a label is (type + 1) * 8 + version
-_TOMBSTONE: Final = 7  # a version beside 0 to 4
-_BAD: Final = 6  # a label
-_NO_TYPE: Final = np.int16(9)
-_KNOWN: Final = np.isin(np.arange(_N_TYPES), list(RECORD_TYPES))
-_MAX_VERSION: Final = np.array(
-    [RECORD_TYPES[n].value.max_version if n in RECORD_TYPES else 0 for n in range(_N_TYPES)],
-    np.uint16,
-)
+_HEAD_SIZE: Final = 2  # a key and a value begin with an int16
+_N_TYPES: Final = max(RECORD_TYPES) + 1  # also stands for every type above
+_NO_KEY: Final = _N_TYPES + 1
+# A version is 0 to 4, another one, or none; a label is type and version, or what follows.
+_N_VERSIONS, _ANOTHER, _TOMBSTONE = 8, 6, 7
+_BAD, _UNKNOWN, _PASSED_OVER, _FIRST = 0, 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -171,9 +167,9 @@ def decode_batch(
     ----------
     KIP-848, KIP-915.
     """
-    wanted = _KNOWN if types is None else np.isin(np.arange(_N_TYPES), list(types)) & _KNOWN
+    label_of = _label_table(types)
     for first, last in _cuts(keys, values):
-        yield _decode_chunk(keys, values, first, last, wanted)
+        yield _decode_chunk(keys, values, slice(first, last), label_of)
 
 
 def _cuts(keys: Binary, values: Binary) -> Iterator[tuple[int, int]]:
@@ -192,7 +188,7 @@ def _cuts(keys: Binary, values: Binary) -> Iterator[tuple[int, int]]:
 
 
 class _Side:
-    """Keys or values of a chunk: padded bytes, begin and end of each row, its leading int16."""
+    """Keys or values of a chunk: padded bytes, begin and end of each row, its leading uint16."""
 
     __slots__ = ("begin", "data", "end", "head", "size", "valid")
 
@@ -208,53 +204,61 @@ class _Side:
         self.size = self.end - self.begin
         self.valid = None if column.valid is None else column.valid[first:last]
         # What it says means nothing where size < 2.
-        self.head = windows(self.data, 2)[self.begin].view(">i2").astype(np.int16)
-
-    def is_short(self) -> Mask:
-        """Rows that hold no int16; null rows may be among them."""
-        return self.size < 2
+        self.head = windows(self.data, 2)[self.begin].view(">u2").astype(np.uint16)
 
     def cursor(self, rows: I64 | slice) -> Cursor:
         """At what follows the int16."""
         return Cursor(self.data, self.begin[rows] + 2, self.end[rows])
 
 
-def _decode_chunk(keys: Binary, values: Binary, first: int, last: int, wanted: Mask) -> Chunk:
+def _decode_chunk(keys: Binary, values: Binary, span: slice, label_of: NDArray[np.int16]) -> Chunk:
+    first, last = span.start, span.stop
     key, value = _Side(keys, first, last), _Side(values, first, last)
-    label, unknown = _labels(key, value, wanted)
+    label = _labels(key, value, label_of)
+    n_rows = np.bincount(label, minlength=_FIRST)
     families: list[Family] = []
-    bad: list[I64] = [np.flatnonzero(label == _BAD)]
-    n_rows = np.bincount(label)
-    for one in np.flatnonzero(n_rows).tolist():
-        if one >= _FIRST_LABEL:
-            rows = np.flatnonzero(label == one)
-            family, bad_rows = _decode_family(key, value, rows, one)
-            bad.append(bad_rows)
-            if len(family):
-                families.append(replace(family, rows=family.rows + first))
+    bad = [np.flatnonzero(label == _BAD)]
+    for one in (np.flatnonzero(n_rows[_FIRST:]) + _FIRST).tolist():
+        rows = np.flatnonzero(label == one)
+        family, bad_rows = _decode_family(key, value, rows, one - _FIRST)
+        bad.append(bad_rows)
+        if len(family):
+            families.append(replace(family, rows=family.rows + first))
     return Chunk(
         first=first,
         last=last,
         families=tuple(families),
-        unknown=np.flatnonzero(unknown) + first,
+        unknown=np.flatnonzero(label == _UNKNOWN) + first,
         bad=_explain(keys, values, np.sort(np.concatenate(bad)) + first),
     )
 
 
-def _labels(key: _Side, value: _Side, wanted: Mask) -> tuple[NDArray[np.int16], Mask]:
-    """Family of each row, ``(type + 1) * 8 + version``, 0 for none; and the unknown types."""
-    is_bad = key.is_short()
+def _labels(key: _Side, value: _Side, label_of: NDArray[np.int16]) -> NDArray[np.int16]:
+    """Label of each row."""
+    number = np.minimum(key.head, _N_TYPES)
+    number[key.size < _HEAD_SIZE] = _NO_KEY
     if key.valid is not None:
-        is_bad |= ~key.valid
-    number = np.where(key.head.view(np.uint16) < _N_TYPES, key.head, _NO_TYPE)
-    unknown = ~(_KNOWN[number] | is_bad)
-    version = value.head
-    bad_version = (version.view(np.uint16) > _MAX_VERSION[number]) | value.is_short()
-    label = np.where(bad_version, _BAD, (number + 1) * _FIRST_LABEL + version)
+        number[~key.valid] = _NO_KEY
+    version = np.minimum(value.head, _ANOTHER)
+    version[value.size < _HEAD_SIZE] = _ANOTHER
     if value.valid is not None:
-        label = np.where(value.valid, label, (number + 1) * _FIRST_LABEL + _TOMBSTONE)
-    label = np.where(wanted[number], label, 0)
-    return np.where(is_bad, _BAD, label).astype(np.int16), unknown
+        version[~value.valid] = _TOMBSTONE
+    label: NDArray[np.int16] = label_of[number * _N_VERSIONS + version]
+    return label
+
+
+def _label_table(types: Collection[int] | None) -> NDArray[np.int16]:
+    """Label of each (type, version): what stands in the table is its own label."""
+    table = np.full((_NO_KEY + 1, _N_VERSIONS), _BAD, np.int16)
+    table[:_NO_KEY] = _UNKNOWN
+    for number, record_type in RECORD_TYPES.items():
+        if types is not None and number not in types:
+            table[number] = _PASSED_OVER
+            continue
+        table[number] = _BAD
+        for version in (*range(record_type.value.max_version + 1), _TOMBSTONE):
+            table[number, version] = number * _N_VERSIONS + version + _FIRST
+    return table.reshape(-1)
 
 
 def _decode_family(key: _Side, value: _Side, rows: I64, label: int) -> tuple[Family, I64]:
@@ -268,7 +272,8 @@ def _decode_family(key: _Side, value: _Side, rows: I64, label: int) -> tuple[Fam
 
 
 def _read_family(key: _Side, value: _Side, rows: I64, label: int) -> tuple[Family, Mask]:
-    record_type, version = RECORD_TYPES[(label >> 3) - 1], label & 7
+    number, version = divmod(label, _N_VERSIONS)
+    record_type = RECORD_TYPES[number]
     picked = slice(None) if len(rows) == len(key.begin) else rows
     cursor = key.cursor(picked)
     key_columns = read(plan_of(schema_layout(record_type.key, 0), 0), cursor)
