@@ -3,10 +3,11 @@
 **Rules.** With ``P`` partitions and ``N`` members every load is ``floor`` or ``ceil`` of ``P / N``.
 Of the members with more claims than the floor, as many as there may be at the ceiling keep one
 more; each keeps what fits its quota. Nothing else is free in the goals, and the rest follows
-Kafka's order: members in their turn, free partitions by partition number, then topic, dealt round
-robin to members below the floor, then one each to members at the floor.
+Kafka's order, checked against Kafka 4.3.1: members in their turn, free partitions by topic, then
+partition number (so every topic is spread over the members), dealt round robin to members below the
+floor, then one each to members at the floor.
 
-**Strategy.** Columns only: one sort of the free partitions, one of the open places.
+**Strategy.** Columns only: one sort of the open places.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def balance_equal(claims: Claims, part: Part, target: I32, prices: Prices) -> No
     target[tps] = kept
     free = tps[kept == NO_OWNER]
     slots = _open_places(stays, quota, floor, len(free))
-    hand_out(claims, target, by_partition(topics, free), part.members[slots])
+    hand_out(claims, target, free, part.members[slots])
     load = stays + np.bincount(slots, minlength=len(stays))
     prices.level[part.members] = floor + 1
     prices.minor[part.members] = _minor_prices(held, load, floor)
@@ -105,14 +106,6 @@ def tps_of(topics: Topics, chosen: I32) -> I32:
         return np.arange(topics.n_tps, dtype=np.int32)
     counts = topics.n_partitions[chosen]
     return (np.repeat(topics.start[chosen], counts) + within(counts)).astype(np.int32)
-
-
-def by_partition(topics: Topics, tps: I32) -> I32:
-    """``tps`` sorted by partition number, then topic."""
-    key = topics.partition_of[tps].astype(np.int64) << 32
-    key |= tps
-    key.sort()
-    return (key & 0xFFFFFFFF).astype(np.int32)
 
 
 def cut_to_quota(topics: Topics, tps: I32, kept: I32, place: I32, quota: I64) -> None:
