@@ -17,11 +17,12 @@ KIP-54; Harvey, Ladner, Lovasz, Tamir: "Semi-matchings for bipartite graphs and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from holdfast.assign.claims import Claims
-from holdfast.model.columns import I32, I64, NO_OWNER, row_of, starts
+from holdfast.model.columns import I32, I64, NO_OWNER, row_of, stable_order, starts, within
 from holdfast.model.group import NO_RACK, Group
 
 NO_SOURCE = -1
@@ -38,8 +39,10 @@ class Graph:
         Source of each topic-partition, or NO_SOURCE.
     supply : list of int
         Topic-partitions of each source.
-    hubs_of : list of lists of int
+    arc_start, arc_hub : int64[n_sources + 1], int32[n_arcs]
         Hubs that may read each source, ascending.
+    hubs_of : list of lists of int
+        The same as lists.
     sources_of : list of lists of int
         Sources that each hub may read, ascending.
     members_of : list of lists of int
@@ -54,6 +57,8 @@ class Graph:
 
     source_of: I32
     supply: list[int]
+    arc_start: I64
+    arc_hub: I32
     hubs_of: list[list[int]]
     sources_of: list[list[int]]
     members_of: list[list[int]]
@@ -73,26 +78,35 @@ def build(claims: Claims) -> Graph:
     hub_of, hub_set, hub_rack = _hubs(group)
     topic_class, class_start, class_hub = _topic_classes(group, hub_set)
     source_of, source_class, source_racks = _sources(group, topic_class)
-    hubs_of = _rows(class_start, class_hub, source_class)
+    degree = np.diff(class_start)[source_class]
+    arc_start = starts(degree)
+    arc_hub = class_hub[np.repeat(class_start[source_class], degree) + within(degree)]
+    hubs_of = rows(arc_start, arc_hub)
     members_of: list[list[int]] = [[] for _ in hub_set]
-    for member in group.turn.tolist():
-        if hub_of[member] >= 0:
-            members_of[hub_of[member]].append(member)
-    sources_of: list[list[int]] = [[] for _ in hub_set]
-    for source, hubs in enumerate(hubs_of):
-        for hub in hubs:
-            sources_of[hub].append(source)
+    for member, hub in zip(group.turn.tolist(), hub_of[group.turn].tolist(), strict=True):
+        if hub >= 0:
+            members_of[hub].append(member)
+    by_hub = stable_order(arc_hub, len(hub_set))
+    hub_start = starts(np.bincount(arc_hub, minlength=len(hub_set)))
     n_sources = len(hubs_of)
     return Graph(
         source_of=source_of,
         supply=np.bincount(source_of[source_of >= 0], minlength=n_sources).tolist(),
+        arc_start=arc_start,
+        arc_hub=arc_hub,
         hubs_of=hubs_of,
-        sources_of=sources_of,
+        sources_of=rows(hub_start, row_of(arc_start)[by_hub]),
         members_of=members_of,
         hub_of=hub_of,
         claims=_claims_by_source(claims, source_of, n_sources),
         cross=_crossings(hubs_of, source_racks, hub_rack),
     )
+
+
+def rows(start: I64, values: I32) -> list[list[int]]:
+    """The rows of a CSR pair as lists."""
+    bounds, flat = start.tolist(), values.tolist()
+    return [flat[a:b] for a, b in pairwise(bounds)]
 
 
 def _hubs(group: Group) -> tuple[I32, list[int], list[int]]:
@@ -110,11 +124,11 @@ def _hubs(group: Group) -> tuple[I32, list[int], list[int]]:
 def _topic_classes(group: Group, hub_set: list[int]) -> tuple[I32, I64, I32]:
     """Topics with the same hubs, once: class of each topic (-1 none), and CSR of their hubs."""
     n_topics = group.topics.n_topics
-    sizes = np.diff(group.set_start)[hub_set]
+    sets = np.array(hub_set, np.int64)
+    sizes = np.diff(group.set_start)[sets]
     arc_hub = np.repeat(np.arange(len(hub_set), dtype=np.int32), sizes)
-    rows = [group.set_topic[group.set_start[s] : group.set_start[s + 1]] for s in hub_set]
-    arc_topic = np.concatenate(rows) if rows else np.empty(0, np.int32)
-    order = np.argsort(arc_topic, kind="stable")
+    arc_topic = group.set_topic[np.repeat(group.set_start[sets], sizes) + within(sizes)]
+    order = stable_order(arc_topic, n_topics)
     arc_hub = arc_hub[order]
     start = starts(np.bincount(arc_topic, minlength=n_topics))
     bounds, raw = start.tolist(), arc_hub.tobytes()
@@ -162,12 +176,6 @@ def _rack_sets(group: Group) -> tuple[I64, list[frozenset[int] | None]]:
     return ids, list(index)
 
 
-def _rows(start: I64, values: I32, rows: list[int]) -> list[list[int]]:
-    """The CSR rows with these indices, as lists."""
-    bounds, flat = start.tolist(), values.tolist()
-    return [flat[bounds[row] : bounds[row + 1]] for row in rows]
-
-
 def _claims_by_source(claims: Claims, source_of: I32, n_sources: int) -> list[dict[int, int]]:
     owned = np.flatnonzero((claims.owner != NO_OWNER) & (source_of >= 0))
     n_members = max(claims.group.n_members, 1)
@@ -192,28 +200,3 @@ def _crossings(
         else frozenset(h for h in hubs if hub_rack[h] != NO_RACK and hub_rack[h] not in known)
         for hubs, known in zip(hubs_of, racks, strict=True)
     ]
-
-
-def component_labels(graph: Graph) -> tuple[list[int], list[int]]:
-    """Connected component of each source and of each hub, numbered by their lowest hub."""
-    source_label = [-1] * len(graph.supply)
-    hub_label = [-1] * len(graph.members_of)
-    n_found = 0
-    for seed in range(len(hub_label)):
-        if hub_label[seed] >= 0:
-            continue
-        hub_label[seed] = n_found
-        stack = [seed]
-        while stack:
-            for source in graph.sources_of[stack.pop()]:
-                if source_label[source] < 0:
-                    source_label[source] = n_found
-                    fresh = [h for h in graph.hubs_of[source] if hub_label[h] < 0]
-                    for hub in fresh:
-                        hub_label[hub] = n_found
-                    stack += fresh
-        n_found += 1
-    return source_label, hub_label
-
-
-__all__ = ["NO_SOURCE", "Graph", "build", "component_labels", "row_of"]

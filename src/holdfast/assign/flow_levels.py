@@ -69,6 +69,7 @@ class _Search:
         self.load = [0] * len(self.size)
         self.source_level = [0] * len(graph.supply)
         self.hub_level = [0] * len(self.size)
+        self.n_open = len(graph.supply)  # sources without a level
         hub_of = graph.hub_of.tolist()
         for claimed in graph.claims:
             row: dict[int, int] = {}
@@ -146,7 +147,7 @@ class _Search:
         took_from: dict[int, int] = {seed: -1}  # hub: source through which it would give
         leads_to: dict[int, int] = {}  # source: hub that would take from it
         queue = deque((seed,))
-        while queue:
+        while queue and len(leads_to) < self.n_open:
             hub = queue.popleft()
             for source in graph.sources_of[hub]:
                 if source in leads_to or source_level[source]:
@@ -159,6 +160,7 @@ class _Search:
                             self._shift(seed, giver, low, took_from, leads_to)
                             return giver
                         queue.append(giver)
+        self.n_open -= len(leads_to)
         for source in leads_to:
             source_level[source] = low + 1
         for hub in took_from:

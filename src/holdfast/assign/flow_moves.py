@@ -24,12 +24,17 @@ KIP-54, goal 2; KIP-881; Ahuja, Magnanti, Orlin: "Network Flows", 9.8 (primal-du
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
+from itertools import pairwise, repeat
 
-from holdfast.assign.flow_graph import Graph
+import numpy as np
+
+from holdfast.assign.flow_graph import Graph, rows
 from holdfast.assign.flow_levels import Held, Levels
+
+LARGE = 1 << 62
 
 Arcs = list[tuple[int, int]]
 """Arcs with room out of a node, as (cost, head)."""
@@ -92,10 +97,10 @@ class _Flow:
         self.hub_of, node_of_hub = hub_of, self.node_of_hub
         self.node_of = [node_of_hub[hub] if hub >= 0 else -1 for hub in hub_of]
         self.level = [levels.hub[hub] if hub >= 0 else 0 for hub in hub_of]
-        self.out = [
-            [node_of_hub[hub] for hub in hubs if levels.hub[hub] == level]
-            for hubs, level in zip(graph.hubs_of, levels.source, strict=True)
-        ]
+        self.out = _equal_arcs(graph, levels, node_of_hub)
+        self.source_level = levels.source
+        self.node_level = dict(zip(node_of_hub, levels.hub, strict=True))
+        self.places: dict[int, tuple[list[int], list[int]]] = {}
         self.cross = [
             frozenset(node_of_hub[hub] for hub in hubs) if hubs else hubs for hubs in graph.cross
         ]
@@ -151,45 +156,36 @@ class _Flow:
 
     def _parts(self) -> dict[int, int]:
         """Part of each hub node: nodes that share sources at equal levels."""
-        sources_of: dict[int, list[int]] = {node: [] for node in self.node_of_hub}
-        for source, out in enumerate(self.out):
-            for node in out:
-                sources_of[node].append(source)
-        part: dict[int, int] = {}
-        seen = [False] * len(self.out)
+        out, part = self.out, dict[int, int]()
+        sources_of = dict(zip(self.node_of_hub, self.graph.sources_of, strict=True))
+        met = [False] * len(out)
         n_parts = 0
         for seed in sources_of:
             if seed in part:
                 continue
             part[seed] = n_parts
             stack = [seed]
-            while stack:
-                for source in sources_of[stack.pop()]:
-                    if not seen[source]:
-                        seen[source] = True
-                        fresh = [node for node in self.out[source] if node not in part]
-                        for node in fresh:
-                            part[node] = n_parts
+            while stack and len(part) < len(sources_of):
+                node = stack.pop()
+                for source in sources_of[node]:
+                    if not met[source] and self.node_level[node] == self.source_level[source]:
+                        met[source] = True
+                        fresh = set(out[source]).difference(part)
+                        part.update(dict.fromkeys(fresh, n_parts))
                         stack += fresh
             n_parts += 1
         return part
 
     def place_directly(self) -> None:
         """Send units where the balanced loads have them, to members with room; cost 1 each."""
-        load, level = self.load, self.level
-        self.low: dict[int, list[int]] = {}
-        self.even: dict[int, list[int]] = {}
-        for node, members in zip(self.node_of_hub, self.graph.members_of, strict=True):
-            self.low[node] = [m for m in reversed(members) if load[m] < level[m] - 1]
-            self.even[node] = [m for m in reversed(members) if load[m] == level[m] - 1]
-        for source, units in enumerate(self.excess):
-            if not units:
+        for source, left in enumerate(self.excess):
+            if not left:
                 continue
             cross = self.cross[source]
             wanted = {self.node_of_hub[hub]: n for hub, n in self.guide[source].items()}
-            for node, units in self.kept[source].items():
+            for node, claimed in self.kept[source].items():
                 hub_node = self.node_of[node - self.first]
-                wanted[hub_node] = wanted.get(hub_node, 0) - units
+                wanted[hub_node] = wanted.get(hub_node, 0) - claimed
             for node in sorted(wanted):
                 if node not in cross:
                     self._fill(source, node, wanted[node])
@@ -197,9 +193,19 @@ class _Flow:
                 if node not in cross:
                     self._fill(source, node, self.excess[source])
 
+    def _places(self, node: int) -> tuple[list[int], list[int]]:
+        """Members of a hub below their level less one, and at it; the next to be served last."""
+        load, level = self.load, self.level
+        alone = node < self.end
+        members = [node - self.first] if alone else self.graph.members_of[node - self.end]
+        low = [m for m in reversed(members) if load[m] < level[m] - 1]
+        return low, [m for m in reversed(members) if load[m] == level[m] - 1]
+
     def _fill(self, source: int, node: int, units: int) -> None:
         """Send up to ``units`` to members of a hub: those too low first, then to the pool."""
-        low, even = self.low[node], self.even[node]
+        if node not in self.places:
+            self.places[node] = self._places(node)
+        low, even = self.places[node]
         units = min(units, self.excess[source])
         while units > 0 and low:
             member = low[-1]
@@ -221,74 +227,103 @@ class _Flow:
 
     def settle(self) -> None:
         """Send every other unit along cheapest paths."""
-        first, pool = self.first, self.first_pool
+        first, pools = self.first, range(self.first_pool, len(self.potential))
         waiting = {source: units for source, units in enumerate(self.excess) if units}
         waiting |= {first + member: units for member, units in self.surplus.items()}
-        waiting |= {pool + part: -lacks for part, lacks in enumerate(self.pool_lacks) if lacks < 0}
+        lacks = list(zip(pools, self.pool_lacks, strict=True))
+        waiting |= {pool: -units for pool, units in lacks if units < 0}
+        self.lacking = {pool for pool, units in lacks if units > 0} | {
+            first + member
+            for member, (load, level) in enumerate(zip(self.load, self.level, strict=True))
+            if load < level - 1
+        }
         while waiting:
             self._reprice(waiting)
-            dead: set[int] = set()
-            for start in list(waiting):
-                while start in waiting:
-                    path = self._free_path(start, dead)
-                    if not path:
-                        break
-                    self._push(path)
-                    waiting[start] -= 1
-                    if not waiting[start]:
-                        del waiting[start]
+            self._send_free(waiting)
+
+    def _send_free(self, waiting: dict[int, int]) -> None:
+        """Send every waiting unit that has a path of cost 0; blocked nodes are not tried twice."""
+        dead: set[int] = set()
+        for start in list(waiting):
+            while start in waiting:
+                path = self._free_path(start, dead)
+                if not path:
+                    break
+                self._push(path)
+                waiting[start] -= 1
+                if not waiting[start]:
+                    del waiting[start]
 
     def _reprice(self, waiting: dict[int, int]) -> None:
-        """Change potentials until some waiting unit has a path of cost 0 to a node that lacks one."""
-        potential, neighbours = self.potential, self._neighbours
+        """Change potentials until a waiting unit has a path of cost 0 to where one lacks.
+
+        Dijkstra's search; there are few distances, so nodes wait in one list for each.
+        """
+        potential, out, lacking = self.potential, self.out, self.lacking
         best = dict.fromkeys(waiting, 0)
         done: dict[int, int] = {}
-        heap = [(0, node) for node in waiting]
-        heapify(heap)
+        reached = {0: list(waiting)}
+        distances = [0]
         while True:
-            distance, node = heappop(heap)
+            distance = distances[0]
+            if not reached[distance]:
+                del reached[heappop(distances)]
+                continue
+            node = reached[distance].pop()
             if node in done:
                 continue
-            if self._lacks(node):
+            if node in lacking:
                 break
             done[node] = distance
             base = distance + potential[node]
-            for cost, other in neighbours(node):
+            if self._is_plain(node):
+                arcs: Iterable[tuple[int, int]] = zip(repeat(1), out[node], strict=False)
+            else:
+                arcs = self._neighbours(node)
+            for cost, other in arcs:
                 length = base + cost - potential[other]
-                if other not in best or length < best[other]:
+                if length < best.get(other, LARGE):
                     best[other] = length
-                    heappush(heap, (length, other))
+                    if length not in reached:
+                        reached[length] = []
+                        heappush(distances, length)
+                    reached[length].append(other)
         if distance:
             for node, length in done.items():
                 potential[node] += length - distance
 
     def _free_path(self, start: int, dead: set[int]) -> list[int]:
         """Nodes of a path of cost 0 from ``start`` to a node that lacks a unit; empty if none."""
-        potential = self.potential
+        lacking = self.lacking
         path, seen = [start], {start}
-        arcs: list[Iterator[tuple[int, int]]] = [iter(self._neighbours(start))]
+        arcs = [self._free_heads(start)]
         while path:
-            at = potential[path[-1]]
-            for cost, node in arcs[-1]:
-                if node in seen or node in dead or cost + at != potential[node]:
+            for node in arcs[-1]:
+                if node in seen or node in dead:
                     continue
                 path.append(node)
-                if self._lacks(node):
+                if node in lacking:
                     return path
                 seen.add(node)
-                arcs.append(iter(self._neighbours(node)))
+                arcs.append(self._free_heads(node))
                 break
             else:
                 dead.add(path.pop())
                 arcs.pop()
         return path
 
-    def _lacks(self, node: int) -> bool:
-        if node >= self.first_pool:
-            return self.pool_lacks[node - self.first_pool] > 0
-        if self.first <= node < self.end:
-            return self.load[node - self.first] < self.level[node - self.first] - 1
-        return False
+    def _free_heads(self, node: int) -> Iterator[int]:
+        """Heads of arcs with room that cost nothing more."""
+        potential = self.potential
+        at = potential[node]
+        if self._is_plain(node):
+            at += 1
+            return iter([head for head in self.out[node] if potential[head] == at])
+        return iter([head for cost, head in self._neighbours(node) if potential[head] == at + cost])
+
+    def _is_plain(self, node: int) -> bool:
+        """Whether the node is a source all of whose arcs cost 1."""
+        return node < self.first and not self.room[node] and not self.cross[node]
 
     def _neighbours(self, node: int) -> Arcs:
         if node < self.first:
@@ -305,8 +340,9 @@ class _Flow:
             return arcs + [(0, self.first + member) for member in members]
         member = node - self.first
         hub_node = self.node_of[member]
-        for source in self.keeps[node]:
-            arcs.append((-weight if hub_node in cross[source] else 0, source))
+        arcs += [
+            (-weight if hub_node in cross[source] else 0, source) for source in self.keeps[node]
+        ]
         if self.load[member] < self.level[member]:
             arcs.append((0, self.first_pool + self.part_of[member]))
         if self.taken[member] and hub_node != node:
@@ -315,8 +351,6 @@ class _Flow:
 
     def _from_source(self, source: int) -> Arcs:
         weight, cross = self.rack_weight, self.cross[source]
-        if not cross and not self.room[source]:
-            return [(1, node) for node in self.out[source]]
         arcs = [(1 + weight if node in cross else 1, node) for node in self.out[source]]
         for node in self.room[source]:
             claimed_across = self.node_of[node - self.first] in cross
@@ -328,9 +362,14 @@ class _Flow:
         end = path[-1]
         if end >= self.first_pool:
             self.pool_lacks[end - self.first_pool] -= 1
+            served = not self.pool_lacks[end - self.first_pool]
         else:
-            self.load[end - self.first] += 1
-        for tail, head in zip(path[:-1], path[1:], strict=True):
+            member = end - self.first
+            self.load[member] += 1
+            served = self.load[member] == self.level[member] - 1
+        if served:
+            self.lacking.discard(end)
+        for tail, head in pairwise(path):
             self._move(tail, head)
 
     def _move(self, tail: int, head: int) -> None:
@@ -386,6 +425,15 @@ class _Flow:
                 for member, part in enumerate(self.part_of)
             ],
         )
+
+
+def _equal_arcs(graph: Graph, levels: Levels, node_of_hub: list[int]) -> list[list[int]]:
+    """Hub nodes of the same level as each source that may read it."""
+    degree = np.diff(graph.arc_start)
+    level = np.array(levels.hub, np.int64)[graph.arc_hub]
+    equal = level == np.repeat(np.array(levels.source, np.int64), degree)
+    start = np.append(0, np.cumsum(equal))[graph.arc_start]
+    return rows(start, np.array(node_of_hub, np.int64)[graph.arc_hub[equal]])
 
 
 def _add(

@@ -22,7 +22,7 @@ from holdfast.assign.flow_graph import NO_SOURCE, Graph
 from holdfast.assign.flow_levels import Held, balance
 from holdfast.assign.flow_moves import Moves, cheapest
 from holdfast.assign.sticky_equal import Part, Prices, balance_equal, hand_out
-from holdfast.model.columns import I32, I64, NO_OWNER, within
+from holdfast.model.columns import I32, I64, NO_OWNER, starts, within
 
 
 def balance_flow(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
@@ -43,10 +43,9 @@ def balance_flow(claims: Claims, graph: Graph, target: I32, prices: Prices) -> N
         row = group.subscription[members[0]]
         topics = group.set_topic[group.set_start[row] : group.set_start[row + 1]]
         balance_equal(claims, Part(members=members, topics=topics), target, prices)
-    if simple:
-        graph = _without(graph, dict(simple))
-    if graph.supply:
-        _solve(claims, graph, target, prices)
+    if len(simple) < len(graph.members_of):
+        rest = _without(graph, dict(simple)) if simple else graph
+        _solve(claims, rest, target, prices)
 
 
 def _without(graph: Graph, simple: dict[int, int]) -> Graph:
@@ -59,10 +58,14 @@ def _without(graph: Graph, simple: dict[int, int]) -> Graph:
     new_hub = np.full(len(graph.members_of) + 1, -1, np.int32)
     new_hub[hubs] = np.arange(len(hubs))
     to_hub, to_source = new_hub.tolist(), new_source.tolist()
+    degree = np.diff(graph.arc_start)
+    stays = np.repeat(new_source[:-1] >= 0, degree)
     return replace(
         graph,
         source_of=new_source[graph.source_of],
         supply=[graph.supply[s] for s in sources],
+        arc_start=starts(degree[sources]),
+        arc_hub=new_hub[graph.arc_hub[stays]],
         hubs_of=[[to_hub[h] for h in graph.hubs_of[s]] for s in sources],
         sources_of=[[to_source[s] for s in graph.sources_of[h]] for h in hubs],
         members_of=[graph.members_of[h] for h in hubs],

@@ -43,3 +43,28 @@ def within(counts: npt.NDArray[Any]) -> I64:
     """Position of every value inside its row, int64[sum(counts)]: ``0 1 2 0 1 ...``."""
     start = starts(counts)
     return np.arange(start[-1], dtype=np.int64) - np.repeat(start[:-1], counts)
+
+
+def distinct(key: I64) -> I64:
+    """Sorted values without repeats; sorts ``key`` in place.
+
+    ``numpy.unique`` hashes integers since 2.3, which is many times slower where most are distinct.
+    """
+    key.sort()
+    new = np.ones(len(key), np.bool_)
+    np.not_equal(key[1:], key[:-1], out=new[1:])
+    return key[new]
+
+
+def stable_order(values: npt.NDArray[Any], n_values: int) -> npt.NDArray[np.intp]:
+    """Order that sorts ``values`` (0 to ``n_values - 1``), equal ones in the order they stand.
+
+    Sixteen bits are sorted by radix, which takes linear time; more are sorted as a key with the
+    position below.
+    """
+    if n_values <= 1 << 16:
+        return np.argsort(values.astype(np.uint16), kind="stable")
+    key = values.astype(np.int64) << 32
+    key |= np.arange(len(values))
+    key.sort()
+    return key & 0xFFFFFFFF

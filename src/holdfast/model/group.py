@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from operator import lt
 from typing import Any
 
 import numpy as np
@@ -187,10 +187,12 @@ class Group:
         ModelError
             Member ids are not strictly ascending.
         """
-        for index, (left, right) in enumerate(pairwise(member_ids)):
-            if left >= right:
-                text = f"{right!r} after {left!r}, expected ascending unique member ids"
-                raise ModelError(text, column="member_ids", index=index + 1)
+        ascending = list(map(lt, member_ids, member_ids[1:]))
+        if not all(ascending):
+            index = ascending.index(False)
+            left, right = member_ids[index : index + 2]
+            text = f"{right!r} after {left!r}, expected ascending unique member ids"
+            raise ModelError(text, column="member_ids", index=index + 1)
         n_members = len(member_ids)
         sets = _SetTable(topics, set_start, set_topic, subscription)
         claims = _Claims(claim_member, claim_topic, claim_partition, claim_names)

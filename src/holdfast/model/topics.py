@@ -135,6 +135,8 @@ def _rack_columns(
     unknown = sorted(set(racks) - set(names))
     if unknown:
         raise ModelError(f"racks of topic {unknown[0]!r}, which has no partition count")
+    if not racks:
+        return tuple(sorted(set(more_racks))), None, None
     rows: list[tuple[str, ...]] = []
     for name, count in zip(names, counts.tolist(), strict=True):
         given = racks.get(name)
@@ -142,8 +144,6 @@ def _rack_columns(
             raise ModelError(f"{len(given)} entries, expected {count}", column=f"racks.{name}")
         rows += [()] * count if given is None else [tuple(sorted(set(row))) for row in given]
     rack_names = tuple(sorted({*more_racks, *(rack for row in rows for rack in row)}))
-    if not racks:
-        return rack_names, None, None
     index = {rack: i for i, rack in enumerate(rack_names)}
     start = starts(np.fromiter(map(len, rows), np.int64, len(rows)))
     values = np.fromiter((index[rack] for row in rows for rack in row), np.int32, int(start[-1]))

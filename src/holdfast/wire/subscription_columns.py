@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import WireError
-from holdfast.model.columns import I32, I64, U8, Mask, starts, within
+from holdfast.model.columns import I32, I64, U8, Mask, distinct, starts, within
 from holdfast.wire.consumer_protocol import Subscription, decode_subscription
 from holdfast.wire.name_table import NameTable, int16_at, int32_at
 from holdfast.wire.sticky_user_data import StickyUserData, read_claims
@@ -37,7 +37,7 @@ NO_BLOCK = b"\xff\xff\xff\xff"
 """A block that no readable message has: its number of topics is -1."""
 PREFIX = 48
 """Bytes of a message by which a block of topics met before is looked up."""
-SLOW = 64
+SLOW = 16
 """Blocks read one by one before the rest is read in lock step."""
 FEW = 4
 """Members at which lock step stops to pay, if more than PATIENCE steps are left: they are read one
@@ -174,7 +174,7 @@ class _Blocks:
         topic = self.table.find(buffer, walk.name_at, walk.name_length)
         bounds = walk.start.tolist()
         key = np.repeat(np.arange(len(late), dtype=np.int64) << 32, np.diff(walk.start))
-        key = np.unique((key | topic)[topic >= 0])
+        key = distinct((key | topic)[topic >= 0])
         row_start = np.searchsorted(key >> 32, np.arange(len(late) + 1)).tolist()
         topics = (key & 0x7FFFFFFF).astype(np.int32)
         readable, end = walk.good.tolist(), (walk.end - first).tolist()
