@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import sys
 import traceback
+from functools import cache
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 
 from holdfast import __version__
@@ -61,6 +61,10 @@ app = typer.Typer(
 )
 
 
+# Typer carries its own copy of Click in newer versions: take the class that it raises.
+_CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
 def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"holdfast {__version__}")
@@ -95,20 +99,26 @@ def exit_code(error: BaseException) -> int:
     return EXIT_BUG
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Run the command line and exit with its code."""
+@cache
+def register_all() -> None:
+    """Add every command, once."""
     for name in COMMANDS:
         import_module(f"holdfast.cli.{name}").register(app)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    register_all()
     arguments = sys.argv[1:] if argv is None else argv
     debug = "--debug" in arguments
     try:
         result = app(args=arguments, standalone_mode=False)
         code = result if isinstance(result, int) else 0
-    except click.exceptions.Abort:
+    except typer.Abort:
         code = EXIT_INTERRUPT
-    except click.exceptions.Exit as stop:
+    except typer.Exit as stop:
         code = stop.exit_code
-    except click.ClickException as error:
+    except _CLICK_ERROR as error:
         error.show()
         code = EXIT_USAGE
     except BrokenPipeError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -20,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+from holdfast.report.names import spreadsheet_text, visible
 
 stderr = Console(stderr=True, highlight=False)
 
@@ -36,14 +35,12 @@ class Format(StrEnum):
 
 def printable(value: object) -> str:
     """Text that is safe on a terminal: control and bidi characters are shown as escapes."""
-    return _CONTROL.sub(lambda m: f"\\u{ord(m.group()):04x}", str(value))
+    return visible(value)
 
 
 def csv_cell(value: object) -> object:
     """A cell that no spreadsheet takes for a formula (a leading quote marks it as text)."""
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return "'" + value
-    return value
+    return spreadsheet_text(value) if isinstance(value, str) else value
 
 
 def print_error(message: str) -> None:
@@ -59,6 +56,11 @@ def print_note(message: str) -> None:
 def write_json(value: Any, target: Path | None = None) -> None:
     """Write one JSON document to ``target`` or stdout."""
     _write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n", target)
+
+
+def write_text(text: str, target: Path | None = None) -> None:
+    """Write text that is ours (a schema, a script) to ``target`` or stdout."""
+    _write(text if text.endswith("\n") else text + "\n", target)
 
 
 def write_rows(

@@ -8,19 +8,34 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.output import print_note
-from holdfast.cli.sources import open_tables
+from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
+
+_EXAMPLES = """\b
+Examples:
+  holdfast history -b localhost:9092 -o tables && holdfast report --input tables
+  holdfast report --input dump --group etl -o etl.html --trace etl.json
+"""
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("report")(report)
+    app.command("report", epilog=_EXAMPLES)(report)
 
 
 def report(
+    *,
     source: Annotated[
-        Path, typer.Option("--input", help="Folder of tables (holdfast history -o) or a dump.")
-    ],
+        Path | None,
+        typer.Option("--input", help="Folder of tables (holdfast history -o) or a dump."),
+    ] = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option("--bootstrap-server", "-b", help="HOST:PORT; read only, joins no group."),
+    ] = None,
+    command_config: Annotated[
+        Path | None, typer.Option("--command-config", help="Client properties, as Kafka's tools.")
+    ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path(
         "report.html"
     ),
@@ -38,19 +53,14 @@ def report(
 
     The file is complete: it asks for nothing from the network.
 
-    Examples:
-
-      holdfast history -b localhost:9092 -o tables && holdfast report --input tables
-
-      holdfast report --input dump --group etl -o etl.html --trace etl.json
     """
-    from holdfast.report.trace import write_trace  # noqa: PLC0415 - needs pyarrow
-    from holdfast.report.writing import write  # noqa: PLC0415 - needs pyarrow
+    from holdfast.report.trace import write_trace
+    from holdfast.report.writing import write
 
     for target in (output, trace):
         if target is not None and not target.parent.is_dir():
             raise ConfigError(f"{target}: its folder {target.parent} does not exist")
-    with open_tables(source) as tables:
+    with open_source(source, bootstrap, command_config, group, quiet=quiet) as tables:
         groups = tables.choose(group)
         write(tables, output, title=title, groups=groups)
         if trace is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.report.reading import F64, I64, Tables, codes, floats, ints, times_ms
+from holdfast.report.reading import F64, I64, ArrowTable, Tables, codes, floats, ints, times_ms
 from holdfast.report.timeline import Timeline, read_generations
 
 _KINDS = ("moved", "moved_through_gap", "gained", "lost")
@@ -27,6 +27,7 @@ _COUNTS = (
     "n_lost",
     "n_needed_moves",
     "n_avoidable_moves",
+    "n_missed_generations",
 )
 
 
@@ -43,7 +44,7 @@ class Rebalances:
     confidence : float64[n]
         0 to 1; NaN where unknown.
     counts : dict of str to int64[n]
-        Columns of the table that start with ``n_``; -1 where unknown.
+        Columns of the table that start with ``n_``, and ``eager`` (1, 0); -1 where unknown.
     pause_lower_s, pause_upper_s : float64[n]
         Partition-seconds without an owner; NaN where unknown.
     """
@@ -76,16 +77,21 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
         at_ms=at[order],
         cause=tuple(causes[i] if i >= 0 else "" for i in cause[order]),
         confidence=floats(table, "confidence")[order],
-        counts={name: ints(table, name)[order] for name in _COUNTS},
+        counts=_columns(table, order),
         pause_lower_s=floats(table, "pause_lower_seconds")[order],
         pause_upper_s=floats(table, "pause_upper_seconds")[order],
     )
 
 
+def _columns(table: ArrowTable, order: I64) -> dict[str, I64]:
+    counts = {name: ints(table, name)[order] for name in _COUNTS}
+    return {**counts, "eager": 1 - ints(table, "cooperative")[order]}
+
+
 def _counted(tables: Tables, group: str) -> Rebalances:
     generations = read_generations(tables.of_group(group, "generations"))
     n = len(generations.number)
-    counts = {name: np.full(n, -1, dtype=np.int64) for name in _COUNTS}
+    counts = {name: np.full(n, -1, dtype=np.int64) for name in (*_COUNTS, "eager")}
     counts["n_members"] = generations.n_members
     moves = tables.of_group(group, "movements")
     if "movements" in tables:

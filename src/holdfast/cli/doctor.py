@@ -1,0 +1,215 @@
+"""``holdfast doctor``: what ails a fleet of groups, one screen each, worst first."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from holdfast.cli.output import Format, print_note, printable, write_json, write_rows, write_text
+from holdfast.cli.sources import open_source
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.report.findings import Examination, Finding, Rule
+
+SHOWN = 10
+_STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
+_COLUMNS = (
+    "group",
+    "code",
+    "name",
+    "severity",
+    "basis",
+    "cost_lower_partition_seconds",
+    "cost_upper_partition_seconds",
+    "text",
+    "command",
+)
+
+
+class FailOn(StrEnum):
+    """``--fail-on``."""
+
+    NEVER = "never"
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+
+
+_EXAMPLES = """\b
+Examples:
+  holdfast doctor --input tables
+  holdfast doctor -b localhost:9092 --group etl --fail-on warn
+  holdfast doctor --input dump --all-groups --format json -o findings.json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor", epilog=_EXAMPLES)(doctor)
+
+
+def doctor(
+    *,
+    source: Annotated[
+        Path | None,
+        typer.Option("--input", help="Folder of tables (holdfast history -o) or a dump."),
+    ] = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option("--bootstrap-server", "-b", help="HOST:PORT; read only, joins no group."),
+    ] = None,
+    command_config: Annotated[
+        Path | None, typer.Option("--command-config", help="Client properties, as Kafka's tools.")
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="Only this group; repeatable.")
+    ] = None,
+    all_groups: Annotated[
+        bool, typer.Option("--all-groups", help=f"Print every group, not the {SHOWN} worst.")
+    ] = False,
+    fail_on: Annotated[
+        FailOn, typer.Option("--fail-on", help="Exit 1 on findings this bad or worse.")
+    ] = FailOn.NEVER,
+    fmt: Annotated[
+        Format, typer.Option("--format", help="json follows the published schema (--schema).")
+    ] = Format.TABLE,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File instead of stdout.")
+    ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of --format json and stop.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+) -> None:
+    """Look at groups, the worst first: what is wrong, how it is known, what it cost, what helps.
+
+    Every finding has a stable code; ``holdfast explain HF104`` tells more about one.
+
+    """
+    from holdfast.report import doctor as report_doctor
+
+    if schema:
+        write_text(report_doctor.schema_text(), output)
+        return
+    if group and all_groups:
+        raise ConfigError("--group and --all-groups exclude each other")
+    with open_source(source, bootstrap, command_config, group, quiet=quiet) as tables:
+        found = report_doctor.examine_fleet(tables, tables.choose(group))
+    if fmt is Format.JSON:
+        write_json(report_doctor.to_json(found), output)
+    elif fmt is Format.TABLE:
+        _screens(found if all_groups or group else found[:SHOWN], output)
+        if len(found) > SHOWN and not (all_groups or group or quiet):
+            print_note(f"{len(found) - SHOWN} more groups: --all-groups shows them")
+    else:
+        write_rows(_rows(found), _COLUMNS, fmt, output)
+    worst = max((f.severity.rank for e in found for f in e.findings), default=-1)
+    if fail_on is not FailOn.NEVER and worst >= list(FailOn).index(fail_on) - 1:
+        raise typer.Exit(1)
+
+
+def _rows(found: list[Examination]) -> list[dict[str, object]]:
+    from holdfast.report.findings import all_rules
+
+    names = {rule.code: rule.name for rule in all_rules()}
+    return [
+        {
+            "group": e.facts.group,
+            "code": f.code,
+            "name": names[f.code],
+            "severity": str(f.severity),
+            "basis": str(f.basis),
+            "cost_lower_partition_seconds": round(f.cost_lower_s, 3),
+            "cost_upper_partition_seconds": round(f.cost_upper_s, 3),
+            "text": f.text,
+            "command": f.command,
+        }
+        for e in found
+        for f in e.findings
+    ]
+
+
+def _screens(found: list[Examination], output: Path | None) -> None:
+    if output is None:
+        console = Console(highlight=False)
+        for examination in found:
+            _screen(console, examination)
+        return
+    with output.open("w", encoding="utf-8") as file:
+        console = Console(file=file, highlight=False, width=110)
+        for examination in found:
+            _screen(console, examination)
+
+
+def _screen(console: Console, examination: Examination) -> None:
+    from holdfast.report.doctor import summary
+    from holdfast.report.findings import all_rules
+
+    rules = {rule.code: rule for rule in all_rules()}
+    head = summary(examination.facts)
+    protocol = head["protocol"] or "no protocol"
+    console.print(
+        Text(printable(head["group"]), style="bold")
+        + Text(
+            f"  {head['state']}, {'/'.join(head['group_type']) or 'unknown type'}, "
+            f"{printable(protocol)}, {head['members']} members, {head['partitions']} partitions, "
+            f"generation {head['generation'] if head['generation'] is not None else 'none'}"
+        )
+    )
+    if head["window"]["from"]:
+        cost = head["cost_partition_seconds"]
+        begin, end = (head["window"][k][:19].replace("T", " ") for k in ("from", "to"))
+        console.print(
+            Text(
+                f"{begin} to {end} UTC: {head['rebalances']} rebalances, "
+                f"{cost['lower']:,.1f} to {cost['upper']:,.1f} partition-seconds stood still",
+                style="dim",
+            )
+        )
+    for finding in examination.findings:
+        _print_finding(console, finding, rules[finding.code])
+    if not examination.findings:
+        console.print(Text("  nothing found", style="green"))
+    console.print()
+
+
+def _print_finding(console: Console, finding: Finding, rule: Rule) -> None:
+    cost = f"{finding.cost_upper_s:,.1f} partition-seconds" if finding.cost_upper_s else ""
+    told = ", ".join(filter(None, (str(finding.basis), cost)))
+    console.print(
+        Text("  ")
+        + Text(f"{finding.severity:<5}", style=_STYLE[finding.severity])
+        + Text(f" {finding.code} ", style="bold")
+        + Text(f"{rule.name} ")
+        + Text(f"({told})", style="dim")
+    )
+    for line in (finding.text, _told(finding)):
+        if line:
+            console.print(Padding(Text(printable(line)), (0, 0, 0, 8)))
+    if finding.command:
+        console.print(
+            Text(f"        $ {printable(finding.command)}", style="green"), soft_wrap=True
+        )
+
+
+def _told(finding: Finding) -> str:
+    from holdfast.report.doctor import moment
+
+    e = finding.evidence
+    parts = []
+    if e.generations:
+        parts.append(f"generations {' '.join(str(g) for g in e.generations)}")
+    if e.from_ms >= 0:
+        parts.append(f"{moment(e.from_ms)[11:19]} to {moment(e.to_ms)[11:19]}")
+    if e.members:
+        parts.append(" ".join(e.members[:5]))
+    if e.partitions:
+        parts.append(" ".join(e.partitions[:5]))
+    return "; ".join(parts)

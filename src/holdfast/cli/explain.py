@@ -1,0 +1,72 @@
+"""``holdfast explain``: what a finding's code means, how it is told, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from holdfast.cli.output import Format, write_json, write_rows
+from holdfast.errors import ConfigError
+
+_COLUMNS = ("code", "severity", "name", "what")
+
+
+_EXAMPLES = """\b
+Examples:
+  holdfast explain HF104
+  holdfast explain --format json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("explain", epilog=_EXAMPLES)(explain)
+
+
+def explain(
+    *,
+    code: Annotated[
+        str | None, typer.Argument(help="A code such as HF104; without one, all are listed.")
+    ] = None,
+    fmt: Annotated[Format, typer.Option("--format", help="table or json.")] = Format.TABLE,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File instead of stdout.")
+    ] = None,
+) -> None:
+    """Explain a code of ``holdfast doctor``, or list them all."""
+    from holdfast.report.findings import all_rules
+
+    rules = {rule.code: rule for rule in all_rules()}
+    words = ("code", "name", "severity", "what", "why", "how", "mend")
+    as_dict = {c: {w: str(getattr(rule, w)) for w in words} for c, rule in rules.items()}
+    if code is None:
+        write_rows(as_dict.values(), _COLUMNS, fmt, output, title="Findings of holdfast doctor")
+        return
+    wanted = code.upper() if code.upper().startswith("HF") else f"HF{code}"
+    if wanted not in rules:
+        by_name = {rule.name: c for c, rule in rules.items()}
+        near = difflib.get_close_matches(wanted, rules, 3, 0.6)
+        near += [by_name[n] for n in difflib.get_close_matches(code.lower(), by_name, 2, 0.5)]
+        raise ConfigError(
+            f"no code {code!r}; did you mean {' or '.join(dict.fromkeys(near))}?"
+            if near
+            else f"no code {code!r}; `holdfast explain` lists them all"
+        )
+    if fmt is not Format.TABLE:
+        write_json({"schema_version": 1, **as_dict[wanted]}, output)
+        return
+    console = Console(highlight=False)
+    rule = rules[wanted]
+    console.print(Text(f"{rule.code} {rule.name}", style="bold") + Text(f"  ({rule.severity})"))
+    for heading, text in (
+        ("What", rule.what),
+        ("Why it matters", rule.why),
+        ("How it is told", rule.how),
+        ("What helps", rule.mend),
+    ):
+        console.print(Text(f"\n{heading}", style="bold") + Text(f"\n{text}"))

@@ -1,0 +1,54 @@
+"""Runs the command line in this process, as a shell would see it."""
+
+from __future__ import annotations
+
+import io
+import os
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from holdfast.cli import app as cli_app
+from holdfast.cli import output
+from holdfast.report.reading import read_tables
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(*arguments: Any, width: int = 100, stdin: str = "") -> Done:
+    """Run ``holdfast ARGUMENTS`` and return exit code and output."""
+    out, err = io.StringIO(), io.StringIO()
+    before = dict(os.environ)
+    os.environ |= {"COLUMNS": str(width), "NO_COLOR": "1", "TERM": "dumb"}
+    console = output.stderr
+    output.stderr.file = err
+    code: Any = 0
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            cli_app.main([str(a) for a in arguments])
+    except SystemExit as stop:
+        code = stop.code or 0
+    finally:
+        console.file = None  # type: ignore[assignment]  # rich: back to sys.stderr
+        os.environ.clear()
+        os.environ.update(before)
+    return Done(code=int(code), out=out.getvalue(), err=err.getvalue())
+
+
+def write_tables(tables: dict[str, Any], folder: Path) -> Path:
+    """Tables in memory as a folder of Parquet."""
+    arrow = read_tables(tables)
+    for name in tables:
+        (folder / name).mkdir()
+        pq.write_table(arrow.table(name), folder / name / "part.parquet")
+    return folder

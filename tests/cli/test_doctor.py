@@ -1,0 +1,128 @@
+"""The doctor at the command line: formats, exit codes, the published schema, odd names."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.running import run, write_tables
+from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
+from tests.report.schema_check import problems
+from tests.report.test_findings import CASES
+
+from holdfast.report.doctor import examine_fleet, schema_text, to_json
+from holdfast.report.reading import read_tables
+
+SCHEMA = json.loads(schema_text())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    calm = Script("calm", {"t": 2}).settle(0, ["a-1"], deal({"t": 2}, ["a-1"]))
+    fleet = tables(rolling_bounce("etl"), calm, rolling_bounce("=cmd|'/c calc'!A1\x1b[31m"))
+    return write_tables(fleet, tmp_path_factory.mktemp("tables"))
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_json_follows_the_published_schema(code: str) -> None:
+    for fleet in CASES[code]:
+        found = examine_fleet(read_tables(tables(fleet())), last_ms=START_MS + 1_200_000)
+        document = json.loads(json.dumps(to_json(found)))
+        assert list(problems(document, SCHEMA)) == []
+
+
+def test_the_schema_refuses_what_is_not_a_finding() -> None:
+    document: dict[str, Any] = {"schema_version": 1, "groups": [{"group": 5}]}
+    assert len(list(problems(document, SCHEMA))) > 5
+    assert list(problems({"schema_version": 2, "groups": []}, SCHEMA))
+
+
+def test_the_schema_in_the_docs_is_the_one_that_ships(folder: Path) -> None:
+    published = Path(__file__).parents[2] / "docs" / "doctor.schema.json"
+    assert published.read_text(encoding="utf-8") == schema_text()
+    assert json.loads(run("doctor", "--schema").out) == SCHEMA
+
+
+def test_json_puts_the_worst_group_first(folder: Path) -> None:
+    done = run("doctor", "--input", folder, "--format", "json")
+    assert done.code == 0
+    document = json.loads(done.out)
+    assert list(problems(document, SCHEMA)) == []
+    assert [len(g["findings"]) > 0 for g in document["groups"]] == [True, True, False]
+    assert document["groups"][-1]["group"] == "calm"
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "group", "code"),
+    [
+        ("never", "etl", 0),
+        ("warn", "etl", 1),
+        ("info", "etl", 1),
+        ("error", "etl", 0),
+        ("info", "calm", 0),
+    ],
+)
+def test_fail_on(folder: Path, fail_on: str, group: str, code: int) -> None:
+    done = run("doctor", "--input", folder, "--group", group, "--fail-on", fail_on)
+    assert done.code == code
+
+
+def test_the_screen_names_code_basis_cost_evidence_and_a_command(folder: Path) -> None:
+    out = run("doctor", "--input", folder, "--group", "etl", width=200).out
+    assert "Stable, classic, cooperative-sticky, 4 members, 12 partitions, generation 15" in out
+    assert "HF102 deploy churn (inferred, 75.6 partition-seconds)" in out
+    assert "08:01:00 to 08:04:15" in out
+    assert "$ holdfast simulate --scenario rolling-bounce --policy deferred" in out
+    assert "nothing found" in run("doctor", "--input", folder, "--group", "calm").out
+
+
+def test_csv_holds_no_formula_and_the_screen_no_control_sequence(folder: Path) -> None:
+    out = run("doctor", "--input", folder, "--format", "csv").out
+    rows = list(csv.reader(out.splitlines()))
+    assert rows[0][:3] == ["group", "code", "name"]
+    assert all(cell[:1] not in ("=", "@", "\t") for row in rows for cell in row)
+    assert any(row[0].startswith("'=cmd") for row in rows)
+    screen = run("doctor", "--input", folder, "--all-groups").out
+    assert "\x1b" not in screen
+    assert "\\u001b[31m" in screen
+
+
+def test_an_unknown_group_is_told_with_the_nearest_name(folder: Path) -> None:
+    done = run("doctor", "--input", folder, "--group", "elt")
+    assert (done.code, done.out) == (2, "")
+    assert "did you mean etl?" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 2, "give either --input"),
+        (("--input", "/nowhere"), 3, "no such folder"),
+        (("--input", "{empty}"), 3, "no tables here"),
+        (("--input", "{empty}", "-b", "x:1"), 2, "give either"),
+        (("--input", "{empty}", "--group", "a", "--all-groups"), 2, "exclude each other"),
+        (("--input", "{empty}", "--fail-on", "bad"), 2, "bad"),
+    ],
+)
+def test_bad_use(tmp_path: Path, arguments: tuple[str, ...], code: int, words: str) -> None:
+    done = run("doctor", *(a.replace("{empty}", str(tmp_path)) for a in arguments))
+    assert done.code == code
+    assert words in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_every_code_is_explained(code: str) -> None:
+    done = run("explain", code)
+    assert done.code == 0
+    for heading in ("What", "Why it matters", "How it is told", "What helps"):
+        assert f"\n{heading}\n" in done.out
+    assert json.loads(run("explain", code.lower(), "--format", "json").out)["code"] == code
+
+
+def test_explain_without_a_code_lists_all_and_an_unknown_one_suggests() -> None:
+    listed = json.loads(run("explain", "--format", "json").out)
+    assert [row["code"] for row in listed["rows"]] == sorted(CASES)
+    assert run("explain", "HF199").code == 2
+    assert "HF104" in run("explain", "lag skew").err

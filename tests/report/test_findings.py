@@ -1,0 +1,293 @@
+"""Every code: a fleet where it fires and one where it must not, alike but for what it is about."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
+
+from holdfast.report.doctor import examine_fleet
+from holdfast.report.findings import Basis, Finding, Severity, all_rules
+from holdfast.report.reading import read_tables
+
+TOPICS = {"t": 4}
+AB = ["a-1", "b-1"]
+MINUTES = 60_000
+
+
+def quiet(topics: dict[str, int] | None = None, members: list[str] | None = None) -> Script:
+    """A group that starts and then stays."""
+    topics, members = topics or TOPICS, members or AB
+    return Script("g", topics).settle(0, members, deal(topics, members), cause="first_seen")
+
+
+def flapping(every_s: float, cause: str = "join", **more: Any) -> Script:
+    script = quiet()
+    for i in range(1, 12):
+        script.settle(every_s * i, AB, deal(TOPICS, AB), cause=cause, pause=(1, 2), **more)
+    return script
+
+
+def bounce(*, away_s: float, visits: bool) -> Script:
+    """Both members restart; ``visits``: their partitions go to the other one meanwhile."""
+    script, ids = quiet(), list(AB)
+    owners = deal(TOPICS, ids)
+    for i in range(2):
+        at, old = 100.0 * (i + 1), ids[i]
+        rest = [m for m in ids if m != old]
+        kept = {tp: m for tp, m in owners.items() if m != old}
+        lost = [tp for tp in owners if tp not in kept]
+        between = {**kept, **dict.fromkeys(lost, rest[0])} if visits else kept
+        script.settle(at, rest, between, cause="leave", pause=(1, 2))
+        ids[i] = old[:-1] + "2"
+        owners = {**kept, **dict.fromkeys(lost, ids[i])}
+        script.settle(at + away_s, sorted(ids), kept, cause="restart")
+        script.settle(at + away_s + 3, sorted(ids), owners, cause="restart")
+    return script
+
+
+def replaced() -> Script:
+    """Both members come back so fast that one round each is enough."""
+    script, ids = quiet(), list(AB)
+    for i in range(2):
+        ids[i] = ids[i][:-1] + "2"
+        script.settle(100.0 * (i + 1), ids, deal(TOPICS, ids), cause="restart")
+    return script
+
+
+def moving(avoidable: int) -> Script:
+    return quiet().settle(
+        100,
+        AB,
+        deal(TOPICS, AB, 1),
+        pause=(1, 3),
+        n_moved=8,
+        n_avoidable_moves=avoidable,
+        cause="join",
+    )
+
+
+def lagging(lags: list[int | None], **more: Any) -> Script:
+    return quiet().lag({("t", p): lag for p, lag in enumerate(lags)}, **more)
+
+
+def committed(seconds_ago: dict[int, float], *, static: bool = False) -> Script:
+    """Work everywhere; each partition's last commit so many seconds before the end."""
+    people = [(m, {"group_instance_id": m.upper() if static else None}) for m in AB]
+    script = Script("g", TOPICS).settle(0, people, deal(TOPICS, AB))
+    for partition in range(4):
+        at = START_MS + 20 * MINUTES - round(seconds_ago.get(partition, 1) * 1000)
+        script.lag({("t", partition): 50}, commit_timestamp=at)
+    return script
+
+
+def doubled(kind: str) -> Script:
+    script = quiet()
+    script.add(
+        "anomalies",
+        generation=1,
+        timestamp=START_MS,
+        kind=kind,
+        topic="t",
+        partition=1,
+        member_ids=AB,
+        detail="-",
+    )
+    return script
+
+
+def assignors(*names: str) -> Script:
+    script = quiet()
+    for i, name in enumerate(names):
+        script.settle(100 * (i + 1), AB, deal(TOPICS, AB))
+        script.rows["generations"][-1]["protocol"] = name
+    return script
+
+
+def waiting(seconds: float) -> Script:
+    """One partition has no owner for a while, between two owners."""
+    owners = deal(TOPICS, AB)
+    part = {tp: m for tp, m in owners.items() if tp[1] != 3}
+    return quiet().settle(100, AB, part).settle(100 + seconds, AB, owners)
+
+
+def missed(n: int) -> Script:
+    return quiet().settle(100, AB, deal(TOPICS, AB), n_missed_generations=n)
+
+
+def eager_group(*, cooperative: bool) -> Script:
+    script = quiet()
+    for i in range(1, 4):
+        owners = deal(TOPICS, AB, i)
+        script.settle(300 * i, AB, owners, pause=(2, 9), cooperative=cooperative)
+    return script
+
+
+def emptied(lag: int) -> Script:
+    return quiet().settle(100, [], {}).lag({("t", p): lag for p in range(4)})
+
+
+def shares(*counts: int, topics: Any = None) -> Script:
+    """Members with so many partitions each."""
+    members = [f"m{i}-1" for i in range(len(counts))]
+    owners, at = {}, 0
+    for member, count in zip(members, counts, strict=True):
+        owners |= {("t", p): member for p in range(at, at + count)}
+        at += count
+    people = [
+        (m, {"subscribed_topics": topics[i]} if topics else {}) for i, m in enumerate(members)
+    ]
+    return Script("g", {"t": at}).settle(0, people, owners)
+
+
+def dropped() -> Script:
+    """A partition loses its owner and gets none."""
+    owners = deal(TOPICS, AB)
+    return quiet().settle(300, AB, {tp: m for tp, m in owners.items() if tp[1]})
+
+
+Fleet = Callable[[], Script]
+CASES: dict[str, tuple[Fleet, Fleet]] = {
+    "HF101": (lambda: flapping(30), lambda: flapping(90)),
+    "HF102": (lambda: bounce(away_s=12, visits=True), replaced),
+    "HF103": (lambda: moving(6), lambda: moving(1)),
+    "HF104": (lambda: lagging([5000, 10, 0, 0]), lambda: lagging([2500, 2510, 0, 0])),
+    "HF105": (lambda: committed({0: 900, 2: 900}), lambda: committed({0: 900})),
+    "HF106": (lambda: shares(2, 0), lambda: shares(2, 1)),
+    "HF107": (lambda: lagging([None] * 4), lambda: lagging([None, None, 3, 4])),
+    "HF108": (lambda: doubled("double_owner"), lambda: doubled("generation_reset")),
+    "HF109": (
+        lambda: committed({0: 900, 2: 900}, static=True),
+        lambda: committed({0: 900, 2: 900}),
+    ),
+    "HF110": (
+        lambda: assignors("range", "cooperative-sticky"),
+        lambda: assignors("cooperative-sticky", "sticky"),
+    ),
+    "HF111": (
+        lambda: bounce(away_s=12, visits=True),
+        lambda: bounce(away_s=12, visits=False),
+    ),
+    "HF112": (lambda: waiting(200), lambda: waiting(60)),
+    "HF113": (lambda: flapping(100, "spurious"), lambda: flapping(100, "join")),
+    "HF114": (dropped, lambda: waiting(60)),
+    "HF115": (lambda: emptied(900), lambda: emptied(1)),
+    "HF116": (
+        lambda: lagging([5] * 4, clamped="before_begin", log_start_offset=1500),
+        lambda: lagging([5] * 4),
+    ),
+    "HF117": (lambda: shares(5, 1), lambda: shares(3, 2)),
+    "HF118": (lambda: missed(4), lambda: missed(1)),
+    "HF119": (
+        lambda: eager_group(cooperative=False),
+        lambda: eager_group(cooperative=True),
+    ),
+    "HF120": (lambda: lagging([0] * 4, clamped="beyond_end"), lambda: lagging([0] * 4)),
+    "HF121": (lambda: doubled("unreadable_assignment"), lambda: doubled("double_owner")),
+}
+
+
+def examine(script: Script, minutes: int = 20) -> dict[str, Finding]:
+    found = examine_fleet(read_tables(tables(script)), last_ms=START_MS + minutes * MINUTES)
+    return {f.code: f for f in found[0].findings}
+
+
+def test_every_rule_has_its_two_fleets_and_there_are_enough() -> None:
+    assert sorted(CASES) == [rule.code for rule in all_rules()]
+    assert len(CASES) >= 12
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_fires(code: str) -> None:
+    finding = examine(CASES[code][0]())[code]
+    assert finding.text
+    assert finding.command
+    assert 0 <= finding.cost_lower_s <= finding.cost_upper_s or finding.cost_lower_s == 0
+    evidence = finding.evidence
+    assert evidence.generations or evidence.partitions
+    assert START_MS <= evidence.from_ms <= evidence.to_ms <= START_MS + 20 * MINUTES
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_does_not_fire(code: str) -> None:
+    assert code not in examine(CASES[code][1]())
+
+
+@pytest.mark.parametrize(
+    ("code", "lower", "upper"),
+    [
+        ("HF101", 0, 0),  # nothing moved in these rounds, so nothing stood still
+        ("HF103", 3.0, 9.0),  # 4 moved partitions, 1 to 3 s each, 6 of 8 moves avoidable
+        ("HF105", 0, 1800),  # two partitions, 900 s each
+        ("HF112", 200, 200),  # one partition
+        ("HF114", 900, 900),  # one partition from 300 s to 1200 s
+        ("HF115", 4400, 4400),  # four partitions from 100 s to 1200 s
+        ("HF119", 24, 108),  # three rounds, 4 partitions, 2 to 9 s each
+    ],
+)
+def test_costs_are_partition_seconds(code: str, lower: float, upper: float) -> None:
+    finding = examine(CASES[code][0]())[code]
+    assert (finding.cost_lower_s, finding.cost_upper_s) == (lower, upper)
+
+
+@pytest.mark.parametrize("code", ["HF108", "HF110", "HF115", "HF116", "HF120", "HF121"])
+def test_what_a_record_states_is_called_stated(code: str) -> None:
+    assert examine(CASES[code][0]())[code].basis is Basis.STATED
+
+
+def test_a_storm_of_thirty_is_an_error_and_one_of_ten_a_warning() -> None:
+    assert examine(flapping(30))["HF101"].severity is Severity.WARN
+    script = quiet()
+    for i in range(40):
+        script.settle(10 * (i + 1), AB, deal(TOPICS, AB))
+    assert examine(script)["HF101"].severity is Severity.ERROR
+
+
+def test_standby_members_are_information() -> None:
+    assert examine(shares(1, 1, 0))["HF106"].severity is Severity.INFO
+    assert examine(shares(2, 2, 0))["HF106"].severity is Severity.WARN
+
+
+def test_members_with_other_topics_may_be_uneven() -> None:
+    assert "HF117" not in examine(shares(5, 1, topics=[["t"], ["u"]]))
+
+
+def test_the_delay_that_is_advised_covers_the_restarts_measured() -> None:
+    assert "--delay 20s" in examine(bounce(away_s=12, visits=True))["HF111"].command
+    assert "12 s at most" in examine(bounce(away_s=12, visits=True))["HF111"].text
+
+
+def test_stopping_and_starting_the_whole_group_is_not_a_deploy() -> None:
+    script = quiet().settle(100, [], {}).settle(200, ["a-2", "b-2"], deal(TOPICS, ["a-2", "b-2"]))
+    assert not examine(script)
+
+
+def test_a_quiet_group_has_no_findings() -> None:
+    assert examine(quiet()) == {}
+
+
+def test_the_worst_group_comes_first() -> None:
+    calm, bad, worse = quiet(), lagging([0] * 4, clamped="beyond_end"), doubled("double_owner")
+    calm.group, bad.group, worse.group = "calm", "bad", "worse"
+    for script in (calm, bad, worse):
+        for rows in script.rows.values():
+            for row in rows:
+                row["group"] = script.group
+    found = examine_fleet(read_tables(tables(calm, bad, worse)), last_ms=START_MS + MINUTES)
+    assert [e.facts.group for e in found] == ["worse", "bad", "calm"]
+
+
+def test_names_in_commands_are_quoted_for_the_shell() -> None:
+    script = rolling_bounce("x; rm -rf / #\x1b[0m")
+    found = examine_fleet(read_tables(tables(script)), last_ms=START_MS + 10 * MINUTES)
+    commands = [f.command for f in found[0].findings if "--group" in f.command]
+    assert commands
+    for command in commands:
+        assert "'x; rm -rf / #\\u001b[0m'" in command
+
+
+def test_groups_without_some_tables_are_examined_all_the_same() -> None:
+    whole = tables(rolling_bounce())
+    for name in ("members", "movements", "rebalances", "pauses", "assignments"):
+        part = {key: rows for key, rows in whole.items() if key != name}
+        examine_fleet(read_tables(part), last_ms=START_MS + 10 * MINUTES)
