@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.assign.claims import Claims
+from holdfast.assign.sticky_spread import crowded, spread
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask, within
 from holdfast.model.topics import Topics
 
@@ -89,15 +90,30 @@ def balance_equal(claims: Claims, part: Part, target: I32, prices: Prices) -> No
     quota[np.flatnonzero(held > floor)[:n_over]] += 1
     kept = np.where(claimed, owner, NO_OWNER).astype(np.int32)
     stays = np.minimum(held, quota)
-    if (held > quota).any():
-        cut_to_quota(topics, tps, kept, place, quota)
-    target[tps] = kept
-    free = tps[kept == NO_OWNER]
-    slots = _open_places(stays, quota, floor, len(free))
-    hand_out(claims, target, free, part.members[slots])
+    slots = _open_places(stays, quota, floor, len(tps) - int(stays.sum()))
+    over = held > quota
+    for even in (False, True) if over.any() else (False,):
+        left = kept.copy()
+        if over.any():
+            cut_to_quota(topics, tps, left, place, quota, even=even)
+        target[tps] = left
+        free = tps[left == NO_OWNER]
+        hand_out(claims, target, free, part.members[slots])
+        if not len(crowded(claims.group, target, free)):
+            break
+    else:
+        spread(claims, target, np.union1d(_choice(tps, kept, over, place), free).astype(np.int32))
     load = stays + np.bincount(slots, minlength=len(stays))
     prices.level[part.members] = floor + 1
     prices.minor[part.members] = _minor_prices(held, load, floor)
+
+
+def _choice(tps: I32, kept: I32, over: Mask, place: I32) -> I32:
+    """Claims of members above their quota: which of them stay is open."""
+    if not over.any():
+        return tps[:0]
+    claimed = np.flatnonzero(kept != NO_OWNER)
+    return tps[claimed[over[place[kept[claimed]]]]]
 
 
 def tps_of(topics: Topics, chosen: I32) -> I32:
@@ -108,8 +124,10 @@ def tps_of(topics: Topics, chosen: I32) -> I32:
     return (np.repeat(topics.start[chosen], counts) + within(counts)).astype(np.int32)
 
 
-def cut_to_quota(topics: Topics, tps: I32, kept: I32, place: I32, quota: I64) -> None:
-    """Take from members above their quota; they keep their first partitions by number, then topic.
+def cut_to_quota(
+    topics: Topics, tps: I32, kept: I32, place: I32, quota: I64, *, even: bool
+) -> None:
+    """Take from members above their quota.
 
     Parameters
     ----------
@@ -117,15 +135,43 @@ def cut_to_quota(topics: Topics, tps: I32, kept: I32, place: I32, quota: I64) ->
         Owner of each of ``tps`` (sorted); set to NO_OWNER where it is taken.
     place : int32[n_members]
         Index into ``quota`` of each member.
+    even : bool
+        False: members keep their first partitions by number, then topic, as Kafka does. True: they
+        give of the topics that they have most of, and each goes on where the one before it stopped,
+        so that what is given is spread over topics.
     """
     owned = np.flatnonzero(kept != NO_OWNER)
     row = place[kept[owned]]
     over: Mask = np.bincount(row, minlength=len(quota)) > quota
     owned, row = owned[over[row]], row[over[row]]
-    order = np.lexsort((tps[owned], topics.partition_of[tps[owned]], row))
+    first, second = topics.partition_of[tps[owned]].astype(np.int64), tps[owned].astype(np.int64)
+    if even:
+        first, second = (
+            _occurrence(topics, tps[owned], row),
+            _rotated(topics, tps[owned], row, quota),
+        )
+    order = np.lexsort((second, first, row))
     owned, row = owned[order], row[order]
     rank = within(np.bincount(row, minlength=len(quota)))
     kept[owned[rank >= quota[row]]] = NO_OWNER
+
+
+def _occurrence(topics: Topics, tps: I32, row: I32) -> I64:
+    """How many of the same topic and row stand before each of ``tps`` (sorted)."""
+    key = row * np.int64(topics.n_topics) + topics.topic_of[tps]
+    order = np.argsort(key, kind="stable")
+    rank = np.empty(len(tps), np.int64)
+    rank[order] = within(np.unique(key, return_counts=True)[1])
+    return rank
+
+
+def _rotated(topics: Topics, tps: I32, row: I32, quota: I64) -> I64:
+    """Place of each topic in an order that begins, row by row, where the row before stopped."""
+    given = np.maximum(np.bincount(row, minlength=len(quota)) - quota, 0)
+    given[np.bincount(row, minlength=len(quota)) == 0] = 0
+    shift = np.cumsum(given) - given
+    distinct_topics, topic = np.unique(topics.topic_of[tps], return_inverse=True)
+    return np.asarray((topic + shift[row]) % len(distinct_topics), dtype=np.int64)
 
 
 def _open_places(held: I64, quota: I64, floor: int, n_free: int) -> I64:

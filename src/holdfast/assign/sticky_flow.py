@@ -22,6 +22,7 @@ from holdfast.assign.flow_graph import NO_SOURCE, Graph
 from holdfast.assign.flow_levels import Held, balance
 from holdfast.assign.flow_moves import Moves, cheapest
 from holdfast.assign.sticky_equal import Part, Prices, balance_equal, hand_out
+from holdfast.assign.sticky_spread import crowded, spread
 from holdfast.model.columns import I32, I64, NO_OWNER, starts, within
 
 
@@ -81,12 +82,19 @@ def _solve(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
     at = np.flatnonzero(graph.hub_of >= 0)
     prices.level[at] = np.array(levels.hub, np.int64)[graph.hub_of[at]]
     prices.minor[at] = np.array(moves.price, np.int64)[at]
-    _keep(claims, graph, moves.kept, target)
-    _name_the_rest(claims, graph, moves, target)
+    choice = _keep(claims, graph, moves.kept, target)
+    free = np.flatnonzero((graph.source_of >= 0) & (target == NO_OWNER)).astype(np.int32)
+    if len(free):
+        _name_the_rest(claims, graph, moves, target, free)
+        if len(crowded(claims.group, target, free)):
+            spread(claims, target, np.union1d(choice, free).astype(np.int32))
 
 
-def _keep(claims: Claims, graph: Graph, kept: Held, target: I32) -> None:
-    """Write the claims that stay: of each member and source the first, by number, then topic."""
+def _keep(claims: Claims, graph: Graph, kept: Held, target: I32) -> I32:
+    """Write the claims that stay: of each member and source the first, by number, then topic.
+
+    Returns the claims of members that cannot keep all they have of a source: the choice is open.
+    """
     topics, n_members = claims.group.topics, claims.group.n_members
     tps = np.flatnonzero((graph.source_of >= 0) & (claims.owner != NO_OWNER))
     row = graph.source_of[tps] * np.int64(n_members) + claims.owner[tps]
@@ -96,7 +104,7 @@ def _keep(claims: Claims, graph: Graph, kept: Held, target: I32) -> None:
         for member, count in claimed.items()
         if kept[source].get(member, 0) != count
     ]
-    stays = np.ones(len(tps), np.bool_)
+    stays, some = np.ones(len(tps), np.bool_), tps[:0]
     if cut:
         some = np.flatnonzero(np.isin(row, cut))
         order = np.lexsort((tps[some], topics.partition_of[tps[some]], row[some]))
@@ -105,33 +113,26 @@ def _keep(claims: Claims, graph: Graph, kept: Held, target: I32) -> None:
         quota = [kept[key // n_members].get(key % n_members, 0) for key in distinct.tolist()]
         stays[some] = within(counts) < np.repeat(quota, counts)
     target[tps[stays]] = claims.owner[tps[stays]]
+    return tps[some].astype(np.int32)
 
 
-def _name_the_rest(claims: Claims, graph: Graph, moves: Moves, target: I32) -> None:
+def _name_the_rest(claims: Claims, graph: Graph, moves: Moves, target: I32, free: I32) -> None:
     """Deal the free partitions of each source to its hubs, and those of each hub to members."""
-    free = np.flatnonzero((graph.source_of >= 0) & (target == NO_OWNER)).astype(np.int32)
-    if not len(free):
-        return
+    group = claims.group
     sent = [(s, hub, n) for s, row in enumerate(moves.sent) for hub, n in row.items()]
-    free = _by_partition_within(claims, free, graph.source_of[free])
+    free = free[np.argsort(graph.source_of[free], kind="stable")]
     to_hub = _deal(np.array(sorted(sent), np.int64))
-    free = _by_partition_within(claims, free, to_hub)
-    place = np.empty(claims.group.n_members, np.int64)  # of each member in the dealing order
-    place[claims.group.turn] = np.arange(len(place))
+    free = free[np.lexsort((free, to_hub))]
+    place = np.empty(group.n_members, np.int64)  # of each member in the dealing order
+    place[group.turn] = np.arange(len(place))
     taken = [
         (hub, int(place[member]), moves.taken[member])
         for hub, members in enumerate(graph.members_of)
         for member in members
         if moves.taken[member]
     ]
-    slots = claims.group.turn[_deal(np.array(sorted(taken), np.int64))]
+    slots = group.turn[_deal(np.array(sorted(taken), np.int64))]
     hand_out(claims, target, free, slots, np.sort(to_hub))
-
-
-def _by_partition_within(claims: Claims, tps: I32, row: I64 | I32) -> I32:
-    """``tps`` sorted by row, then partition number, then topic."""
-    order = np.lexsort((tps, claims.group.topics.partition_of[tps], row))
-    return tps[order]
 
 
 def _deal(places: I64) -> I64:

@@ -1,0 +1,80 @@
+"""CPU seconds and peak memory of a command and of everything it starts.
+
+``python bench/pipeline_cpu.py COMMAND...`` prints one JSON line on stderr when the command ends.
+Processes are followed by their session, so a JVM or a worker that outlives its parent counts too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TICK = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a session of processes has used so far."""
+
+    session: int
+    cpu_ticks: dict[int, int] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    peak_bytes: int = 0
+
+    def look(self) -> None:
+        """Read every process of the session once."""
+        resident = 0
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                head, _, rest = (entry / "stat").read_text().rpartition(")")
+            except OSError:
+                continue
+            fields = rest.split()
+            if int(fields[3]) != self.session:
+                continue
+            pid = int(entry.name)
+            self.names[pid] = head.partition("(")[2]
+            self.cpu_ticks[pid] = int(fields[11]) + int(fields[12])
+            resident += int(fields[21]) * PAGE
+        self.peak_bytes = max(self.peak_bytes, resident)
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU seconds by the name of the program."""
+        total: dict[str, float] = {}
+        for pid, ticks in self.cpu_ticks.items():
+            name = self.names[pid]
+            total[name] = total.get(name, 0.0) + ticks / TICK
+        return {name: round(seconds, 2) for name, seconds in sorted(total.items())}
+
+
+def measure(command: list[str], *, every_seconds: float = 0.05) -> tuple[int, dict[str, object]]:
+    """Run a command in a session of its own; return its exit code and what it used."""
+    started = time.monotonic()
+    process = subprocess.Popen(command, start_new_session=True)
+    usage = Usage(process.pid)
+    while process.poll() is None:
+        usage.look()
+        time.sleep(every_seconds)
+    usage.look()
+    seconds = usage.cpu_seconds()
+    return process.returncode, {
+        "command": command[:4],
+        "wall_seconds": round(time.monotonic() - started, 2),
+        "cpu_seconds": round(sum(seconds.values()), 2),
+        "by_program": seconds,
+        "peak_mib": round(usage.peak_bytes / 2**20),
+    }
+
+
+if __name__ == "__main__":
+    code, used = measure(sys.argv[1:])
+    sys.stderr.write(json.dumps(used) + "\n")
+    sys.exit(code)
