@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from holdfast.errors import WireError
@@ -30,7 +32,6 @@ from holdfast.wire.consumer_protocol import (
     decode_assignment,
     encode_assignment,
     encode_subscription,
-    group_partitions,
 )
 from holdfast.wire.container import (
     Claim,
@@ -326,8 +327,10 @@ def _as_partitions(value: Any) -> TopicPartitions:
     pairs = []
     for item in _as_list(value):
         topic, partition = _as_list(item)
-        pairs.append((_as_str(topic), (_as_int(partition),)))
-    return group_partitions(pairs)
+        pairs.append((_as_str(topic), _as_int(partition)))
+    # Neighbours only: a topic that stands twice on the wire comes back twice.
+    runs = groupby(pairs, key=itemgetter(0))
+    return tuple((topic, tuple(partition for _, partition in run)) for topic, run in runs)
 
 
 def _design_in(number: int, schema: str, field: str) -> Design:
