@@ -1,0 +1,190 @@
+"""Consumers on threads, each with a diary, and what their diaries must show."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from holdfast import Consumer
+
+QUICK = {
+    "auto.offset.reset": "earliest",
+    "session.timeout.ms": 10_000,
+    "heartbeat.interval.ms": 500,
+    "auto.commit.interval.ms": 300,
+}
+
+
+def fresh(prefix: str) -> str:
+    """A name that no other test uses."""
+    return f"{prefix}-{uuid.uuid4().hex[:8]}"
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    """Wait for a condition; a test that waits in vain says for what."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited {seconds:g} s in vain for: {what}"
+        time.sleep(0.02)
+
+
+class Topic:
+    """One topic of one test."""
+
+    def __init__(self, bootstrap: str, n_partitions: int, name: str = ""):
+        self.name = name or fresh("topic")
+        self.n_partitions = n_partitions
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+        self.sent: Counter[int] = Counter()
+        for future in self._admin.create_topics([NewTopic(self.name, n_partitions, 1)]).values():
+            future.result(60)
+
+    def grow(self, n_partitions: int) -> None:
+        """Add partitions."""
+        wanted = [NewPartitions(self.name, n_partitions)]
+        for future in self._admin.create_partitions(wanted).values():
+            future.result(60)
+        self.n_partitions = n_partitions
+
+    def produce(self, n_each: int) -> None:
+        """Write so many records to every partition."""
+        for partition in range(self.n_partitions):
+            for _ in range(n_each):
+                self._producer.produce(self.name, b"x", partition=partition)
+            self.sent[partition] += n_each
+        assert self._producer.flush(60) == 0
+
+
+class Hand:
+    """One consumer on a thread of its own.
+
+    ``diary`` holds (time, what, partitions); ``read`` every (topic, partition, offset) processed.
+    """
+
+    def __init__(self, bootstrap: str, group: str, topics: Any, **config: object):
+        settings = {k.replace("_", "."): v for k, v in config.items()}
+        self.consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": group, **QUICK, **settings}
+        )
+        self.diary: list[tuple[float, str, list[int]]] = []
+        self.read: list[tuple[str, int, int]] = []
+        self.error: BaseException | None = None
+        self.work_s = 0.0
+        self.on_assigned: Callable[[list[Any]], None] | None = None
+        self._topics = topics
+        self._end = threading.Event()
+        self._hold = threading.Event()
+        self.is_held = threading.Event()
+        self._returns = True
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> Hand:
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        try:
+            self.consumer.subscribe(self._topics, self)
+            while not self._end.is_set():
+                for message in self.consumer.poll(0.1):
+                    self.read.append(_place(message))
+                while self._hold.is_set() and not self._end.is_set():
+                    self.is_held.set()
+                    time.sleep(0.02)
+                self.is_held.clear()
+                time.sleep(self.work_s)
+        except BaseException as error:  # the test looks at it
+            self.error = error
+        finally:
+            self.consumer.close(returns=self._returns)
+
+    def on_partitions_assigned(self, partitions: list[Any]) -> None:
+        self.diary.append((time.monotonic(), "assigned", [p.partition for p in partitions]))
+        if self.on_assigned is not None:
+            self.on_assigned(partitions)
+
+    def on_partitions_revoked(self, partitions: list[Any]) -> None:
+        self.diary.append((time.monotonic(), "revoked", [p.partition for p in partitions]))
+
+    def on_partitions_lost(self, partitions: list[Any]) -> None:
+        self.diary.append((time.monotonic(), "lost", [p.partition for p in partitions]))
+
+    @property
+    def owns(self) -> list[int]:
+        """Partitions by the diary."""
+        held: set[int] = set()
+        for _, what, partitions in list(self.diary):
+            held = held | set(partitions) if what == "assigned" else held - set(partitions)
+        return sorted(held)
+
+    def words(self) -> list[str]:
+        """What happened, callbacks for nothing left out."""
+        return [what for _, what, partitions in list(self.diary) if partitions]
+
+    def hold(self) -> None:
+        """Keep the application busy with its batch until :meth:`release`."""
+        self._hold.set()
+
+    def release(self) -> None:
+        self._hold.clear()
+
+    def stop(self, *, returns: bool = True) -> Hand:
+        """Close in order."""
+        self._returns = returns
+        self._end.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "the consumer did not close"
+        return self
+
+
+def _place(message: Any) -> tuple[str, int, int]:
+    if isinstance(message, confluent_kafka.Message):
+        return message.topic(), message.partition(), message.offset()
+    return message.topic, message.partition, message.offset
+
+
+def spread(hands: list[Hand], topic: Topic) -> bool:
+    """Whether the partitions are all owned, each once, and evenly."""
+    loads = [len(hand.owns) for hand in hands]
+    owned = sorted(p for hand in hands for p in hand.owns)
+    return owned == list(range(topic.n_partitions)) and max(loads) - min(loads) <= 1
+
+
+def overlaps(hands: list[Hand]) -> list[tuple[int, float]]:
+    """Partitions that two hands owned at once, by their diaries, with the moment."""
+    events = sorted(
+        (when, i, what, p)
+        for i, hand in enumerate(hands)
+        for when, what, partitions in hand.diary
+        for p in partitions
+    )
+    owner: dict[int, int] = {}
+    found = []
+    for when, who, what, partition in events:
+        if what == "assigned":
+            if owner.get(partition, who) != who:
+                found.append((partition, when))
+            owner[partition] = who
+        elif owner.get(partition) == who:
+            del owner[partition]
+    return found
+
+
+def account(hands: list[Hand], topic: Topic) -> tuple[int, int]:
+    """Records never read, and reads beyond the first."""
+    seen = Counter(place for hand in hands for place in hand.read if place[0] == topic.name)
+    unread = sum(topic.sent.values()) - len(seen)
+    return unread, sum(n - 1 for n in seen.values())
+
+
+def closing(hands: list[Hand]) -> Mapping[str, object]:
+    """Stop everybody; their errors."""
+    return {str(i): hand.stop().error for i, hand in enumerate(hands) if hand.error is not None}

@@ -1,0 +1,67 @@
+"""One kafka-python member of a live group with our plug-ins, and a journal.
+
+Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL STRATEGY SESSION_MS. STRATEGY is a Python expression
+over the names of holdfast.adapters.kafka_python. SIGTERM closes it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer
+
+from holdfast.adapters import kafka_python
+from holdfast.demo.journal import Entry
+from holdfast.demo.lifeline import watch
+
+
+def main(bootstrap, topic, group, name, journal, strategy, session_ms) -> None:
+    stop = watch()
+    names = {n: getattr(kafka_python, n) for n in kafka_python.__all__}
+    assignors = eval(f"[{strategy}]", names)
+    with Path(journal).open("a", encoding="utf-8") as file:
+
+        def write(event, partitions=()) -> None:
+            numbers = tuple(sorted(tp.partition for tp in partitions))
+            entry = Entry(time_seconds=time.time(), member=name, event=event, partitions=numbers)
+            file.write(entry.to_line() + "\n")
+            file.flush()
+
+        class Listener(ConsumerRebalanceListener):
+            def on_partitions_assigned(self, assigned) -> None:
+                write("assigned", assigned)
+
+            def on_partitions_revoked(self, revoked) -> None:
+                write("revoked", revoked)
+
+            def on_partitions_lost(self, lost) -> None:
+                write("lost", lost)
+
+        for assignor in assignors:
+
+            def lead(cluster, members, assign=assignor.assign):
+                write("led")
+                return assign(cluster, members)
+
+            assignor.assign = lead
+        consumer = KafkaConsumer(
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            client_id=name,
+            auto_offset_reset="earliest",
+            session_timeout_ms=int(session_ms),
+            heartbeat_interval_ms=300,
+            partition_assignment_strategy=assignors,
+        )
+        kafka_python.attach(consumer)
+        consumer.subscribe([topic], listener=Listener())
+        while not stop.is_set():
+            consumer.poll(timeout_ms=100)
+        consumer.close()
+        write("end")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,92 @@
+"""Certificates, users and listeners of the run's broker: TLS, SCRAM, PLAIN and OAUTHBEARER."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+
+from holdfast.adapters.broker import BrokerSettings
+
+USER, PASSWORD = "alice", "alice-secret"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_UNSECURED = (
+    "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
+    "OAuthBearerUnsecuredValidatorCallbackHandler"
+)
+
+
+@dataclass(frozen=True)
+class Security:
+    """Where the files are; ``wrong_ca`` signed nothing here."""
+
+    folder: Path
+    ca: str
+    wrong_ca: str
+    keystore: str
+
+    @classmethod
+    def make(cls, folder: Path) -> Security:
+        """Make a CA, another CA, and the broker's certificate for 127.0.0.1."""
+        authority, stranger = trustme.CA(), trustme.CA()
+        server = authority.issue_cert("127.0.0.1", "localhost")
+        paths = [folder / name for name in ("ca.pem", "wrong-ca.pem", "server.pem")]
+        authority.cert_pem.write_to_path(paths[0])
+        stranger.cert_pem.write_to_path(paths[1])
+        server.private_key_and_cert_chain_pem.write_to_path(paths[2])
+        return cls(folder, *map(str, paths))
+
+    def broker_settings(self) -> BrokerSettings:
+        """A broker with one listener for each way in."""
+        properties = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": self.keystore,
+            "ssl.client.auth": "none",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN,OAUTHBEARER",
+            "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+            "listener.name.scram.scram-sha-256.sasl.jaas.config": f"{_SCRAM} required;",
+            "listener.name.scram.scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
+            "listener.name.plain.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.plain.plain.sasl.jaas.config": (
+                f'{_PLAIN} required user_{USER}="{PASSWORD}";'
+            ),
+            "listener.name.oauth.sasl.enabled.mechanisms": "OAUTHBEARER",
+            "listener.name.oauth.oauthbearer.sasl.jaas.config": (
+                f'{_OAUTH} required unsecuredLoginStringClaim_sub="broker";'
+            ),
+            "listener.name.oauth.oauthbearer.sasl.server.callback.handler.class": _UNSECURED,
+        }
+        scram = f"name={USER},password={PASSWORD}"
+        return BrokerSettings(
+            properties=properties,
+            listeners={
+                "TLS": "SSL",
+                "SCRAM": "SASL_SSL",
+                "PLAIN": "SASL_SSL",
+                "OAUTH": "SASL_PLAINTEXT",
+            },
+            format_arguments=(
+                "--add-scram",
+                f"SCRAM-SHA-256=[{scram}]",
+                "--add-scram",
+                f"SCRAM-SHA-512=[{scram}]",
+            ),
+        )
+
+
+def unsecured_token() -> tuple[str, float]:
+    """An unsigned JSON web token, as Kafka's development validator takes it, and its expiry."""
+    now = time.time()
+    expiry = now + 3600
+
+    def part(value: object) -> str:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+    claims = {"sub": USER, "iat": now, "exp": expiry, "scope": "kafka"}
+    return f"{part({'alg': 'none'})}.{part(claims)}.", expiry

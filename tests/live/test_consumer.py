@@ -1,0 +1,340 @@
+"""holdfast.Consumer in real groups on a real broker."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from holdfast import Consumer
+from holdfast.adapters.metrics import PrometheusCollector
+from holdfast.errors import LocalProtocolError, RemoteProtocolError, SourceError
+from tests.live.crew import QUICK, Hand, Topic, account, closing, fresh, overlaps, spread, until
+
+pytestmark = pytest.mark.broker
+
+POLICIES = ["eager", "simple", "deferred", "incremental"]
+
+
+def config(broker, group, **extra):
+    settings = {k.replace("_", "."): v for k, v in extra.items()}
+    return {"bootstrap.servers": broker.bootstrap, "group.id": group, **QUICK, **settings}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_group_grows_and_shrinks_and_every_record_is_read_once(broker, policy):
+    topic, group = Topic(broker.bootstrap, 6), fresh("group")
+    topic.produce(20)
+    delay = {"scheduled_rebalance_max_delay_ms": 1_000, "holdfast_policy": policy}
+
+    def hand():
+        return Hand(broker.bootstrap, group, [topic.name], **delay).start()
+
+    first = hand()
+    until(lambda: len(first.owns) == 6, "one member owns all")
+    second, third = hand(), hand()
+    until(lambda: spread([first, second, third], topic), "three members share evenly")
+    topic.produce(20)
+    second.stop(returns=False)
+    until(lambda: spread([first, third], topic), "two members share evenly")
+    topic.produce(20)
+    hands = [first, second, third]
+    until(lambda: account(hands, topic)[0] == 0, "every record is read")
+    assert closing([first, third]) == {}
+    assert overlaps(hands) == []
+    assert account(hands, topic) == (0, 0)
+
+
+@pytest.mark.parametrize("plane", ["kafka-python", "aiokafka"])
+def test_the_other_data_planes_carry_records_as_well(broker, plane):
+    topic, group = Topic(broker.bootstrap, 4), fresh("group")
+    topic.produce(50)
+    hands = [
+        Hand(broker.bootstrap, group, [topic.name], holdfast_data_plane=plane).start()
+        for _ in range(2)
+    ]
+    until(lambda: spread(hands, topic), "two members share")
+    topic.produce(50)
+    until(lambda: account(hands, topic)[0] == 0, "every record is read")
+    assert closing(hands) == {}
+    assert account(hands, topic) == (0, 0)
+
+
+def test_others_go_on_while_one_member_is_busy_with_its_batch(broker):
+    topic, group = Topic(broker.bootstrap, 4), fresh("group")
+    busy = Hand(broker.bootstrap, group, [topic.name]).start()
+    quick = Hand(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: spread([busy, quick], topic), "two members share")
+    busy.hold()
+    topic.produce(5)
+    until(lambda: busy.is_held.is_set(), "the busy member is busy")
+    joiner = Hand(broker.bootstrap, group, [topic.name]).start()
+    # The round completes with the busy member in it: it joins in the background.
+    until(lambda: busy.consumer.generation == joiner.consumer.generation > 0, "a round completes")
+    before = len(quick.read)
+    topic.produce(5)
+    until(lambda: len(quick.read) > before, "the quick member reads on")
+    assert busy.is_held.is_set()
+    busy.release()
+    hands = [busy, quick, joiner]
+    until(lambda: account(hands, topic)[0] == 0, "every record is read")
+    assert closing(hands) == {}
+    assert overlaps(hands) == []
+
+
+def test_a_static_member_returns_to_its_partitions_without_a_round(broker):
+    topic, group = Topic(broker.bootstrap, 4), fresh("group")
+    a = Hand(broker.bootstrap, group, [topic.name], group_instance_id="a").start()
+    b = Hand(broker.bootstrap, group, [topic.name], group_instance_id="b").start()
+    until(lambda: spread([a, b], topic), "two members share")
+    until(lambda: a.consumer.generation == b.consumer.generation, "the group is settled")
+    generation, had = a.consumer.generation, b.owns
+    b.stop(returns=True)
+    again = Hand(broker.bootstrap, group, [topic.name], group_instance_id="b").start()
+    until(lambda: again.owns == had, "the member has its partitions back")
+    assert again.consumer.generation == generation
+    assert closing([a, again]) == {}
+    assert a.words() == ["assigned", "revoked", "revoked"] or a.words()[-1] == "revoked"
+
+
+def test_a_fenced_static_member_stops_and_says_why(broker):
+    topic, group = Topic(broker.bootstrap, 2), fresh("group")
+    topic.produce(5)
+    old = Hand(broker.bootstrap, group, [topic.name], group_instance_id="same").start()
+    until(lambda: len(old.owns) == 2, "the first process owns all")
+    new = Hand(broker.bootstrap, group, [topic.name], group_instance_id="same").start()
+    until(lambda: old.error is not None, "the first process is fenced")
+    assert isinstance(old.error, RemoteProtocolError)
+    assert old.error.error_code == 82
+    assert "group.instance.id" in str(old.error)
+    until(lambda: old.words()[-1] == "lost", "the first process lost its partitions")
+    until(lambda: len(new.owns) == 2, "the second process owns all")
+    assert closing([new]) == {}
+
+
+def test_a_deferring_group_keeps_partitions_for_the_member_that_comes_back(broker):
+    topic, group = Topic(broker.bootstrap, 6), fresh("group")
+    policy = {"holdfast_policy": "deferred", "scheduled_rebalance_max_delay_ms": 600_000}
+    hands = [Hand(broker.bootstrap, group, [topic.name], **policy).start() for _ in range(3)]
+    until(lambda: spread(hands, topic), "three members share")
+    until(lambda: len({h.consumer.generation for h in hands}) == 1, "the group is settled")
+    kept = [(h, h.owns) for h in hands[:2]]
+    had = hands[2].owns
+    hands[2].stop(returns=True)
+    generation = hands[0].consumer.generation
+    until(lambda: hands[0].consumer.generation > generation, "the group has noticed")
+    assert [h.owns for h, _ in kept] == [owns for _, owns in kept]
+    again = Hand(broker.bootstrap, group, [topic.name], **policy).start()
+    until(lambda: again.owns == had, "the newcomer is given what was lost")
+    assert [h.owns for h, _ in kept] == [owns for _, owns in kept]
+    assert closing([*hands[:2], again]) == {}
+    assert overlaps([*hands, again]) == []
+
+
+def test_a_deferring_group_need_not_wait_for_a_member_that_left_for_good(broker):
+    topic, group = Topic(broker.bootstrap, 4), fresh("group")
+    policy = {
+        "holdfast_policy": "deferred",
+        "scheduled_rebalance_max_delay_ms": 600_000,
+        "holdfast_clean_leave": "immediate",
+    }
+    hands = [Hand(broker.bootstrap, group, [topic.name], **policy).start() for _ in range(2)]
+    until(lambda: spread(hands, topic), "two members share")
+    hands[1].stop(returns=False)
+    until(lambda: len(hands[0].owns) == 4, "the other member owns all")
+    assert closing(hands[:1]) == {}
+
+
+def test_commits_of_ones_own(broker):
+    topic, group = Topic(broker.bootstrap, 1), fresh("group")
+    topic.produce(10)
+    with Consumer(config(broker, group, enable_auto_commit=False)) as consumer:
+        consumer.subscribe([topic.name])
+        until(lambda: consumer.poll(0.2, 4), "records")
+        consumer.commit()
+        assert consumer.committed([(topic.name, 0)]) == {(topic.name, 0): 4}
+        consumer.commit({(topic.name, 0): 2})
+        assert consumer.committed([(topic.name, 0)]) == {(topic.name, 0): 2}
+        with pytest.raises(LocalProtocolError, match="not this member's"):
+            consumer.commit({(topic.name, 7): 1})
+        assert consumer.position((topic.name, 0)) == 4
+    with Consumer(config(broker, group, enable_auto_commit=False)) as consumer:
+        consumer.subscribe([topic.name])
+        until(lambda: consumer.assignment(), "an assignment")
+        assert consumer.position((topic.name, 0)) == 2
+
+
+def test_a_commit_of_a_member_that_was_taken_out_is_refused_and_its_partitions_lost(broker):
+    topic, group = Topic(broker.bootstrap, 2), fresh("group")
+    topic.produce(10)
+    hand = Hand(broker.bootstrap, group, [topic.name], enable_auto_commit=False).start()
+    until(lambda: len(hand.read) == 20, "records")
+    standing = hand.consumer._parts.host.standing
+    taken_out(broker, group, standing.identity.member_id)
+    with pytest.raises(RemoteProtocolError) as caught:
+        hand.consumer.commit({(topic.name, 0): 3})
+    assert caught.value.error_code == 25
+    until(lambda: "lost" in hand.words(), "its partitions are lost")
+    until(lambda: len(hand.owns) == 2, "it joins again")
+    assert closing([hand]) == {}
+
+
+def taken_out(broker, group, member_id):
+    """Remove a member behind its back, as an administrator would."""
+    from kafka.admin import KafkaAdminClient
+    from kafka.admin import MemberToRemove  # type: ignore[attr-defined]
+
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    client.remove_group_members(group, [MemberToRemove(member_id=member_id)])
+    client.close()
+
+
+def test_a_stalled_application_leaves_and_comes_back(broker):
+    topic, group = Topic(broker.bootstrap, 2), fresh("group")
+    topic.produce(4)
+    stalled = Hand(broker.bootstrap, group, [topic.name], max_poll_interval_ms=2_000).start()
+    until(lambda: len(stalled.owns) == 2, "one member owns all")
+    stalled.hold()
+    until(lambda: stalled.is_held.is_set(), "it is busy")
+    other = Hand(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: len(other.owns) == 2, "the other member takes over")
+    stalled.release()
+    until(lambda: "lost" in stalled.words(), "the stalled member is told")
+    until(lambda: spread([stalled, other], topic), "it is back in the group")
+    assert closing([stalled, other]) == {}
+
+
+def test_new_partitions_and_new_topics_that_match(broker):
+    prefix = fresh("pattern")
+    first = Topic(broker.bootstrap, 2, f"{prefix}-a")
+    pattern = re.compile(f"{prefix}-.*")
+    group = fresh("group")
+    hand = Hand(broker.bootstrap, group, pattern, metadata_max_age_ms=300).start()
+    until(lambda: len(hand.consumer.assignment()) == 2, "two partitions")
+    first.grow(4)
+    until(lambda: len(hand.consumer.assignment()) == 4, "four partitions")
+    second = Topic(broker.bootstrap, 1, f"{prefix}-b")
+    until(lambda: len(hand.consumer.assignment()) == 5, "a partition of the new topic")
+    first.produce(3)
+    second.produce(3)
+    until(lambda: len(set(hand.read)) == 15, "records of both")
+    assert closing([hand]) == {}
+
+
+def test_pauses_stay_across_rebalances(broker):
+    topic, group = Topic(broker.bootstrap, 4), fresh("group")
+    a = Hand(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: len(a.owns) == 4, "one member owns all")
+    a.consumer.pause([(topic.name, 0)])
+    b = Hand(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: spread([a, b], topic), "two members share")
+    assert 0 in a.owns
+    topic.produce(5)
+    rest = [p for p in a.owns if p != 0]
+    until(lambda: sum(p in rest for _, p, _ in a.read) == 5 * len(rest), "the rest is read")
+    assert not any(p == 0 for _, p, _ in a.read)
+    assert a.consumer.paused() == {(topic.name, 0)}
+    a.consumer.resume([(topic.name, 0)])
+    until(lambda: account([a, b], topic)[0] == 0, "all is read")
+    assert closing([a, b]) == {}
+
+
+def test_a_seek_from_inside_the_callback(broker):
+    topic, group = Topic(broker.bootstrap, 1), fresh("group")
+    topic.produce(10)
+    hand = Hand(broker.bootstrap, group, [topic.name])
+    hand.on_assigned = lambda parts: [hand.consumer.seek(p, 7) for p in parts]
+    hand.start()
+    until(lambda: len(hand.read) >= 3, "records")
+    assert [offset for _, _, offset in hand.read] == [7, 8, 9]
+    assert closing([hand]) == {}
+
+
+def test_no_committed_offset_and_no_reset_is_an_error(broker):
+    topic, group = Topic(broker.bootstrap, 1), fresh("group")
+    hand = Hand(broker.bootstrap, group, [topic.name], auto_offset_reset="none").start()
+    until(lambda: hand.error is not None, "an error")
+    assert f"{topic.name}-0" in str(hand.error)
+    assert "auto.offset.reset" in str(hand.error)
+
+
+def test_lags_decide_and_a_broken_source_does_not_stop_the_group(broker):
+    topic, group = Topic(broker.bootstrap, 4), fresh("group")
+    calls = []
+
+    def lags(partitions):
+        calls.append(dict(partitions))
+        if len(calls) > 3:
+            raise TimeoutError("the source is gone")
+        return {topic.name: [900, 10, 10, 880]}
+
+    lag = {
+        "holdfast_policy": "eager",
+        "partition_assignment_strategy": "lag",
+        "holdfast_lag_source": lags,
+    }
+    hands = [Hand(broker.bootstrap, group, [topic.name], **lag).start() for _ in range(2)]
+    until(lambda: spread(hands, topic), "two members share")
+    assert calls[0] == {topic.name: 4}
+    assert sorted(h.owns for h in hands) != [[0, 3], [1, 2]]
+    hands.append(Hand(broker.bootstrap, group, [topic.name], **lag).start())
+    until(lambda: spread(hands, topic), "three members share by counts")
+    assert closing(hands) == {}
+
+
+def test_numbers_for_people_and_prometheus(broker):
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    topic, group = Topic(broker.bootstrap, 2), fresh("group")
+    topic.produce(5)
+    hand = Hand(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: hand.consumer.metrics().records_consumed_total == 10, "records are counted")
+    until(lambda: hand.consumer.metrics().commit_total >= 1, "commits are counted")
+    now = hand.consumer.metrics()
+    assert (now.assigned_partitions, now.rebalance_total >= 1, now.is_leader) == (2, True, True)
+    registry = CollectorRegistry()
+    registry.register(PrometheusCollector(hand.consumer.metrics))
+    text = generate_latest(registry).decode()
+    assert (
+        f'kafka_consumer_coordinator_assigned_partitions{{client_id="holdfast",group="{group}"}}'
+        in text
+    )
+    assert closing([hand]) == {}
+
+
+def test_unsubscribing_leaves_and_subscribing_joins_again(broker):
+    topic, group = Topic(broker.bootstrap, 2), fresh("group")
+    other = Hand(broker.bootstrap, group, [topic.name]).start()
+    with Consumer(config(broker, group)) as consumer:
+        consumer.subscribe([topic.name])
+        until(lambda: [consumer.poll(0.05)] and len(consumer.assignment()) == 1, "one partition")
+        consumer.unsubscribe()
+        until(lambda: len(other.owns) == 2, "the other member owns all")
+        with pytest.raises(LocalProtocolError, match="subscribe"):
+            consumer.poll()
+        consumer.subscribe([topic.name])
+        until(lambda: [consumer.poll(0.05)] and len(consumer.assignment()) == 1, "one partition")
+    assert closing([other]) == {}
+
+
+def test_members_with_nothing_in_common_are_told_plainly(broker):
+    topic, group = Topic(broker.bootstrap, 1), fresh("group")
+    one = Hand(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: len(one.owns) == 1, "one member owns all")
+    two = Hand(broker.bootstrap, group, [topic.name], holdfast_policy="deferred").start()
+    until(lambda: two.error is not None, "an error")
+    assert isinstance(two.error, RemoteProtocolError)
+    assert "INCONSISTENT_GROUP_PROTOCOL" in str(two.error)
+    assert closing([one]) == {}
+
+
+def test_no_broker_at_the_address():
+    began = time.monotonic()
+    consumer = Consumer(
+        {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "request.timeout.ms": 1_000}
+    )
+    with pytest.raises(SourceError, match="no Kafka broker answered at 127.0.0.1:1"):
+        consumer.subscribe(["t"])
+    consumer.close()
+    assert time.monotonic() - began < 30
