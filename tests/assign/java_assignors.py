@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -117,17 +116,14 @@ def rows_of(line: str) -> Rows:
 
 
 def ask_java(
-    cases: Iterable[tuple[str, Snapshot]], classpath: str, java: str = "java", javac: str = "javac"
+    cases: Iterable[tuple[str, Snapshot]], classpath: str, java: str = "java"
 ) -> list[Rows]:
-    """Compile the oracle and let Kafka assign every group."""
+    """Let Kafka assign every group (the oracle is compiled as it starts, which needs a JDK)."""
     lines = "\n".join(line_of(name, group) for name, group in cases)
-    with tempfile.TemporaryDirectory() as folder:
-        compile_it = [javac, "-cp", classpath, "-d", folder, str(SOURCE)]
-        subprocess.run(compile_it, check=True, capture_output=True, timeout=300)
-        run_it = [java, "-Xmx256m", "-cp", f"{folder}:{classpath}", "AssignorOracle"]
-        done = subprocess.run(
-            run_it, input=lines, check=True, capture_output=True, text=True, timeout=300
-        )
+    command = [java, "-Xmx256m", "-cp", classpath, str(SOURCE)]
+    done = subprocess.run(
+        command, input=lines, capture_output=True, text=True, timeout=300, check=True
+    )
     return [rows_of(line) for line in done.stdout.splitlines()]
 
 
@@ -143,7 +139,7 @@ def cases_of(seeds: Iterable[int]) -> list[tuple[str, Snapshot]]:
 
 def main() -> None:
     """Print the vectors."""
-    cases = cases_of(range(40))
+    cases = cases_of(range(20))
     answers = ask_java(cases, sys.argv[1])
     rows = [
         {"assignor": name, "group": group, "assignment": answer}

@@ -1,0 +1,136 @@
+"""KAFKA-5337, the lag based assignor: its sentences, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from tests.assign import laws
+from tests.assign.groups import run, snapshot, tp
+from tests.strategies import snapshots
+
+
+def topic_counts(rows: dict[str, dict[str, list[int]]], topic: str) -> list[int]:
+    return sorted(len(own.get(topic, ())) for own in rows.values())
+
+
+def test_partitions_are_assigned_in_decreasing_order_of_lag() -> None:
+    group = snapshot({"t0": 3}, ["C0", "C1", "C2"], lags={"t0": [5, 500, 50]})
+    by_lag = run(group, "lag").to_dict()
+    members = [next(m for m, own in by_lag.items() if own["t0"] == [p]) for p in (1, 2, 0)]
+    tied = run(dict(group, lags={"t0": [7, 7, 7]}), "lag").to_dict()
+    order = [next(m for m, own in tied.items() if own["t0"] == [p]) for p in (0, 1, 2)]
+    assert members == order  # the largest goes where the first of equals goes, and so on
+
+
+def test_each_goes_to_the_member_with_the_fewest_partitions() -> None:
+    group = snapshot({"t0": 4}, ["C0", "C1"], lags={"t0": [1000, 1, 1, 1]})
+    assert topic_counts(run(group, "lag").to_dict(), "t0") == [2, 2]
+
+
+def test_ties_go_to_the_member_with_the_least_lag() -> None:
+    group = snapshot({"t0": 4}, ["C0", "C1"], lags={"t0": [100, 60, 30, 10]})
+    rows = run(group, "lag").to_dict()
+    assert {tuple(own["t0"]) for own in rows.values()} == {(0, 3), (1, 2)}
+
+
+def test_a_round_is_not_decided_by_the_round_before_alone() -> None:
+    group = snapshot({"t0": 6}, ["C0", "C1"], lags={"t0": [90, 50, 40, 30, 20, 10]})
+    rows = run(group, "lag").to_dict()
+    assert {tuple(own["t0"]) for own in rows.values()} == {(0, 3, 5), (1, 2, 4)}
+
+
+def test_it_operates_on_a_per_topic_basis() -> None:
+    lags = {"t0": [900, 1], "t1": [900, 1]}
+    rows = run(snapshot({"t0": 2, "t1": 2}, ["C0", "C1"], lags=lags), "lag").to_dict()
+    assert topic_counts(rows, "t0") == topic_counts(rows, "t1") == [1, 1]
+
+
+def test_what_a_topic_leaves_tied_is_broken_by_totals_over_all_topics() -> None:
+    lags = {"t0": [900, 1], "t1": [900, 1]}
+    rows = run(snapshot({"t0": 2, "t1": 2}, ["C0", "C1"], lags=lags), "lag").to_dict()
+    assert {own["t0"][0] + own["t1"][0] for own in rows.values()} == {1}  # one large lag each
+
+
+def test_balanced_by_count_when_all_lags_are_0() -> None:
+    group = snapshot({"t0": 7, "t1": 5}, ["C0", "C1", "C2"], lags={"t0": [0] * 7, "t1": [0] * 5})
+    result = run(group, "lag")
+    assert sorted(result.quality.loads.values()) == [4, 4, 4]
+
+
+def test_balanced_by_count_when_the_lags_are_heavily_skewed() -> None:
+    group = snapshot({"t0": 9}, ["C0", "C1", "C2"], lags={"t0": [10**12] + [0] * 8})
+    assert topic_counts(run(group, "lag").to_dict(), "t0") == [3, 3, 3]
+
+
+def test_without_lags_counts_are_spread_evenly() -> None:
+    assert sorted(run(snapshot({"t0": 4}, ["a", "b"]), "lag").quality.loads.values()) == [2, 2]
+
+
+def test_lag_is_the_end_less_the_last_committed_offset() -> None:
+    offsets = {"t0": [{"begin": 10, "end": 100, "committed": 40}]}
+    group = {**snapshot({"t0": 1}, ["C0"]), "offsets": offsets}
+    assert run(group, "lag").quality.lags == {"C0": 60}
+
+
+def test_without_a_commit_latest_has_lag_0() -> None:
+    offsets = {"t0": [{"begin": 10, "end": 100, "committed": None}]}
+    group = {**snapshot({"t0": 1}, ["C0"]), "offsets": offsets, "auto_offset_reset": "latest"}
+    assert run(group, "lag").quality.lags == {"C0": 0}
+
+
+def test_without_a_commit_earliest_or_anything_else_has_all_that_is_available() -> None:
+    offsets = {"t0": [{"begin": 10, "end": 100, "committed": None}]}
+    for reset in ("earliest", "none", "by_duration:P1D"):
+        group = {**snapshot({"t0": 1}, ["C0"]), "offsets": offsets, "auto_offset_reset": reset}
+        assert run(group, "lag").quality.lags == {"C0": 90}
+
+
+def test_never_always_the_same_member_gets_the_extra_partition() -> None:
+    members = [f"C{i}" for i in range(4)]
+    topics = [run(snapshot({f"t{i}": 5}, members), "lag").quality.loads for i in range(40)]
+    assert {max(loads, key=loads.__getitem__) for loads in topics} == set(members)
+    groups = [
+        run(snapshot({"t": 5}, members), "lag", group_id=f"group-{i}").quality.loads
+        for i in range(40)
+    ]
+    assert {max(loads, key=loads.__getitem__) for loads in groups} == set(members)
+
+
+def test_100_one_partition_topics_on_10_members_are_spread() -> None:
+    partitions = {f"t{i:02}": 1 for i in range(100)}
+    for lags in (None, {name: [3] for name in partitions}, {"t07": [10**6]}):
+        group = snapshot(partitions, [f"C{i}" for i in range(10)], lags=lags)
+        assert set(run(group, "lag").quality.loads.values()) == {10}
+
+
+def test_member_without_the_topic_gets_none_of_it() -> None:
+    group = snapshot({"t0": 2, "t1": 2}, {"a": ["t0"], "b": ["t0", "t1"]}, lags={"t0": [9, 8]})
+    rows = run(group, "lag").to_dict()
+    assert rows["b"]["t1"] == [0, 1]
+    assert rows == tp("a: t0p0; b: t0p1 t1p0 t1p1") or rows == tp("a: t0p1; b: t0p0 t1p0 t1p1")
+
+
+def one_by_one(group: dict[str, Any], topic: str) -> dict[str, int]:
+    """The document's loop for one topic, up to ties: lag of each member by count and lag alone."""
+    members = [m["id"] for m in group["members"] if topic in m["topics"]]
+    lags = sorted(group.get("lags", {}).get(topic, [0] * group["partitions"][topic]), reverse=True)
+    count, lag = dict.fromkeys(members, 0), dict.fromkeys(members, 0)
+    for each in lags if members else ():
+        chosen = min(members, key=lambda m: (count[m], lag[m]))
+        count[chosen] += 1
+        lag[chosen] += each
+    return lag
+
+
+@settings(max_examples=100, deadline=None)
+@given(group=snapshots())
+def test_each_topic_has_the_lags_of_the_loop_of_the_document(group: dict[str, Any]) -> None:
+    rows = laws.owners(run(group, "lag").to_dict())
+    for topic, n in group["partitions"].items():
+        lags = group.get("lags", {}).get(topic, [0] * n)
+        lag = {m["id"]: 0 for m in group["members"] if topic in m["topics"]}
+        for partition in range(n):
+            if (topic, partition) in rows:
+                lag[rows[topic, partition]] += lags[partition]
+        assert sorted(lag.values()) == sorted(one_by_one(group, topic).values())

@@ -1,0 +1,189 @@
+"""KAFKA-9987, the constrained cooperative sticky assignor: its definitions and passes, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from tests.assign import laws
+from tests.assign.groups import run, settled, snapshot, tp
+from tests.strategies import snapshots
+
+from holdfast.assign.claims import normalise
+from holdfast.errors import InfeasibleError
+from holdfast.model.group import Group
+
+NAME = "constrained-sticky"
+COOPERATIVE = "constrained-cooperative-sticky"
+
+
+def by_the_letter(group: dict[str, Any]) -> dict[str, set[tuple[str, int]]]:
+    """The passes of the document, line by line, with plain sets and lists."""
+    model = Group.from_dict(group)
+    owner = normalise(model).owner
+    members = sorted(model.member_ids)
+    subscribed = {t for m in group["members"] for t in m["topics"] if t in group["partitions"]}
+    partitions = sorted(
+        ((t, p) for t in subscribed for p in range(group["partitions"][t])),
+        key=lambda tp_: (tp_[1], tp_[0]),
+    )
+    newest = max((int(g) for g in model.generation), default=-1)
+    c_f = len(partitions) // len(members)
+    c_c = -(-len(partitions) // len(members))
+    unassigned, unfilled, at_maximum = list(partitions), [], []
+    assigned: dict[str, list[tuple[str, int]]] = {member: [] for member in members}
+    for index, member in enumerate(members):
+        owned = [
+            tp_
+            for tp_ in partitions
+            if owner[model.topics.start[model.topics.index[tp_[0]]] + tp_[1]] == index
+        ]
+        if model.generation[index] != newest:
+            owned = []
+        if len(owned) < c_f:
+            unfilled.append(member)
+        elif len(owned) == c_f:
+            owned = owned[:c_f]
+        else:
+            owned = owned[:c_c]
+            at_maximum.append(member)
+        assigned[member] = owned
+        unassigned = [tp_ for tp_ in unassigned if tp_ not in owned]
+    polled = list(at_maximum)
+    for member in unfilled:
+        while len(assigned[member]) < c_f:
+            if unassigned:
+                assigned[member].append(unassigned.pop(0))
+            else:
+                assigned[member].append(assigned[polled.pop(0)].pop())
+    for member in members:
+        if unassigned and member not in at_maximum:
+            assigned[member].append(unassigned.pop(0))
+    assert not unassigned
+    return {member: set(own) for member, own in assigned.items()}
+
+
+def rows_as_sets(rows: dict[str, dict[str, list[int]]]) -> dict[str, set[tuple[str, int]]]:
+    return {m: {(t, p) for t, ps in own.items() for p in ps} for m, own in rows.items()}
+
+
+@settings(max_examples=100, deadline=None)
+@given(group=snapshots(equal=True))
+def test_every_assignment_is_that_of_the_passes_line_by_line(group: dict[str, Any]) -> None:
+    if group["members"]:
+        assert rows_as_sets(run(group, NAME).to_dict()) == by_the_letter(group)
+
+
+def test_each_member_has_between_floor_and_ceiling() -> None:
+    quality = run(snapshot({"t0": 7, "t1": 4}, ["a", "b", "c", "d"]), NAME).quality
+    assert sorted(quality.loads.values()) == [2, 3, 3, 3]
+
+
+def test_partition_order_is_t0p0_t1p0_t2p0_t0p1() -> None:
+    result = run(snapshot({"t0": 2, "t1": 2, "t2": 2}, ["a", "b"]), NAME)
+    assert result.to_dict() == tp("a: t0p0 t1p0 t2p0; b: t0p1 t1p1 t2p1")
+
+
+def test_below_the_floor_all_owned_partitions_are_kept() -> None:
+    result = run(snapshot({"t0": 6}, ["a", "b"], owned={"a": {"t0": [4, 5]}}), NAME)
+    assert result.to_dict() == tp("a: t0p0 t0p4 t0p5; b: t0p1 t0p2 t0p3")
+
+
+def test_at_the_floor_the_first_floor_are_kept() -> None:
+    result = run(snapshot({"t0": 5}, ["a", "b"], owned={"b": {"t0": [3, 4]}}), NAME)
+    assert result.to_dict() == tp("a: t0p0 t0p1 t0p2; b: t0p3 t0p4")
+
+
+def test_above_the_floor_the_first_ceiling_are_kept() -> None:
+    result = run(snapshot({"t0": 5}, ["a", "b"], owned={"b": {"t0": [0, 1, 2, 3, 4]}}), NAME)
+    assert result.to_dict() == tp("a: t0p3 t0p4; b: t0p0 t0p1 t0p2")
+
+
+def test_first_means_first_in_partition_order_not_by_topic() -> None:
+    """KAFKA-16277: or the member that gives up ends with a whole topic."""
+    owned = {"a": {"t0": [0, 1], "t1": [0, 1]}}
+    result = run(snapshot({"t0": 2, "t1": 2}, ["a", "b"], owned=owned), NAME)
+    assert result.to_dict() == tp("a: t0p0 t1p0; b: t0p1 t1p1")
+
+
+def test_partitions_no_longer_in_the_subscription_are_removed() -> None:
+    group = snapshot(
+        {"t0": 4, "t1": 4}, {"a": ["t0"], "b": ["t0"]}, owned={"a": {"t1": [0, 1], "t0": [3]}}
+    )
+    assert run(group, NAME).to_dict() == tp("a: t0p0 t0p3; b: t0p1 t0p2")
+
+
+def test_all_owned_partitions_are_removed_if_the_generation_is_old() -> None:
+    group = snapshot(
+        {"t0": 4},
+        ["a", "b"],
+        owned={"a": {"t0": [2, 3]}, "b": {"t0": [0]}},
+        generations={"a": 4, "b": 5},
+    )
+    assert run(group, NAME).to_dict() == tp("a: t0p1 t0p2; b: t0p0 t0p3")
+    same = dict(group, members=[dict(member, generation=5) for member in group["members"]])
+    assert run(same, NAME).to_dict() == tp("a: t0p2 t0p3; b: t0p0 t0p1")
+
+
+def test_unfilled_members_are_filled_by_member_id() -> None:
+    group = snapshot({"t0": 6}, ["c", "b", "a"], owned={"b": {"t0": [0]}})
+    assert run(group, NAME).to_dict() == tp("a: t0p1 t0p2; b: t0p0 t0p3; c: t0p4 t0p5")
+
+
+def test_steal_one_partition_from_members_at_maximum_when_they_run_out() -> None:
+    owned = {"a": {"t0": [0, 1, 2]}, "b": {"t0": [3, 4, 5]}, "c": {"t0": [6]}}
+    result = run(snapshot({"t0": 7}, ["a", "b", "c"], owned=owned), NAME)
+    assert result.to_dict() == tp("a: t0p0 t0p1; b: t0p3 t0p4 t0p5; c: t0p2 t0p6")
+    assert result.quality.moved == 1
+
+
+def test_steal_again_until_the_unfilled_member_is_at_the_floor() -> None:
+    owned = {m: {"t0": range(4 * i, 4 * i + 4)} for i, m in enumerate("abcd")}
+    result = run(snapshot({"t0": 17}, [*"abcde"], owned=owned), NAME)
+    assert sorted(result.quality.loads.values()) == [3, 3, 3, 4, 4]
+    assert result.quality.moved == 2
+
+
+def test_distribute_the_rest_one_each_to_members_not_at_maximum() -> None:
+    owned = {"a": {"t0": [0, 1]}, "b": {"t0": [2]}, "c": {"t0": [3]}}
+    result = run(snapshot({"t0": 6, "t1": 0}, [*"abcd"], owned=owned), NAME)
+    assert result.to_dict() == tp("a: t0p0 t0p1; b: t0p2 t0p5; c: t0p3; d: t0p4")
+
+
+def test_the_same_assignment_when_nothing_changes() -> None:
+    group = snapshot({"t0": 7, "t1": 4}, ["a", "b", "c"])
+    first = run(group, NAME)
+    assert run(settled(group, first.to_dict()), NAME).to_dict() == first.to_dict()
+
+
+def test_partitions_transferring_ownership_are_removed_until_revoked() -> None:
+    group = snapshot({"t0": 4}, ["a", "b"], owned={"a": {"t0": [0, 1, 2, 3]}})
+    result = run(group, COOPERATIVE)
+    assert result.to_dict() == tp("a: t0p0 t0p1; b:")
+    laws.never_revokes_and_assigns(group, result)
+    followup = run(settled(group, result.to_dict()), COOPERATIVE)
+    assert followup.to_dict() == tp("a: t0p0 t0p1; b: t0p2 t0p3")
+
+
+def test_eager_and_cooperative_have_the_same_target() -> None:
+    group = snapshot({"t0": 9}, ["a", "b"], owned={"a": {"t0": range(9)}})
+    assert run(group, NAME).target.tolist() == run(group, COOPERATIVE).target.tolist()
+
+
+@pytest.mark.parametrize("name", [NAME, COOPERATIVE])
+def test_unequal_subscriptions_are_refused_by_name(name: str) -> None:
+    group = snapshot({"t0": 1, "t1": 1}, {"a": ["t0"], "b": ["t0"], "c": ["t0", "t1"]})
+    with pytest.raises(InfeasibleError, match=r"members\[2\]: .*'a' and 'c'.*'t1'"):
+        run(group, name)
+
+
+def test_2100_members_of_2100_partitions() -> None:
+    """The 2.5 minutes of the report."""
+    group = snapshot({"t0": 2100}, [f"m{i:04}" for i in range(2100)])
+    first = run(group, NAME)
+    assert first.quality.spread == 0
+    members = group["members"][1:]
+    left = run(dict(settled(group, first.to_dict()), members=members), NAME)
+    assert left.quality.spread == 1
+    assert left.quality.moved == 0
