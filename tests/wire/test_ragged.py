@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -9,13 +11,84 @@ from hypothesis import strategies as st
 
 from holdfast.wire.ragged import gather, invalid_utf8, padded, starts
 
-sizes = (
+lengths = (
     st.integers(0, 3)
     | st.integers(0, 40)
-    | st.sampled_from(INVALID)
-    | st.binary(max_size=3),
-    max_size=4,
-).map(b"".join)
+    | st.sampled_from([64, 65, 127, 128, 511, 512, 513, 2000])
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3000), lengths), max_size=40))
+@example([(0, 0)] * 30 + [(5, 2000)] + [(9, 1)] * 30)
+@example([(0, 513), (1, 512), (2, 1025), (3, 1)] + [(4, 0)] * 60)
+def test_gather_is_slicing(runs):
+    rng = np.random.default_rng(1)
+    data = rng.integers(0, 256, 3000 + 2000).astype(np.uint8)
+    begin = np.array([b for b, _ in runs], np.int64)
+    size = np.array([s for _, s in runs], np.int64)
+    out, start = gather(padded(data), begin, size)
+    assert out.dtype == np.uint8
+    assert out.tobytes() == b"".join(data[b : b + s].tobytes() for b, s in runs)
+    assert start.tolist() == [0, *np.cumsum(size).tolist()]
+
+
+def test_gather_bounds_its_temporaries():
+    size = np.ones(10_000, np.int64)
+    size[5_000] = 100_000
+    data = padded((np.arange(200_000) % 251).astype(np.uint8))
+    tracemalloc.start()
+    try:
+        out, _ = gather(data, np.arange(10_000), size)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert out[5_000:105_000].tobytes() == data[5_000:105_000].tobytes()
+    assert peak < 40 * 10_000 + 6 * len(out)  # a window as wide as the longest run takes 1 GB
+
+
+def invalid_by_python(runs):
+    out = []
+    for run in runs:
+        try:
+            run.decode("utf-8")
+            out.append(False)
+        except UnicodeDecodeError:
+            out.append(True)
+    return out
+
+
+def check_utf8(runs):
+    data = np.frombuffer(b"".join(runs), np.uint8)
+    start = starts(np.array([len(run) for run in runs], np.int64))
+    found = invalid_utf8(data, start)
+    expected = invalid_by_python(runs)
+    assert (found is not None) == any(expected)
+    if found is not None:
+        assert found.tolist() == expected
+
+
+VALID = [c.encode() for c in "a\u00e9\u6f22\U0001f600\U0010ffff\u07ff\u0800\ud7ff\ue000"]
+INVALID = [
+    bytes.fromhex(text)
+    for text in [
+        "80",
+        "bf",
+        "c080",
+        "c1bf",
+        "e09fbf",
+        "eda080",
+        "f08fbfbf",
+        "f4908080",
+        "f5808080",
+        "ff",
+        "c3",
+        "e6bc",
+        "f09f98",
+    ]
+]
+pieces = st.lists(st.sampled_from(VALID + INVALID) | st.binary(max_size=3), max_size=4).map(
+    b"".join
+)
 
 
 @given(st.lists(pieces, max_size=8))
