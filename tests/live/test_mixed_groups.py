@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.live.crew import crew
+from tests.live.processes import crew
 
 pytestmark = pytest.mark.broker
 
