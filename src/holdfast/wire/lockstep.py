@@ -23,14 +23,12 @@ KIP-482 (flexible versions and tagged fields).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.wire.columns import (
-    ABSENT,
     NULL,
     Column,
     Columns,
@@ -40,115 +38,12 @@ from holdfast.wire.columns import (
     Optional,
     Slices,
     Text,
-    spread,
 )
-from holdfast.wire.offsets_schemas import (
-    SIZES,
-    Default,
-    Field,
-    Kind,
-    Layout,
-    element_min_size,
-    layout,
-)
-from holdfast.wire.ragged import I64, U8, Mask, gather, invalid_utf8, starts, windows
+from holdfast.wire.cursor import Cursor
+from holdfast.wire.ragged import I64, Mask, gather, invalid_utf8, starts
 
 FEW: Final = 16  # messages with elements left, below which a plain walk is cheaper
 _STRING_MAX: Final = 0x7FFF
-_BYTE: Final = np.dtype(np.uint8)
-_UINT32_MAX: Final = 0xFFFFFFFF
-
-_DTYPES: Final = {
-    Kind.INT8: ">i1",
-    Kind.INT16: ">i2",
-    Kind.UINT16: ">u2",
-    Kind.INT32: ">i4",
-    Kind.INT64: ">i8",
-    Kind.UUID: "V16",
-}
-
-
-class Cursor:
-    """A position in each of many messages.
-
-    Parameters
-    ----------
-    data : uint8[n_bytes]
-        Padded bytes of all messages.
-    pos, end : int64[n]
-        Where each message goes on, and where it ends. ``pos`` is the cursor's own. It may run past
-        the end by a few fixed fields, which the padding allows; :meth:`skip` and
-        :meth:`overrun` notice.
-    """
-
-    __slots__ = ("bad", "data", "end", "n_unknown_tags", "pos")
-
-    def __init__(self, data: U8, pos: I64, end: I64):
-        self.data = data
-        self.pos = pos
-        self.end = end
-        self.bad: Mask = np.zeros(len(pos), np.bool_)
-        self.n_unknown_tags: I64 | None = None
-
-    def take(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Read one element of each message, and step over it."""
-        raw = windows(self.data, dtype.itemsize)[self.pos]
-        self.pos = self.pos + dtype.itemsize
-        return raw.view(dtype)
-
-    def skip(self, size: I64) -> I64:
-        """Step over ``size`` bytes (not negative); return the sizes as far as there is room."""
-        after = self.pos + size
-        over = after > self.end
-        if over.any():
-            self.bad |= over
-            size = np.clip(self.end - self.pos, 0, size)
-            after = self.pos + size
-        self.pos = after
-        return size
-
-    def overrun(self) -> Mask:
-        """Messages that are bad, or whose fixed fields ran past the end."""
-        return self.bad | (self.pos > self.end)
-
-    def uvarint(self, first: NDArray[Any]) -> I64:
-        """Go on with varints of at most 32 bits, of which the first byte is read already."""
-        value = first.astype(np.int64)
-        if not len(value) or value.max() <= 0x7F:
-            return value
-        rows = np.flatnonzero(value > 0x7F)
-        value[rows] &= 0x7F
-        for shift in (7, 14, 21, 28):
-            if not len(rows):
-                return value
-            pos = self.pos[rows]
-            over = pos >= self.end[rows]
-            byte = self.data[pos].astype(np.int64)
-            value[rows] |= (byte & 0x7F) << shift
-            self.bad[rows] |= over | (value[rows] > _UINT32_MAX)
-            self.pos[rows] = np.minimum(pos + 1, self.end[rows])
-            rows = rows[(byte > 0x7F) & ~over]
-        self.bad[rows] = True
-        return value
-
-    def absorb(self, child: Cursor, parent: I64) -> None:
-        """Take over what was found in parts of the messages; ``parent`` is int64[n_parts]."""
-        bad = child.overrun()
-        if bad.any():
-            self.bad[parent[bad]] = True
-        if child.n_unknown_tags is not None:
-            self.count_unknown(np.repeat(parent, child.n_unknown_tags))
-
-    def count_unknown(self, rows: I64) -> None:
-        """Count one unknown tag for each entry of ``rows``."""
-        if len(rows):
-            self.add_unknown_tags(np.bincount(rows, minlength=len(self.pos)))
-
-    def add_unknown_tags(self, n_tags: I64 | None) -> None:
-        """Count unknown tags, int64[n]; None: none at all."""
-        if n_tags is not None:
-            before = self.n_unknown_tags
-            self.n_unknown_tags = n_tags if before is None else before + n_tags
 
 
 class Tail(Protocol):
@@ -234,6 +129,11 @@ def walk(plan: Plan, data: memoryview, pos: int, end: int) -> int:
     return pos
 
 
+def packed(formats: list[str]) -> np.dtype[Any]:
+    """Fields behind each other, called "0", "1" and so on."""
+    return np.dtype([(str(index), dtype) for index, dtype in enumerate(formats)])
+
+
 # Prefixes
 
 
@@ -250,7 +150,8 @@ def _present(cursor: Cursor, length: I64, nullable: bool) -> tuple[I64, Mask | N
     return np.maximum(length, 0), length >= 0
 
 
-def _walk_uvarint(data: memoryview, first: int, pos: int, end: int) -> tuple[int, int]:
+def walk_uvarint(data: memoryview, first: int, pos: int, end: int) -> tuple[int, int]:
+    """Value of a varint whose first byte is read already, and the position behind it."""
     value, shift = first & 0x7F, 7
     while first > 0x7F and pos < end and shift < 35:
         first = data[pos]
@@ -264,7 +165,7 @@ def _walk_length(
 ) -> tuple[int, int]:
     if not flexible:
         return max(prefix, 0), pos
-    value, pos = _walk_uvarint(data, prefix, pos, end)
+    value, pos = walk_uvarint(data, prefix, pos, end)
     return max(value - 1, 0), pos
 
 
@@ -282,8 +183,8 @@ class SizedTail:
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
         """See :class:`Tail`."""
-        length = _length(cursor, prefix, self.flexible)
-        size, valid = _present(cursor, length, self.nullable)
+        n_bytes = _length(cursor, prefix, self.flexible)
+        size, valid = _present(cursor, n_bytes, self.nullable)
         if self.is_text and self.flexible and len(size) and size.max() > _STRING_MAX:
             cursor.bad |= size > _STRING_MAX
         begin = cursor.pos
@@ -351,11 +252,11 @@ class ItemsTail:
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
         """See :class:`Tail`."""
         count, valid = _present(cursor, _length(cursor, prefix, self.flexible), self.nullable)
-        count = _holdable(cursor, count, self.min_size)
+        count = holdable(cursor, count, self.min_size)
         if columns is None:
             locate(self.plan, cursor, count)
             return
-        items = _read_items(self.plan, cursor, count)
+        items = read_items(self.plan, cursor, count)
         columns[self.name] = Items(start=starts(count), columns=items, valid=valid)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
@@ -366,7 +267,7 @@ class ItemsTail:
         return pos
 
 
-def _holdable(cursor: Cursor, count: I64, min_size: int) -> I64:
+def holdable(cursor: Cursor, count: I64, min_size: int) -> I64:
     """Counts, with 0 where the bytes left cannot hold so many."""
     over = count > (cursor.end - cursor.pos) // min_size
     if not over.any():
@@ -375,14 +276,14 @@ def _holdable(cursor: Cursor, count: I64, min_size: int) -> I64:
     return np.where(over, 0, count)
 
 
-def _parents(count: I64) -> I64:
+def parents(count: I64) -> I64:
     """Message of each element."""
     if len(count) and count.max() == 1:
         return np.flatnonzero(count)
     return np.repeat(np.arange(len(count)), count)
 
 
-def _read_items(plan: Plan, cursor: Cursor, count: I64) -> Columns:
+def read_items(plan: Plan, cursor: Cursor, count: I64) -> Columns:
     """Read the elements of all messages as messages of their own; leave the cursor behind."""
     most = count.max() if len(count) else 0
     if most == 1 and count.all():
@@ -392,7 +293,7 @@ def _read_items(plan: Plan, cursor: Cursor, count: I64) -> Columns:
         cursor.bad |= child.bad
         cursor.add_unknown_tags(child.n_unknown_tags)
         return items
-    parent = _parents(count)
+    parent = parents(count)
     if most > 1:
         begin = locate(plan, cursor, count)
         child = Cursor(cursor.data, begin, cursor.end[parent])
@@ -479,258 +380,3 @@ class OptionalTail:
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
         """See :class:`Tail`."""
         return walk(self.plan, data, pos, end) if prefix >= 0 else pos
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tag:
-    """A tagged field that is known."""
-
-    number: int
-    name: str
-    plan: Plan
-    default: Default
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TagsTail:
-    """The tagged fields at the end of a struct."""
-
-    known: tuple[Tag, ...]
-
-    def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """See :class:`Tail`."""
-        count = _holdable(cursor, cursor.uvarint(prefix), 2)
-        if columns is None:
-            if count.any():
-                locate(_TAG_PLAN, cursor, count)
-            return
-        if self._read_alike(cursor, count, columns):
-            return
-        parent, number, data = _read_tags(cursor, count)
-        n_known = 0
-        for tag in self.known:
-            column, n_here = _tag_column(tag, cursor, parent, number, data)
-            columns[tag.name] = column
-            n_known += n_here
-        if n_known < len(parent):
-            known = np.isin(number, [tag.number for tag in self.known])
-            cursor.count_unknown(parent[~known])
-
-    def _read_alike(self, cursor: Cursor, count: I64, columns: Columns) -> bool:
-        """Read the tagged fields if all are one known tag of one size, at most once a message."""
-        if not len(count) or count.max() != 1:
-            return False
-        rows: I64 | slice = slice(None) if count.all() else np.flatnonzero(count)
-        pos = cursor.pos[rows]
-        head = windows(cursor.data, 2)[pos].view(np.uint8).reshape(-1, 2)
-        number, size = head[0].tolist()
-        here = [tag for tag in self.known if tag.number == number]
-        if not here or size > 0x7F or (head.view(np.uint16) != head[:1].view(np.uint16)).any():
-            return False
-        child = Cursor(cursor.data, pos + 2, pos + (2 + size))
-        column = read(here[0].plan, child)[""]
-        child.bad |= (child.pos != child.end) | (child.end > cursor.end[rows])
-        parent = np.flatnonzero(count)
-        cursor.absorb(child, parent)
-        cursor.pos[rows] = child.end
-        for tag in self.known:
-            values = column if tag is here[0] else read(tag.plan, _no_messages(cursor.data))[""]
-            columns[tag.name] = _at_messages(
-                values, parent if tag is here[0] else parent[:0], len(count), tag.default
-            )
-        return True
-
-    def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """See :class:`Tail`."""
-        count, pos = _walk_uvarint(data, prefix, pos, end)
-        for _ in range(min(count, (end - pos) // 2)):
-            pos = walk(_TAG_PLAN, data, pos, end)
-        return pos
-
-
-def _read_tags(cursor: Cursor, count: I64) -> tuple[I64, I64, Slices]:
-    """Message, number and bytes of each tagged field."""
-    items = _read_items(_TAG_PLAN, cursor, count)
-    number, data = items["tag"], items["data"]
-    assert isinstance(number, Numbers) and isinstance(data, Slices)
-    return _parents(count), number.values, data
-
-
-def _tag_column(
-    tag: Tag, cursor: Cursor, parent: I64, number: I64, data: Slices
-) -> tuple[Column, int]:
-    """Column of a known tag, and how many fields have it."""
-    here = number == tag.number
-    if not here.all():
-        entry = np.flatnonzero(here)
-        parent, data = parent[entry], data.take(entry)
-    child = Cursor(cursor.data, data.begin, data.begin + data.size)
-    column = read(tag.plan, child)[""]
-    child.bad |= child.pos != child.end
-    cursor.absorb(child, parent)
-    return _at_messages(column, parent, len(cursor.pos), tag.default), len(parent)
-
-
-def _at_messages(column: Column, parent: I64, n_rows: int, default: Default) -> Column:
-    """Spread a column over the messages; of two values of one message the last one wins."""
-    if len(parent) == n_rows and (parent[1:] > parent[:-1]).all():
-        return column
-    index = np.full(n_rows, ABSENT, np.int64)
-    index[parent] = np.arange(len(parent))
-    return spread(column, index, default)
-
-
-def _no_messages(data: U8) -> Cursor:
-    none = np.zeros(0, np.int64)
-    return Cursor(data, none, none)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TagTail:
-    """One tagged field: its number (the prefix), its size, its bytes."""
-
-    def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """See :class:`Tail`."""
-        number = cursor.uvarint(prefix)
-        size = cursor.uvarint(cursor.take(_BYTE))
-        begin = cursor.pos
-        size = cursor.skip(size)
-        if columns is not None:
-            columns["tag"] = Numbers(values=number)
-            columns["data"] = Slices(data=cursor.data, begin=begin, size=size, valid=None)
-
-    def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """See :class:`Tail`."""
-        _, pos = _walk_uvarint(data, prefix, pos, end)
-        if pos >= end:
-            return end
-        size, pos = _walk_uvarint(data, data[pos], pos + 1, end)
-        return min(pos + size, end)
-
-
-# Plans
-
-
-@cache
-def plan_of(struct: Layout, version: int) -> Plan:
-    """Plan of a layout.
-
-    Parameters
-    ----------
-    struct : Layout
-        Of a schema in one version, or of a struct in it.
-    version : int
-        That version.
-
-    Returns
-    -------
-    Plan
-        Its columns are the plain fields, then the tagged ones.
-    """
-    builder = _Builder()
-    for field in struct.plain:
-        builder.add(field, version, struct.flexible)
-    if struct.flexible:
-        known = tuple(
-            Tag(
-                number=field.tag,
-                name=field.name,
-                plan=_value_plan(field, version, struct.flexible),
-                default=field.default,
-            )
-            for field in struct.tagged
-            if field.tag is not None
-        )
-        builder.close(">u1", TagsTail(known=known))
-    return builder.done()
-
-
-def _value_plan(field: Field, version: int, flexible: bool) -> Plan:
-    """Plan of a value that stands alone; its column is called ""."""
-    builder = _Builder()
-    builder.add(field, version, flexible, name="")
-    return builder.done()
-
-
-class _Builder:
-    """Collects fixed fields until one of variable size closes the run."""
-
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-        self.fixed: list[tuple[str, str]] = []
-
-    def done(self) -> Plan:
-        if self.fixed:
-            self.close("", None)
-        return tuple(self.runs)
-
-    def close(self, prefix: str, tail: Tail | None) -> None:
-        formats = [dtype for _, dtype in self.fixed] + [prefix] * bool(prefix)
-        run = Run(
-            dtype=_packed(formats),
-            names=tuple(name for name, _ in self.fixed),
-            prefix=prefix,
-            tail=tail,
-        )
-        self.runs.append(run)
-        self.fixed = []
-
-    def add(self, field: Field, version: int, flexible: bool, name: str | None = None) -> None:
-        name = field.name if name is None else name
-        prefix = ">u1" if flexible else ">i4"
-        if field.is_array:
-            self.close(prefix, _array_tail(field, version, flexible, name))
-        elif field.kind in SIZES:
-            self.fixed.append((name, _DTYPES[field.kind]))
-        elif field.kind is Kind.STRUCT:
-            plan = plan_of(layout(field.fields, version, flexible), version)
-            tagged = field.tag is not None
-            self.close(
-                ">u1" if tagged else ">i1", OptionalTail(name=name, tagged=tagged, plan=plan)
-            )
-        else:
-            self.close(_size_prefix(field.kind, flexible), _sized_tail(field, flexible, name))
-
-
-def _packed(formats: list[str]) -> np.dtype[Any]:
-    """Fields behind each other, called "0", "1" and so on."""
-    return np.dtype([(str(index), dtype) for index, dtype in enumerate(formats)])
-
-
-def _size_prefix(kind: Kind, flexible: bool) -> str:
-    return ">u1" if flexible else ">i2" if kind is Kind.STRING else ">i4"
-
-
-def _sized_tail(field: Field, flexible: bool, name: str) -> SizedTail:
-    return SizedTail(
-        name=name,
-        flexible=flexible,
-        nullable=field.nullable and not field.is_array,
-        is_text=field.kind is Kind.STRING,
-    )
-
-
-def _array_tail(field: Field, version: int, flexible: bool, name: str) -> Tail:
-    if field.kind in SIZES:
-        return NumbersTail(
-            name=name,
-            flexible=flexible,
-            nullable=field.nullable,
-            dtype=np.dtype(_DTYPES[field.kind]),
-        )
-    if field.kind is Kind.STRUCT:
-        plan = plan_of(layout(field.fields, version, flexible), version)
-    else:
-        builder = _Builder()
-        builder.close(_size_prefix(field.kind, flexible), _sized_tail(field, flexible, ""))
-        plan = builder.done()
-    return ItemsTail(
-        name=name,
-        flexible=flexible,
-        nullable=field.nullable,
-        plan=plan,
-        min_size=element_min_size(field, version, flexible),
-    )
-
-
-_TAG_PLAN: Final[Plan] = (Run(dtype=_packed([">u1"]), names=(), prefix=">u1", tail=TagTail()),)

@@ -29,9 +29,11 @@ from numpy.typing import NDArray
 from holdfast.errors import WireError
 from holdfast.wire.codec import Reason
 from holdfast.wire.columns import Columns
-from holdfast.wire.lockstep import Cursor, plan_of, read
+from holdfast.wire.cursor import Cursor
+from holdfast.wire.lockstep import read
 from holdfast.wire.offsets_records import decode_record
 from holdfast.wire.offsets_schemas import RECORD_TYPES, schema_layout
+from holdfast.wire.plans import plan_of
 from holdfast.wire.ragged import I64, PAD, U8, Mask, padded, windows
 
 CHUNK_RECORDS: Final = 16_384

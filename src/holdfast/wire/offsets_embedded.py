@@ -23,7 +23,8 @@ from typing import Final
 import numpy as np
 
 from holdfast.wire.columns import ABSENT, Columns, Slices, spread
-from holdfast.wire.lockstep import Cursor, plan_of, read
+from holdfast.wire.cursor import Cursor
+from holdfast.wire.lockstep import read
 from holdfast.wire.offsets_schemas import (
     CONSUMER_ASSIGNMENT,
     CONSUMER_SUBSCRIPTION,
@@ -32,6 +33,7 @@ from holdfast.wire.offsets_schemas import (
     Schema,
     layout,
 )
+from holdfast.wire.plans import plan_of
 from holdfast.wire.ragged import I64, Mask
 
 _INT16: Final = np.dtype(">i2")
