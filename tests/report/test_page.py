@@ -313,3 +313,62 @@ def test_a_report_without_generations_says_so(chromium: Any, tmp_path: Path) -> 
     page.goto(out.as_uri())
     assert said == []
     context.close()
+
+
+POLICIES = [
+    {
+        "group": EVIL[0],
+        "policy": policy,
+        "assignor": "sticky",
+        "delay_ms": 30_000,
+        "rebalances": 8,
+        "moved": moved,
+        "partition_seconds_stopped": cost,
+        "fidelity": 0.97,
+    }
+    for policy, moved, cost in (("eager", 48, 646.0), ("deferred", 0, 75.5), ("unknown", 1, None))
+]
+
+
+def test_policies_are_compared_cheapest_first_with_bars(chromium: Any, tmp_path: Path) -> None:
+    out = write(tables(rolling_bounce()), tmp_path / "p.html", policies=POLICIES, last_ms=END_MS)
+    page = Opened(chromium, out)
+    rows = page.page.locator("#policies tbody tr")
+    assert [rows.nth(i).locator("td").nth(1).inner_text() for i in range(3)] == [
+        "deferred",
+        "eager",
+        "unknown",
+    ]
+    assert rows.nth(0).locator("td").nth(0).inner_text() == EVIL[0]
+    assert [rows.nth(i).locator(".meter .on").count() for i in range(2)] == [2, 20]
+    assert rows.nth(0).locator("td").nth(11).inner_text() == "97%"
+    assert page.said == []
+    page.close()
+
+
+def test_lag_is_a_heat_map_with_tables_behind_it(chromium: Any, tmp_path: Path) -> None:
+    script = rolling_bounce()
+    script.lag({tp: [0, 5, 7000, None][i % 4] for i, tp in enumerate(sorted(script.owners))})
+    page = Opened(chromium, write(tables(script), tmp_path / "lag.html", last_ms=END_MS))
+    canvas = page.page.locator("canvas.heat")
+    canvas.scroll_into_view_if_needed()
+    page.until("document.querySelector('canvas.heat').height > 30")
+    canvas.focus()
+    told = page.page.locator(".heat-told")
+    for expected in ("lag 0", "lag 5", "lag 7,000", "lag unknown"):
+        page.page.keyboard.press("ArrowRight")
+        assert expected in told.inner_text()
+    assert told.inner_text() == "clicks-3 · lag unknown · owner worker-3-003b"
+    page.page.click(".lag-all summary")
+    cells = page.page.locator(".lag-table tbody tr").nth(2).locator("td").all_inner_texts()
+    assert cells == ["clicks-2", "7,000", "worker-2-002b"]
+    assert "21,015 records behind in 6 of 12 partitions" in page.page.inner_text("section.group")
+    assert page.said == []
+    page.close()
+
+
+def test_findings_stand_in_the_report_and_lead_to_their_moment(opened: Any) -> None:
+    finding = opened.page.locator(".finding").first
+    assert finding.inner_text().startswith("HF101 rebalance storm (warn; inferred")
+    finding.locator(".jump").click()
+    assert "generation" in opened.page.locator("#readout").inner_text()

@@ -47,6 +47,10 @@ def report(
         Path | None,
         typer.Option("--trace", help="Also write a trace for ui.perfetto.dev or chrome://tracing."),
     ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option("--replay", help="JSON of holdfast replay: adds the policy comparison."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
 ) -> None:
     """Write one HTML file that shows who owned what, when, and what every rebalance cost.
@@ -54,15 +58,17 @@ def report(
     The file is complete: it asks for nothing from the network.
 
     """
+    from holdfast.report.policies import read_policies
     from holdfast.report.trace import write_trace
     from holdfast.report.writing import write
 
     for target in (output, trace):
         if target is not None and not target.parent.is_dir():
             raise ConfigError(f"{target}: its folder {target.parent} does not exist")
+    policies = read_policies(replay) if replay is not None else []
     with open_source(source, bootstrap, command_config, group, quiet=quiet) as tables:
         groups = tables.choose(group)
-        write(tables, output, title=title, groups=groups)
+        write(tables, output, title=title, groups=groups, policies=policies)
         if trace is not None:
             write_trace(tables, trace, groups=groups)
     if not quiet:

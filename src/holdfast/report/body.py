@@ -10,11 +10,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from holdfast.report.lag_section import lag_section
 from holdfast.report.markup import Markup, join, name_of, tag
 from holdfast.report.reading import Tables, ints
 from holdfast.report.sections import (
     NONE,
+    codes_of,
     figures,
+    findings_section,
     group_figures,
     matrix_section,
     number,
@@ -46,7 +49,7 @@ def page_body(
     shown: Sequence[GroupView],
     views: Sequence[GroupView],
     *,
-    extra: Sequence[Markup],
+    extra: Sequence[Markup | None],
     payloads: Mapping[str, str],
     script: Markup,
 ) -> Markup:
@@ -60,7 +63,7 @@ def page_body(
         Heading.
     shown, views : sequence of GroupView
         Groups with a section of their own, and all groups.
-    extra : sequence of Markup
+    extra : sequence of Markup or None
         Sections after the figures.
     payloads : mapping of str to str
         Element id -> base64 text; the page's own first, then the groups in order.
@@ -79,8 +82,8 @@ def page_body(
         "main",
         _fleet_figures(tables, views),
         _timeline_frame() if drawn else tag("p", "No partition has had an owner: nothing to draw."),
-        *extra,
         _fleet_table(shown, views) if len(views) > 1 else None,
+        *extra,
         *(_group_section(tables, view, i) for i, view in enumerate(shown)),
     )
     return join([*blobs[:2], script, _header(title, views), main, _footer(), *blobs[2:]])
@@ -145,6 +148,7 @@ def _fleet_table(shown: Sequence[GroupView], views: Sequence[GroupView]) -> Mark
         ("Rebalances", True),
         ("Moved", True),
         ("Stood still, s", True),
+        ("Findings", False),
     ]
     rows = []
     for view in views[:500]:
@@ -159,11 +163,12 @@ def _fleet_table(shown: Sequence[GroupView], views: Sequence[GroupView]) -> Mark
                 (number(len(r.at_ms)), len(r.at_ms)),
                 (number(moved), moved),
                 (seconds(pause), pause),
+                tag("td", join(codes_of(view.findings)), class_="t"),
             ]
         )
     hidden = len(views) - len(shown)
     note = f" {hidden:,} more have no section of their own here." if hidden > 0 else ""
-    lead = tag("p", "Costliest first." + note, class_="lead")
+    lead = tag("p", "Worst first." + note, class_="lead")
     return tag("section", tag("h2", "Groups"), lead, table(heads, rows), class_="card")
 
 
@@ -257,8 +262,10 @@ def _group_section(tables: Tables, view: GroupView, index: int) -> Markup:
         "section",
         tag("h2", "Group ", name_of(timeline.group)),
         group_figures(timeline, view.rebalances) if several else None,
+        findings_section(view.findings),
         rebalance_section(view.rebalances),
         matrix_section(tables, timeline),
+        lag_section(tables, timeline),
         class_="card group",
         data_group=index,
     )

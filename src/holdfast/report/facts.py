@@ -169,7 +169,9 @@ class Facts:
         return owner
 
 
-def read_facts(tables: Tables, group: str, last_ms: int | None = None) -> Facts:
+def read_facts(
+    tables: Tables, group: str, last_ms: int | None = None, *, timeline: Timeline | None = None
+) -> Facts:
     """Facts of one group.
 
     Parameters
@@ -180,8 +182,10 @@ def read_facts(tables: Tables, group: str, last_ms: int | None = None) -> Facts:
         Name of the group.
     last_ms : int, optional
         End of the window in UTC milliseconds.
+    timeline : Timeline, optional
+        Of the group, where it has been built already.
     """
-    timeline = build_timeline(tables, group, last_ms)
+    timeline = timeline or build_timeline(tables, group, last_ms)
     rebalances = read_rebalances(tables, group)
     presence = _presence(tables, timeline)
     kinds, names = codes(tables.of_group(group, "generations"), "group_type")

@@ -191,7 +191,7 @@ def double_owner(facts: Facts, limits: Limits) -> Iterator[Finding]:
         ),
         cost_lower_s=seconds,
         cost_upper_s=seconds,
-        command=f"holdfast history --input TABLES --group {shell_word(facts.group)} "
+        command=f"holdfast history --input DUMP --group {shell_word(facts.group)} "
         "--table anomalies",
         basis=Basis.STATED,
     )
@@ -213,7 +213,7 @@ def unreadable(facts: Facts, limits: Limits) -> Iterator[Finding]:
             to_ms=max(a.at_ms for a in rows),
             members=first_few(dict.fromkeys(m for a in rows for m in a.members)),
         ),
-        command=f"holdfast history --input TABLES --group {shell_word(facts.group)} "
+        command=f"holdfast history --input DUMP --group {shell_word(facts.group)} "
         "--table anomalies",
         basis=Basis.STATED,
     )

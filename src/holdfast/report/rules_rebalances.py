@@ -74,7 +74,7 @@ def storm(facts: Facts, limits: Limits) -> Iterator[Finding]:
         evidence=_evidence(facts, chosen, figures={"worst_per_window": float(inside[worst])}),
         cost_lower_s=low,
         cost_upper_s=high,
-        command=f"holdfast history --input TABLES --group {shell_word(facts.group)} "
+        command=f"holdfast history --input DUMP --group {shell_word(facts.group)} "
         "--table rebalances",
     )
 
@@ -236,7 +236,7 @@ def spurious(facts: Facts, limits: Limits) -> Iterator[Finding]:
         evidence=_evidence(facts, chosen),
         cost_lower_s=low,
         cost_upper_s=high,
-        command=f"holdfast history --input TABLES --group {shell_word(facts.group)} "
+        command=f"holdfast history --input DUMP --group {shell_word(facts.group)} "
         "--table rebalances",
     )
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from holdfast.report.findings import Finding, all_rules
 from holdfast.report.history import Rebalances, movement_matrix
 from holdfast.report.markup import Markup, join, name_of, tag
 from holdfast.report.reading import Tables
@@ -218,3 +219,51 @@ def _matrix_cell(count: int, top: int, same: bool) -> Markup:
     shade = 0 if count == 0 else 1 + min(4, int(5 * math.log1p(count) / math.log1p(top)))
     classes = " ".join(filter(None, (f"h{shade}" if shade else "", "self" if same else "")))
     return tag("td", number(count) if count else "", class_=classes or None)
+
+
+def codes_of(findings: Sequence[Finding]) -> list[object]:
+    """Codes of findings as lozenges, worst first."""
+    shown: list[object] = []
+    for code in dict.fromkeys(f.code for f in findings):
+        severity = next(f.severity for f in findings if f.code == code)
+        shown += [tag("span", code, class_=f"lozenge s-{severity}"), " "]
+    return shown
+
+
+def findings_section(findings: Sequence[Finding]) -> Markup:
+    """What the doctor's rules say about a group, worst first."""
+    names = {rule.code: rule.name for rule in all_rules()}
+    title = tag("h3", "Findings")
+    if not findings:
+        return tag("div", title, tag("p", "Nothing was found."))
+    return tag("div", title, *(_finding(f, names[f.code]) for f in findings))
+
+
+def _finding(finding: Finding, name: str) -> Markup:
+    e = finding.evidence
+    cost = bounds(finding.cost_lower_s, finding.cost_upper_s) if finding.cost_upper_s else ""
+    told = [str(finding.basis), f"{cost} partition-seconds" if cost else ""]
+    where = []
+    if e.generations:
+        where.append(f"generations {', '.join(str(g) for g in e.generations)}")
+    if e.from_ms >= 0:
+        where.append(f"{when(e.from_ms, 'seconds')} to {when(e.to_ms, 'seconds')}")
+    where += [", ".join(names[:5]) for names in (e.members, e.partitions) if names]
+    middle, wide = (e.from_ms + e.to_ms) // 2, max((e.to_ms - e.from_ms) // 5, 500)
+    jump = tag("button", "show", type="button", class_="jump", data_moment=middle, data_wide=wide)
+    head = tag(
+        "p",
+        tag("span", finding.code, class_=f"lozenge s-{finding.severity}"),
+        " ",
+        tag("strong", name),
+        f" ({finding.severity}; {', '.join(filter(None, told))}) ",
+        jump if e.from_ms >= 0 else None,
+    )
+    return tag(
+        "div",
+        head,
+        tag("p", finding.text),
+        tag("p", "; ".join(where), class_="lead") if where else None,
+        tag("p", tag("code", finding.command)) if finding.command else None,
+        class_="finding",
+    )

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from holdfast.report.facts import read_facts
+from holdfast.report.findings import Finding, examine
 from holdfast.report.history import Rebalances, read_rebalances
 from holdfast.report.reading import Tables, times_ms
 from holdfast.report.timeline import Timeline, build_timeline
@@ -20,19 +22,31 @@ class GroupView:
 
     timeline: Timeline
     rebalances: Rebalances
+    findings: tuple[Finding, ...] = ()
 
     @property
     def cost(self) -> tuple[float, int]:
-        """Partition-seconds that stood still, then partitions moved: the order of the page."""
+        """Partition-seconds that stood still, then partitions moved."""
         moved = self.rebalances.total("n_moved") or 0
         return float(np.nansum(self.rebalances.pause_upper_s)), moved
 
+    @property
+    def badness(self) -> tuple[int, float, int]:
+        """Worst finding, then cost: the order of the page."""
+        worst = max((f.severity.rank for f in self.findings), default=-1)
+        return worst, *self.cost
 
-def view_of(tables: Tables, group: str, last_ms: int | None) -> GroupView:
-    """Everything the page shows of one group."""
-    return GroupView(
-        timeline=build_timeline(tables, group, last_ms), rebalances=read_rebalances(tables, group)
-    )
+
+def view_of(
+    tables: Tables, group: str, last_ms: int | None, *, findings: bool = False
+) -> GroupView:
+    """Everything the page shows of one group; ``findings`` runs the doctor's rules too."""
+    timeline = build_timeline(tables, group, last_ms)
+    if not findings:
+        return GroupView(timeline=timeline, rebalances=read_rebalances(tables, group))
+    facts = read_facts(tables, group, last_ms, timeline=timeline)
+    found = examine(facts).findings
+    return GroupView(timeline=timeline, rebalances=facts.rebalances, findings=found)
 
 
 def last_time(tables: Tables) -> int | None:

@@ -12,23 +12,34 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from holdfast.report.body import page_body
+from holdfast.report.lag_section import lag_columns
 from holdfast.report.markup import Markup, tag
 from holdfast.report.packing import pack, pack_values
 from holdfast.report.palette import COLOURS
+from holdfast.report.policies import policy_section
 from holdfast.report.reading import I64, Source, Tables, read_tables
 from holdfast.report.timeline import NO_OWNER, PAUSED, Timeline
 from holdfast.report.views import GroupView, last_time, view_of
 
-SCRIPTS = ("columns.js", "words.js", "timeline.js", "gestures.js", "tables.js", "main.js")
+SCRIPTS = (
+    "columns.js",
+    "words.js",
+    "timeline.js",
+    "gestures.js",
+    "tables.js",
+    "heat.js",
+    "main.js",
+)
 MAX_GROUPS = 40
 
 
@@ -38,7 +49,7 @@ def write(
     *,
     title: str = "Consumer group report",
     groups: Sequence[str] | None = None,
-    extra: Sequence[Markup] = (),
+    policies: Sequence[Mapping[str, Any]] = (),
     last_ms: int | None = None,
 ) -> Path:
     """Write the report of some tables as one HTML file.
@@ -52,9 +63,9 @@ def write(
     title : str
         Heading.
     groups : sequence of str, optional
-        Groups to show, in this order; by default the costliest, at most ``MAX_GROUPS``.
-    extra : sequence of Markup
-        Sections to put after the figures (findings, policy comparison).
+        Groups to show, in this order; by default the worst, at most ``MAX_GROUPS``.
+    policies : sequence of mapping
+        Rows of ``holdfast replay`` (:mod:`holdfast.report.policies`).
     last_ms : int, optional
         End of the window in UTC milliseconds; by default the last time in the tables.
 
@@ -70,7 +81,7 @@ def write(
     """
     tables = source if isinstance(source, Tables) else read_tables(source)
     out = Path(out)
-    out.write_text(render(tables, title, groups, extra, last_ms), encoding="utf-8")
+    out.write_text(render(tables, title, groups, policies, last_ms), encoding="utf-8")
     return out
 
 
@@ -78,25 +89,36 @@ def render(
     tables: Tables,
     title: str,
     groups: Sequence[str] | None = None,
-    extra: Sequence[Markup] = (),
+    policies: Sequence[Mapping[str, Any]] = (),
     last_ms: int | None = None,
 ) -> str:
     """The text of the file."""
     last = last_ms if last_ms is not None else last_time(tables)
     names = tables.groups if groups is None else tuple(groups)
-    views = [view_of(tables, name, last) for name in names]
+    views = [view_of(tables, name, last, findings=True) for name in names]
     if groups is None:
-        views.sort(key=lambda v: v.cost, reverse=True)
+        views.sort(key=lambda v: v.badness, reverse=True)
     shown = views[:MAX_GROUPS]
     page = pack_values({"groups": [v.timeline.group for v in shown], "colours": COLOURS})
-    payloads = {"page": page, **{f"group-{i}": group_payload(v) for i, v in enumerate(shown)}}
+    payloads = {
+        "page": page,
+        **{f"group-{i}": group_payload(v, tables) for i, v in enumerate(shown)},
+    }
     script = _script()
     element = tag("script", Markup(script))
-    body = page_body(tables, title, shown, views, extra=extra, payloads=payloads, script=element)
+    body = page_body(
+        tables,
+        title,
+        shown,
+        views,
+        extra=[policy_section(policies)],
+        payloads=payloads,
+        script=element,
+    )
     return _document(title, body, script)
 
 
-def group_payload(view: GroupView) -> str:
+def group_payload(view: GroupView, tables: Tables) -> str:
     """Columns of one group for the script (see ``page/timeline.js``)."""
     t, r = view.timeline, view.rebalances
     edges, owner, step, pause, counts = _folded(t)
@@ -127,7 +149,8 @@ def group_payload(view: GroupView) -> str:
         "causes": causes,
     }
     assert len(places) == len(t.generations.number)
-    return pack(columns, values)
+    lag, names = lag_columns(tables, t.group)
+    return pack({**columns, **lag}, {**values, **names})
 
 
 def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:

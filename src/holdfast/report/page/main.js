@@ -32,7 +32,7 @@ const readAddress = () => {
 const start = async () => {
   const page = readValues("page");
   const timeline = new Timeline(byId("canvas"), byId("overlay"), byId("scroller"), byId("spacer"));
-  let current = -1, data = null, written = "", shownMoment = 0;
+  let current = -1, data = null, written = "", shownMoment = 0, heat = null;
   const say = (text) => { byId("readout").textContent = text; };
 
   const address = (cursor) => {
@@ -83,6 +83,22 @@ const start = async () => {
       return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(data.owner[i]), whenText(data.t0 + timeline.segmentStart(row, i))];
     });
   };
+  const drawLag = (index) => {
+    const section = document.querySelector(`section.group[data-group="${index}"]`);
+    if (!section?.querySelector("canvas.heat")) { heat = null; return; }
+    heat = new HeatMap(section, data);
+    heat.draw();
+    const box = section.querySelector(".lag-all"), now = data;
+    box.ontoggle = () => {
+      if (!box.open || box.dataset.full) return;
+      box.dataset.full = "yes";
+      new PagedTable(box.querySelector(".lag-table"), ["Partition", "Lag", "Member id"]).show(now.lag_value.length, (i) => [
+        el("bdi", {}, `${visible(now.lag_topics[now.lag_topic[i]])}-${now.lag_partition[i]}`),
+        now.lag_value[i] ? counted(now.lag_value[i] - 1) : "unknown",
+        el("bdi", {}, now.lag_owner[i] ? shorten(now.lag_owners[now.lag_owner[i] - 1], 80) : "nobody"),
+      ]);
+    };
+  };
   const whenOpen = (id, fill) => { byId(id).ontoggle = () => { if (byId(id).open) fill(); }; };
 
   const showGroup = async (index) => {
@@ -94,6 +110,7 @@ const start = async () => {
     hands.pinned = false; timeline.cursor = null; timeline.scroller.scrollTop = 0;
     hands.all();
     legend();
+    setTimeout(() => { if (current === index) drawLag(index); });
     if (byId("intervals-box").open) fillIntervals();
     fillMoment(data.span);
   };
@@ -162,7 +179,7 @@ const start = async () => {
   document.addEventListener("keydown", (event) => {
     if (event.key === "/" && !/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) { event.preventDefault(); byId("find").focus(); }
   });
-  const again = () => { if (data) { const { a, b } = timeline; timeline.measure(); hands.moveTo(a, b); } };
+  const again = () => { if (data) { const { a, b } = timeline; timeline.measure(); hands.moveTo(a, b); heat?.draw(); } };
   addEventListener("resize", again);
   addEventListener("holdfast-ink", again);
   addEventListener("beforeprint", again);

@@ -1,0 +1,146 @@
+"""Policy comparison: what other settings would have cost, as ``holdfast replay`` found out.
+
+**Rules.** A row is one group under one policy. Numbers come from the replay alone; the fidelity of
+the replay stands beside them, so that people know what to believe. Bars are part of the table.
+
+**Strategy.** Rows are mappings, from ``replay --format json`` (its ``rows``), with the columns
+below; a column that is missing is shown as unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import SourceError
+from holdfast.report.markup import Markup, join, name_of, tag
+from holdfast.report.sections import NONE, number, seconds, table
+
+COLUMNS = (
+    "group",
+    "policy",
+    "assignor",
+    "delay_ms",
+    "rebalances",
+    "moved",
+    "moved_to_third",
+    "partition_seconds_unowned",
+    "partition_seconds_stopped",
+    "longest_stop_seconds",
+    "time_to_balance_seconds",
+    "fidelity",
+)
+_BAR_CELLS = 20
+
+
+def read_policies(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file that ``holdfast replay --format json`` (or ``jsonl``) wrote.
+
+    Raises
+    ------
+    SourceError
+        If it cannot be read, or is something else.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{path}: cannot be read: {error}") from error
+    try:
+        document = json.loads(text)
+        rows = document["rows"] if isinstance(document, dict) and "rows" in document else [document]
+    except ValueError:
+        rows = _lines(path, text)
+    if not all(isinstance(row, dict) and "policy" in row for row in rows):
+        raise SourceError(f"{path}: expected rows with a policy, as `holdfast replay` prints them")
+    return list(rows)
+
+
+def _lines(path: Path, text: str) -> list[Any]:
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as error:
+        raise SourceError(f"{path}: neither JSON nor JSON lines: {error}") from error
+
+
+def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """Table of policies, cheapest first within a group; None where there is none."""
+    if not rows:
+        return None
+    ordered = sorted(rows, key=lambda r: (str(r.get("group", "")), _cost(r)))
+    top = max((_cost(r) for r in ordered if _cost(r) < float("inf")), default=0.0)
+    heads = [
+        ("Group", False),
+        ("Policy", False),
+        ("Assignor", False),
+        ("Delay, s", True),
+        ("Rebalances", True),
+        ("Moved", True),
+        ("To a third", True),
+        ("Stopped, partition-s", True),
+        ("", False),
+        ("Longest stop, s", True),
+        ("Balanced after, s", True),
+        ("Fidelity", True),
+    ]
+    lead = (
+        "The same history under other settings, by the same machines. Fidelity says how close a "
+        "replay of the actual setting came to what was recorded: 100 % is exact."
+    )
+    body = table(heads, (_row(row, top) for row in ordered))
+    return tag(
+        "section",
+        tag("h2", "What other policies would have cost"),
+        tag("p", lead, class_="lead"),
+        body,
+        class_="card",
+        id="policies",
+    )
+
+
+def _cost(row: Mapping[str, Any]) -> float:
+    value = row.get("partition_seconds_stopped", row.get("partition_seconds_unowned"))
+    return float("inf") if value is None else float(value)
+
+
+def _row(row: Mapping[str, Any], top: float) -> list[object]:
+    cost = _cost(row)
+    delay, fidelity = row.get("delay_ms"), row.get("fidelity")
+    return [
+        tag("td", name_of(row.get("group", NONE))),
+        tag("td", name_of(row["policy"])),
+        tag("td", name_of(row.get("assignor") or NONE)),
+        _amount(None if delay is None else float(delay) / 1000, 1),
+        _amount(row.get("rebalances", row.get("rounds"))),
+        _amount(row.get("moved")),
+        _amount(row.get("moved_to_third")),
+        _amount(None if cost == float("inf") else cost, 1),
+        tag("td", _bar(cost, top)),
+        _seconds(row.get("longest_stop_seconds")),
+        _seconds(row.get("time_to_balance_seconds")),
+        (NONE, "") if fidelity is None else (f"{float(fidelity):.0%}", fidelity),
+    ]
+
+
+def _bar(cost: float, top: float) -> Markup:
+    """A bar of whole and empty cells: its length is a class, for no style may stand inline."""
+    if cost == float("inf") or top <= 0:
+        return Markup("")
+    full = round(_BAR_CELLS * cost / top)
+    return tag(
+        "span",
+        join(tag("i", class_="on" if i < full else None) for i in range(_BAR_CELLS)),
+        class_="meter",
+        aria_hidden="true",
+    )
+
+
+def _amount(value: object, digits: int = 0) -> tuple[str, object]:
+    if not isinstance(value, (int, float)):
+        return NONE, ""
+    return number(value, digits), value
+
+
+def _seconds(value: object) -> tuple[str, object]:
+    return (seconds(float(value)), value) if isinstance(value, (int, float)) else (NONE, "")
