@@ -77,7 +77,8 @@ def lag_column_of(values: npt.ArrayLike) -> I64:
     ModelError
         A lag that is negative or not an integer, with its index.
     """
-    column: npt.NDArray[Any] = np.asarray(values)
+    mixed = None if isinstance(values, np.ndarray) else object  # keeps 1 and 2.5 apart
+    column: npt.NDArray[Any] = np.asarray(values, dtype=mixed)
     if column.size == 0:
         return np.zeros(0, dtype=np.int64)
     if column.ndim != 1:
