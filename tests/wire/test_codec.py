@@ -9,10 +9,19 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import INT32, INT64, blobs, texts
+from tests.strategies import INT32, INT64, any_topic_partitions, blobs, texts
 
 from holdfast.errors import WireError
-from holdfast.wire.codec import Reader, Reason, Writer, read_string, within, write_string
+from holdfast.wire.codec import (
+    Reader,
+    Reason,
+    Writer,
+    read_string,
+    read_topic_partitions,
+    within,
+    write_string,
+    write_topic_partitions,
+)
 
 
 def reader(data: bytes) -> Reader:
@@ -289,6 +298,83 @@ def test_an_error_inside_arrays_names_the_path_to_it() -> None:
 
 def _write_row(writer: Writer, row: tuple[str, ...]) -> None:
     writer.array(row, "names", write_string)
+
+
+# The two arrays with a fast way must agree with the plain way, on good bytes and on bad ones
+
+FAST = [
+    ("strings", read_string, 2),
+    ("topic_partitions", read_topic_partitions, 6),
+]
+
+
+def told(call, *arguments) -> object:
+    try:
+        return call(*arguments)
+    except WireError as error:
+        return (error.reason, error.field, error.position)
+
+
+def agree(name: str, element, min_size: int, data: bytes) -> object:
+    fast, plain = reader(data), reader(data)
+    found = told(getattr(fast, name), "f")
+    assert found == told(plain.array, "f", element, min_size)
+    if not isinstance(found, tuple) or not found or not isinstance(found[0], Reason):
+        assert fast.pos == plain.pos
+    return found
+
+
+@pytest.mark.parametrize(("name", "element", "min_size"), FAST)
+@given(value=any_topic_partitions(), cut=st.integers(0, 60), extra=blobs)
+def test_fast_ways_agree_with_the_plain_one(name, element, min_size, value, cut, extra) -> None:
+    writer = Writer("Schema")
+    if name == "strings":
+        writer.array([topic for topic, _ in value], "f", write_string)
+    else:
+        writer.array(value, "f", write_topic_partitions)
+    data = writer.done()
+    agree(name, element, min_size, data + extra)
+    agree(name, element, min_size, data[:cut])
+    agree(name, element, min_size, data[:cut] + b"\xff" + data[cut + 1 :])
+
+
+@pytest.mark.parametrize(("name", "element", "min_size"), FAST)
+@pytest.mark.parametrize(
+    "data",
+    [
+        "",
+        "ffffffff",
+        "00000001",
+        "00000001 0001 ff 00000000",  # no UTF-8
+        "00000001 ffff 00000000",  # null
+        "00000001 8000 00000000",
+        "00000001 0009 61 00000000",  # beyond the end
+        "00000002 0001 61 00000000 0001",
+        "00000001 0001 61 ffffffff",
+        "00000001 0001 61 80000000 00",
+        "00000001 0001 61 3fffffff 00",
+        "00000002 0005 6162636465 000000",
+        "00000002 0000 00000000 000a",
+    ],
+)
+def test_fast_ways_fail_as_the_plain_one(name, element, min_size, data) -> None:
+    agree(name, element, min_size, bytes.fromhex(data))
+
+
+def test_fast_ways_stop_at_the_end_of_a_bounded_reader() -> None:
+    """As inside a tagged field: bytes beyond the end are there, but belong to others."""
+    data = bytes.fromhex("00000001 0001 61 00000001 00000005") + b"\x00" * 20
+    for name, end in (("strings", 6), ("topic_partitions", 10), ("topic_partitions", 14)):
+        read = reader(data)
+        read.end = end
+        assert told(getattr(read, name), "f")[0] in (Reason.TRUNCATED, Reason.BAD_COUNT)
+
+
+def test_many_partitions_of_one_topic() -> None:
+    value = (("t", tuple(range(200))), ("u", ()))
+    writer = Writer("Schema")
+    writer.array(value, "f", write_topic_partitions)
+    assert agree("topic_partitions", read_topic_partitions, 6, writer.done()) == value
 
 
 # Tagged fields

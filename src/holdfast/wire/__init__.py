@@ -3,7 +3,8 @@
 =========================  ===============================================================
 module                     layouts
 =========================  ===============================================================
-``codec``                  the primitives: a bounded reader, a writer, the reasons of failure
+``codec``                  the primitives: a bounded reader, a writer, the reasons of failure;
+                           the door to ``reader``, ``writer`` and ``reasons``
 ``consumer_protocol``      ConsumerProtocolSubscription and -Assignment v0 to v3
 ``sticky_user_data``       what the sticky and cooperative-sticky assignors put in user data
 ``incremental``            the messages of Designs I, II and III, as the document prints them

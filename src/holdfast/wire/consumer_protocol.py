@@ -31,14 +31,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.wire.codec import (
-    STRING_MIN,
-    TOPIC_PARTITIONS_MIN,
     Reader,
     Reason,
     TopicPartitions,
     Writer,
-    read_string,
-    read_topic_partitions,
     write_string,
     write_topic_partitions,
 )
@@ -110,7 +106,7 @@ def decode_subscription(data: bytes) -> Subscription:
     """
     reader = Reader(data, SUBSCRIPTION)
     version = _read_version(reader)
-    topics = reader.array("topics", read_string, STRING_MIN)
+    topics = reader.strings("topics")
     return _read_after_topics(reader, version, topics)
 
 
@@ -139,7 +135,7 @@ class SubscriptionDecoder:
         if self._block and data.startswith(self._block, start):
             reader.pos = start + len(self._block)
             return _read_after_topics(reader, version, self._topics)
-        topics = reader.array("topics", read_string, STRING_MIN)
+        topics = reader.strings("topics")
         self._block, self._topics = data[start : reader.pos], topics
         return _read_after_topics(reader, version, topics)
 
@@ -158,7 +154,7 @@ def decode_assignment(data: bytes) -> AssignmentMessage:
     """
     reader = Reader(data, ASSIGNMENT)
     version = _read_version(reader)
-    partitions = reader.array("assigned_partitions", read_topic_partitions, TOPIC_PARTITIONS_MIN)
+    partitions = reader.topic_partitions("assigned_partitions")
     user_data = reader.nullable_bytes("user_data")
     return AssignmentMessage(version=version, partitions=partitions, user_data=user_data)
 
@@ -247,7 +243,7 @@ def _read_after_topics(reader: Reader, version: int, topics: tuple[str, ...]) ->
     generation = -1
     rack = None
     if version >= 1:
-        owned = reader.array("owned_partitions", read_topic_partitions, TOPIC_PARTITIONS_MIN)
+        owned = reader.topic_partitions("owned_partitions")
     if version >= 2:
         generation = reader.int32("generation_id")
     if version >= 3:

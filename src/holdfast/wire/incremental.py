@@ -35,13 +35,11 @@ from enum import IntEnum
 
 from holdfast.wire.codec import (
     INT32_MAX,
-    STRING_MIN,
     TOPIC_PARTITIONS_MIN,
     Reader,
     Reason,
     TopicPartitions,
     Writer,
-    read_string,
     read_topic_partitions,
     write_string,
     write_topic_partitions,
@@ -132,7 +130,7 @@ def decode_design_subscription(data: bytes) -> DesignSubscription:
     reader = Reader(data, DESIGN_SUBSCRIPTION)
     return DesignSubscription(
         design=_read_design(reader),
-        topics=reader.array("subscribe_topics", read_string, STRING_MIN),
+        topics=reader.strings("subscribe_topics"),
         assignor_data=reader.nullable_bytes("partition_assignor_data"),
         assigned=_read_list(reader, "assigned_topic_partitions"),
     )

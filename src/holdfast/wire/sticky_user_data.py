@@ -28,12 +28,10 @@ from typing import TypeVar
 
 from holdfast.errors import WireError
 from holdfast.wire.codec import (
-    TOPIC_PARTITIONS_MIN,
     Reader,
     Reason,
     TopicPartitions,
     Writer,
-    read_topic_partitions,
     write_topic_partitions,
 )
 from holdfast.wire.consumer_protocol import Subscription
@@ -77,7 +75,7 @@ def decode_sticky_user_data(data: bytes) -> StickyUserData:
     KIP-341, "Public Interfaces".
     """
     reader = Reader(data, STICKY, 0)
-    partitions = reader.array("previous_assignment", read_topic_partitions, TOPIC_PARTITIONS_MIN)
+    partitions = reader.topic_partitions("previous_assignment")
     if reader.n_left < 4:
         return StickyUserData(partitions=partitions)
     return StickyUserData(partitions=partitions, generation=reader.int32("generation"))

@@ -1,0 +1,57 @@
+"""Why bytes could not be read or a value not written, and what readers and writers share.
+
+**Rules.** The order of :class:`Reason` is fixed: the batch form writes it as a number per row.
+
+References
+----------
+Kafka protocol guide, "Protocol Primitive Types".
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from struct import Struct
+
+from holdfast.errors import WireError
+
+TopicPartitions = tuple[tuple[str, tuple[int, ...]], ...]
+"""(topic, partitions), as Kafka's messages group them."""
+
+INT16_MAX = 0x7FFF
+INT32_MAX = 0x7FFFFFFF
+
+INT8, INT16, INT32, INT64, FLOAT64 = (Struct(f) for f in (">b", ">h", ">i", ">q", ">d"))
+_INT32S = tuple(Struct(f">{n}i") for n in range(64))
+
+
+def int32s_layout(count: int) -> Struct:
+    """Layout of ``count`` int32."""
+    return _INT32S[count] if count < 64 else Struct(f">{count}i")
+
+
+class Reason(StrEnum):
+    """Why bytes could not be read or a value not written; the order is fixed (batch codes)."""
+
+    TRUNCATED = "truncated"  # the bytes end inside a field
+    BAD_LENGTH = "bad-length"  # a length below -1, or a string or tagged field of a wrong size
+    BAD_COUNT = "bad-count"  # a count below -1, or one that the bytes left cannot hold
+    UNEXPECTED_NULL = "unexpected-null"  # null where the schema has none
+    BAD_UTF8 = "bad-utf8"  # a string that is not UTF-8
+    BAD_VARINT = "bad-varint"  # a varint that does not end, or exceeds its width
+    BAD_VERSION = "bad-version"  # a version below 0, or one that this schema does not have
+    TRAILING_BYTES = "trailing-bytes"  # bytes left over where none may be
+    BAD_MAGIC = "bad-magic"  # a frame that is not ours
+    OUT_OF_RANGE = "out-of-range"  # a value outside what its field may hold
+    UNKNOWN_TYPE = "unknown-type"  # a record type that is not known
+
+
+def within(outer: str, error: WireError) -> WireError:
+    """The same error with ``outer`` in front of its field."""
+    return WireError(
+        error.reason,
+        schema=error.schema,
+        version=error.version,
+        field=f"{outer}.{error.field}" if error.field else outer,
+        position=error.position,
+        detail=error.detail,
+    )
