@@ -15,6 +15,7 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.live.security import Security
 
     from holdfast.adapters.broker import Broker
 
@@ -42,11 +43,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    """One real broker for the run; use a topic and a group of your own."""
+def security(tmp_path_factory: pytest.TempPathFactory) -> Security:
+    """Certificates and users of the run's broker."""
+    from tests.live.security import Security
+
+    return Security.make(tmp_path_factory.mktemp("security"))
+
+
+@pytest.fixture(scope="session")
+def broker(security: Security) -> Iterator[Broker]:
+    """One real broker for the run; use a topic and a group of your own.
+
+    Beside its plain listener it has ``TLS``, ``SCRAM`` and ``PLAIN`` (both over TLS) and ``OAUTH``.
+    """
     from holdfast.adapters.broker import Broker
 
-    with Broker.start() as running:
+    with Broker.start(settings=security.broker_settings()) as running:
         yield running
 
 

@@ -114,7 +114,7 @@ def make_history(
     if isinstance(where, Dump):
         where.check_read()
     note("starting Spark")
-    spark = get_session(kafka=not isinstance(where, Dump))
+    spark = get_session(kafka=not isinstance(where, Dump), quick=is_small(where))
     note(f"reading {bootstrap or source}")
     selection = Selection(groups=groups, all_groups=all_groups)
     return run(spark, where, out_dir, selection=selection, note=note)
@@ -142,6 +142,19 @@ def named_source(bootstrap: str | None, source: Path | None, command_config: Pat
     cluster = LiveCluster(bootstrap=str(bootstrap), config=config)
     cluster.check()
     return cluster
+
+
+SMALL_RECORDS = 500_000
+
+
+def is_small(where: Any) -> bool:
+    """Whether a dump, or the offsets topic of a cluster, holds little."""
+    from holdfast.pipeline.source import OFFSETS_TOPIC, Dump
+
+    if isinstance(where, Dump):
+        return where.n_records() < SMALL_RECORDS
+    ends = where.partition_ends(OFFSETS_TOPIC)
+    return sum(end - begin for begin, end in ends.values()) < SMALL_RECORDS
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:

@@ -15,8 +15,9 @@ groups     all other records, by group                             generations, 
 pauses     pauses by the records, and commits of those groups      pauses
 =========  ======================================================  ================================
 
-``rebalances`` comes from the second and gets its sums of pauses from the third. The tasks write
-their files themselves (:mod:`holdfast.pipeline.storage`); one rename makes all of them count.
+``rebalances`` comes from the second and gets its sums of pauses from the third. The first two are
+one action. The tasks write their files themselves (:mod:`holdfast.pipeline.storage`); one rename
+makes all of them count.
 """
 
 # mypy: disable-error-code="arg-type, assignment, call-overload, index, type-var, union-attr"
@@ -26,22 +27,25 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.dump import write_dump
+from holdfast.pipeline.generations import make_lists
 from holdfast.pipeline.pauses import COMMIT, pauses_task
-from holdfast.pipeline.schemas import arrow_schema
+from holdfast.pipeline.schemas import arrow_schema, spark_ddl
 from holdfast.pipeline.source import Cluster, Dump, plain_reader
 from holdfast.pipeline.storage import (
     FILES_DDL,
+    FILES_SCHEMA,
     Batch,
     BatchWriter,
     Tables,
@@ -53,7 +57,11 @@ from holdfast.pipeline.tasks import UNKNOWN, commits_task, groups_task
 
 Note = Callable[[str], None]
 
+Files = list[tuple[str, int]]
+
 DUMP_FOLDER: Final = "_dump"
+DRIVER_ROWS: Final = 200_000
+"""Below so many rows a job is done where the driver is: starting it would cost more."""
 SPARK_GROUPS: Final = ("spark-kafka-relation-", "spark-kafka-source-")
 """Groups that Spark's own connector makes when it subscribes: left out unless asked for."""
 
@@ -135,8 +143,7 @@ def history_of(spark: Any, dump: Dump, tables: Tables, selection: Selection) -> 
     """Write the tables of one dump as one new batch that replaces all others."""
     job = Job(spark=spark, tables=tables, batch=tables.next_batch())
     records = select_groups(dump.records(spark), selection)
-    job.commits(records)
-    job.groups(records, topic_names(dump))
+    job.read(records, topic_names(dump))
     job.pauses()
     notes = {
         "cluster_id": dump.cluster_id,
@@ -215,69 +222,92 @@ class Job:
     spark: Any
     tables: Tables
     batch: int
-    files: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    files: dict[str, Files] = field(default_factory=dict)
     n_unknown: int = 0
 
-    def commits(self, records: Any) -> None:
-        """Run the first job."""
-        chosen = records.where(is_commit())
-        self._run(chosen, commits_task(str(self.tables.root), self.batch))
-
-    def groups(self, records: Any, names: dict[str, str]) -> None:
-        """Run the second job."""
+    def read(self, records: Any, names: dict[str, str]) -> None:
+        """Run the commits job and the groups job; they are one action, so they run side by side."""
+        root = str(self.tables.root)
+        commits = records.where(is_commit()).mapInArrow(commits_task(root, self.batch), FILES_DDL)
         keyed = records.where(~is_commit()).withColumn("_group", group_bytes())
         ordered = keyed.repartition("_group").sortWithinPartitions("_group", "partition", "offset")
-        task = groups_task(str(self.tables.root), self.batch, names)
-        self._run(ordered.drop("_group"), task)
+        others = ordered.drop("_group")
+        groups = others.mapInArrow(groups_task(root, self.batch, names), FILES_DDL)
+        self._collect(commits.union(groups).toArrow())
 
     def pauses(self) -> None:
-        """Run the third job, and put its sums into ``rebalances``."""
+        """Run the pauses job, and put its sums into ``rebalances``."""
         staged = self.files.pop("pauses", [])
-        if staged:
-            pauses = self._frame(staged)
-            narrowed = self._with_commits(pauses)
-            ordered = narrowed.repartition("group").sortWithinPartitions("group", "basis")
-            self._run(ordered, pauses_task(str(self.tables.root), self.batch))
+        commits = self.files.get("offset_commits", [])
+        task = pauses_task(str(self.tables.root), self.batch)
+        if sum(rows for _, rows in (*staged, *commits)) <= DRIVER_ROWS:
+            self._collect(pa.Table.from_batches(task(self._here(staged, commits)), FILES_SCHEMA))
+        else:
+            frame = self._with_commits(self._frame("pauses", staged), commits)
+            ordered = frame.repartition("group").sortWithinPartitions("group")
+            self._collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
         rebalances = self.files.pop("rebalances", [])
         if rebalances:
             self._fill(rebalances)
 
-    def _with_commits(self, pauses: Any) -> Any:
-        columns = [name for name in pauses.columns if name != "pause_upper_seconds"]
-        rows = pauses.select(*columns)
-        commits = self.files.get("offset_commits", [])
-        if not commits:
+    def _here(self, staged: Files, commits: Files) -> Iterator[pa.RecordBatch]:
+        """What the pauses job reads, in this process."""
+        parts = [arrow_schema("pauses").empty_table(), *self._tables(staged)]
+        pauses = pa.concat_tables(parts)
+        rows = [pauses.drop_columns(["pause_upper_seconds"])]
+        groups = pc.unique(pauses["group"])
+        for part in self._tables(commits):
+            found = part.filter(pc.invert(part["is_tombstone"]))
+            found = found.filter(pc.is_in(found["group"], groups))
+            rows.append(as_pauses(found, rows[0].schema))
+        yield from pa.concat_tables(rows).sort_by("group").to_batches()
+
+    def _tables(self, files: Files) -> list[pa.Table]:
+        return [read_parquet(self.tables.root / name) for name, _ in files]
+
+    def _with_commits(self, pauses: Any, files: Files) -> Any:
+        rows = pauses.drop("pause_upper_seconds")
+        if not files:
             return rows
+        commits = self._frame("offset_commits", files).where(~F.col("is_tombstone"))
         time = F.coalesce("commit_timestamp", "timestamp")
-        found = (
-            self._frame(commits)
-            .where(~F.col("is_tombstone"))
-            .select(
-                "group", "topic", F.array("partition").alias("partitions"), time.alias("timestamp")
-            )
+        found = commits.select(
+            "group", "topic", F.array("partition").alias("partitions"), time.alias("timestamp")
         )
         groups = F.broadcast(pauses.select("group").distinct())
         found = found.join(groups, "group", "left_semi").withColumn("basis", F.lit(COMMIT))
         return rows.unionByName(found, allowMissingColumns=True)
 
-    def _fill(self, rebalances: list[tuple[str, int]]) -> None:
+    def _fill(self, rebalances: Files) -> None:
         """Rewrite ``rebalances`` with the sums of its pauses; small, so done on the driver."""
         schema = arrow_schema("rebalances")
-        whole = pa.concat_tables([read_parquet(self.tables.root / f) for f, _ in rebalances])
-        parts = [read_parquet(self.tables.root / f) for f, _ in self.files.get("pauses", [])]
+        whole = pa.concat_tables(self._tables(rebalances))
+        parts = self._tables(self.files.get("pauses", []))
         writer = BatchWriter(str(self.tables.root), self.batch)
         writer.write("rebalances", fill_pauses(whole, parts).cast(schema))
         self.files.update(files_of(writer.close()))
 
-    def _frame(self, files: list[tuple[str, int]]) -> Any:
-        return plain_reader(self.spark).parquet(*[str(self.tables.root / f) for f, _ in files])
+    def _frame(self, name: str, files: Files) -> Any:
+        reader = plain_reader(self.spark).schema(spark_ddl(name))
+        return reader.parquet(*[str(self.tables.root / file) for file, _ in files])
 
-    def _run(self, frame: Any, task: Any) -> None:
-        rows = frame.mapInArrow(task, FILES_DDL).toArrow()
+    def _collect(self, rows: pa.Table) -> None:
+        """Take in the names of files that tasks handed back."""
         unknown = pc.equal(rows["table"], UNKNOWN)
         self.n_unknown += int(pc.sum(rows.filter(unknown)["rows"]).as_py() or 0)
         for table, files in files_of(rows.filter(pc.invert(unknown))).items():
             self.files.setdefault(table, []).extend(files)
+
+
+def as_pauses(commits: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Commits in the shape in which the pauses job takes them."""
+    n = commits.num_rows
+    columns = {field.name: pa.nulls(n, field.type) for field in schema}
+    time = pc.coalesce(commits["commit_timestamp"], commits["timestamp"])
+    columns |= {"group": commits["group"], "topic": commits["topic"], "timestamp": time}
+    columns["partitions"] = make_lists(commits["partition"].to_numpy(), np.arange(n))
+    columns["basis"] = pa.repeat(COMMIT, n)
+    return pa.table(columns, schema=schema)
 
 
 def fill_pauses(rebalances: pa.Table, pauses: Sequence[pa.Table]) -> pa.Table:

@@ -35,6 +35,7 @@ def get_session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     kafka: bool = False,
+    quick: bool = False,
     remote: str | None = None,
     app_name: str = "holdfast",
 ) -> SparkSession:
@@ -49,6 +50,9 @@ def get_session(
     kafka : bool
         Put the Kafka connector on the class path, as jars from the cache that
         :mod:`holdfast.jvm.jars` fills (or from ``HOLDFAST_JARS``), unless somebody chose jars.
+    quick : bool
+        Choose for little data: no second compiler and no generated code, which cost more to make
+        than they save below some hundred thousand records.
     remote : str, optional
         Address of a Spark Connect server (``sc://host``, or ``local[2]`` for one in process).
 
@@ -69,7 +73,9 @@ def get_session(
         return _with_runtime_conf(builder.getOrCreate(), wanted)
     taken = already_set()
     settings = {
-        k: v for k, v in _defaults(master, wanted, taken, kafka=kafka).items() if k not in taken
+        k: v
+        for k, v in _defaults(master, wanted, taken, kafka=kafka, quick=quick).items()
+        if k not in taken
     }
     settings.update(wanted)
     if master is not None:
@@ -82,7 +88,12 @@ def get_session(
 
 
 def _defaults(
-    master: str | None, wanted: Mapping[str, str], taken: Mapping[str, str], *, kafka: bool
+    master: str | None,
+    wanted: Mapping[str, str],
+    taken: Mapping[str, str],
+    *,
+    kafka: bool,
+    quick: bool,
 ) -> dict[str, str]:
     chosen = master or wanted.get("spark.master") or taken.get("spark.master") or "local[*]"
     log_config = Path(__file__).with_name("log4j2.properties")
@@ -92,12 +103,16 @@ def _defaults(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_config.as_uri()}",
-        "spark.log.level": "ERROR",
     }
     if chosen.startswith("local"):
         defaults["spark.sql.shuffle.partitions"] = str(4 * local_cores(chosen))
         defaults["spark.driver.memory"] = "2g"
         defaults["spark.driver.host"] = "127.0.0.1"
+    if quick:
+        defaults["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        defaults["spark.sql.shuffle.partitions"] = str(local_cores(chosen))
+        defaults["spark.sql.adaptive.enabled"] = "false"
+        defaults["spark.sql.codegen.wholeStage"] = "false"
     if kafka and not {"spark.jars", "spark.jars.packages"} & (set(wanted) | set(taken)):
         defaults["spark.jars"] = ",".join(str(jar) for jar in _connector())
     return defaults

@@ -23,7 +23,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
-from holdfast.model.tables import DUMP_TABLES
+from holdfast.model.tables import DUMP_TABLES, RECORDS
 from holdfast.pipeline.schemas import arrow_schema
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -116,10 +116,13 @@ class Dump:
         """The records as a Spark frame: partition, offset, timestamp, key, value."""
         from pyspark.sql import functions as F  # noqa: N812 (a dump can be read without)
 
-        frame = plain_reader(spark).parquet(*[str(f) for f in _files(self.path, "records")])
-        types = dict(frame.dtypes)
+        files = _files(self.path, "records")
+        found = pq.read_schema(files[0])
+        types = {name: _parquet_ddl(found.field(name).type) for name in RECORDS.names}
+        reader = plain_reader(spark).schema(", ".join(f"`{n}` {t}" for n, t in types.items()))
+        frame = reader.parquet(*[str(file) for file in files])
         time = F.col("timestamp")
-        if types["timestamp"] in ("bigint", "long"):  # nanoseconds, see spark.sql.legacy.parquet
+        if types["timestamp"] == "bigint":  # nanoseconds: spark.sql.legacy.parquet.nanosAsLong
             time = F.timestamp_micros((time / 1000).cast("bigint"))
         return frame.select(
             F.col("partition").cast("int").alias("partition"),
@@ -220,6 +223,19 @@ def _files(folder: Path, name: str) -> list[Path]:
 def plain_reader(spark: Any) -> Any:
     """A reader that does not take a path for a pattern, whatever characters it has."""
     return spark.read.option("__globPaths__", "false")
+
+
+def _parquet_ddl(dtype: Any) -> str:
+    """Type under which Spark reads a column of a dump that somebody else wrote."""
+    if pa.types.is_timestamp(dtype):
+        if dtype.unit == "ns":
+            return "bigint"
+        return "timestamp" if dtype.tz else "timestamp_ntz"
+    if pa.types.is_integer(dtype):
+        return "int" if dtype.bit_width <= 32 else "bigint"
+    if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
+        return "string"
+    return "binary"
 
 
 def _check_part(folder: Path, name: str, *, needed: bool) -> None:

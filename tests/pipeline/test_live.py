@@ -1,0 +1,95 @@
+"""The pipeline on a real broker: what it reads, and that it leaves no trace."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from holdfast.adapters.cluster import LiveCluster
+from holdfast.errors import SourceError
+from holdfast.pipeline.dump import write_dump
+from holdfast.pipeline.history import Selection, run
+from holdfast.pipeline.source import OFFSETS_TOPIC, Dump
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+@pytest.fixture(scope="module")
+def lived(broker):
+    """(cluster, topic, group): one member consumed three records of two partitions and left."""
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+    from kafka.admin import NewTopic
+
+    topic, group = f"t-{uuid.uuid4().hex}", f"../g 😀 {uuid.uuid4().hex}"
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin.create_topics([NewTopic(topic, 2, 1)])
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    for i in range(3):
+        producer.send(topic, b"x", partition=i % 2).get(30)
+    producer.close()
+    consumer = KafkaConsumer(
+        topic,
+        group_id=group,
+        bootstrap_servers=broker.bootstrap,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    seen = 0
+    while seen < 3:
+        seen += sum(len(batch) for batch in consumer.poll(500).values())
+    consumer.commit()
+    consumer.close()
+    admin.close()
+    return LiveCluster(bootstrap=broker.bootstrap), topic, group
+
+
+def held(cluster):
+    return sum(end for _, end in cluster.partition_ends(OFFSETS_TOPIC).values())
+
+
+def test_history_of_a_live_cluster(spark, lived, tmp_path):
+    cluster, topic, group = lived
+    before = held(cluster)
+    out = run(spark, cluster, tmp_path / "out", selection=Selection(groups=[group]))
+    assert held(cluster) == before, "looking at the topic wrote into it"
+    generations = out.table("generations").to_pylist()
+    assert [g["state"] for g in generations] == ["Stable", "Empty"]
+    assert generations[0]["n_partitions"] == 2
+    commits = out.table("offset_commits").to_pylist()
+    assert {(c["topic"], c["partition"], c["offset"]) for c in commits} == {
+        (topic, 0, 2),
+        (topic, 1, 1),
+    }
+    assert {m["kind"] for m in out.table("movements").to_pylist()} == {"lost"}
+    assert out.table("bad_records").num_rows == 0
+
+
+def test_a_dump_of_a_live_cluster_holds_topics_and_ends(spark, lived, tmp_path):
+    cluster, topic, _ = lived
+    dump = write_dump(spark, cluster, tmp_path / "dump")
+    assert Dump.open(tmp_path / "dump").cluster_id == dump.cluster_id != ""
+    (described,) = [t for t in dump.topics().to_pylist() if t["topic"] == topic]
+    assert described["partitions"] == 2 and uuid.UUID(described["topic_id"]).int
+    ends = {
+        o["partition"]: o["end_offset"] for o in dump.offsets().to_pylist() if o["topic"] == topic
+    }
+    assert ends == {0: 2, 1: 1}
+    assert dump.n_records() > 0
+
+
+def test_reading_nothing_is_an_error_on_a_live_cluster_too(spark, lived, tmp_path):
+    cluster, _, _ = lived
+    key = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
+    spark.conf.set(key, "false")
+    try:
+        with pytest.raises(SourceError, match="Spark read no record"):
+            write_dump(spark, cluster, tmp_path / "dump")
+    finally:
+        spark.conf.set(key, "true")
+    assert not (tmp_path / "dump" / "dump.json").exists()
+
+
+def test_no_broker_at_the_address():
+    with pytest.raises(SourceError, match="cannot read from the cluster at 127.0.0.1:1"):
+        LiveCluster(bootstrap="127.0.0.1:1").check()
