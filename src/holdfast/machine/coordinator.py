@@ -155,7 +155,6 @@ class GroupMember:
     syncing: int | None = None
     synced: bool = False
     assignment: bytes = b""
-    session_ends_ms: int = 0
 
     @property
     def waits(self) -> bool:
@@ -170,18 +169,19 @@ class Coordinator:
         "_first_wait_until_ms",
         "_floor_ms",
         "_grew",
-        "_next_id",
         "_round_ends_ms",
         "durable",
         "generation",
         "group_id",
         "leader_id",
         "members",
+        "next_id",
         "now_ms",
         "options",
         "pending",
         "protocol",
         "protocol_type",
+        "sessions",
         "state",
     )
 
@@ -203,8 +203,9 @@ class Coordinator:
         self.protocol: str | None = None
         self.leader_id: str | None = None
         self.members: dict[str, GroupMember] = {}  # in the order of joining
+        self.sessions: dict[str, int] = {}  # when each member's ends
         self.pending: dict[str, int] = {}  # ids handed out, until when
-        self._next_id = first_id
+        self.next_id = first_id
         self._round_ends_ms: int | None = None
         self._first_wait_until_ms: int | None = None  # a first round only ends by time
         self._floor_ms = NEVER_MS  # nothing ends before this
@@ -235,10 +236,10 @@ class Coordinator:
                 rebalance_timeout_ms=m.rebalance_timeout_ms,
                 assignment=m.assignment,
                 synced=True,
-                session_ends_ms=now_ms + m.session_timeout_ms,
             )
             for m in stored.members
         }
+        self.sessions = {m.member_id: now_ms + m.session_timeout_ms for m in stored.members}
         self.state = STABLE if self.members else EMPTY
         self._floor_ms = self._soonest_ms()
 
@@ -250,7 +251,7 @@ class Coordinator:
         return None if self._floor_ms == NEVER_MS else self._floor_ms
 
     def _soonest_ms(self) -> int:
-        times = [m.session_ends_ms for m in self.members.values() if not m.waits]
+        times = [self.sessions[m.member_id] for m in self.members.values() if not m.waits]
         times += self.pending.values()
         if self._round_ends_ms is not None:
             times.append(self._round_ends_ms)
@@ -307,7 +308,7 @@ class Coordinator:
             if self.now_ms >= until:
                 del self.pending[member_id]
         for member in list(self.members.values()):
-            if not member.waits and self.now_ms >= member.session_ends_ms:
+            if not member.waits and self.now_ms >= self.sessions[member.member_id]:
                 outs += self._remove(member.member_id)
         if self._round_ends_ms is not None and self.now_ms >= self._round_ends_ms:
             outs += self._round_timed_out()
@@ -365,8 +366,8 @@ class Coordinator:
         return ErrorCode.NONE
 
     def _join_unknown(self, client: str, request: SendJoin) -> list[Out]:
-        member_id = f"{client}-{self._next_id:04d}"
-        self._next_id += 1
+        member_id = f"{client}-{self.next_id:04d}"
+        self.next_id += 1
         if request.instance_id is None:
             self.pending[member_id] = self.now_ms + request.session_timeout_ms
             answer = _joined(client, request, ErrorCode.MEMBER_ID_REQUIRED, member_id)
@@ -390,6 +391,7 @@ class Coordinator:
                 joining=request.request,
             )
         )
+        self._alive(self.members[member_id])
         if self.leader_id is None:
             self.leader_id = member_id
         if self.state is PREPARING:
@@ -441,8 +443,9 @@ class Coordinator:
         if was_leader:
             self.leader_id = member_id
         self._put(new)
+        self.sessions.pop(old.member_id, None)
+        self._alive(new)
         if self.state is STABLE and self._choose_protocol() == self.protocol:
-            self._put(replace(new, session_ends_ms=self.now_ms + new.session_timeout_ms))
             outs.append(self._record())
             answer = self._join_answer(self.members[member_id], request.request)
             assert isinstance(answer.response, JoinAnswered)
@@ -471,19 +474,9 @@ class Coordinator:
                 outs.append(
                     Answer(member.client, SyncAnswered(request=member.syncing, error=error))
                 )
+                self._alive(member)
             assignment = member.assignment if self.state is not COMPLETING else b""
-            ends_ms = member.session_ends_ms
-            if member.syncing is not None:
-                ends_ms = self.now_ms + member.session_timeout_ms
-            self._put(
-                replace(
-                    member,
-                    syncing=None,
-                    synced=False,
-                    assignment=assignment,
-                    session_ends_ms=ends_ms,
-                )
-            )
+            self._put(replace(member, syncing=None, synced=False, assignment=assignment))
         timeout_ms = max(m.rebalance_timeout_ms for m in self.members.values())
         self._round_ends_ms = self.now_ms + timeout_ms
         self._first_wait_until_ms, self._grew = None, False
@@ -509,7 +502,7 @@ class Coordinator:
         """Begin the next generation with whoever has joined; static members stay (KIP-345)."""
         for member in list(self.members.values()):
             if member.joining is None and member.instance_id is None:
-                del self.members[member.member_id]
+                del self.members[member.member_id], self.sessions[member.member_id]
         self._first_wait_until_ms = None
         self.generation += 1
         joined = [m for m in self.members.values() if m.joining is not None]
@@ -530,10 +523,9 @@ class Coordinator:
         outs: list[Out] = []
         for member in joined:
             assert member.joining is not None
-            ready = replace(
-                member, joining=None, session_ends_ms=self.now_ms + member.session_timeout_ms
-            )
+            ready = replace(member, joining=None)
             self._put(ready)
+            self._alive(ready)
             outs.append(self._join_answer(ready, member.joining))
         return outs
 
@@ -586,9 +578,9 @@ class Coordinator:
             client=client,
             syncing=request.request,
             synced=True,
-            session_ends_ms=self.now_ms + self.members[request.member_id].session_timeout_ms,
         )
         self._put(member)
+        self._alive(member)
         if self.state is STABLE:
             return self._answer_syncs()
         if request.member_id != self.leader_id:
@@ -603,13 +595,8 @@ class Coordinator:
         outs: list[Out] = []
         for member in list(self.members.values()):
             if member.syncing is not None:
-                self._put(
-                    replace(
-                        member,
-                        syncing=None,
-                        session_ends_ms=self.now_ms + member.session_timeout_ms,
-                    )
-                )
+                self._put(replace(member, syncing=None))
+                self._alive(member)
                 response = SyncAnswered(request=member.syncing, assignment=member.assignment)
                 outs.append(Answer(member.client, response))
         return outs
@@ -629,8 +616,7 @@ class Coordinator:
         return ErrorCode.NONE
 
     def _beat(self, member_id: str) -> ErrorCode:
-        member = self.members[member_id]
-        self._put(replace(member, session_ends_ms=self.now_ms + member.session_timeout_ms))
+        self._alive(self.members[member_id])
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
 
     def _leave(self, client: str, request: SendLeave) -> list[Out]:
@@ -646,6 +632,7 @@ class Coordinator:
 
     def _remove(self, member_id: str) -> list[Out]:
         member = self.members.pop(member_id)
+        self.sessions.pop(member_id, None)
         outs: list[Out] = []
         error = ErrorCode.UNKNOWN_MEMBER_ID
         if member.joining is not None:
@@ -681,6 +668,9 @@ class Coordinator:
 
     def _put(self, member: GroupMember) -> None:
         self.members[member.member_id] = member
+
+    def _alive(self, member: GroupMember) -> None:
+        self.sessions[member.member_id] = self.now_ms + member.session_timeout_ms
 
     def _static(self, instance_id: str) -> GroupMember | None:
         return next((m for m in self.members.values() if m.instance_id == instance_id), None)

@@ -44,6 +44,10 @@ FIRST_MEMBERS = "(first members)"
 """Member id under which a new group waits for more members."""
 
 
+OWNERS_NOT_NAMED = "(owners not named)"
+"""Member id that says: the memory was too large to name who owned what."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Echo:
     """A member's copy of the leader's memory."""
@@ -188,6 +192,8 @@ def _losses(
     unowned[tps_of(topics, memory.given_up)] = False
     departed = []
     for who in memory.members:
+        if who.member_id == OWNERS_NOT_NAMED:
+            continue
         tps = tps_of(topics, who.owned)
         tps = tps[unowned[tps]]
         unowned[tps] = False
@@ -196,9 +202,9 @@ def _losses(
         if who.member_id in leaves and policy.clean_leave is When.IMMEDIATE:
             continue
         departed.append(Waiting(who=who, remaining_ms=who.delay_ms or policy.delay_ms, tps=tps))
-    known = any(who.owned for who in memory.members if not who.delay_ms)
     fresh = [i for i, w in enumerate(departed) if not w.who.delay_ms]
-    if not known and fresh and unowned.any():
+    unnamed = any(who.member_id == OWNERS_NOT_NAMED for who in memory.members)
+    if unnamed and fresh and unowned.any():
         # The memory was too large to name owners: what is missing belongs to the first departed.
         first = departed[fresh[0]]
         tps = np.union1d(first.tps, np.flatnonzero(unowned)).astype(np.int32)
@@ -315,20 +321,23 @@ def partitions_of(topics: Topics, tps: I32) -> TopicPartitions:
 def remember(
     *,
     generation: int,
-    owned: Mapping[int, TopicPartitions],
+    owned: Mapping[int, TopicPartitions] | None,
     present: Sequence[Present],
     topics: Topics,
     verdicts: Verdicts,
     given_up: I32,
     pace_ms: int,
 ) -> Memory:
-    """What the next leader must know: who is here with what, who is gone, what was given up."""
+    """What the next leader must know: who is here with what, who is gone, what was given up.
+
+    ``owned`` None: name nobody's, because that would be too large.
+    """
     here = [
         Remembered(
             member_id=p.member_id,
             instance_id=p.instance_id,
             leaving=p.leaving,
-            owned=owned.get(i, ()),
+            owned=() if owned is None else owned.get(i, ()),
         )
         for i, p in enumerate(present)
     ]
@@ -336,9 +345,10 @@ def remember(
         replace(w.who, delay_ms=w.remaining_ms, owned=partitions_of(topics, w.tps))
         for w in verdicts.waiting
     ]
+    mark = [Remembered(member_id=OWNERS_NOT_NAMED)] if owned is None else []
     return Memory(
         generation=generation,
         delay_ms=pace_ms,
-        members=(*here, *gone),
+        members=(*here, *gone, *mark),
         given_up=partitions_of(topics, given_up),
     )

@@ -273,7 +273,7 @@ class Designed:
     """
 
     policy: Policy
-    modes: frozenset[RebalanceMode] = COOPERATIVE
+    modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
 
     @property
     def name(self) -> str:

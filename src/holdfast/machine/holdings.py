@@ -104,6 +104,7 @@ class Holdings:
         "owned",
         "queue",
         "retry_backoff_ms",
+        "started",
         "told",
     )
 
@@ -113,6 +114,7 @@ class Holdings:
         self.retry_backoff_ms = retry_backoff_ms
         self.owned: frozenset[Resource] = frozenset()
         self.told: frozenset[Resource] = frozenset()
+        self.started: frozenset[Resource] = frozenset()  # fetched at some time since assigned
         self.queue: tuple[Call, ...] = ()
         self.calling: Call | None = None
         self.out_token = -1
@@ -125,11 +127,10 @@ class Holdings:
         return self.hand_over is not None
 
     @property
-    def deadline_ms(self) -> int | None:
-        """When the hand-over wants to hear of time next."""
+    def deadline_ms(self) -> int:
+        """When the hand-over in progress wants to hear of time next."""
         job = self.hand_over
-        if job is None:
-            return None
+        assert job is not None
         return job.deadline_ms if job.retry_ms is None else min(job.deadline_ms, job.retry_ms)
 
     def gain(self, resources: frozenset[Resource]) -> Actions:
@@ -205,6 +206,7 @@ class Holdings:
             if job is not None:
                 start -= job.resources
             if start:
+                self.started |= start
                 actions.append(StartFetching(ordered(start)))
         elif job is not None and done.hand_over == job.token and job.step is Step.CALLING:
             actions += self._commit(job, failed=event.error is not None)
@@ -250,7 +252,7 @@ class Holdings:
         for call in (*kept, *(() if calling is None else (calling,))):
             if call.call is not ListenerCall.ASSIGNED:
                 revoked |= call.resources
-        dropped, self.owned = self.owned, frozenset()
+        dropped, self.owned, self.started = self.owned, frozenset(), frozenset()
         self.hand_over = None
         lost = (self.told & dropped) - never_told - revoked
         if job is not None and job.step in (Step.COMMITTING, Step.WAITING):
@@ -305,8 +307,12 @@ class Holdings:
         )
 
     def _commit(self, job: HandOver, *, failed: bool) -> Actions:
-        """Ask for the commit of a hand-over, or end it where none is wanted."""
-        if failed or not self.auto_commit or not job.resources:
+        """Ask for the commit of what was fetched, or end a hand-over where none is wanted.
+
+        A position of a resource that was not fetched since it was assigned is an old one.
+        """
+        fetched = job.resources & self.started
+        if failed or not self.auto_commit or not fetched:
             self._finish(job)
             return ()
         self.hand_over = replace(
@@ -316,7 +322,7 @@ class Holdings:
         return (
             Commit(
                 token=job.token,
-                resources=ordered(job.resources),
+                resources=ordered(fetched),
                 generation=who.generation,
                 member_id=who.member_id,
                 instance_id=who.instance_id,
@@ -336,6 +342,7 @@ class Holdings:
 
     def _finish(self, job: HandOver) -> None:
         self.owned -= job.resources
+        self.started -= job.resources
         self.hand_over = None
 
     def _token(self) -> int:

@@ -399,22 +399,24 @@ class _Turn:
         held: Mapping[int, TopicPartitions],
         given_up: I32,
     ) -> bytes:
-        write: Callable[[Mapping[int, TopicPartitions]], bytes] = lambda owned: encode_memory(  # noqa: E731
-            remember(
-                generation=generation,
-                owned=owned,
-                present=present,
-                topics=self.group.topics,
-                verdicts=self.verdicts,
-                given_up=given_up,
-                pace_ms=self.pace_ms,
+        write: Callable[[Mapping[int, TopicPartitions] | None], bytes] = lambda owned: (
+            encode_memory(  # noqa: E731
+                remember(
+                    generation=generation,
+                    owned=owned,
+                    present=present,
+                    topics=self.group.topics,
+                    verdicts=self.verdicts,
+                    given_up=given_up,
+                    pace_ms=self.pace_ms,
+                )
             )
         )
         if self.policy.design is Design.SIMPLE:
             return b""
         memory = write(held)
         if len(memory) * len(present) > self.policy.memory_limit_bytes:
-            memory = write({})
+            memory = write(None)
         return memory
 
 

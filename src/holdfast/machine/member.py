@@ -88,6 +88,7 @@ from holdfast.wire.container import Leaving
 
 Actions = tuple[Action, ...]
 NO_REQUEST = -(2**31)
+NEVER_MS = 2**62
 JOIN_SLACK_MS = 5_000  # a JoinGroup may take the whole rebalance timeout, and its way back
 
 UNJOINED = MemberState.UNJOINED
@@ -136,6 +137,7 @@ class Member:
 
     __slots__ = (
         "_announced",
+        "_deadline_ms",
         "_find",
         "_heartbeat",
         "_heartbeat_due_ms",
@@ -231,6 +233,7 @@ class Member:
         self._heartbeat_due_ms = now_ms
         self._heartbeat_sent_ms = now_ms
         self._heartbeat_generation = -1
+        self._deadline_ms = NEVER_MS
 
     # What a caller may look at
 
@@ -255,28 +258,36 @@ class Member:
     @property
     def deadline_ms(self) -> int | None:
         """When the member wants to hear of time next; None: not before the next event."""
+        return None if self._deadline_ms == NEVER_MS else self._deadline_ms
+
+    def _next_deadline_ms(self) -> int:
         if self.state in ENDED:
-            return None
-        times = [self.holdings.deadline_ms, self._session_ends_ms, self._poll_ends_ms]
-        if self._beats and self._heartbeat == NO_REQUEST:
-            times.append(self._heartbeat_due_ms)
-        if self.state is STABLE:
-            times.append(self.rejoin_at_ms)
-        if self._retry_ms > self.now_ms and (self.state is UNJOINED or not self.coordinator_known):
-            times.append(self._retry_ms)
-        return min((t for t in times if t is not None), default=None)
+            return NEVER_MS
+        soonest = self._session_ends_ms
+        if self.holdings.handing_over:
+            soonest = min(soonest, self.holdings.deadline_ms)
+        if self.options.max_poll_interval_ms:
+            soonest = min(soonest, self._poll_ends_ms)
+        if self._heartbeat == NO_REQUEST and self._heartbeat_due_ms < soonest and self._beats:
+            soonest = self._heartbeat_due_ms
+        if self.rejoin_at_ms is not None and self.state is STABLE:
+            soonest = min(soonest, self.rejoin_at_ms)
+        waits = self.state is UNJOINED or not self.coordinator_known
+        if waits and self.now_ms < self._retry_ms < soonest:
+            soonest = self._retry_ms
+        return soonest
 
     @property
-    def _session_ends_ms(self) -> int | None:
+    def _session_ends_ms(self) -> int:
         if self.generation < 0 or self.state is LEAVING:
-            return None
+            return NEVER_MS
         return self.contact_ms + self.options.session_timeout_ms
 
     @property
-    def _poll_ends_ms(self) -> int | None:
+    def _poll_ends_ms(self) -> int:
         interval_ms = self.options.max_poll_interval_ms
         if interval_ms == 0 or self._stalled or self.member_id == "" or self.leaving is not None:
-            return None
+            return NEVER_MS
         return self._polled_ms + interval_ms
 
     @property
@@ -287,7 +298,11 @@ class Member:
 
     def step(self, now_ms: int, event: Event | None = None) -> Actions:
         """Move the clock to ``now_ms``, then deliver the event."""
-        actions = self.receive(Tick(now_ms))
+        actions: Actions = ()
+        if now_ms >= self._deadline_ms:
+            actions = self.receive(Tick(now_ms))
+        elif now_ms > self.now_ms:
+            self.now_ms = now_ms
         return actions if event is None else actions + self.receive(event)
 
     def receive(self, event: Event) -> Actions:
@@ -312,14 +327,14 @@ class Member:
         if allowed is None:
             raise LocalProtocolError(f"{name} is not allowed in state {self.state}")
         if isinstance(event, Tick):
-            deadline = self.deadline_ms
             if event.now_ms < self.now_ms:
                 return ()
             self.now_ms = event.now_ms
-            if deadline is None or event.now_ms < deadline:
+            if event.now_ms < self._deadline_ms:
                 return ()
         actions = (*self._dispatch(event), *self._advance())
         assert self.state in allowed, (name, sorted(allowed), self.state)
+        self._deadline_ms = self._next_deadline_ms()
         return actions
 
     def _dispatch(self, event: Event) -> Actions:  # noqa: PLR0911, PLR0912 - one arm per event
@@ -369,12 +384,10 @@ class Member:
                 assert_never(event)
 
     def _on_time(self) -> Actions:
-        ends = self._session_ends_ms
-        if ends is not None and self.now_ms >= ends:
+        if self.now_ms >= self._session_ends_ms:
             text = f"no answer from the coordinator for {self.options.session_timeout_ms} ms"
             return (Warn(text), *self._lose(reset_id=False, reason="session timeout"))
-        ends = self._poll_ends_ms
-        if ends is not None and self.now_ms >= ends:
+        if self.now_ms >= self._poll_ends_ms:
             return self._stall()
         actions = self.holdings.tick(self.now_ms)
         if self.rejoin_at_ms is not None and self.now_ms >= self.rejoin_at_ms:

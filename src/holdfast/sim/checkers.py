@@ -2,22 +2,22 @@
 
 Shared by the simulation, the exhaustive search and the property tests.
 
-====  ==========================================================  ====================================
+====  ==========================================================  =============================
 rule  checked here as                                             elsewhere
-====  ==========================================================  ====================================
-S1    no resource is in what two members own after the round      :mod:`holdfast.sim.ledger`, over time
-S2    -                                                           ledger: how long a removed one runs on
+====  ==========================================================  =============================
+S1    no resource is in what two members own after the round      ledger, over time
+S2    -                                                           ledger: a removed one stops
 S3    what is gained was claimed by nobody else                   -
 S4    nothing is revoked from one and given to another            -
 S5    -                                                           ledger: commit before start
-S6    -                                                           world: starts within owned, subscribed
+S6    -                                                           world: starts what it owns
 S7    one message, one reading                                    the member's own tests
 S8    what is revoked was claimed by that member                  -
 S9    one delay for all, and none beside a revocation             -
-S10   no claim older than the newest of its resource stands       ledger: generations never go back
+S10   no claim older than the newest of its resource stands       ledger: never goes back
 S11   what two claim at one generation, nobody owns after         -
 S12   what is assigned exists and is subscribed                   -
-S13   -                                                           tests: any order, any process, one plan
+S13   -                                                           tests: any order, one plan
 S14   -                                                           ledger: callbacks
 S15   -                                                           ledger: offsets
 D1    what waits goes to nobody who was there when it was lost    -
@@ -27,13 +27,13 @@ D5    a delay is longer than the tolerance                        -
 D6    no delay where the policy has none                          -
 L5    what waits is handed out by its own deadline                -
 III   at most a batch of balancing moves in a round               -
-====  ==========================================================  ====================================
+====  ==========================================================  =============================
 
 **Forms other than PROTOCOL's, and why.** S9 allows revocations of doubled or stale claims while
 something waits, because S1 is worth more; such a round carries no delay. D3 counts a topic that the
-memory names as known, or a group of one-partition topics could never wait. L6 is kept more strictly
-than asked: a leader new to the group hears of the deadline from the others. D7 and D8 are
-properties of the member's inputs (monotonic time; an announcement) and are tests, not run-time checks.
+memory names as known, or a group of one-partition topics could never wait. L6 is kept more
+strictly than asked: a leader new to the group hears of the deadline from the others. D7 and D8 are
+properties of the member's inputs (monotonic time; an announcement): tests, not run-time checks.
 
 References: PROTOCOL sections c and f; Incremental Cooperative Rebalancing, "Leader process".
 """
@@ -135,16 +135,7 @@ class RoundChecker:
                 if resource in owner:
                     fail("S1", now_ms, f"{resource} is {owner[resource]}'s and {name}'s after")
                 owner[resource] = name
-                claims = claimed.get(resource, ())
-                newest = max(claims, default=(-1, ""))[0]
-                mine = s.claimant.generation if resource in s.claims else None
-                if mine is None:
-                    if claims:
-                        fail("S3", now_ms, f"{resource} goes to {name}, claimed by {claims[0][1]}")
-                elif mine < newest:
-                    fail("S10", now_ms, f"{resource} stays with {name} at {mine} < {newest}")
-                elif sum(g == newest for g, _ in claims) > 1:
-                    fail("S11", now_ms, f"{resource} stays with {name} though claimed twice")
+                self._right(s, resource, claimed.get(resource, []), now_ms)
             for resource in sorted(s.gained):
                 topic, partition = resource
                 exists = 0 <= partition < partitions.get(topic, 0)
@@ -157,6 +148,22 @@ class RoundChecker:
         for s in seen:
             for resource in sorted(s.gained & taken.keys()):
                 fail("S4", now_ms, f"{resource} from {taken[resource]} to {s.claimant.member_id}")
+
+    def _right(
+        self, s: Seen, resource: Resource, claims: list[tuple[int, str]], now_ms: int
+    ) -> None:
+        """S3, S10, S11: whether a member may have this after the round."""
+        fail, name = self.ledger.fail, s.claimant.member_id
+        newest = max(claims, default=(-1, ""))[0]
+        if resource not in s.claims:
+            if claims:
+                fail("S3", now_ms, f"{resource} goes to {name}, claimed by {claims[0][1]}")
+            return
+        mine = s.claimant.generation
+        if mine < newest:
+            fail("S10", now_ms, f"{resource} stays with {name} at {mine} < {newest}")
+        elif sum(g == newest for g, _ in claims) > 1:
+            fail("S11", now_ms, f"{resource} stays with {name} though claimed twice")
 
     def _designs(self, seen: list[Seen], assignor: Designed, now_ms: int) -> None:
         fail, policy = self.ledger.fail, assignor.policy
@@ -219,7 +226,9 @@ class RoundChecker:
             for partition in range(partitions.get(topic, 0)):
                 resource = (topic, partition)
                 if resource not in claimed and resource not in owned:
-                    self._unassigned(resource, present, memory, named, assignor, now_ms)
+                    self._unassigned(
+                        resource, present, memory, named, now_ms, defers=assignor.policy.defers
+                    )
         self._returned(seen, memory, claimed, partitions, now_ms)
 
     def _handed(
@@ -247,10 +256,11 @@ class RoundChecker:
         present: frozenset[str],
         memory: Memory | None,
         named: Mapping[Resource, tuple[str, str | None]],
-        assignor: Designed,
         now_ms: int,
+        *,
+        defers: bool,
     ) -> None:
-        if not assignor.policy.defers:
+        if not defers:
             self.ledger.fail(
                 "L1", now_ms, f"{resource} is claimed by nobody and assigned to nobody"
             )

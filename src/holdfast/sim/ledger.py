@@ -1,7 +1,7 @@
 """Who processes what, when, in a run: the measured numbers and the safety rules that need time.
 
-**Rules.** A resource is *owned* from the moment its owner begins to fetch it until that owner stops;
-it is *stopped* while nobody owns it or its owner rebuilds. Broken rules are collected as
+**Rules.** A resource is *owned* from the moment its owner begins to fetch it until that owner
+stops; it is *stopped* while nobody owns it or its owner rebuilds. Broken rules are collected as
 :class:`Violation`, never raised, so that one run reports all of them.
 
 **Strategy.** Resources become dense indices at the door; every list has one entry per resource.

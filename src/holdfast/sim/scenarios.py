@@ -1,18 +1,18 @@
 """The document's scenarios, measured: bounce, death, scaling, first start, under any policy.
 
-**Rules.** A scenario is a plan of what happens to whom; every number comes from the ledger. Members
-are slots 0 to n - 1; slot 0 is the slow one. The group settles before measuring begins.
+**Rules.** A scenario is a plan of what happens to whom; every number comes from the ledger.
+Members are slots 0 to n - 1; slot 0 is the slow one. The group settles before measuring begins.
 
-**Strategy.** :func:`simulate` builds a world for a policy, plays the scenario, waits for balance and
-reports. Policies beside the designs are baselines (:mod:`holdfast.sim.baselines`).
+**Strategy.** :func:`simulate` builds a world for a policy, plays the scenario, waits for balance
+and reports. Two policies are baselines: :mod:`holdfast.sim.kip848`, :mod:`holdfast.sim.connect`.
 
-References: Incremental Cooperative Rebalancing, "Motivation" and the characteristics of each design.
+References: Incremental Cooperative Rebalancing, "Motivation" and "Characteristics".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,43 @@ from holdfast.errors import ConfigError
 from holdfast.machine.designs import Assignor, CooperativeSticky, Plain, assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
+from holdfast.sim.connect import ConnectAssignor
 from holdfast.sim.costs import Costs
+from holdfast.sim.kip848 import run_kip848
 from holdfast.sim.ledger import Violation
 from holdfast.sim.world import World, WorldOptions
 
 SETTLE_LIMIT_MS = 3_600_000
 QUIET_MS = 4_000
+
+
+POLICIES = (
+    "eager",
+    "eager-sticky",
+    "cooperative-sticky",
+    "simple",
+    "deferred",
+    "incremental",
+    "kip848",
+    "connect",
+)
+"""Policies that are compared; the last two are baselines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One entry of a scenario file.
+
+    ``do`` is start, stop, crash, stall, split, resize or restart-coordinator.
+    """
+
+    at_ms: int
+    do: str
+    slot: int = 0
+    for_ms: int = 0
+    topic: str = "topic"
+    count: int = 0
+    returns: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +90,7 @@ class Setup:
     crash: bool = False
     steps: int = 1
     topics: Mapping[str, int] | None = None
+    script: tuple[Step, ...] = ()
     trace: bool = False
     check: bool = True
 
@@ -84,8 +116,12 @@ class Report:
     violations: tuple[Violation, ...]
     trace: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of ``holdfast simulate``."""
+    def to_dict(self, *, sizes: bool = False) -> dict[str, Any]:
+        """The JSON of ``holdfast simulate``; with ``sizes`` also bytes on the wire a round."""
+        more = {
+            "bytes_per_round": self.bytes_per_round,
+            "largest_round_bytes": self.largest_round_bytes,
+        }
         return {
             "schema_version": 1,
             "scenario": self.scenario,
@@ -100,8 +136,7 @@ class Report:
             "partition_seconds_stopped": round(self.partition_seconds_stopped, 3),
             "longest_stop_seconds": round(self.longest_stop_seconds, 3),
             "time_to_balance_seconds": round(self.time_to_balance_seconds, 3),
-            "bytes_per_round": self.bytes_per_round,
-            "largest_round_bytes": self.largest_round_bytes,
+            **(more if sizes else {}),
             "violations": [v.to_dict() for v in self.violations],
         }
 
@@ -220,6 +255,37 @@ def first_start(play: Play) -> None:
     play.start_all()
 
 
+def scripted(play: Play) -> None:
+    """What a scenario file says, in the order of time."""
+    begin_ms = play.world.now_ms
+    for step in sorted(play.setup.script, key=lambda s: s.at_ms):
+        play.world.run(begin_ms + step.at_ms)
+        _do(play.world, step)
+
+
+def _do(world: World, step: Step) -> None:
+    match step.do:
+        case "start":
+            world.start(step.slot)
+        case "stop":
+            world.stop(step.slot, returns=step.returns)
+        case "crash":
+            world.crash(step.slot)
+        case "stall":
+            world.stall(step.slot, step.for_ms)
+        case "split":
+            world.split(step.slot, step.for_ms)
+        case "resize":
+            world.resize(step.topic, step.count)
+        case "restart-coordinator":
+            world.restart_coordinator(step.for_ms)
+        case _:
+            raise ConfigError(
+                f"do: found {step.do!r}, expected start, stop, crash, stall, split, "
+                "resize or restart-coordinator"
+            )
+
+
 SCENARIOS: Mapping[str, Callable[[Play], None]] = {
     "rolling-bounce": rolling_bounce,
     "process-death": process_death,
@@ -233,8 +299,6 @@ SCENARIOS: Mapping[str, Callable[[Play], None]] = {
 def assignors_of(setup: Setup) -> Sequence[Assignor]:
     """What members of a policy offer."""
     if setup.policy == "connect":
-        from holdfast.sim.connect import ConnectAssignor
-
         return (ConnectAssignor(delay_ms=setup.settings.delay_ms),)
     if setup.policy == "cooperative-sticky":
         return (CooperativeSticky(),)
@@ -263,9 +327,7 @@ def simulate(setup: Setup) -> Report:
     """
     _validate(setup)
     if setup.policy == "kip848":
-        from holdfast.sim.kip848 import simulate_kip848
-
-        return simulate_kip848(setup)
+        return _kip848(setup)
     play = Play(setup)
     world = play.world
     if setup.scenario != "first-start":
@@ -274,7 +336,7 @@ def simulate(setup: Setup) -> Report:
         play.rebuilt()
         world.ledger.begin(world.now_ms)
     begin_ms, rounds, sizes = world.now_ms, world.rounds, len(world.round_bytes)
-    SCENARIOS[setup.scenario](play)
+    SCENARIOS.get(setup.scenario, scripted)(play)
     play.settle()
     ended_ms = world.last_round_ms
     play.rebuilt()
@@ -301,6 +363,27 @@ def simulate(setup: Setup) -> Report:
     )
 
 
+def _kip848(setup: Setup) -> Report:
+    done = run_kip848(setup.scenario, setup)
+    return Report(
+        scenario=setup.scenario,
+        policy=setup.policy,
+        seed=setup.seed,
+        members=setup.members,
+        partitions=setup.partitions,
+        rounds=done.rounds,
+        moved=done.ledger.moved,
+        moved_to_third=done.ledger.moved_to_third,
+        partition_seconds_unowned=done.ledger.unowned_seconds,
+        partition_seconds_stopped=done.ledger.stopped_seconds,
+        longest_stop_seconds=done.ledger.longest_seconds,
+        time_to_balance_seconds=done.balance_ms / 1000,
+        bytes_per_round=0,
+        largest_round_bytes=0,
+        violations=tuple(done.ledger.violations),
+    )
+
+
 def check_balance(play: Play) -> None:
     """L1 and L2: everything is owned, and loads differ by one at most."""
     living = play.world.living()
@@ -315,13 +398,10 @@ def check_balance(play: Play) -> None:
 
 
 def _validate(setup: Setup) -> None:
-    if setup.scenario not in SCENARIOS:
+    if setup.scenario not in SCENARIOS and not setup.script:
         known = ", ".join(SCENARIOS)
         raise ConfigError(f"unknown scenario {setup.scenario!r}; known: {known}")
     if setup.members < 1 or setup.partitions < 1:
         raise ConfigError(f"members and partitions: found {setup.members} and {setup.partitions}")
     if setup.scenario in ("scale-down", "process-death") and setup.members <= setup.steps:
         raise ConfigError(f"steps: found {setup.steps}, expected less than {setup.members} members")
-
-
-__all__ = ["SCENARIOS", "Report", "Setup", "replace", "simulate"]

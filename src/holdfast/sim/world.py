@@ -285,6 +285,8 @@ class World:
         self._coordinator_timer_ms = -1
         if lose:
             del self.log[-lose:]
+            for span in self.ledger.spans.values():
+                span.generation = -1  # generations may be counted again
         for client in sorted(self.processes):
             process = self.processes[client]
             for request in sorted(process.outstanding):
@@ -332,6 +334,8 @@ class World:
             return
         self.note(f"{process.client} resumes")
         process.stalled_until_ms = 0
+        for key in [k for k in self.ledger.zombies if k[0] == process.client]:
+            self.ledger.zombies[key] = self.now_ms  # it did nothing while it stood still
         self._act(process, process.member.step(self.now_ms))  # time first: it may be too late
         waiting, process.inbox = process.inbox, []
         for event in waiting:
@@ -450,15 +454,13 @@ class World:
             if resource not in member.holdings.owned or resource[0] not in member.topics:
                 text = f"{process.client} starts {resource} outside what it owns or subscribes"
                 self.ledger.fail("S6", self.now_ms, text)
-            other = self.ledger.spans[resource].runner
-            excused = False
-            if other and other != process.client:
-                rival = self.processes[other]
-                excused = (
-                    coordinator is None
-                    or rival.member.member_id not in coordinator.members
-                    or rival.stalled_until_ms > self.now_ms
-                )
+            rivals = {self.ledger.spans[resource].runner, self.ledger.committing.get(resource, "")}
+            excused = all(
+                coordinator is None
+                or self.processes[rival].member.member_id not in coordinator.members
+                or self.processes[rival].stalled_until_ms > self.now_ms
+                for rival in rivals - {"", process.client}
+            )
             self.ledger.start(
                 resource,
                 runner=process.client,

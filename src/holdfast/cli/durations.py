@@ -1,0 +1,39 @@
+"""Durations as people write them: ``30s``, ``5m``, ``PT5M``, or plain milliseconds."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.errors import ConfigError
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PLAIN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_ISO = re.compile(
+    r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", flags=re.IGNORECASE
+)
+
+
+def parse_duration_ms(text: str, name: str = "duration") -> int:
+    """Milliseconds of a duration.
+
+    Parameters
+    ----------
+    text : str
+        ``1500``, ``1500ms``, ``1.5s``, ``5m``, ``2h``, ``1d`` or ISO 8601 (``PT5M``).
+    name : str
+        What to call it in an error.
+
+    Raises
+    ------
+    ConfigError
+        If it is none of these.
+    """
+    stripped = text.strip()
+    plain = _PLAIN.fullmatch(stripped)
+    if plain is not None:
+        return round(float(plain[1]) * _UNITS_MS[plain[2] or "ms"])
+    iso = _ISO.fullmatch(stripped)
+    if iso is not None and any(iso.groups()):
+        days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
+        return round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1_000)
+    raise ConfigError(f"{name}: found {text!r}, expected such as 30s, 5m, PT5M or 1500 (ms)")

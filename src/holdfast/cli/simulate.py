@@ -1,0 +1,237 @@
+"""``holdfast simulate``: what a rebalance policy costs, measured in a simulated group.
+
+**Rules.** The same options and seed print the same numbers in any process. Exit 1 when a checker
+found a broken rule. Progress and the cost model go to stderr.
+
+**Strategy.** :func:`holdfast.sim.scenarios.simulate` does the work.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.output import Format, print_note, write_json, write_rows
+from holdfast.errors import ConfigError, SourceError
+from holdfast.machine.policy import Policy, When
+from holdfast.sim.costs import Costs, Listener
+from holdfast.sim.pages import designs_page, machines_page
+from holdfast.sim.scenarios import POLICIES, SCENARIOS, Report, Setup, Step, simulate
+from holdfast.sim.soak import soak
+
+_COLUMNS = ("measure", "value")
+
+_EXAMPLES = """\b
+Examples:
+  holdfast simulate --scenario rolling-bounce --policy deferred --members 50 --partitions 1000
+  holdfast simulate --policy eager --cost rebuild=0s --cost slow-members=0 --format json
+  holdfast simulate --scenario story.json --policy incremental --trace
+  holdfast simulate --soak 500 --seed 7
+\b
+A scenario file: {"steps": [{"at": "10s", "do": "crash", "slot": 2}, {"at": "20s", "do": "start",
+"slot": 2}]}; do is start, stop, crash, stall, split, resize or restart-coordinator.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("simulate", epilog=_EXAMPLES)(run)
+
+
+def run(
+    *,
+    scenario: Annotated[
+        str, typer.Option("--scenario", help=f"{', '.join(SCENARIOS)}, or a JSON file.")
+    ] = "rolling-bounce",
+    policy: Annotated[
+        str, typer.Option("--policy", help=f"{', '.join(POLICIES)}, or an eager assignor.")
+    ] = "deferred",
+    members: Annotated[int, typer.Option("--members", help="Processes in the group.")] = 6,
+    partitions: Annotated[int, typer.Option("--partitions", help="Of one topic.")] = 24,
+    delay: Annotated[
+        str, typer.Option("--delay", help="How long lost partitions wait (Designs II, III).")
+    ] = "30s",
+    batch: Annotated[int, typer.Option("--batch", help="Design III: moves per round.")] = 1,
+    interval: Annotated[
+        str, typer.Option("--interval", help="Design III: between batches.")
+    ] = "10s",
+    first_member: Annotated[
+        When, typer.Option("--first-member", help="A new group assigns now or waits.")
+    ] = When.IMMEDIATE,
+    steps: Annotated[int, typer.Option("--steps", help="How many members scale or die.")] = 1,
+    static: Annotated[bool, typer.Option("--static", help="Members have instance ids.")] = False,
+    crash: Annotated[bool, typer.Option("--crash", help="Bounces are crashes.")] = False,
+    listener: Annotated[
+        Listener | None,
+        typer.Option("--listener", help="KIP-54's; default: old for eager, new for the others."),
+    ] = None,
+    cost: Annotated[
+        list[str] | None,
+        typer.Option("--cost", help="NAME=DURATION of the cost model; repeatable. See -v."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="All chance comes from it.")] = 0,
+    trace: Annotated[bool, typer.Option("--trace", help="Print what happened.")] = False,
+    runs: Annotated[
+        int, typer.Option("--soak", metavar="N", help="Instead: N random faulty runs.")
+    ] = 0,
+    page: Annotated[
+        str | None, typer.Option("--page", help="Instead: print a page, designs or machines.")
+    ] = None,
+    fmt: Annotated[Format, typer.Option("--format", help="table is for people.")] = Format.TABLE,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print costs and sizes.")
+    ] = False,
+) -> None:
+    """Simulate a group under a rebalance policy and measure what stops.
+
+    Exit codes: 0 done; 1 a checker found a broken rule; 2 a wrong option; 3 a scenario file that
+    cannot be read.
+    """
+    if page is not None:
+        _write_page(page, output)
+        return
+    if runs:
+        _soak(runs, seed, fmt, output, quiet=quiet)
+        return
+    settings = Policy(
+        delay_ms=parse_duration_ms(delay, "--delay"),
+        batch=batch,
+        interval_ms=parse_duration_ms(interval, "--interval"),
+        first_member=first_member,
+    )
+    costs = replace(read_costs(cost or ()), listener=listener)
+    setup = Setup(
+        scenario=scenario,
+        policy=policy,
+        members=members,
+        partitions=partitions,
+        seed=seed,
+        settings=settings,
+        costs=costs,
+        static=static,
+        crash=crash,
+        steps=steps,
+        trace=trace,
+    )
+    if scenario not in SCENARIOS:
+        setup = replace(setup, script=_read_script(scenario))
+    if verbose and not quiet:
+        for name, value, text in costs.lines():
+            print_note(f"{name.replace('_', '-')} = {value}: {text}")
+    report = simulate(setup)
+    if trace and not quiet:
+        for line in report.trace:
+            print_note(line)
+    _write(report, fmt, output, sizes=verbose)
+    if report.violations:
+        raise typer.Exit(1)
+
+
+def _write(report: Report, fmt: Format, output: Path | None, *, sizes: bool) -> None:
+    values = report.to_dict(sizes=sizes or fmt is Format.TABLE)
+    if fmt is Format.JSON:
+        write_json(values, output)
+        return
+    if fmt is Format.TABLE:
+        rows = [{"measure": k.replace("_", " "), "value": v} for k, v in values.items()]
+        write_rows(rows, _COLUMNS, fmt, output, title=f"{report.scenario}, {report.policy}")
+        return
+    flat = values | {"violations": json.dumps(values["violations"])}
+    write_rows([flat], tuple(flat), fmt, output)
+
+
+def read_costs(given: tuple[str, ...] | list[str]) -> Costs:
+    """``rebuild=2s`` and the like as a cost model.
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown or a value is no duration.
+    """
+    known = {name.removesuffix("_ms").replace("_", "-"): name for name, _, _ in Costs().lines()}
+    changes: dict[str, Any] = {}
+    for entry in given:
+        name, _, value = entry.partition("=")
+        name = name.strip().removesuffix("-ms")
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            raise ConfigError(f"--cost {name}: {hint}")
+        changes[known[name]] = parse_duration_ms(value, f"--cost {name}")
+    return replace(Costs(), **changes)
+
+
+def _read_script(name: str) -> tuple[Step, ...]:
+    path = Path(name)
+    if not path.exists():
+        near = get_close_matches(name, SCENARIOS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(SCENARIOS)}"
+        raise ConfigError(f"--scenario {name}: neither a scenario nor a file; {hint}")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        entries = value["steps"]
+        return tuple(_step(entry, i) for i, entry in enumerate(entries))
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
+        raise SourceError(f"{name}: not a scenario file: {error!r}") from error
+
+
+def _step(entry: dict[str, Any], index: int) -> Step:
+    allowed = {f.name for f in fields(Step)} - {"at_ms", "for_ms"} | {"at", "for"}
+    unknown = sorted(set(entry) - allowed)
+    if unknown:
+        raise ConfigError(f"steps[{index}]: unknown key {unknown[0]!r}; known: {sorted(allowed)}")
+    values = {k: v for k, v in entry.items() if k not in ("at", "for")}
+    return Step(
+        at_ms=parse_duration_ms(str(entry["at"]), f"steps[{index}].at"),
+        for_ms=parse_duration_ms(str(entry.get("for", 0)), f"steps[{index}].for"),
+        **values,
+    )
+
+
+def _soak(runs: int, seed: int, fmt: Format, output: Path | None, *, quiet: bool) -> None:
+    def progress(done: int, broken: int) -> None:
+        if not quiet and done % 100 == 0:
+            print_note(f"{done} runs, {broken} with broken rules")
+
+    outcome = soak(seed, runs, progress=progress)
+    rows = [
+        {"seed": f.seed, "policy": f.policy, "rule": v.rule, "at_ms": v.at_ms, "text": v.text}
+        for f in outcome.failures
+        for v in f.violations[:3]
+    ]
+    if fmt is Format.JSON:
+        write_json(
+            {
+                "schema_version": 1,
+                "runs": runs,
+                "seed": seed,
+                "rounds": outcome.rounds,
+                "violations": rows,
+            },
+            output,
+        )
+    else:
+        print_note(f"{runs} runs, {outcome.rounds} rounds, {len(outcome.failures)} broken")
+        write_rows(rows, ("seed", "policy", "rule", "at_ms", "text"), fmt, output)
+    if rows:
+        print_note(f"again: holdfast simulate --soak 1 --seed {rows[0]['seed']}")
+        raise typer.Exit(1)
+
+
+def _write_page(page: str, output: Path | None) -> None:
+    pages = {"designs": designs_page, "machines": machines_page}
+    if page not in pages:
+        raise ConfigError(f"--page {page}: expected designs or machines")
+    text = pages[page]()
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")

@@ -1,0 +1,248 @@
+"""KIP-726's two rolling bounces, and every other change of assignors, as a checked procedure.
+
+**Rules.**
+
+- A step goes from one list of configurations to another, one member at a time; every mixture on the
+  way must be sound, whoever leads.
+- A member's mode is the highest that all its assignors support (KIP-429). A group's assignor is one
+  that all members offer.
+- Sound means: every member can start at all, all share a protocol type and an assignor, nobody
+  that keeps its partitions while joining is planned by an assignor that ignores claims, and members
+  that run eager report nothing as owned.
+
+**Strategy.** A mixture matters only through which configurations are present, not how often, so
+"before", "after" and "both" are all there is to check for each pair.
+
+References: KIP-726 and KIP-429, "Compatibility, Upgrade path"; KIP-415 (Connect needs one bounce).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.assign.registry import ASSIGNORS
+from holdfast.errors import ConfigError
+from holdfast.machine.designs import NAMES
+from holdfast.machine.embedded import RebalanceMode
+
+EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE
+BOTH = frozenset({EAGER, COOPERATIVE})
+JAVA_NAMES = {
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+}
+
+
+class Client(StrEnum):
+    """Which client a member runs, as far as an upgrade cares."""
+
+    HOLDFAST = "holdfast"
+    JAVA = "java"
+    KAFKA_PYTHON = "kafka-python"
+    AIOKAFKA = "aiokafka"
+    CONFLUENT = "confluent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What decides how a member takes part.
+
+    Parameters
+    ----------
+    assignors : tuple of str
+        ``partition.assignment.strategy``, in order.
+    client : Client
+        The client library; plain kafka-python has assignors of one mode only.
+    version : tuple of int
+        Of the Java client, empty if new enough.
+    protocol_type : str
+        ``consumer`` or another.
+    """
+
+    assignors: tuple[str, ...]
+    client: Client = Client.HOLDFAST
+    version: tuple[int, ...] = ()
+    protocol_type: str = "consumer"
+
+    def __str__(self) -> str:
+        return f"{self.client} [{', '.join(self.assignors)}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Why a step is not safe, or what to know about it."""
+
+    unsafe: bool
+    rule: str
+    text: str
+    advice: str
+
+
+def modes_of(assignor: str, client: Client = Client.HOLDFAST) -> frozenset[RebalanceMode]:
+    """Modes that an assignor declares in a client.
+
+    Raises
+    ------
+    ConfigError
+        If the assignor is unknown.
+    """
+    if assignor in NAMES.values():
+        return BOTH
+    if assignor not in ASSIGNORS:
+        known = ", ".join([*sorted(ASSIGNORS), *NAMES.values()])
+        raise ConfigError(f"unknown assignor {assignor!r}; known: {known}")
+    if not ASSIGNORS[assignor].cooperative:
+        return frozenset({EAGER})
+    if client is Client.KAFKA_PYTHON:
+        return frozenset({COOPERATIVE})
+    return BOTH
+
+
+def mode_of(config: Config) -> RebalanceMode | None:
+    """The mode a member runs in, or None if its assignors share none."""
+    modes = BOTH.intersection(*(modes_of(a, config.client) for a in config.assignors))
+    return max(modes, default=None)
+
+
+def check_group(configs: Sequence[Config]) -> list[Finding]:
+    """Whether these configurations can be in one group at the same time.
+
+    Parameters
+    ----------
+    configs : sequence of Config
+        At least one; equal ones count once.
+
+    References
+    ----------
+    KIP-726, "Upgrade path".
+    """
+    distinct = sorted(set(configs), key=lambda c: (str(c), c.version, c.protocol_type))
+    findings = [finding for config in distinct for finding in _check_one(config)]
+    if any(f.unsafe for f in findings):
+        return findings
+    types = sorted({c.protocol_type for c in distinct})
+    if len(types) > 1:
+        text = f"protocol types {' and '.join(types)} in one group"
+        advice = "a group has one protocol type: stop all members, then start them anew"
+        return [*findings, _unsafe("protocol-type", text, advice)]
+    common = set.intersection(*(set(c.assignors) for c in distinct))
+    if not common:
+        text = " and ".join(str(c) for c in distinct) + " have no assignor in common"
+        advice = "go by way of a list that holds the old and the new assignor"
+        return [*findings, _unsafe("no-common-assignor", text, advice)]
+    modes = {config: mode_of(config) for config in distinct}
+    for name in sorted(common):
+        keepers = [str(c) for c in distinct if modes[c] is COOPERATIVE]
+        if keepers and COOPERATIVE not in modes_of(name):
+            text = f"{name} may be chosen while {keepers[0]} keeps its partitions"
+            advice = "first give every member a list in which all assignors are eager"
+            findings.append(_unsafe("claims-ignored", text, advice))
+    if len(set(modes.values())) > 1:
+        text = "some members run EAGER and some COOPERATIVE: eager ones stop in every round"
+        findings.append(
+            Finding(
+                unsafe=False,
+                rule="mixed-modes",
+                text=text,
+                advice="safe, since eager members report nothing as owned; finish the bounce",
+            )
+        )
+    return findings
+
+
+def check_step(before: Sequence[Config], after: Sequence[Config]) -> list[Finding]:
+    """Whether members may be bounced one by one from ``before`` to ``after``.
+
+    Parameters
+    ----------
+    before, after : sequence of Config
+        Member by member, of equal length.
+
+    Returns
+    -------
+    list of Finding
+        Each once; the step is safe if none is unsafe.
+
+    Raises
+    ------
+    ConfigError
+        If the lists differ in length or are empty, or an assignor is unknown.
+    """
+    if len(before) != len(after) or not before:
+        raise ConfigError(f"members: found {len(before)} before and {len(after)} after")
+    findings: list[Finding] = []
+    for mixture in ([*before], [*before, *after], [*after]):
+        findings += [f for f in check_group(mixture) if f not in findings]
+    return findings
+
+
+def plan_upgrade(start: Config, goal: Config) -> list[Config]:
+    """Configurations to roll through, one bounce each, ``goal`` last.
+
+    Parameters
+    ----------
+    start, goal : Config
+        Of every member.
+
+    Raises
+    ------
+    ConfigError
+        If no safe way of two bounces exists.
+
+    References
+    ----------
+    KIP-726: ``["cooperative-sticky", "range"]``, then ``["cooperative-sticky"]``.
+    """
+    if start == goal:
+        return []
+    if not _unsafe_in(check_step([start], [goal])):
+        return [goal]
+    merged = tuple(dict.fromkeys((*goal.assignors, *start.assignors)))
+    bridge = Config(
+        assignors=merged,
+        client=goal.client,
+        version=goal.version,
+        protocol_type=goal.protocol_type,
+    )
+    if _unsafe_in(check_step([start], [bridge])) or _unsafe_in(check_step([bridge], [goal])):
+        raise ConfigError(f"no safe way from {start} to {goal} by rolling bounces: stop all first")
+    return [bridge, goal]
+
+
+def _unsafe_in(findings: Sequence[Finding]) -> bool:
+    return any(f.unsafe for f in findings)
+
+
+def _check_one(config: Config) -> list[Finding]:
+    if not config.assignors:
+        return [_unsafe("no-assignor", "a member without assignors", "name at least one")]
+    findings = []
+    if mode_of(config) is None:
+        text = f"{config} does not start: its assignors share no rebalance protocol"
+        advice = "use holdfast's plug-ins, whose cooperative assignors also run eager"
+        findings.append(_unsafe("cannot-start", text, advice))
+    cooperative = [a for a in config.assignors if COOPERATIVE in modes_of(a, config.client)]
+    old_java = config.client is Client.JAVA and config.version and config.version < (2, 4)
+    if cooperative and (old_java or config.client is Client.AIOKAFKA):
+        text = f"{config}: this client has no cooperative assignors"
+        findings.append(_unsafe("client-too-old", text, "upgrade the client in a bounce before"))
+    holdfast_only = [a for a in config.assignors if a in NAMES.values()]
+    if holdfast_only and config.client in (Client.JAVA, Client.CONFLUENT):
+        text = f"{config}: {holdfast_only[0]} exists in holdfast's members and plug-ins only"
+        findings.append(_unsafe("unknown-to-client", text, "keep cooperative-sticky there"))
+    if (
+        cooperative
+        and config.client is Client.CONFLUENT
+        and len(cooperative) < len(config.assignors)
+    ):
+        text = f"{config}: librdkafka refuses eager and cooperative assignors in one list"
+        findings.append(_unsafe("cannot-start", text, "stop all of its members for the change"))
+    return findings
+
+
+def _unsafe(rule: str, text: str, advice: str) -> Finding:
+    return Finding(unsafe=True, rule=rule, text=text, advice=advice)

@@ -1,0 +1,322 @@
+"""Random faulty runs: first a phase of faults that checks safety, then quiet, and it must settle.
+
+**Rules.** Everything about a run comes from its seed: the policy, the sizes, what breaks and when.
+After the faults end, messages are reliable and nothing happens to anybody; the group must settle
+within :data:`SETTLE_MS` with everything processed (L1), balanced (L2), and without endless rounds
+(L4). A failure names the seed that repeats it.
+
+**Strategy.** One list of weighted faults; each draws its own numbers from the run's generator.
+
+References: PROTOCOL, "Liveness" and "Fault scenarios"; TigerBeetle's VOPR.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from holdfast.machine.designs import Assignor, assignors_for
+from holdfast.machine.policy import Policy, When
+from holdfast.machine.states import MemberState
+from holdfast.sim.costs import Costs
+from holdfast.sim.ledger import Violation
+from holdfast.sim.world import World, WorldOptions
+from holdfast.wire.incremental import Design
+
+FAULTS_MS = 60_000
+SETTLE_MS = 400_000
+ROUNDS_PER_CAUSE = 8
+
+SOAKED = ("eager", "sticky", "cooperative-sticky", "simple", "deferred", "incremental")
+WEIGHTS = (1, 1, 2, 2, 4, 4)
+
+QUICK = Costs(
+    heartbeat_ms=1_000,
+    session_ms=6_000,
+    poll_ms=300,
+    slow_poll_ms=2_000,
+    revoke_ms=100,
+    rebuild_ms=50,
+    restart_ms=3_000,
+    initial_delay_ms=500,
+    rebalance_ms=20_000,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One random run."""
+
+    seed: int
+    policy: str
+    rounds: int
+    digest: str
+    violations: tuple[Violation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Many of them."""
+
+    runs: int
+    rounds: int
+    failures: tuple[Run, ...]
+
+
+def soak(
+    first_seed: int,
+    runs: int,
+    *,
+    policy: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Outcome:
+    """Run seeds ``first_seed`` to ``first_seed + runs - 1``.
+
+    Parameters
+    ----------
+    policy : str, optional
+        Only this one; drawn from the seed otherwise.
+    progress : callable, optional
+        Called with the runs done and the failures so far.
+    """
+    failures, rounds = [], 0
+    for seed in range(first_seed, first_seed + runs):
+        run = random_run(seed, policy=policy)
+        rounds += run.rounds
+        if run.violations:
+            failures.append(run)
+        if progress is not None:
+            progress(seed - first_seed + 1, len(failures))
+    return Outcome(runs=runs, rounds=rounds, failures=tuple(failures))
+
+
+def random_run(
+    seed: int,
+    *,
+    policy: str | None = None,
+    assignors: Callable[[Sequence[Assignor]], Sequence[Assignor]] | None = None,
+    trace: bool = True,
+) -> Run:
+    """One random run.
+
+    Parameters
+    ----------
+    assignors : callable, optional
+        Replaces what members offer, as planted bugs do.
+    """
+    faults = Faults(seed, policy, assignors, trace=trace)
+    world = faults.play()
+    lines = "\n".join(world.trace) + str(world.rounds) + str(len(world.log))
+    return Run(
+        seed=seed,
+        policy=faults.policy,
+        rounds=world.rounds,
+        digest=hashlib.sha256(lines.encode()).hexdigest()[:16],
+        violations=tuple(world.ledger.violations),
+    )
+
+
+class Faults:
+    """A world and what happens to it."""
+
+    def __init__(
+        self,
+        seed: int,
+        policy: str | None,
+        change: Callable[[Sequence[Assignor]], Sequence[Assignor]] | None,
+        *,
+        trace: bool,
+    ):
+        self.rng = rng = np.random.Generator(np.random.PCG64(seed + 77_000_000))
+        chances = np.array(WEIGHTS, float) / sum(WEIGHTS)
+        drawn = SOAKED[int(rng.choice(len(SOAKED), p=chances))]
+        self.policy = policy or drawn
+        self.n_members = int(rng.integers(2, 6))
+        topics = {"a": int(rng.integers(1, 9))}
+        if rng.random() < 0.4:
+            topics["b"] = int(rng.integers(1, 5))
+        self.settings = Policy(
+            design=Design.INCREMENTAL if self.policy == "incremental" else Design.DEFERRED,
+            delay_ms=int(rng.choice([0, 5_000, 12_000])),
+            batch=int(rng.integers(1, 4)),
+            interval_ms=int(rng.choice([0, 1_000, 3_000])),
+            first_member=When.DEFERRED if rng.random() < 0.2 else When.IMMEDIATE,
+            clean_leave=When.IMMEDIATE if rng.random() < 0.3 else When.DEFERRED,
+            omit_unchanged=bool(rng.random() < 0.5),
+        )
+        offered = assignors_for(self.policy, self.settings)
+        if change is not None:
+            offered = tuple(change(offered))
+        deferring = self.policy in ("deferred", "incremental")
+        self.world = World(
+            WorldOptions(
+                assignors=lambda slot: offered,
+                partitions=topics,
+                costs=replace(QUICK, slow_members=int(rng.integers(0, 2))),
+                static=bool(rng.random() < 0.35),
+                delay_ms=self.settings.delay_ms if deferring else 0,
+                announce_leave=self.settings.clean_leave is When.IMMEDIATE,
+                trace=trace,
+            ),
+            seed,
+        )
+        self.world.checker.slack_ms = 2 * QUICK.rebalance_ms + QUICK.session_ms
+        self.next_slot = self.n_members
+
+    def play(self) -> World:
+        """Faults, then quiet."""
+        world, rng = self.world, self.rng
+        for slot in range(self.n_members):
+            world.start(slot)
+            world.run(world.now_ms + int(rng.integers(1_000)))
+        world.run(world.now_ms + int(rng.integers(8_000)))
+        if rng.random() < 0.7:
+            rates = world.network.rates
+            rates.drop = float(rng.choice([0, 0.01, 0.05]))
+            rates.duplicate = float(rng.choice([0, 0.02]))
+            rates.slow = float(rng.choice([0, 0.03]))
+        end_ms = world.now_ms + FAULTS_MS
+        while world.now_ms < end_ms:
+            world.run(world.now_ms + int(rng.integers(50, 8_000)))
+            self.fault()
+        self.quiet()
+        return world
+
+    def fault(self) -> None:
+        """One more thing goes wrong."""
+        rng = self.rng
+        actions: list[tuple[int, Callable[[], None]]] = [
+            (5, self._crash),
+            (4, self._stop),
+            (8, self._start),
+            (2, self._stall),
+            (2, self._split),
+            (1, self._coordinator),
+            (1, self._resize),
+            (1, self._subscribe),
+            (1, self._callbacks),
+            (1, self._plans),
+        ]
+        weights = np.array([w for w, _ in actions], float)
+        index = int(rng.choice(len(actions), p=weights / weights.sum()))
+        actions[index][1]()
+
+    def _living(self) -> list[int]:
+        return [p.slot for p in self.world.living() if not p.exiting]
+
+    def _pick(self, slots: list[int]) -> int | None:
+        return slots[int(self.rng.integers(len(slots)))] if slots else None
+
+    def _crash(self) -> None:
+        slot = self._pick(self._living())
+        if slot is not None:
+            self.world.crash(slot)
+
+    def _stop(self) -> None:
+        slot = self._pick(self._living())
+        if slot is not None:
+            self.world.stop(slot, returns=bool(self.rng.random() < 0.7))
+
+    def _start(self) -> None:
+        slots = sorted(self.world.slots)
+        dead = [s for s in slots if not self.world.slots[s].alive]
+        if self.rng.random() < 0.2 and self.next_slot < self.n_members + 3:
+            dead = [self.next_slot]
+            self.next_slot += 1
+        slot = self._pick(dead)
+        if slot is not None:
+            self.world.start(slot)
+
+    def _stall(self) -> None:
+        slot = self._pick(self._living())
+        if slot is not None:
+            self.world.stall(slot, int(self.rng.integers(500, 15_000)))
+
+    def _split(self) -> None:
+        slot = self._pick(self._living())
+        if slot is not None:
+            self.world.split(slot, int(self.rng.integers(500, 12_000)))
+
+    def _coordinator(self) -> None:
+        lose = int(self.rng.random() < 0.4)
+        self.world.restart_coordinator(int(self.rng.integers(100, 6_000)), lose=lose)
+
+    def _resize(self) -> None:
+        topics = sorted(self.world.partitions)
+        topic = topics[int(self.rng.integers(len(topics)))]
+        count = self.world.partitions[topic] + int(self.rng.integers(1, 4))
+        if self.rng.random() < 0.3 and len(topics) > 1:
+            count = 0
+        self.world.resize(topic, count)
+
+    def _subscribe(self) -> None:
+        slot = self._pick(self._living())
+        topics = tuple(sorted(self.world.partitions))
+        if slot is not None and len(topics) > 1:
+            self.world.subscribe(slot, topics if self.rng.random() < 0.5 else topics[:1])
+
+    def _callbacks(self) -> None:
+        for process in self.world.living():
+            process.listener_faults = 0.3
+            process.revoke_extra_ms = int(self.rng.choice([0, 500, 18_000]))
+
+    def _plans(self) -> None:
+        for process in self.world.living():
+            process.plan_fails = int(self.rng.integers(0, 3))
+
+    def quiet(self) -> None:
+        """No more faults: the group must settle, and stay so."""
+        world = self.world
+        world.network.rates.drop = world.network.rates.duplicate = world.network.rates.slow = 0.0
+        world.network.cut_until.clear()
+        for process in world.living():
+            process.listener_faults = 0.0
+            process.revoke_extra_ms = process.plan_fails = 0
+        if not self._living():
+            world.start(min(world.slots))
+        for slot in self._living():
+            world.subscribe(slot, tuple(sorted(world.partitions)))
+        limit_ms = world.now_ms + SETTLE_MS
+        if not world.run_while(lambda: not self._settled(), limit_ms):
+            states = ", ".join(
+                f"{p.client} {p.member.state} {len(p.running)}" for p in world.living()
+            )
+            world.ledger.fail("L1", world.now_ms, f"not settled in {SETTLE_MS} ms: {states}")
+            return
+        rounds = world.rounds
+        world.run(world.now_ms + 60_000)
+        if world.rounds != rounds:
+            text = f"{world.rounds - rounds} rounds without a cause"
+            world.ledger.fail("L4", world.now_ms, text)
+        if world.rounds > ROUNDS_PER_CAUSE * (world.causes + 5):
+            text = f"{world.rounds} rounds for {world.causes} causes"
+            world.ledger.fail("L4", world.now_ms, text)
+        self._balanced()
+
+    def _settled(self) -> bool:
+        world = self.world
+        living = world.living()
+        if not living or any(p.exiting or p.stalled_until_ms > world.now_ms for p in living):
+            return False
+        calm = all(
+            p.member.state is MemberState.STABLE
+            and p.member.rejoin_at_ms is None
+            and not p.member.holdings.handing_over
+            and p.member.holdings.calling is None
+            for p in living
+        )
+        if not calm or world.now_ms - world.last_round_ms < 8_000:
+            return False
+        total = len(world.resources())
+        return sum(len(p.running) for p in living) == total
+
+    def _balanced(self) -> None:
+        world = self.world
+        loads = [len(p.running) for p in world.living()]
+        if self.policy == "eager" and len(world.partitions) > 1:
+            return  # range balances each topic by itself
+        if max(loads) - min(loads) > 1:
+            world.ledger.fail("L2", world.now_ms, f"loads {loads}")

@@ -1,0 +1,174 @@
+"""KIP-726: two rolling bounces from eager to cooperative, and on to the designs and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.machine.designs import (
+    Assignor,
+    CooperativeSticky,
+    Designed,
+    Plain,
+    read_claimant,
+)
+from holdfast.machine.embedded import MemberView, RebalanceMode
+from holdfast.machine.member import choose_mode
+from holdfast.machine.policy import Policy
+from holdfast.machine.upgrade import (
+    Client,
+    Config,
+    check_group,
+    check_step,
+    mode_of,
+    plan_upgrade,
+)
+from holdfast.sim.costs import Costs
+from holdfast.sim.world import World, WorldOptions
+from holdfast.wire.incremental import Design
+
+RANGE = Config(assignors=("range",))
+BOTH = Config(assignors=("cooperative-sticky", "range"))
+COOPERATIVE = Config(assignors=("cooperative-sticky",))
+
+
+def unsafe(findings) -> list[str]:
+    return [f.rule for f in findings if f.unsafe]
+
+
+def test_the_first_bounce_is_safe_and_everybody_still_runs_eager():
+    assert mode_of(BOTH) is RebalanceMode.EAGER
+    assert check_step([RANGE] * 3, [BOTH] * 3) == []
+
+
+def test_the_second_bounce_is_safe_with_eager_and_cooperative_members_together():
+    assert mode_of(COOPERATIVE) is RebalanceMode.COOPERATIVE
+    findings = check_step([BOTH] * 3, [COOPERATIVE] * 3)
+    assert unsafe(findings) == []
+    assert [f.rule for f in findings] == ["mixed-modes"]
+
+
+def test_one_bounce_is_not_enough_and_the_reason_is_said():
+    (finding,) = check_step([RANGE], [COOPERATIVE])
+    assert finding.rule == "no-common-assignor"
+    assert "range" in finding.text
+    assert "old and the new" in finding.advice
+
+
+def test_the_procedure_is_found():
+    assert plan_upgrade(RANGE, COOPERATIVE) == [BOTH, COOPERATIVE]
+    assert plan_upgrade(COOPERATIVE, RANGE) == [
+        Config(assignors=("range", "cooperative-sticky")),
+        RANGE,
+    ]
+    assert plan_upgrade(RANGE, RANGE) == []
+    assert plan_upgrade(RANGE, BOTH) == [BOTH]
+    designs = Config(assignors=("holdfast-deferred",))
+    assert plan_upgrade(RANGE, designs)[0].assignors == ("holdfast-deferred", "range")
+    assert len(plan_upgrade(COOPERATIVE, designs)) == 2
+    assert len(plan_upgrade(designs, RANGE)) == 2
+
+
+def test_what_stops_a_step():
+    python = Config(assignors=BOTH.assignors, client=Client.KAFKA_PYTHON)
+    assert unsafe(check_group([python])) == ["cannot-start"]
+    old = Config(assignors=BOTH.assignors, client=Client.JAVA, version=(2, 3))
+    assert unsafe(check_group([old])) == ["client-too-old"]
+    other = Config(assignors=("range",), protocol_type="holdfast")
+    assert unsafe(check_group([RANGE, other])) == ["protocol-type"]
+    java = Config(assignors=("holdfast-deferred",), client=Client.JAVA)
+    assert unsafe(check_group([java])) == ["unknown-to-client"]
+    rust = Config(assignors=BOTH.assignors, client=Client.CONFLUENT)
+    assert unsafe(check_group([rust])) == ["cannot-start"]
+    assert unsafe(check_group([Config(assignors=())])) == ["no-assignor"]
+    with pytest.raises(ConfigError, match="unknown assignor"):
+        check_group([Config(assignors=("rang",))])
+    with pytest.raises(ConfigError, match="found 1 before and 0 after"):
+        check_step([RANGE], [])
+    with pytest.raises(ConfigError, match="stop all first"):
+        plan_upgrade(RANGE, Config(assignors=("range",), protocol_type="holdfast"))
+
+
+def test_owned_is_reported_empty_while_eager():
+    view = MemberView(
+        topics=("t",),
+        owned=(),
+        previous=(("t", 0),),
+        generation=3,
+        mode=RebalanceMode.EAGER,
+    )
+    for assignor in (CooperativeSticky(), Designed(Policy(design=Design.SIMPLE))):
+        assert read_claimant("m", None, assignor.subscribe(view)).owned == ()
+    assert choose_mode([CooperativeSticky(), Plain("range")]) is RebalanceMode.EAGER
+
+
+COSTS = Costs(
+    heartbeat_ms=500,
+    session_ms=6_000,
+    slow_members=0,
+    rebuild_ms=0,
+    restart_ms=500,
+    initial_delay_ms=200,
+)
+
+DEFERRED = Designed(Policy(design=Design.DEFERRED, delay_ms=10_000))
+
+PATHS: dict[str, list[Sequence[Assignor]]] = {
+    "range to cooperative-sticky": [
+        [Plain("range")],
+        [CooperativeSticky(), Plain("range")],
+        [CooperativeSticky()],
+    ],
+    "cooperative-sticky back to range": [
+        [CooperativeSticky()],
+        [CooperativeSticky(), Plain("range")],
+        [Plain("range")],
+    ],
+    "range to Design II": [[Plain("range")], [DEFERRED, Plain("range")], [DEFERRED]],
+    "cooperative-sticky to Design II": [
+        [CooperativeSticky()],
+        [DEFERRED, CooperativeSticky()],
+        [DEFERRED],
+    ],
+    "Design II back to cooperative-sticky": [
+        [DEFERRED],
+        [DEFERRED, CooperativeSticky()],
+        [CooperativeSticky()],
+    ],
+    "Design II to Design III": [
+        [DEFERRED],
+        [DEFERRED, Designed(Policy(design=Design.INCREMENTAL, delay_ms=10_000))],
+        [Designed(Policy(design=Design.INCREMENTAL, delay_ms=10_000))],
+    ],
+}
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda p: p.replace(" ", "-"))
+def test_both_bounces_in_the_world_break_no_rule(path):
+    configs = PATHS[path]
+    phase = [0] * 3
+    world = World(
+        WorldOptions(
+            assignors=lambda slot: configs[phase[slot]],
+            partitions={"t": 6},
+            costs=COSTS,
+        ),
+        seed=1,
+    )
+    world.checker.delay_ms = 10_000
+    for slot in range(3):
+        world.start(slot)
+    world.run(8_000)
+    for step in (1, 2):
+        for slot in range(3):
+            world.stop(slot)
+            world.run(world.now_ms + 1_500)
+            phase[slot] = step
+            world.start(slot)
+            world.run(world.now_ms + 8_000)
+    world.run(world.now_ms + 20_000)
+    assert world.ledger.violations == []
+    assert [p.failed for p in world.living()] == ["", "", ""]
+    assert sorted(len(p.running) for p in world.living()) == [2, 2, 2]
