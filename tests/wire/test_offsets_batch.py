@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.records_twin import batch, records, scalar
+from tests.wire.records_twin import batch, binary, records, rows_of, scalar
 
-from holdfast.wire.offsets_records import encode_record
+from holdfast.wire import offsets_batch
+from holdfast.wire.columns import take
+from holdfast.wire.offsets_batch import decode_batch
+from holdfast.wire.offsets_records import Record, encode_record
 
 
 @given(st.lists(records(), max_size=12))
@@ -49,3 +56,188 @@ def test_mutated_records(pairs):
 @given(st.lists(st.tuples(st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=60))))
 def test_random_bytes(pairs):
     assert batch(pairs) == scalar(pairs)
+
+
+# Records of very different length: lock step, the plain walk, and where one takes over
+
+
+def uvarint(value: int) -> bytes:
+    out = b""
+    while value > 0x7F:
+        out += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+MEMBER_KEY = b"\x00\x05\x00\x01g\x00\x01m"
+GROUP_KEY = b"\x00\x02\x00\x01g"
+
+
+def subscribed(names: bytes, count: int) -> bytes:
+    """A member of KIP-848 with so many names."""
+    return b"\x00\x00\x00\x00\x02c\x02h" + uvarint(count + 1) + names + b"\x00" + bytes(5) + b"\x00"
+
+
+def classic(members: bytes, count: int, version: int = 3) -> bytes:
+    """A classic group with these members."""
+    head = b"\x00" + bytes([version]) + b"\x00\x08consumer" + bytes(4) + bytes(4)
+    return head + bytes(8) * (version > 1) + count.to_bytes(4, "big", signed=True) + members
+
+
+def classic_member(name: bytes) -> bytes:
+    texts = [name, b"client", b"/h"]
+    blob = b"".join(len(t).to_bytes(2, "big") + t for t in texts)
+    return blob + bytes(8) + b"\x00\x00\x00\x03sub" + b"\x00\x00\x00\x02as"
+
+
+def member_v3(name: bytes) -> bytes:
+    return len(name).to_bytes(2, "big") + name + b"\xff\xff" + classic_member(b"")[2:]
+
+
+COUNTS = [[3], [0, 1, 40], [40] * 20, [1] * 30, [2] * 17 + [300], [7] * 40 + [0] * 3 + [90] * 2]
+
+
+@pytest.mark.parametrize("counts", COUNTS, ids=str)
+def test_arrays_of_many_lengths(counts):
+    pairs = [
+        (GROUP_KEY, classic(b"".join(member_v3(b"m%d" % i) for i in range(n)), n)) for n in counts
+    ]
+    pairs += [
+        (MEMBER_KEY, subscribed(b"".join(uvarint(i % 9 + 1) + b"x" * (i % 9) for i in range(n)), n))
+        for n in counts
+    ]
+    assert batch(pairs) == scalar(pairs)
+    assert all(isinstance(record, Record) for record in batch(pairs))
+
+
+@pytest.mark.parametrize("counts", COUNTS, ids=str)
+@pytest.mark.parametrize("lie", [1, -1, 1000])
+def test_counts_that_lie(counts, lie):
+    pairs = [
+        (
+            GROUP_KEY,
+            classic(b"".join(member_v3(b"m%d" % i) for i in range(n)), n + lie * (row % 3 == 0)),
+        )
+        for row, n in enumerate(counts)
+    ]
+    assert batch(pairs) == scalar(pairs)
+
+
+@pytest.mark.parametrize("n_records", [3, 40])
+def test_nested_arrays_tags_and_long_varints(n_records):
+    tags = uvarint(3) + b"\x05\x00" + uvarint(300) + uvarint(200) + b"z" * 200 + b"\x06\x01y"
+    topic = (
+        b"\x02n" + bytes(4) + bytes(2) + b"\x03" + b"\x02k\x02v" + tags + b"\x02l\x02w\x00" + tags
+    )
+    part = (
+        b"\x02s"
+        + uvarint(201)
+        + b"\x02t" * 200
+        + b"\x01"
+        + b"\x03"
+        + topic * 2
+        + b"\x01\x01"
+        + (b"\x03" + (b"\x03\x00\x01\x00\x02" + b"\x01\x01" + tags) * 2)
+    )
+    key = b"\x00\x17\x00\x01g"
+    pairs = []
+    for row in range(n_records):
+        count = row % 4
+        pairs.append(
+            (key, b"\x00\x00" + bytes(4) + uvarint(count + 1) + (part + tags) * count + tags)
+        )
+    found = batch(pairs)
+    assert found == scalar(pairs)
+    assert [record.n_unknown_tags for record in found[:4]] == [3, 24, 45, 66][: min(4, n_records)]
+    cut = [(key, value[: len(value) * (row % 7 + 1) // 8]) for row, (_, value) in enumerate(pairs)]
+    assert batch(cut) == scalar(cut)
+
+
+@pytest.mark.parametrize("size", [15, 16, 17])
+def test_a_known_tag_of_a_wrong_size(size):
+    commit = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
+    good = b"\x00\x04" + bytes(12) + b"\x01" + bytes(8) + b"\x01\x00\x10" + bytes(16)
+    none = b"\x00\x04" + bytes(12) + b"\x01" + bytes(8) + b"\x00"
+    odd = b"\x00\x04" + bytes(12) + b"\x01" + bytes(8) + bytes([1, 0, size]) + bytes(range(16))
+    long = b"\x00\x04" + bytes(12) + b"\x01" + bytes(8) + b"\x01\x00\x90\x00" + bytes(16)
+    for values in ([odd], [odd, odd], [good, odd], [none, odd], [long], [long, good, none], [none]):
+        for cut in (0, 1, 17):
+            pairs = [(commit, value[: len(value) - cut]) for value in values]
+            assert batch(pairs) == scalar(pairs)
+
+
+# Bounds
+
+
+def test_memory_is_bounded_by_the_input():
+    hostile = [
+        (GROUP_KEY, classic(b"", 0x7FFFFFFF)),
+        (MEMBER_KEY, subscribed(b"", 0xFFFFFFFE)),
+        (b"\x00\x07\x00\x01g\x00\x01m", b"\x00\x00" + b"\xff\xff\xff\xff\x0f"),
+        (b"\x00\x03\x00\x01g", b"\x00\x00" + bytes(4) + b"\xff\xff\xff\xff\x0f"),
+        (MEMBER_KEY, subscribed(b"\x01" * 20_000, 20_000)),
+    ]
+    keys = binary([key for key, _ in hostile])
+    values = binary([value for _, value in hostile])
+    n_bytes = len(keys.data) + len(values.data)
+    tracemalloc.start()
+    try:
+        chunks = list(decode_batch(keys, values))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(len(chunk.bad) for chunk in chunks) == 4
+    assert peak < 64 * n_bytes + (1 << 20)
+
+
+def test_chunks_cover_the_rows_in_order(monkeypatch):
+    monkeypatch.setattr(offsets_batch, "CHUNK_RECORDS", 7)
+    monkeypatch.setattr(offsets_batch, "CHUNK_BYTES", 300)
+    pairs = [(GROUP_KEY, classic(b"", 0)) for _ in range(20)]
+    pairs[3] = (GROUP_KEY, classic(member_v3(b"x" * 900), 1))
+    pairs[4] = (b"\x00\x01", None)
+    pairs[11] = (b"\x00\x09", None)
+    keys, values = binary([k for k, _ in pairs]), binary([v for _, v in pairs])
+    chunks = list(decode_batch(keys, values))
+    assert [chunk.first for chunk in chunks[1:]] == [chunk.last for chunk in chunks[:-1]]
+    assert (chunks[0].first, chunks[-1].last) == (0, 20)
+    assert max(chunk.last - chunk.first for chunk in chunks) == 7
+    assert (3, 4) in {(chunk.first, chunk.last) for chunk in chunks}
+    assert batch(pairs) == scalar(pairs)
+    assert batch(pairs, offset_dtype=np.int64) == scalar(pairs)
+
+
+def test_no_rows():
+    assert list(decode_batch(binary([]), binary([]))) == []
+
+
+def test_types_not_asked_for_are_passed_over():
+    commit = (b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00", None)
+    pairs = [commit, (GROUP_KEY, classic(b"", 0)), (b"\x00\x01", b""), (GROUP_KEY, b""), (b"", b"")]
+    keys, values = binary([k for k, _ in pairs]), binary([v for _, v in pairs])
+    (chunk,) = decode_batch(keys, values, (2, 9, 77))
+    assert [(f.record_type, f.rows.tolist()) for f in chunk.families] == [(2, [1])]
+    assert chunk.bad.rows.tolist() == [3, 4]
+    assert chunk.unknown.tolist() == []
+
+
+def test_the_scalar_form_must_agree_that_a_record_is_bad():
+    with pytest.raises(AssertionError, match="scalar form"):
+        offsets_batch._error_of(GROUP_KEY, classic(b"", 0))
+
+
+# Columns
+
+
+@given(st.lists(records((5, 17, 19, 8)), min_size=1, max_size=6), st.data())
+def test_taking_rows(some, data):
+    pairs = [encode_record(record) for record in some]
+    keys, values = binary([k for k, _ in pairs]), binary([v for _, v in pairs])
+    (chunk,) = decode_batch(keys, values)
+    for family in chunk.families:
+        picked = np.array(
+            data.draw(st.lists(st.integers(0, len(family) - 1), max_size=5)), np.int64
+        )
+        for columns in (family.key, family.value):
+            rows = rows_of(columns)
+            assert rows_of(take(columns, picked)) == [rows[i] for i in picked if columns]

@@ -22,6 +22,7 @@ KIP-482 (flexible versions and tagged fields).
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -347,8 +348,8 @@ def locate(plan: Plan, cursor: Cursor, count: I64) -> I64:
 
 def _locate_in_one(
     plan: Plan, data: memoryview, pos: int, end: int, count: int
-) -> tuple[list[int], int]:
-    found: list[int] = []
+) -> tuple[array[int], int]:
+    found = array("q")
     while count > len(found) and pos < end:
         found.append(pos)
         pos = walk(plan, data, pos, end)
