@@ -16,6 +16,13 @@ from holdfast.cli import output
 from holdfast.report.reading import read_tables
 
 
+class _Kept(io.StringIO):
+    """Stays readable when the command closes it, as it does on a broken pipe."""
+
+    def close(self) -> None:
+        self.flush()
+
+
 @dataclass(frozen=True)
 class Done:
     """What a command left behind."""
@@ -27,7 +34,7 @@ class Done:
 
 def run(*arguments: Any, width: int = 100, stdin: str = "") -> Done:
     """Run ``holdfast ARGUMENTS`` and return exit code and output."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = _Kept(), _Kept()
     before = dict(os.environ)
     os.environ |= {"COLUMNS": str(width), "NO_COLOR": "1", "TERM": "dumb"}
     console = output.stderr

@@ -19,6 +19,7 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli.output import print_error
+from holdfast.cli.settings import for_click
 from holdfast.errors import (
     AdapterError,
     ConfigError,
@@ -31,15 +32,20 @@ from holdfast.errors import (
 
 COMMANDS: tuple[str, ...] = (
     "assign",
+    "simulate",
+    "upgrade_check",
     "broker",
     "demo",
     "dump",
     "history",
+    "lag",
     "decode",
     "encode",
     "report",
     "doctor",
     "explain",
+    "export",
+    "config",
 )
 
 EXIT_FINDINGS, EXIT_USAGE, EXIT_SOURCE, EXIT_INFEASIBLE, EXIT_BUG, EXIT_INTERRUPT = (
@@ -112,7 +118,11 @@ def main(argv: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if argv is None else argv
     debug = "--debug" in arguments
     try:
-        result = app(args=arguments, standalone_mode=False)
+        command: Any = typer.main.get_command(app)
+        settings = for_click(command)
+        result = command.main(
+            args=arguments, prog_name="holdfast", standalone_mode=False, **settings
+        )
         code = result if isinstance(result, int) else 0
     except typer.Abort:
         code = EXIT_INTERRUPT

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.report.history import Rebalances, read_rebalances
-from holdfast.report.reading import F64, I32, I64, ArrowTable, Tables, codes, ints, times_ms
+from holdfast.report.reading import F64, I32, I64, Tables, codes, ints, times_ms, words
 from holdfast.report.timeline import NO_OWNER, Generations, Timeline, build_timeline
 
 BOOL = npt.NDArray[np.bool_]
@@ -256,7 +256,7 @@ def _absences(presence: Presence, generations: Generations) -> tuple[Absence, ..
 def _lag(tables: Tables, group: str) -> LagRows:
     table = tables.of_group(group, "lag")
     return LagRows(
-        topic=_words(table, "topic"),
+        topic=words(table, "topic"),
         partition=ints(table, "partition"),
         lag=ints(table, "lag"),
         committed=ints(table, "current_offset"),
@@ -264,13 +264,9 @@ def _lag(tables: Tables, group: str) -> LagRows:
         end=ints(table, "log_end_offset"),
         begin=ints(table, "log_start_offset"),
         member=tuple(table["member_id"].to_pylist()),
-        status=_words(table, "status"),
-        clamped=_words(table, "clamped"),
+        status=words(table, "status"),
+        clamped=words(table, "clamped"),
     )
-
-
-def _words(table: ArrowTable, name: str) -> tuple[str, ...]:
-    return tuple(str(word or "") for word in table[name].to_pylist())
 
 
 def _anomalies(tables: Tables, group: str) -> tuple[Anomaly, ...]:

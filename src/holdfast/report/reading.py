@@ -167,6 +167,11 @@ def codes(table: ArrowTable, name: str) -> tuple[I32, tuple[str, ...]]:
     return rank[indices], tuple(values[i] for i in order)
 
 
+def words(table: ArrowTable, name: str) -> tuple[str, ...]:
+    """A string column as it stands; null is empty."""
+    return tuple(str(word or "") for word in table[name].to_pylist())
+
+
 def lists(table: ArrowTable, name: str) -> tuple[I64, I64]:
     """A list column as row of each element and element."""
     column = table[name]

@@ -1,0 +1,80 @@
+"""``holdfast config``: which settings count, and where each comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.output import Format, print_note, write_rows
+from holdfast.cli.settings import effective, find_file
+from holdfast.errors import ConfigError
+
+_EXAMPLES = """\b
+Examples:
+  holdfast config show
+  holdfast config show --command doctor --format json
+  HOLDFAST_DOCTOR_FAIL_ON=warn holdfast config show --changed
+\b
+A settings file is holdfast.toml here or in a folder above, in ~/.config/holdfast,
+or what HOLDFAST_CONFIG names. Flags win over the environment, which wins over it:
+  [defaults]
+  bootstrap-server = "localhost:9092"
+  [doctor]
+  fail-on = "warn"
+"""
+_COLUMNS = ("command", "option", "value", "source", "environment")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    config = typer.Typer(help="Settings: holdfast.toml, environment, flags.", no_args_is_help=True)
+    config.callback()(_root)
+    config.command("show", epilog=_EXAMPLES)(show)
+    app.add_typer(config, name="config")
+
+
+def _root() -> None:
+    """Settings: holdfast.toml, environment, flags; the later one wins."""
+
+
+def show(
+    context: typer.Context,
+    *,
+    command: Annotated[
+        str | None, typer.Option("--command", help="Only the options of this command.")
+    ] = None,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Only what differs from the defaults.")
+    ] = False,
+    fmt: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File instead of stdout.")
+    ] = None,
+) -> None:
+    """Show every option's value as it counts without flags, and where it comes from."""
+    group: Any = context.find_root().command
+    if command is not None and command not in group.commands:
+        raise ConfigError(f"no command {command!r}; `holdfast --help` lists them")
+    path = find_file()
+    rows = [
+        {
+            "command": setting.command,
+            "option": setting.option,
+            "value": _plain(setting.value),
+            "source": setting.source,
+            "environment": setting.environment,
+        }
+        for setting in effective(group, path)
+        if command in (None, setting.command) and not (changed and setting.source == "default")
+    ]
+    write_rows(rows, _COLUMNS, fmt, output, title="Settings")
+    print_note(f"settings file: {path or 'none'}")
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, (str, int, float, bool, list)) or value is None:
+        return getattr(value, "value", value)
+    return str(value)

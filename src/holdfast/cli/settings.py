@@ -1,0 +1,166 @@
+"""Settings from ``holdfast.toml``, the environment and flags, in that order: the later one wins.
+
+**Rules.** A file's words are the flags' names without dashes in front. An unknown section or word
+is refused with the nearest known one. ``HOLDFAST_<COMMAND>_<OPTION>`` is an option in the
+environment, with the flag's name.
+
+**Strategy.** Click knows the order already: the file becomes its ``default_map``, and every option
+gets its variable. ``effective`` repeats that order for ``holdfast config show``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+FILE_NAME = "holdfast.toml"
+PREFIX = "HOLDFAST"
+EVERYWHERE = "defaults"
+"""Section whose words count for every command that has such an option."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One option of one command, its value and where that comes from."""
+
+    command: str
+    option: str
+    value: Any
+    source: str
+    environment: str
+
+
+def find_file() -> Path | None:
+    """Settings file: ``HOLDFAST_CONFIG``, else the nearest one upwards, else the user's own.
+
+    Raises
+    ------
+    ConfigError
+        If ``HOLDFAST_CONFIG`` names no file.
+    """
+    named = os.environ.get(f"{PREFIX}_CONFIG")
+    if named:
+        if not Path(named).is_file():
+            raise ConfigError(f"{PREFIX}_CONFIG: {named} is not a file")
+        return Path(named)
+    here = Path.cwd()
+    own = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "holdfast"
+    for folder in (here, *here.parents, own):
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
+    return None
+
+
+def read_file(path: Path) -> dict[str, dict[str, Any]]:
+    """Sections of a settings file.
+
+    Raises
+    ------
+    ConfigError
+        If it is not TOML, or holds a word outside of a section.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    for word, value in document.items():
+        if not isinstance(value, dict):
+            raise ConfigError(
+                f"{path}: {word} stands outside of a section; "
+                f"put it under [{EVERYWHERE}] or under a command"
+            )
+    return document
+
+
+def default_map(group: Any, path: Path) -> dict[str, dict[str, Any]]:
+    """Defaults of every command, from a settings file.
+
+    Parameters
+    ----------
+    group : click.Group
+        Holds the commands.
+    path : Path
+        Settings file.
+
+    Raises
+    ------
+    ConfigError
+        For a section that is no command, or a word that is no option of it.
+    """
+    document = read_file(path)
+    commands = {name: _options(command) for name, command in group.commands.items()}
+    for section in document:
+        if section != EVERYWHERE and section not in commands:
+            raise ConfigError(f"{path}: no command {_near(section, [*commands, EVERYWHERE])}")
+    everywhere = document.get(EVERYWHERE, {})
+    known = {option for options in commands.values() for option in options}
+    for word in everywhere:
+        if word not in known:
+            raise ConfigError(f"{path}: [{EVERYWHERE}] has no option {_near(word, sorted(known))}")
+    found: dict[str, dict[str, Any]] = {}
+    for name, options in commands.items():
+        own = document.get(name, {})
+        for word in own:
+            if word not in options:
+                raise ConfigError(f"{path}: [{name}] has no option {_near(word, [*options])}")
+        merged = {**{w: v for w, v in everywhere.items() if w in options}, **own}
+        if merged:
+            found[name] = {options[word]: value for word, value in merged.items()}
+    return found
+
+
+def effective(group: Any, path: Path | None) -> Iterator[Setting]:
+    """Every option of every command as it would be used without flags."""
+    from_file = default_map(group, path) if path is not None else {}
+    for name, command in group.commands.items():
+        for option, parameter in _options(command).items():
+            variable = _variable(name, option)
+            told = next(p for p in command.params if p.name == parameter)
+            value, source = told.default, "default"
+            if parameter in from_file.get(name, {}):
+                value, source = from_file[name][parameter], str(path)
+            if os.environ.get(variable):
+                value, source = os.environ[variable], variable
+            if callable(value):
+                value = value()
+            yield Setting(
+                command=name, option=option, value=value, source=source, environment=variable
+            )
+
+
+def _options(command: Any) -> dict[str, str]:
+    """Flag without dashes in front -> parameter, of one command."""
+    found: dict[str, str] = {}
+    for parameter in command.params:
+        long = [flag for flag in parameter.opts if flag.startswith("--")]
+        if long and parameter.name != "help":
+            found[long[0].removeprefix("--")] = parameter.name
+    return found
+
+
+def _near(word: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(word, known, 1, 0.5)
+    return f"{word!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def _variable(command: str, option: str) -> str:
+    return f"{PREFIX}_{command}_{option}".upper().replace("-", "_")
+
+
+def for_click(group: Any) -> Mapping[str, Any]:
+    """Give every option its variable, and return the context settings that hold the file."""
+    for name, command in group.commands.items():
+        variables = {p: _variable(name, option) for option, p in _options(command).items()}
+        for parameter in command.params:
+            if parameter.name in variables and parameter.envvar is None:
+                parameter.envvar = variables[parameter.name]
+                parameter.show_envvar = False
+    path = find_file()
+    return {"default_map": default_map(group, path) if path is not None else {}}

@@ -1,0 +1,221 @@
+"""Prometheus text of a fleet, from tables: Kafka exporters' own names first, then ours.
+
+**Rules.** ``kafka_consumergroup_*`` keep the names and labels that exporters and dashboards use
+already. Ours are ``holdfast_group_*``, in seconds and ``_total``. Label values are names from
+strangers: escaped as the text format asks, and made visible first. A value that is not known has no
+sample.
+
+References
+----------
+Prometheus text exposition format 0.0.4; kafka_exporter (danielqsj) for the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.report.findings import Examination
+from holdfast.report.names import visible
+from holdfast.report.reading import Tables, ints, words
+
+Labels = Mapping[str, str]
+Sample = tuple[Labels, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric: its name, type (gauge or counter), help text and labels."""
+
+    name: str
+    kind: str
+    text: str
+    labels: tuple[str, ...]
+
+
+def _m(name: str, kind: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind=kind, text=text, labels=labels)
+
+
+_TP = ("consumergroup", "topic", "partition")
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        _m(
+            "kafka_consumergroup_current_offset",
+            "gauge",
+            "Current Offset of a ConsumerGroup at Topic/Partition",
+            *_TP,
+        ),
+        _m(
+            "kafka_consumergroup_lag",
+            "gauge",
+            "Current Approximate Lag of a ConsumerGroup at Topic/Partition",
+            *_TP,
+        ),
+        _m(
+            "kafka_consumergroup_current_offset_sum",
+            "gauge",
+            "Current Offset of a ConsumerGroup at Topic for all partitions",
+            "consumergroup",
+            "topic",
+        ),
+        _m(
+            "kafka_consumergroup_lag_sum",
+            "gauge",
+            "Current Approximate Lag of a ConsumerGroup at Topic for all partitions",
+            "consumergroup",
+            "topic",
+        ),
+        _m(
+            "kafka_consumergroup_members",
+            "gauge",
+            "Amount of members in a consumer group",
+            "consumergroup",
+        ),
+        _m("holdfast_group_generation", "gauge", "Last generation of the group.", "group"),
+        _m("holdfast_group_state", "gauge", "1 for the state the group is in.", "group", "state"),
+        _m("holdfast_group_rebalances_total", "counter", "Rebalances seen.", "group", "cause"),
+        _m(
+            "holdfast_group_partitions_moved_total",
+            "counter",
+            "Partitions that went from one member to another.",
+            "group",
+        ),
+        _m(
+            "holdfast_group_avoidable_moves_total",
+            "counter",
+            "Moves beyond the least that the same balance needs.",
+            "group",
+        ),
+        _m(
+            "holdfast_group_pause_lower_seconds_total",
+            "counter",
+            "Partition-seconds without an owner, at least.",
+            "group",
+        ),
+        _m(
+            "holdfast_group_pause_upper_seconds_total",
+            "counter",
+            "Partition-seconds without an owner, at most.",
+            "group",
+        ),
+        _m(
+            "holdfast_group_unowned_partitions",
+            "gauge",
+            "Partitions that had an owner and have none now.",
+            "group",
+        ),
+        _m(
+            "holdfast_group_last_rebalance_timestamp_seconds",
+            "gauge",
+            "Time of the last rebalance, seconds since 1970.",
+            "group",
+        ),
+        _m(
+            "holdfast_group_findings",
+            "gauge",
+            "Findings of holdfast doctor.",
+            "group",
+            "code",
+            "severity",
+        ),
+    )
+}
+
+
+def exposition(tables: Tables, examinations: Iterable[Examination]) -> str:
+    """Text that ``/metrics`` serves.
+
+    Parameters
+    ----------
+    tables : Tables
+        ``lag``; the rest comes with the examinations.
+    examinations : iterable of Examination
+        One per group.
+    """
+    samples: dict[str, list[Sample]] = {name: [] for name in METRICS}
+    for name, sample in _kafka(tables):
+        samples[name].append(sample)
+    for examination in examinations:
+        for name, sample in _ours(examination):
+            samples[name].append(sample)
+    return "".join(_text(METRICS[name], rows) for name, rows in samples.items() if rows)
+
+
+def _text(metric: Metric, rows: Iterable[Sample]) -> str:
+    lines = [f"# HELP {metric.name} {metric.text}", f"# TYPE {metric.name} {metric.kind}"]
+    for labels, value in rows:
+        assert tuple(labels) == metric.labels, (metric.name, tuple(labels))
+        inner = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
+        lines.append(f"{metric.name}{{{inner}}} {_number(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _escape(value: str) -> str:
+    return visible(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def _kafka(tables: Tables) -> Iterator[tuple[str, Sample]]:
+    rows = tables.table("lag")
+    names = zip(words(rows, "group"), words(rows, "topic"), strict=True)
+    offset, lag, partition = (ints(rows, c) for c in ("current_offset", "lag", "partition"))
+    sums: dict[tuple[str, str], list[int]] = {}
+    for i, (group, topic) in enumerate(names):
+        labels = {"consumergroup": group, "topic": topic, "partition": str(partition[i])}
+        total = sums.setdefault((group, topic), [0, 0])
+        if offset[i] >= 0:
+            total[0] += int(offset[i])
+            yield "kafka_consumergroup_current_offset", (labels, int(offset[i]))
+        if lag[i] >= 0:
+            total[1] += int(lag[i])
+            yield "kafka_consumergroup_lag", (labels, int(lag[i]))
+    for (group, topic), (offsets, lags) in sums.items():
+        both = {"consumergroup": group, "topic": topic}
+        yield "kafka_consumergroup_current_offset_sum", (both, offsets)
+        yield "kafka_consumergroup_lag_sum", (both, lags)
+
+
+def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
+    facts = examination.facts
+    group = {"group": facts.group}
+    r, last = facts.rebalances, facts.last
+    if last >= 0:
+        g = facts.generations
+        members = {"consumergroup": facts.group}
+        yield "kafka_consumergroup_members", (members, int(g.n_members[last]))
+        yield "holdfast_group_generation", (group, int(g.number[last]))
+        yield "holdfast_group_state", ({**group, "state": facts.state}, 1)
+        yield "holdfast_group_last_rebalance_timestamp_seconds", (group, g.at_ms[last] / 1000)
+        unowned = int((facts.owner_at(last) == -1).sum())
+        yield "holdfast_group_unowned_partitions", (group, unowned)
+    for cause in sorted(set(r.cause)):
+        count = r.cause.count(cause)
+        labels = {**group, "cause": cause or "unknown"}
+        yield "holdfast_group_rebalances_total", (labels, count)
+    moved = [r.total(name) for name in ("n_moved", "n_moved_through_gap")]
+    if moved[0] is not None:
+        yield "holdfast_group_partitions_moved_total", (group, sum(m or 0 for m in moved))
+    if (avoidable := r.total("n_avoidable_moves")) is not None:
+        yield "holdfast_group_avoidable_moves_total", (group, avoidable)
+    for bound, column in (("lower", r.pause_lower_s), ("upper", r.pause_upper_s)):
+        if not np.isnan(column).all():
+            total = round(float(np.nansum(column)), 3)
+            yield f"holdfast_group_pause_{bound}_seconds_total", (group, total)
+    yield from _findings(examination)
+
+
+def _findings(examination: Examination) -> Iterator[tuple[str, Sample]]:
+    counts: dict[tuple[str, str], int] = {}
+    for finding in examination.findings:
+        key = (finding.code, str(finding.severity))
+        counts[key] = counts.get(key, 0) + 1
+    for (code, severity), count in sorted(counts.items()):
+        labels = {"group": examination.facts.group, "code": code, "severity": severity}
+        yield "holdfast_group_findings", (labels, count)

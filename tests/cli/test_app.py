@@ -1,0 +1,174 @@
+"""The command as a whole: exit codes, help, suggestions, completion, strangers' names."""
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.running import run, write_tables
+from tests.report.fleet import rolling_bounce, tables
+
+from holdfast.cli import app as cli_app
+from holdfast.cli.app import COMMANDS, exit_code
+from holdfast.cli.output import Format, print_error, printable, write_rows
+from holdfast.errors import (
+    AdapterError,
+    ConfigError,
+    InfeasibleError,
+    LocalProtocolError,
+    ModelError,
+    RemoteProtocolError,
+    SourceError,
+    WireError,
+)
+
+EVIL = ["=1+1", "@SUM(A1)", "+1", "\x1b]0;owned\x07", "a\u202eb", "x\r\ny", "-2+3|cmd", "\ttab"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InfeasibleError("-"), 4),
+        (ModelError("-"), 2),
+        (ConfigError("-"), 2),
+        (SourceError("-"), 3),
+        (AdapterError("-"), 3),
+        (RemoteProtocolError("-"), 3),
+        (WireError("truncated", schema="S"), 3),
+        (LocalProtocolError("-"), 70),
+        (KeyboardInterrupt(), 130),
+        (ValueError(), 70),
+    ],
+)
+def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
+    assert exit_code(error) == code
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "words"),
+    [
+        (SourceError("no broker at x:1"), 3, "error: no broker at x:1"),
+        (KeyboardInterrupt(), 130, ""),
+        (ZeroDivisionError("oops"), 70, "error: a bug in holdfast: ZeroDivisionError: oops"),
+        (BrokenPipeError(), 0, ""),
+    ],
+)
+def test_what_reaches_the_top_is_one_line(
+    raised: BaseException, code: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise raised
+
+    monkeypatch.setattr("holdfast.report.findings.all_rules", fail)
+    done = run("explain", width=200)
+    assert done.code == code
+    assert done.err.strip() == words + (" (--debug shows where)" if code == 70 else "")
+    if code == 70:
+        assert "Traceback" in run("--debug", "explain").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("doctr",), "Did you mean 'doctor'"),
+        (("doctor", "--inptu", "x"), "--input"),
+        (("explain", "HF1O4"), "did you mean HF114 or HF104"),
+        (("doctor", "--format", "xml"), "xml"),
+        (("report", "--input", "x", "-o", "/nowhere/r.html"), "does not exist"),
+    ],
+)
+def test_bad_use_ends_with_2_and_a_hint(arguments: tuple[str, ...], words: str) -> None:
+    done = run(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert words in done.err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    done = run(name.replace("_", "-"), "--help")
+    assert done.code == 0
+    assert len(done.out) > 200
+
+
+@pytest.mark.parametrize("name", ["report", "doctor", "explain", "export"])
+def test_help_has_examples_that_name_the_command(name: str) -> None:
+    text = run(name, "--help").out
+    assert re.search(rf"Examples:\s+.*holdfast {name}", text, re.S)
+
+
+def test_python_m_and_completion_work_as_a_shell_would() -> None:
+    def shell(*command: str, **environment: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *command],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, **environment},
+        )
+        return done.stdout
+
+    assert shell("-m", "holdfast", "--version").startswith("holdfast 0.")
+    asked = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": "holdfast doc", "COMP_CWORD": "1"}
+    assert shell("-m", "holdfast", **asked).split() == ["doctor"]
+
+
+def test_no_command_prints_help_and_ends_with_2() -> None:
+    done = run()
+    assert done.code == 2
+    assert "doctor" in done.out + done.err
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_names_do_nothing_on_a_terminal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows([{"group": name}], ["group"], Format.TABLE, title=name)
+    shown = capsys.readouterr().out
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown)
+    assert printable(name) in shown
+
+
+def test_errors_do_nothing_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error("no group \x1b[2Jx\u202e [bold]y[/bold]")
+    assert "\\u001b[2Jx\\u202e [bold]y[/bold]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_names_are_no_formula_in_csv(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows([{"group": name, "lag": -5}], ["group", "lag"], Format.CSV)
+    cells = list(csv.reader(io.StringIO(capsys.readouterr().out)))[1]
+    assert cells[0][0] not in "=+-@|%\t\r\n"
+    assert cells[1] == "-5"
+
+
+@pytest.mark.parametrize("fmt", [Format.JSON, Format.JSONL])
+def test_json_keeps_names_as_they_are(fmt: Format, capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows([{"group": name} for name in EVIL], ["group"], fmt)
+    out = capsys.readouterr().out
+    rows = json.loads(out)["rows"] if fmt is Format.JSON else map(json.loads, out.splitlines())
+    assert [row["group"] for row in rows] == EVIL
+
+
+def test_report_and_trace_from_a_folder_of_tables(tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    write_tables(tables(rolling_bounce()), folder)
+    page, trace = tmp_path / "r.html", tmp_path / "t.json"
+    done = run("report", "--input", folder, "-o", page, "--trace", trace, width=300)
+    assert (done.code, done.out) == (0, "")
+    assert f"wrote {page}" in done.err
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    assert {e["ph"] for e in events} == {"M", "X", "i"}
+    assert run("report", "--input", folder, "-o", page, "-q").err == ""
+
+
+def test_commands_are_registered_once() -> None:
+    cli_app.register_all()
+    before = len(cli_app.app.registered_commands)
+    cli_app.register_all()
+    assert len(cli_app.app.registered_commands) == before
