@@ -127,7 +127,16 @@ def tombstone(number, group, member_id=None):
     return record(number, None, key, None)
 
 
-def write_dump(folder, records, *, topics=(), offsets=(), files=1, complete=True):
+def write_dump(
+    folder,
+    records,
+    *,
+    topics=(),
+    offsets=(),
+    files=1,
+    complete=True,
+    taken_at="2026-01-01T00:00:00Z",
+):
     """``records`` are (group, second, (key, value)); ``topics`` (name, partitions)."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = {name: [] for name in arrow_schema("records").names}
@@ -152,7 +161,7 @@ def write_dump(folder, records, *, topics=(), offsets=(), files=1, complete=True
     log = [("__consumer_offsets", p, 0, n) for p, n in sorted(heads.items())]
     _part(folder, "offsets", [*offsets, *log])
     if complete:
-        document = {"schema_version": 1, "cluster_id": "c", "taken_at": "2026-01-01T00:00:00Z"}
+        document = {"schema_version": 1, "cluster_id": "c", "taken_at": taken_at}
         (folder / "dump.json").write_text(json.dumps(document))
     return folder
 

@@ -6,10 +6,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.pipeline.history import fill_pauses, topic_names
+from holdfast.pipeline.history import taken_at_us, topic_names
+from holdfast.pipeline.jobs import as_pauses, fill_pauses
+from holdfast.pipeline.lag import INPUT, OWNERS, Ends, commits_input, lag_task
 from holdfast.pipeline.pauses import narrow
 from holdfast.pipeline.source import Dump
-from holdfast.pipeline.storage import Batch, Tables, files_of
+from holdfast.pipeline.storage import FILES_SCHEMA, Batch, Tables, files_of, read_parquet
 from holdfast.pipeline.tasks import UNKNOWN, commits_task, groups_task
 
 
@@ -31,7 +33,7 @@ def _group(key):
     return key[4 : 4 + int.from_bytes(key[2:4], "big", signed=True)] if len(key) >= 4 else b""
 
 
-def run(path, out_dir, *, batch_rows=7):
+def run(path, out_dir, *, batch_rows=7, reset="latest"):
     """Tables of a dump, and how many records had an unknown type."""
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
     root, batch = str(tables.root), tables.next_batch()
@@ -47,20 +49,23 @@ def run(path, out_dir, *, batch_rows=7):
         is_unknown = pc.equal(found["table"], UNKNOWN)
         unknown = pc.sum(found.filter(is_unknown)["rows"]).as_py() or 0
         files = files_of(found.filter(pc.invert(is_unknown)))
+    ends = Ends(offsets=dump.offsets(), taken_at_us=taken_at_us(dump), reset=reset)
+    owners = [read_parquet(tables.root / f) for f, _ in files.pop(OWNERS, [])]
+    commits = [
+        commits_input(read_parquet(tables.root / f)) for f, _ in files.get("offset_commits", [])
+    ]
+    rows = pa.concat_tables([INPUT.empty_table(), *owners, *commits]).sort_by("group")
+    lag = list(lag_task(root, batch, ends)(iter(rows.to_batches(max_chunksize=batch_rows))))
+    files |= files_of(pa.Table.from_batches(lag, FILES_SCHEMA))
     tables.commit(Batch(id=batch, files=files, notes={"n_unknown": unknown}), replace=True)
     return tables
 
 
 def paused(tables):
     """``pauses`` and ``rebalances`` with bounds by commits, as the third job makes them."""
-    commits = tables.table("offset_commits").to_pylist()
-    rows = [
-        {k: r[k] for k in ("group", "topic")}
-        | {"partitions": [r["partition"]], "timestamp": r["commit_timestamp"], "basis": "commit"}
-        for r in commits
-        if not r["is_tombstone"]
-    ]
     plain = tables.table("pauses", flat=False)
-    found = narrow(pa.concat_tables([plain, pa.Table.from_pylist(rows, plain.schema)]))
+    commits = tables.table("offset_commits")
+    alive = commits.filter(pc.invert(commits["is_tombstone"]))
+    found = narrow(pa.concat_tables([plain, as_pauses(alive, plain.schema)]))
     filled = fill_pauses(tables.table("rebalances"), [found])
     return found, filled.sort_by("generation")

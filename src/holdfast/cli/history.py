@@ -104,6 +104,7 @@ def make_history(
     all_groups: bool,
     command_config: Path | None,
     note: Any,
+    auto_offset_reset: str = "latest",
 ) -> History:
     """Run the pipeline on what the command line named."""
     from holdfast.pipeline.history import Selection, run
@@ -117,7 +118,14 @@ def make_history(
     spark = get_session(kafka=not isinstance(where, Dump), quick=is_small(where))
     note(f"reading {bootstrap or source}")
     selection = Selection(groups=groups, all_groups=all_groups)
-    return run(spark, where, out_dir, selection=selection, note=note)
+    return run(
+        spark,
+        where,
+        out_dir,
+        selection=selection,
+        auto_offset_reset=auto_offset_reset,
+        note=note,
+    )
 
 
 def named_source(bootstrap: str | None, source: Path | None, command_config: Path | None) -> Any:
@@ -152,9 +160,10 @@ def is_small(where: Any) -> bool:
     from holdfast.pipeline.source import OFFSETS_TOPIC, Dump
 
     if isinstance(where, Dump):
-        return where.n_records() < SMALL_RECORDS
+        return bool(where.n_records() < SMALL_RECORDS)
     ends = where.partition_ends(OFFSETS_TOPIC)
-    return sum(end - begin for begin, end in ends.values()) < SMALL_RECORDS
+    held: int = sum(end - begin for begin, end in ends.values())
+    return held < SMALL_RECORDS
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -143,6 +144,16 @@ class Dump:
     def n_records(self) -> int:
         """Records in the dump, from the files' footers."""
         return sum(pq.ParquetFile(f).metadata.num_rows for f in _files(self.path, "records"))
+
+    def newest_us(self) -> int:
+        """Time of the newest record in microseconds; 0 where there is none."""
+        newest = 0
+        for file in _files(self.path, "records"):
+            times = pq.read_table(file, columns=["timestamp"])["timestamp"]
+            if len(times) > times.null_count:
+                micros = times.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+                newest = max(newest, int(np.nanmax(micros.drop_null().to_numpy())))
+        return newest
 
     def check_read(self) -> None:
         """Hold what was read against what the broker had.

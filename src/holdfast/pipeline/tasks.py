@@ -33,6 +33,7 @@ from holdfast.pipeline.generations import (
     generation_tables,
     list_parts,
 )
+from holdfast.pipeline.lag import OWNERS, owners_of
 from holdfast.pipeline.movements import carry, compare, movement_table, pause_candidates
 from holdfast.pipeline.rebalances import anomaly_table, rebalance_table
 from holdfast.pipeline.records import Decoded, bad_table, read_commits, read_groups
@@ -171,10 +172,11 @@ def work(gens: Generations, writer: BatchWriter, keep: I64) -> Generations:
     for group in np.flatnonzero(is_big):
         past = Generations.empty()
         for start in range(int(first[group]), int(end[group]), ROWS_AT_ONCE):
-            rows = np.arange(start, min(start + ROWS_AT_ONCE, int(end[group])))
-            past = _write(concat([past, gens.take(rows)]), writer, np.array([0]))
-        if group in keep:
-            kept.append(past)
+            stop = min(start + ROWS_AT_ONCE, int(end[group]))
+            goes_on = np.arange(int(group in keep or stop < int(end[group])))
+            piece = concat([past, gens.take(np.arange(start, stop))])
+            past = _write(piece, writer, goes_on)
+        kept.append(past)
     return concat(kept).sorted()
 
 
@@ -190,6 +192,8 @@ def _write(gens: Generations, writer: BatchWriter, keep: I64) -> Generations:
     tables["anomalies"] = anomaly_table(gens, layout, events)
     for name, rows in tables.items():
         writer.write(name, rows)
+    last = np.append(layout.first_row[1:], gens.n_rows) - 1
+    writer.write(OWNERS, owners_of(gens, np.delete(last, keep)))
     return carry(gens, layout, events, keep)
 
 

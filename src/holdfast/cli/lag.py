@@ -1,0 +1,84 @@
+"""``holdfast lag``: how far every group is behind, per partition."""
+
+from __future__ import annotations
+
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.history import make_history, rows_of
+from holdfast.cli.output import Format, print_note, write_rows
+
+
+class Reset(StrEnum):
+    """Kafka's ``auto.offset.reset``."""
+
+    LATEST = "latest"
+    EARLIEST = "earliest"
+    NONE = "none"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("lag")(lag)
+
+
+def lag(  # noqa: PLR0917 (typer passes every option by name)
+    bootstrap: Annotated[
+        str | None,
+        typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A live cluster."),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--input", help="A dump, as `holdfast dump` writes it.")
+    ] = None,
+    reset: Annotated[
+        Reset,
+        typer.Option("--auto-offset-reset", help="What a partition without a commit lags behind."),
+    ] = Reset.LATEST,
+    fmt: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
+    ] = None,
+    all_groups: Annotated[
+        bool, typer.Option("--all-groups", help="Groups of Spark's own connector too.")
+    ] = False,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Keep the tables in this folder.")
+    ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option("--command-config", help="Kafka client properties (security, ...)."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+) -> None:
+    """Show what every group has committed, where its topics end, and who owns the difference.
+
+    A partition is listed when it has a commit or an owner. Nothing is joined and nothing written.
+    """
+    from holdfast.model.tables import LAG
+
+    note = (lambda text: None) if quiet else print_note
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
+        made = make_history(
+            bootstrap=bootstrap,
+            source=source,
+            out_dir=output or Path(scratch),
+            groups=group or [],
+            all_groups=all_groups,
+            command_config=command_config,
+            auto_offset_reset=str(reset),
+            note=note,
+        )
+        rows = rows_of(made.table("lag"))
+        if topic:
+            rows = [row for row in rows if row["topic"] in topic]
+        clamped = sum(row["clamped"] != "none" for row in rows)
+        if clamped:
+            note(f"{clamped} commits lie beyond the end or before the beginning and are clamped")
+        write_rows(rows, LAG.flat_names, fmt, title="lag")

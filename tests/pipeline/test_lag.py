@@ -1,0 +1,146 @@
+"""Lag: the twin by dictionaries, and a case for every rule."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.pipeline import fleet, local
+from tests.pipeline.histories import generation
+
+from holdfast.pipeline import lag as lag_module
+
+TAKEN_AT = 1_000
+ISO = "1970-01-01T00:16:40+00:00"
+COLUMNS = ("group", "topic", "partition", "current_offset", "log_end_offset", "lag", "member_id")
+
+
+def lag(
+    tmp_path, commits, history=(), offsets=(), *, reset="latest", batch_rows=7, columns=COLUMNS
+):
+    """``commits``: (group, topic, partition, offset, second[, expire second])."""
+    records = [(g["group"], g["timestamp"], fleet.classic(g)) for g in history]
+    for group, topic, partition, offset, at, *expire in commits:
+        version = 1 if expire else 4
+        value = fleet.commit(
+            group,
+            topic,
+            partition,
+            offset,
+            at=at,
+            version=version,
+            expire=expire[0] if expire else None,
+        )
+        records.append((group, at, value))
+    fleet.write_dump(tmp_path / "dump", records, offsets=offsets, taken_at=ISO)
+    tables = local.run(tmp_path / "dump", tmp_path / "out", reset=reset, batch_rows=batch_rows)
+    return [tuple(row[c] for c in columns) for row in tables.table("lag").to_pylist()]
+
+
+names = st.sampled_from(["g", "", "../x", "😀"])
+places = st.tuples(names, st.sampled_from(["t", "u"]), st.integers(0, 2))
+commits = st.lists(
+    st.tuples(places, st.none() | st.integers(0, 12), st.integers(1, 999)), max_size=12
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    commits,
+    st.dictionaries(st.tuples(names, st.sampled_from(["t", "u"]), st.integers(0, 2)), st.just("m")),
+    st.dictionaries(
+        st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 2)),
+        st.tuples(st.integers(0, 6), st.integers(0, 6)),
+    ),
+    st.sampled_from(["latest", "earliest", "none"]),
+    st.integers(1, 5),
+)
+def test_equals_the_twin(tmp_path, commits, owned, ends, reset, batch_rows):
+    history = []
+    for group in sorted({g for g, _, _ in owned}):
+        topics = {}
+        for g, topic, partition in owned:
+            if g == group:
+                topics.setdefault(topic, []).append(partition)
+        history.append(generation(group, 1, {"m-" + group: topics}, at=1))
+    offsets = [(t, p, low, low + size) for (t, p), (low, size) in sorted(ends.items())]
+    flat = [(*place, offset, at) for place, offset, at in commits]
+    found = lag(tmp_path, flat, history, offsets, reset=reset, batch_rows=batch_rows)
+    shutil.rmtree(tmp_path / "dump")
+    latest = {place: offset for place, offset, _ in commits}
+    expected = []
+    for place in set(latest) | set(owned):
+        current = latest.get(place)
+        if current is None and place not in owned:
+            continue
+        member = "m-" + place[0] if place in owned else None
+        if place[1:] not in ends:
+            expected.append((*place, current, None, None, member))
+            continue
+        low, size = ends[place[1:]]
+        if current is None:
+            behind = 0 if reset == "latest" else size
+        else:
+            behind = max(0, low + size - max(current, low))
+        expected.append((*place, current, low + size, behind, member))
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+
+
+def test_a_clamped_commit_says_so(tmp_path):
+    commits = [("g", "t", 0, 50, 1), ("g", "t", 1, 3, 1), ("g", "t", 2, 7, 1)]
+    offsets = [("t", p, 5, 10) for p in range(3)]
+    found = lag(tmp_path, commits, offsets=offsets, columns=("partition", "lag", "clamped"))
+    assert found == [(0, 0, "beyond_end"), (1, 5, "before_begin"), (2, 3, "none")]
+
+
+@pytest.mark.parametrize(("reset", "expected"), [("latest", 0), ("earliest", 5), ("none", 5)])
+def test_an_unknown_commit_is_what_the_reset_makes_of_it(tmp_path, reset, expected):
+    history = [generation("g", 1, {"m": {"t": [0]}})]
+    found = lag(tmp_path, [], history, [("t", 0, 5, 10)], reset=reset)
+    assert found == [("g", "t", 0, None, 10, expected, "m")]
+
+
+def test_a_tombstone_takes_the_commit_away(tmp_path):
+    commits = [("g", "t", 0, 4, 1), ("g", "t", 1, 4, 1), ("g", "t", 0, None, 2)]
+    columns = ("partition", "current_offset", "status")
+    assert lag(tmp_path, commits, columns=columns) == [(1, 4, "committed")]
+    owned = [generation("g", 1, {"m": {"t": [0]}})]
+    found = lag(tmp_path, commits, owned, columns=columns)
+    assert found == [(0, None, "deleted"), (1, 4, "committed")]
+
+
+def test_an_expired_commit_counts_only_for_a_partition_with_an_owner(tmp_path):
+    commits = [("g", "t", p, 4, 1, expire) for p, expire in ((0, 999), (1, 1001), (2, 999))]
+    history = [generation("g", 1, {"m": {"t": [2]}})]
+    found = lag(tmp_path, commits, history, columns=("partition", "current_offset", "status"))
+    assert found == [(0, None, "expired"), (1, 4, "committed"), (2, 4, "committed")]
+
+
+def test_seconds_are_the_age_of_the_commit_where_there_is_lag(tmp_path):
+    commits = [("g", "t", 0, 4, 900), ("g", "t", 1, 10, 900)]
+    offsets = [("t", 0, 0, 10), ("t", 1, 0, 10), ("t", 2, 0, 0)]
+    history = [generation("g", 1, {"m": {"t": [2]}})]
+    columns = ("partition", "lag_seconds", "is_idle")
+    found = lag(tmp_path, commits, history, offsets, columns=columns)
+    assert found == [(0, 100.0, False), (1, 0.0, False), (2, None, True)]
+
+
+def test_the_last_generation_says_who_owns_what(tmp_path):
+    history = [
+        generation("g", 1, {"a-1": {"t": [0, 1]}}, at=1),
+        generation("g", 2, {"b-1": {"t": [0]}}, at=2),
+    ]
+    found = lag(
+        tmp_path, [("g", "t", 1, 0, 1)], history, columns=("partition", "member_id", "client_id")
+    )
+    assert found == [(0, "b-1", "b"), (1, None, None)]
+
+
+def test_groups_that_are_cut_are_put_together_again(tmp_path, monkeypatch):
+    commits = [(g, "t", p, p, 1) for g in ("a", "b", "c") for p in range(9)]
+    whole = lag(tmp_path / "1", commits, offsets=[("t", p, 0, 9) for p in range(9)])
+    monkeypatch.setattr(lag_module, "_FLUSH_ROWS", 2)
+    cut = lag(tmp_path / "2", commits, offsets=[("t", p, 0, 9) for p in range(9)], batch_rows=2)
+    assert cut == whole and len(whole) == 27
