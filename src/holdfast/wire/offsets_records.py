@@ -259,6 +259,7 @@ _READ_SIZED: Mapping[tuple[Kind, bool, bool], Callable[[Reader, str], Any]] = {
 _READ_ARRAY: Mapping[tuple[bool, bool], Callable[[Reader, str, _Read, int], Any]] = {
     # (flexible, nullable)
     (False, False): Reader.array,
+    (False, True): Reader.nullable_array,
     (True, False): Reader.compact_array,
     (True, True): Reader.nullable_compact_array,
 }

@@ -110,6 +110,7 @@ class _Builder:
         elif field.kind in SIZES:
             self.fixed.append((name, _DTYPES[field.kind]))
         elif field.kind is Kind.STRUCT:
+            assert field.nullable, "no schema has a lone struct that is always there"
             plan = plan_of(layout(field.fields, version, flexible), version)
             tagged = field.tag is not None
             self.close(
