@@ -122,6 +122,7 @@ def test_k1_a_finished_join_is_collected(broker, repaired):
             assert not coordinator._join_task.is_done  # the other one has not come yet
             other.resume()
             until(lambda: coordinator._join_task.is_done, "the network thread ends the join")
+            finished = leader.group_metadata().generation_id
             for _ in range(10):
                 leader.poll(timeout_ms=50)
             if not repaired:
@@ -136,6 +137,7 @@ def test_k1_a_finished_join_is_collected(broker, repaired):
             )
             assert coordinator.state is MemberState.STABLE
             assert coordinator._heartbeat_enabled
+            assert leader.group_metadata().generation_id == finished  # collected, not repeated
             assert not leader.assignment() & follower.assignment()
 
 
@@ -168,6 +170,25 @@ def test_k2_a_fenced_static_member_stops(broker, repaired):
                 older.poll(timeout_ms=50)
             assert len(older.assignment()) == 2
             assert coordinator.state is MemberState.STABLE
+
+
+@pytest.mark.parametrize("repaired", [False, True], ids=["plain", "attached"])
+def test_a_join_that_ends_between_two_polls_is_not_repeated(broker, repaired):
+    """A leader that repeats it makes the whole group go through another round."""
+    topic = create_topic(broker.bootstrap, 2)
+    plain = {"partition_assignment_strategy": [CooperativeStickyAssignor]}
+    with consumer(broker.bootstrap, topic, topic, **plain) as leader:
+        if repaired:
+            attach(leader)
+        poll_until(leader, lambda: len(leader.assignment()) == 2, "it has all")
+        coordinator = leader._coordinator
+        before = leader.group_metadata().generation_id
+        coordinator.request_rejoin()
+        leader.poll(timeout_ms=0)  # starts the join, and does not wait for its end
+        until(lambda: coordinator._join_task.is_done, "the network thread ends the join")
+        poll_until(leader, lambda: coordinator.state is MemberState.STABLE, "it is stable")
+        rounds = leader.group_metadata().generation_id - before
+        assert rounds == (1 if repaired else 2)
 
 
 class Lost(ConsumerRebalanceListener):

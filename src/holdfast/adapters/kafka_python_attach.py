@@ -9,7 +9,10 @@ private part                             why
 ``coordinator._subscription``            what the consumer really holds
 ``coordinator._generation``              member id and generation of the round that runs
 ``coordinator.need_rejoin``              a finished join that nobody collected (K1); due rejoins
-``coordinator._join_task``, ``.state``   the same
+``coordinator.join_group_async``         the same; it would start a join anew instead
+``coordinator._join_task``, ``.state``, ``.rejoining``, ``.rejoin_needed``, ``._lock``,
+``._enable_heartbeat``, ``._on_join_complete_async``
+                                         the same: what ends a join
 ``coordinator.time_to_next_poll``        a due rejoin ends a long poll
 ``coordinator.reset_generation``         a loss: what was owned is no longer claimed
 ``coordinator._handle_heartbeat_response``, ``._async_commit_fenced``
@@ -21,9 +24,11 @@ was not tested is refused. The wrappers run on the client's two threads (the cal
 network thread); each reads or sets one value at a time.
 
 **Repairs.** K1: when a leader rejoins because metadata changed, ``poll`` times out and the network
-thread finishes the join, the client forgets the finished join, answers no heartbeat and keeps its
-partitions for ever. K2: a static member that is fenced goes on consuming when it does not
-auto-commit. Owned partitions are reported after they were lost, and while eager.
+thread finishes the join, the client forgets the finished join, sends no heartbeat and keeps its
+partitions for ever. When something else asks for a rejoin as well, it forgets the finished join too
+and sends another one, with claims that the leader has just decided about: a round for nothing.
+K2: a static member that is fenced goes on consuming when it does not auto-commit. K4: owned
+partitions are claimed after they were lost. And they are claimed while eager.
 """
 
 from __future__ import annotations
@@ -145,6 +150,7 @@ class Attached:
     def _wrap(self) -> None:
         coordinator = self._coordinator
         need_rejoin = coordinator.need_rejoin
+        join_group = coordinator.join_group_async
         time_to_next_poll = coordinator.time_to_next_poll
         reset_generation = coordinator.reset_generation
         handle_heartbeat = coordinator._handle_heartbeat_response
@@ -160,6 +166,14 @@ class Attached:
                 coordinator.state is MemberState.REBALANCING or coordinator._join_task is not None
             )
             return joining and bool(coordinator._subscription.partitions_auto_assigned())
+
+        async def collect_or_join_group(timeout_ms: float | None = None) -> bool:
+            task = coordinator._join_task
+            finished = task is not None and task.is_done and task.succeeded()
+            if not finished or coordinator.state is not MemberState.REBALANCING:
+                return bool(await join_group(timeout_ms=timeout_ms))
+            await self._complete_join(task.value)
+            return True
 
         def time_to_next_poll_or_rejoin() -> float:
             wanted = float(time_to_next_poll())
@@ -180,9 +194,24 @@ class Attached:
                 raise
 
         coordinator.need_rejoin = need_rejoin_or_collect
+        coordinator.join_group_async = collect_or_join_group
         coordinator.time_to_next_poll = time_to_next_poll_or_rejoin
         coordinator.reset_generation = reset_generation_and_forget
         coordinator._handle_heartbeat_response = handle_heartbeat_or_stop
+
+    async def _complete_join(self, assignment: bytes) -> None:
+        """End a join as the client does when its task ends while it is awaited."""
+        coordinator = self._coordinator
+        coordinator._join_task = None
+        with coordinator._lock:
+            coordinator.rejoining = False
+            coordinator.rejoin_needed = False
+            coordinator.state = MemberState.STABLE
+            coordinator._enable_heartbeat()
+        generation = coordinator._generation
+        await coordinator._on_join_complete_async(
+            generation.generation_id, generation.member_id, generation.protocol, assignment
+        )
 
 
 def attach(consumer: Any, *, allow_untested: bool = False) -> Attached:
