@@ -88,7 +88,7 @@ def test_is_ready_when_it_says_so(broker):
         assert cluster["cluster_id"] == module._CLUSTER_ID
     finally:
         admin.close()
-    assert 0 < broker.start_seconds < 120
+    assert 0 < broker.start_seconds < module._START_SECONDS
 
 
 @pytest.mark.parametrize(

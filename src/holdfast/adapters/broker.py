@@ -38,7 +38,7 @@ from holdfast.jvm.java import find_java
 _CLUSTER_ID = "holdfastLocalClusterIdA"[:22]
 _FIRST_PORT, _LAST_PORT = 20_000, 32_000
 _READY = "Kafka Server started"
-_START_SECONDS = 120.0
+_START_SECONDS = 300.0
 _STOP_SECONDS = 40.0
 _ATTEMPTS = 4
 _LOG4J2 = """\
