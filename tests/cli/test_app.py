@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
 
 from holdfast.cli import app as cli_app
+from holdfast.cli import output
 from holdfast.cli.app import COMMANDS, exit_code
 from holdfast.cli.output import Format, print_error, printable, write_rows
 from holdfast.errors import (
@@ -165,6 +167,37 @@ def test_report_and_trace_from_a_folder_of_tables(tmp_path: Path) -> None:
     events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
     assert {e["ph"] for e in events} == {"M", "X", "i"}
     assert run("report", "--input", folder, "-o", page, "-q").err == ""
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("terminal", "quiet", "after_s", "shown"),
+    [
+        (True, False, 0.0, True),
+        (True, False, 60.0, False),
+        (True, True, 0.0, False),
+        (False, False, 0.0, False),
+    ],
+)
+def test_progress_shows_speed_and_is_silent_without_a_terminal_or_when_quick(
+    terminal: bool, quiet: bool, after_s: float, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = _Terminal() if terminal else io.StringIO()
+    monkeypatch.setenv("TERM", "xterm")
+    console = Console(file=file, force_terminal=terminal or None, width=100)
+    monkeypatch.setattr(output, "stderr", console)
+    monkeypatch.setattr(output, "BAR_AFTER_S", after_s)
+    assert list(output.track(range(3), 3, "groups", quiet=quiet)) == [0, 1, 2]
+    text = file.getvalue()
+    assert ("groups" in text) is shown
+    assert (
+        bool(re.search(r"3/3 groups\s+[\d,]+/s", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)))
+        is shown
+    )
 
 
 def test_commands_are_registered_once() -> None:

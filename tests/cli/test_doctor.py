@@ -44,6 +44,12 @@ def test_the_schema_in_the_docs_is_the_one_that_ships(folder: Path) -> None:
     assert json.loads(run("doctor", "--schema").out) == SCHEMA
 
 
+def test_the_page_in_the_docs_is_written_from_the_rules() -> None:
+    page = Path(__file__).parents[2] / "docs" / "doctor.md"
+    assert page.read_text(encoding="utf-8") == run("explain", "--format", "markdown").out
+    assert all(f"## {code} " in page.read_text(encoding="utf-8") for code in CASES)
+
+
 def test_json_puts_the_worst_group_first(folder: Path) -> None:
     done = run("doctor", "--input", folder, "--format", "json")
     assert done.code == 0

@@ -11,7 +11,15 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from holdfast.cli.output import Format, print_note, printable, write_json, write_rows, write_text
+from holdfast.cli.output import (
+    Format,
+    print_note,
+    printable,
+    track,
+    write_json,
+    write_rows,
+    write_text,
+)
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
 
@@ -101,7 +109,11 @@ def doctor(
     if group and all_groups:
         raise ConfigError("--group and --all-groups exclude each other")
     with open_source(source, bootstrap, command_config, group, quiet=quiet) as tables:
-        found = report_doctor.examine_fleet(tables, tables.choose(group))
+        found = report_doctor.examine_fleet(
+            tables,
+            tables.choose(group),
+            track=lambda names: track(names, len(names), "groups", quiet=quiet),
+        )
     if fmt is Format.JSON:
         write_json(report_doctor.to_json(found), output)
     elif fmt is Format.TABLE:
@@ -192,7 +204,7 @@ def _print_finding(console: Console, finding: Finding, rule: Rule) -> None:
     )
     for line in (finding.text, _told(finding)):
         if line:
-            console.print(Padding(Text(printable(line)), (0, 0, 0, 8)))
+            console.print(Padding(Text(printable(line)), (0, 0, 0, 8), expand=False))
     if finding.command:
         console.print(
             Text(f"        $ {printable(finding.command)}", style="green"), soft_wrap=True

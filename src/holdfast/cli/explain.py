@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.output import Format, write_json, write_rows
+from holdfast.cli.output import Format, write_json, write_rows, write_text
 from holdfast.errors import ConfigError
 
 _COLUMNS = ("code", "severity", "name", "what")
@@ -23,6 +24,16 @@ Examples:
 """
 
 
+class ExplainFormat(StrEnum):
+    """``--format``, and the page of the documentation."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("explain", epilog=_EXAMPLES)(explain)
@@ -33,19 +44,26 @@ def explain(
     code: Annotated[
         str | None, typer.Argument(help="A code such as HF104; without one, all are listed.")
     ] = None,
-    fmt: Annotated[Format, typer.Option("--format", help="table or json.")] = Format.TABLE,
+    fmt: Annotated[
+        ExplainFormat, typer.Option("--format", help="markdown is docs/doctor.md.")
+    ] = ExplainFormat.TABLE,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File instead of stdout.")
     ] = None,
 ) -> None:
     """Explain a code of ``holdfast doctor``, or list them all."""
+    from holdfast.report.doctor import markdown
     from holdfast.report.findings import all_rules
 
     rules = {rule.code: rule for rule in all_rules()}
     words = ("code", "name", "severity", "what", "why", "how", "mend")
     as_dict = {c: {w: str(getattr(rule, w)) for w in words} for c, rule in rules.items()}
+    if fmt is ExplainFormat.MARKDOWN:
+        write_text(markdown(), output)
+        return
     if code is None:
-        write_rows(as_dict.values(), _COLUMNS, fmt, output, title="Findings of holdfast doctor")
+        title = "Findings of holdfast doctor"
+        write_rows(as_dict.values(), _COLUMNS, Format(fmt.value), output, title=title)
         return
     wanted = code.upper() if code.upper().startswith("HF") else f"HF{code}"
     if wanted not in rules:
@@ -57,7 +75,7 @@ def explain(
             if near
             else f"no code {code!r}; `holdfast explain` lists them all"
         )
-    if fmt is not Format.TABLE:
+    if fmt is not ExplainFormat.TABLE:
         write_json({"schema_version": 1, **as_dict[wanted]}, output)
         return
     console = Console(highlight=False)

@@ -10,16 +10,27 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.report.names import spreadsheet_text, visible
+
+T = TypeVar("T")
+BAR_AFTER_S = 2.0
 
 stderr = Console(stderr=True, highlight=False)
 
@@ -51,6 +62,43 @@ def print_error(message: str) -> None:
 def print_note(message: str) -> None:
     """Print one line of progress or advice on stderr."""
     stderr.print(Text(printable(message)), soft_wrap=True)
+
+
+def track(items: Iterable[T], total: int, what: str, *, quiet: bool = False) -> Iterator[T]:
+    """Pass items on, with a progress bar on stderr: count, speed and time left.
+
+    Silent where stderr is no terminal; shown only once two seconds have passed, gone at the end.
+
+    Parameters
+    ----------
+    items : iterable
+        What is worked on, one by one.
+    total : int
+        How many there are.
+    what : str
+        A plural, such as ``groups``.
+    quiet : bool
+        No bar.
+    """
+    if quiet or not stderr.is_terminal:
+        yield from items
+        return
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(f"{printable(what)}  {{task.fields[speed]}}"),
+        TimeRemainingColumn(),
+    )
+    began = time.monotonic()
+    with Progress(*columns, console=stderr, transient=True, auto_refresh=False) as bar:
+        task = bar.add_task("", total=total, speed="", visible=False)
+        for done, item in enumerate(items, 1):
+            yield item
+            lasted = time.monotonic() - began
+            speed = f"{done / lasted:,.0f}/s" if lasted > 0 else ""
+            bar.update(task, completed=done, speed=speed, visible=lasted > BAR_AFTER_S)
+            if lasted > BAR_AFTER_S:
+                bar.refresh()
 
 
 def write_json(value: Any, target: Path | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.output import print_note
+from holdfast.cli.output import print_note, track
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
 
@@ -68,7 +68,14 @@ def report(
     policies = read_policies(replay) if replay is not None else []
     with open_source(source, bootstrap, command_config, group, quiet=quiet) as tables:
         groups = tables.choose(group)
-        write(tables, output, title=title, groups=groups, policies=policies)
+        write(
+            tables,
+            output,
+            title=title,
+            groups=groups,
+            policies=policies,
+            track=lambda names: track(names, len(names), "groups", quiet=quiet),
+        )
         if trace is not None:
             write_trace(tables, trace, groups=groups)
     if not quiet:

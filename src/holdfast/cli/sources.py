@@ -10,8 +10,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from holdfast.cli.history import make_history
 from holdfast.cli.output import print_note
 from holdfast.errors import ConfigError, SourceError
 
@@ -62,23 +63,13 @@ def open_source(
         yield read_tables(source)
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-        if not quiet:
-            print_note("reading the offsets topic (the pipeline takes some seconds to start)")
-        opened: Any = source if source is not None else _cluster(str(bootstrap), command_config)
-        _run_pipeline(opened, Path(folder), groups, kafka=source is None)
+        make_history(
+            bootstrap=bootstrap,
+            source=source,
+            out_dir=Path(folder),
+            groups=list(groups or ()),
+            all_groups=not groups,
+            command_config=command_config,
+            note=(lambda text: None) if quiet else print_note,
+        )
         yield read_tables(folder)
-
-
-def _cluster(bootstrap: str, command_config: Path | None) -> Any:
-    from holdfast.adapters.cluster import LiveCluster, read_properties
-
-    config = read_properties(command_config) if command_config is not None else {}
-    return LiveCluster(bootstrap=bootstrap, config=config)
-
-
-def _run_pipeline(source: Any, folder: Path, groups: Sequence[str] | None, *, kafka: bool) -> None:
-    from holdfast.pipeline.history import Selection, run
-    from holdfast.pipeline.session import get_session
-
-    selection = Selection(groups=tuple(groups or ()), all_groups=not groups)
-    run(get_session(kafka=kafka), source, folder, selection=selection)

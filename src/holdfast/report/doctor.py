@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
@@ -19,6 +19,7 @@ from holdfast.report.reading import Tables
 from holdfast.report.views import last_time
 
 SCHEMA_VERSION = 1
+Track = Callable[[Sequence[str]], Iterable[str]]
 
 
 def examine_fleet(
@@ -26,6 +27,7 @@ def examine_fleet(
     groups: Sequence[str] | None = None,
     limits: Limits | None = None,
     last_ms: int | None = None,
+    track: Track = iter,
 ) -> list[Examination]:
     """Examine groups, the worst first.
 
@@ -39,11 +41,13 @@ def examine_fleet(
         Thresholds.
     last_ms : int, optional
         End of the window in UTC milliseconds; the last time in the tables by default.
+    track : callable
+        Passes the names on, one by one, and may show how far it is.
     """
     last = last_ms if last_ms is not None else last_time(tables)
     rules = all_rules()
     names = tables.groups if groups is None else tuple(groups)
-    found = [examine(read_facts(tables, name, last), limits, rules) for name in names]
+    found = [examine(read_facts(tables, name, last), limits, rules) for name in track(names)]
     return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))
 
 
@@ -119,3 +123,32 @@ def schema_text() -> str:
 
 def _rounded(value: float) -> float:
     return round(float(value), 3)
+
+
+def markdown() -> str:
+    """``docs/doctor.md``: every code, as ``holdfast explain`` has it."""
+    parts = (
+        f"## {rule.code} {rule.name} ({rule.severity})\n\n{rule.what}\n\n"
+        f"**Why it matters.** {rule.why}\n\n**How it is told.** {rule.how}\n\n"
+        f"**What helps.** {rule.mend}\n"
+        for rule in all_rules()
+    )
+    return "\n".join((_INTRODUCTION, *parts))
+
+
+_INTRODUCTION = """\
+# The doctor's findings
+
+`holdfast doctor --input TABLES` (or a dump, or `-b HOST:PORT`) looks at every group and prints one
+screen each, the worst first. It only reads, and joins no group. A finding has
+
+- a stable **code** and a **severity** (info, warn, error); `--fail-on warn` exits with 1;
+- a **basis**: *stated* by a record, or *inferred* from several;
+- **evidence**: generations, times, members, partitions;
+- a **cost** in partition-seconds: time in which a partition had no owner, or one that did nothing,
+  summed over partitions, at least and at most;
+- one **command** that helps. `DUMP` and `HOST:PORT` in it stand for your own.
+
+`--format json` follows [doctor.schema.json](doctor.schema.json). This page is written by
+`holdfast explain --format markdown` from the rules themselves, and a test compares them.
+"""

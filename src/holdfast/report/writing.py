@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -41,6 +41,7 @@ SCRIPTS = (
     "main.js",
 )
 MAX_GROUPS = 40
+Track = Callable[[Sequence[str]], Iterable[str]]
 
 
 def write(
@@ -51,6 +52,7 @@ def write(
     groups: Sequence[str] | None = None,
     policies: Sequence[Mapping[str, Any]] = (),
     last_ms: int | None = None,
+    track: Track = iter,
 ) -> Path:
     """Write the report of some tables as one HTML file.
 
@@ -68,6 +70,8 @@ def write(
         Rows of ``holdfast replay`` (:mod:`holdfast.report.policies`).
     last_ms : int, optional
         End of the window in UTC milliseconds; by default the last time in the tables.
+    track : callable
+        Passes the names of groups on, one by one, and may show how far it is.
 
     Returns
     -------
@@ -81,7 +85,10 @@ def write(
     """
     tables = source if isinstance(source, Tables) else read_tables(source)
     out = Path(out)
-    out.write_text(render(tables, title, groups, policies, last_ms), encoding="utf-8")
+    out.write_text(
+        render(tables, title, groups, policies=policies, last_ms=last_ms, track=track),
+        encoding="utf-8",
+    )
     return out
 
 
@@ -89,13 +96,15 @@ def render(
     tables: Tables,
     title: str,
     groups: Sequence[str] | None = None,
+    *,
     policies: Sequence[Mapping[str, Any]] = (),
     last_ms: int | None = None,
+    track: Track = iter,
 ) -> str:
     """The text of the file."""
     last = last_ms if last_ms is not None else last_time(tables)
     names = tables.groups if groups is None else tuple(groups)
-    views = [view_of(tables, name, last, findings=True) for name in names]
+    views = [view_of(tables, name, last, findings=True) for name in track(names)]
     if groups is None:
         views.sort(key=lambda v: v.badness, reverse=True)
     shown = views[:MAX_GROUPS]
