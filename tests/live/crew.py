@@ -41,8 +41,9 @@ class Topic:
     def __init__(self, bootstrap: str, n_partitions: int, name: str = ""):
         self.name = name or fresh("topic")
         self.n_partitions = n_partitions
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
-        self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+        client = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._admin = AdminClient(client)
+        self._producer = confluent_kafka.Producer(client)
         self.sent: Counter[int] = Counter()
         for future in self._admin.create_topics([NewTopic(self.name, n_partitions, 1)]).values():
             future.result(60)
@@ -87,12 +88,12 @@ class Hand:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> Hand:
+        self.consumer.subscribe(self._topics, self)
         self._thread.start()
         return self
 
     def _run(self) -> None:
         try:
-            self.consumer.subscribe(self._topics, self)
             while not self._end.is_set():
                 for message in self.consumer.poll(0.1):
                     self.read.append(_place(message))
@@ -187,4 +188,5 @@ def account(hands: list[Hand], topic: Topic) -> tuple[int, int]:
 
 def closing(hands: list[Hand]) -> Mapping[str, object]:
     """Stop everybody; their errors."""
-    return {str(i): hand.stop().error for i, hand in enumerate(hands) if hand.error is not None}
+    errors = {i: hand.stop().error for i, hand in enumerate(hands)}
+    return {str(i): error for i, error in errors.items() if error is not None}

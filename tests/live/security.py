@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 from holdfast.adapters.broker import BrokerSettings
 
@@ -39,7 +40,7 @@ class Security:
         paths = [folder / name for name in ("ca.pem", "wrong-ca.pem", "server.pem")]
         authority.cert_pem.write_to_path(paths[0])
         stranger.cert_pem.write_to_path(paths[1])
-        server.private_key_and_cert_chain_pem.write_to_path(paths[2])
+        paths[2].write_bytes(_pkcs8(server))
         return cls(folder, *map(str, paths))
 
     def broker_settings(self) -> BrokerSettings:
@@ -78,6 +79,17 @@ class Security:
                 f"SCRAM-SHA-512=[{scram}]",
             ),
         )
+
+
+def _pkcs8(server: trustme.LeafCert) -> bytes:
+    """Key and chain in one file; Kafka reads keys in PKCS #8 alone."""
+    key = serialization.load_pem_private_key(server.private_key_pem.bytes(), None)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return pem + b"".join(blob.bytes() for blob in server.cert_chain_pems)
 
 
 def unsecured_token() -> tuple[str, float]:

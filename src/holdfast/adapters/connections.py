@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -33,6 +34,32 @@ TESTED = ("3.0.",)
 TopicPartition = tuple[str, int]
 _PASSING_CODES = frozenset({3, 5, 6, 7, 9, 13, 14, 15, 16, 74, 76, 88, 100})
 _T = TypeVar("_T")
+
+
+class _HideSecrets(logging.Filter):
+    """Takes logins out of the library's own debug log, which shows requests byte by byte."""
+
+    LOGGERS = ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.transport")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._secrets: set[str] = {"auth=Bearer"}
+        for name in self.LOGGERS:
+            logging.getLogger(name).addFilter(self)
+
+    def hide(self, secret: str | None) -> None:
+        """Let no record with this text through as it is."""
+        if secret:
+            self._secrets |= {secret, repr(secret.encode())[2:-1]}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if any(secret in text for secret in self._secrets):
+            record.msg, record.args = "a login (not shown)", ()
+        return True
+
+
+_hidden = _HideSecrets()
 
 
 class Connections:
@@ -52,6 +79,7 @@ class Connections:
     def __init__(self, settings: Settings):
         _check_version()
         self.settings = settings
+        _hidden.hide(settings["sasl.password"])
         self.timeout_ms: int = settings["request.timeout.ms"]
         self._client = KafkaNetClient(**render.kafka_python_connection(settings))
         self._manager = self._client._manager
@@ -84,6 +112,8 @@ class Connections:
         with contextlib.suppress(Exception):  # the loop may be gone already
             self._net.run(self._close_all)
         self._net.stop(5_000)
+        with contextlib.suppress(Exception):
+            self._net.close()
 
     async def _close_all(self) -> None:
         self._manager.close()
@@ -181,8 +211,14 @@ def _why_unreachable(servers: str, settings: Settings, error: BaseException) -> 
             f"{servers} refused the login ({settings['sasl.mechanism']}): "
             "check sasl.username and sasl.password"
         )
-    likely = {
-        "PLAINTEXT": "is a broker listening there, and does it want TLS?",
-        "SSL": "does the broker speak TLS there, and does ssl.ca.location hold its CA?",
-    }.get(protocol, "do security.protocol and sasl.mechanism match the broker's listener?")
+    if protocol.startswith("SASL"):
+        # Over TLS kafka-python loses the broker's refusal: all it sees is a closed connection.
+        likely = (
+            "are sasl.username and sasl.password right, and do security.protocol and "
+            f"sasl.mechanism ({settings['sasl.mechanism']}) match the broker's listener?"
+        )
+    elif protocol == "SSL":
+        likely = "does the broker speak TLS there, and does ssl.ca.location hold its CA?"
+    else:
+        likely = "is a broker listening there, and does it want TLS?"
     return f"no Kafka broker answered at {servers} over {protocol} ({reason(error)}): {likely}"

@@ -15,6 +15,7 @@ KIP-429 (partitions that stay keep flowing); the Incremental Cooperative Rebalan
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError
 
 TopicPartition = tuple[str, int]
+_library_log = logging.getLogger("holdfast.librdkafka")
 
 
 class DataPlane(Protocol):
@@ -64,7 +66,8 @@ class ConfluentPlane:
                 "confluent-kafka is not installed: pip install 'holdfast[confluent]'"
             ) from None
         self._lib = confluent_kafka
-        self._consumer = confluent_kafka.Consumer(render.librdkafka_fetch(settings))
+        config = render.librdkafka_fetch(settings)
+        self._consumer: Any = confluent_kafka.Consumer(config, logger=_library_log)
         self._assigned: dict[TopicPartition, int] = {}
 
     def start(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -118,6 +121,7 @@ class ConfluentPlane:
     def close(self) -> None:
         """See :class:`DataPlane`."""
         self._consumer.close()
+        self._consumer = None  # librdkafka's threads end with the last reference
 
 
 class KafkaPythonPlane:
