@@ -46,6 +46,11 @@ class Usage:
             resident += int(fields[21]) * PAGE
         self.peak_bytes = max(self.peak_bytes, resident)
 
+    def total(self) -> float:
+        """CPU seconds of all of them up to now."""
+        self.look()
+        return sum(self.cpu_ticks.values()) / TICK
+
     def cpu_seconds(self) -> dict[str, float]:
         """CPU seconds by the name of the program."""
         total: dict[str, float] = {}

@@ -61,7 +61,8 @@ def test_history_of_a_live_cluster(spark, lived, tmp_path):
         (topic, 0, 2),
         (topic, 1, 1),
     }
-    assert {m["kind"] for m in out.table("movements").to_pylist()} == {"lost"}
+    lost = [m for m in out.table("movements").to_pylist() if m["kind"] == "lost"]
+    assert len(lost) == 2
     assert out.table("bad_records").num_rows == 0
 
 
@@ -83,7 +84,9 @@ def test_reading_nothing_is_an_error_on_a_live_cluster_too(spark, lived, tmp_pat
     key = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
     spark.conf.set(key, "false")
     try:
-        with pytest.raises(SourceError, match="Spark read no record"):
+        with pytest.raises(
+            SourceError, match=r"Spark (read no record|could not read __consumer_offsets)"
+        ):
             write_dump(spark, cluster, tmp_path / "dump")
     finally:
         spark.conf.set(key, "true")

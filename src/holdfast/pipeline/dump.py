@@ -30,6 +30,7 @@ from holdfast.pipeline.source import (
     Dump,
     Snapshot,
     kafka_records,
+    reading,
 )
 from holdfast.pipeline.storage import FILES_DDL, FILES_SCHEMA
 
@@ -61,7 +62,8 @@ def write_dump(
     root = Path(folder)
     _make_room(root)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
-    counts = _write_records(kafka_records(spark, cluster, ends), root / "records")
+    with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
+        counts = _write_records(kafka_records(spark, cluster, ends), root / "records")
     _check_counts(ends, counts, note)
     write_parts(root, cluster.snapshot())
     dump = Dump.open(root)

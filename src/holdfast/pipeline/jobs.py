@@ -37,7 +37,7 @@ from holdfast.pipeline.generations import make_lists
 from holdfast.pipeline.lag import INPUT, INPUT_DDL, OWNERS, Ends, commits_input, lag_task
 from holdfast.pipeline.pauses import COMMIT, pauses_task
 from holdfast.pipeline.schemas import arrow_schema, spark_ddl
-from holdfast.pipeline.source import plain_reader
+from holdfast.pipeline.source import plain_reader, reading
 from holdfast.pipeline.storage import (
     FILES_DDL,
     FILES_SCHEMA,
@@ -85,7 +85,9 @@ class Job:
         ordered = keyed.repartition("_group").sortWithinPartitions("_group", "partition", "offset")
         others = ordered.drop("_group")
         groups = others.mapInArrow(groups_task(root, self.batch, names), FILES_DDL)
-        self._collect(commits.union(groups).toArrow())
+        with reading("the records"):
+            rows = commits.union(groups).toArrow()
+        self.collect(rows)
 
     def lag(self, ends: Ends) -> None:
         """Run the lag job."""
@@ -95,11 +97,11 @@ class Job:
             found = [commits_input(part) for part in self._tables(commits)]
             rows = pa.concat_tables([INPUT.empty_table(), *self._tables(owners), *found])
             batches = iter(rows.sort_by("group").to_batches())
-            self._collect(pa.Table.from_batches(task(batches), FILES_SCHEMA))
+            self.collect(pa.Table.from_batches(task(batches), FILES_SCHEMA))
             return
         frame = self._lag_input(owners, commits)
         ordered = frame.repartition("group").sortWithinPartitions("group")
-        self._collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
+        self.collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
 
     def _lag_input(self, owners: Files, commits: Files) -> Any:
         names = [str(self.tables.root / file) for file, _ in owners]
@@ -120,11 +122,11 @@ class Job:
         commits = self.files.get("offset_commits", [])
         task = pauses_task(str(self.tables.root), self.batch)
         if sum(rows for _, rows in (*staged, *commits)) <= DRIVER_ROWS:
-            self._collect(pa.Table.from_batches(task(self._here(staged, commits)), FILES_SCHEMA))
+            self.collect(pa.Table.from_batches(task(self._here(staged, commits)), FILES_SCHEMA))
         else:
             frame = self._with_commits(self._frame("pauses", staged), commits)
             ordered = frame.repartition("group").sortWithinPartitions("group")
-            self._collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
+            self.collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
         rebalances = self.files.pop("rebalances", [])
         if rebalances:
             self._fill(rebalances)
@@ -170,7 +172,7 @@ class Job:
         reader = plain_reader(self.spark).schema(spark_ddl(name))
         return reader.parquet(*[str(self.tables.root / file) for file, _ in files])
 
-    def _collect(self, rows: pa.Table) -> None:
+    def collect(self, rows: pa.Table) -> None:
         """Take in the names of files that tasks handed back."""
         unknown = pc.equal(rows["table"], UNKNOWN)
         self.n_unknown += int(pc.sum(rows.filter(unknown)["rows"]).as_py() or 0)

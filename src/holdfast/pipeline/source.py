@@ -13,7 +13,8 @@ be counted against what the broker said it has.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -229,6 +230,36 @@ def _read_document(folder: Path) -> dict[str, Any]:
 
 def _files(folder: Path, name: str) -> list[Path]:
     return sorted(p for p in (folder / name).glob("*.parquet") if p.is_file())
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Say in one line what Spark could not read; errors of our own tasks pass as they are.
+
+    Raises
+    ------
+    SourceError
+        In place of what Spark, its JVM or the connector raised.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException, PythonException
+
+    try:
+        yield
+    except PythonException:
+        raise
+    except (PySparkException, Py4JError, pa.ArrowException) as error:
+        chain: BaseException = error
+        while isinstance(chain, pa.ArrowException) and chain.__context__ is not None:
+            chain = chain.__context__  # what the JVM said hides behind a stream cut short
+        raise SourceError(f"Spark could not read {what}: {_deepest(str(chain))}") from error
+
+
+def _deepest(text: str) -> str:
+    """The innermost cause in the text of a Java error, or its first line."""
+    causes = [line.strip() for line in text.splitlines() if line.strip().startswith("Caused by:")]
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    return causes[-1].removeprefix("Caused by: ") if causes else first
 
 
 def plain_reader(spark: Any) -> Any:

@@ -1,0 +1,188 @@
+"""Write a dump of a fleet with known numbers: commits, generations, moves.
+
+``python bench/pipeline_fleet.py DIR --commits 1000000 --groups 100 --generations 10 --members 50
+--partitions 20 [--moved 0.05]`` makes ``groups x generations x members x partitions`` assignment
+rows, of which the given share moves with each generation, in records as Kafka 4.3.1 writes them.
+The same arguments give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.pipeline.schemas import arrow_schema, from_columns
+from holdfast.wire.consumer_protocol import (
+    AssignmentMessage,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from holdfast.wire.offsets_records import Record, encode_record
+
+START_MS = 1_700_000_000_000
+N_LOG_PARTITIONS = 50
+
+
+class Writer:
+    """Records file by file, offsets by log partition."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.heads = [0] * N_LOG_PARTITIONS
+        self.rows: list[tuple[int, int, int, bytes, bytes]] = []
+        self.n_files = 0
+        self.n_bytes = 0
+        (folder / "records").mkdir(parents=True, exist_ok=True)
+
+    def add(self, group: int, at_ms: int, key: bytes, value: bytes) -> None:
+        """One record; a file is closed at 64 MB of it."""
+        partition = group % N_LOG_PARTITIONS
+        self.rows.append((partition, self.heads[partition], at_ms * 1000, key, value))
+        self.heads[partition] += 1
+        self.n_bytes += len(key) + len(value)
+        if self.n_bytes > 64 << 20:
+            self.close()
+
+    def close(self) -> None:
+        """Write what is waiting."""
+        if not self.rows:
+            return
+        columns = dict(
+            zip(arrow_schema("records").names, zip(*self.rows, strict=True), strict=True)
+        )
+        target = self.folder / "records" / f"part-{self.n_files:05d}.parquet"
+        pq.write_table(from_columns("records", columns), target)
+        self.rows, self.n_bytes, self.n_files = [], 0, self.n_files + 1
+
+
+def write_commits(writer: Writer, n_commits: int, n_groups: int, rng: np.random.Generator) -> None:
+    """Value version 4, 100 partitions a group, each group committing in turn."""
+    base = encode_record(
+        Record(
+            record_type=1,
+            name="OffsetCommit",
+            value_version=4,
+            key={"group": "group-00000", "topic": "orders-00", "partition": 0},
+            value={
+                "offset": 0,
+                "leaderEpoch": 3,
+                "metadata": "",
+                "commitTimestamp": 0,
+                "topicId": "00000000-0000-0000-0000-000000000001",
+            },
+        )
+    )
+    key, value = bytearray(base[0]), bytearray(base[1] or b"")
+    time_at = len(value) - 18 - 1 - 8 if len(value) > 40 else None
+    group_at, topic_at = 4, 4 + 11 + 2
+    offsets = rng.integers(0, 1 << 40, n_commits)
+    for i in range(n_commits):
+        group = i % n_groups
+        number = i // n_groups
+        key[group_at + 6 : group_at + 11] = b"%05d" % group
+        key[topic_at + 7 : topic_at + 9] = b"%02d" % (number % 4)
+        key[-4:] = (number % 25).to_bytes(4, "big")
+        value[2:10] = int(offsets[i]).to_bytes(8, "big")
+        at = START_MS + i
+        if time_at is not None:
+            value[time_at : time_at + 8] = at.to_bytes(8, "big")
+        writer.add(group, at, bytes(key), bytes(value))
+
+
+def write_generations(writer: Writer, args: argparse.Namespace, rng: np.random.Generator) -> int:
+    """Classic groups; returns how many partitions moved in all."""
+    n_tps = args.members * args.partitions
+    asked = encode_subscription(
+        Subscription(version=3, topics=("orders",), user_data=None, owned=(), generation=-1)
+    )
+    moved = 0
+    for group in range(args.groups):
+        owner = np.repeat(np.arange(args.members), args.partitions)
+        for generation in range(1, args.generations + 1):
+            if generation > 1:
+                picked = rng.choice(n_tps, max(1, round(args.moved * n_tps)), replace=False)
+                before = owner[picked].copy()
+                owner[picked] = (before + 1) % args.members
+                moved += int(np.count_nonzero(owner[picked] != before))
+            order = np.argsort(owner, kind="stable")
+            cuts = np.searchsorted(owner[order], np.arange(args.members + 1))
+            members = tuple(
+                _member(group, m, asked, order[cuts[m] : cuts[m + 1]]) for m in range(args.members)
+            )
+            at = START_MS + generation * 60_000
+            key, value = encode_record(
+                Record(
+                    record_type=2,
+                    name="GroupMetadata",
+                    value_version=3,
+                    key={"group": f"group-{group:05d}"},
+                    value={
+                        "protocolType": "consumer",
+                        "generation": generation,
+                        "protocol": "cooperative-sticky",
+                        "leader": members[0]["memberId"] if members else None,
+                        "currentStateTimestamp": at,
+                        "members": members,
+                    },
+                )
+            )
+            assert value is not None
+            writer.add(group, at, key, value)
+    return moved
+
+
+def _member(group: int, member: int, asked: bytes, tps: np.ndarray) -> dict[str, object]:
+    owned = (("orders", tuple(tps.tolist())),)
+    return {
+        "memberId": f"consumer-{group:05d}-{member:04d}-8f14e45f-ceea-467f-a9d9-0f2c1b7e5d3a",
+        "groupInstanceId": None,
+        "clientId": f"consumer-{member:04d}",
+        "clientHost": f"/10.0.{member // 250}.{member % 250}",
+        "rebalanceTimeout": 300_000,
+        "sessionTimeout": 45_000,
+        "subscription": asked,
+        "assignment": encode_assignment(
+            AssignmentMessage(version=3, partitions=owned, user_data=None)
+        ),
+    }
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--commits", type=int, default=0)
+    parser.add_argument("--groups", type=int, default=100)
+    parser.add_argument("--generations", type=int, default=0)
+    parser.add_argument("--members", type=int, default=50)
+    parser.add_argument("--partitions", type=int, default=20)
+    parser.add_argument("--moved", type=float, default=0.05)
+    args = parser.parse_args()
+    writer = Writer(args.folder)
+    rng = np.random.default_rng(1)
+    write_commits(writer, args.commits, args.groups, rng)
+    moved = write_generations(writer, args, rng)
+    writer.close()
+    for name in ("topics", "offsets"):
+        (args.folder / name).mkdir(exist_ok=True)
+        empty: pa.Table = arrow_schema(name).empty_table()
+        pq.write_table(empty, args.folder / name / "part-0.parquet")
+    truth = {
+        "schema_version": 1,
+        "cluster_id": "bench",
+        "taken_at": "2023-11-15T00:00:00+00:00",
+        "commits": args.commits,
+        "assignments": args.groups * args.generations * args.members * args.partitions,
+        "moved": moved,
+    }
+    (args.folder / "dump.json").write_text(json.dumps(truth, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

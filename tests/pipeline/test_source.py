@@ -1,0 +1,137 @@
+"""Sources that are not what they should be: one clear line each. No Spark."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.pipeline import fleet
+
+from holdfast.errors import ConfigError, SourceError
+from holdfast.pipeline.session import local_cores, parse_defaults
+from holdfast.pipeline.source import Dump, _deepest
+from holdfast.pipeline.storage import MANIFEST, Batch, Tables
+
+
+@pytest.fixture
+def dump(tmp_path):
+    return fleet.write_dump(tmp_path / "dump", [("g", 1, fleet.commit("g", "t", 0, 1, at=1))])
+
+
+def test_no_folder(tmp_path):
+    with pytest.raises(SourceError, match="there is no such folder"):
+        Dump.open(tmp_path / "nothing")
+
+
+def test_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SourceError, match="not a folder"):
+        Dump.open(tmp_path / "file")
+
+
+def test_a_folder_that_is_something_else(tmp_path):
+    with pytest.raises(SourceError, match=r"not a dump: it has no dump\.json"):
+        Dump.open(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema_version": 2}', "\x00"])
+def test_a_document_that_says_nothing(dump, text):
+    (dump / "dump.json").write_text(text)
+    with pytest.raises(SourceError, match=r"dump\.json"):
+        Dump.open(dump)
+
+
+def test_no_records(dump):
+    for file in (dump / "records").iterdir():
+        file.unlink()
+    with pytest.raises(SourceError, match=r"no records/\*\.parquet"):
+        Dump.open(dump)
+
+
+def test_a_file_that_is_not_parquet(dump):
+    (dump / "records" / "1.parquet").write_bytes(b"PAR1 nonsense")
+    with pytest.raises(SourceError, match=r"1\.parquet cannot be read as Parquet"):
+        Dump.open(dump)
+
+
+def test_a_column_that_is_missing(dump):
+    pq.write_table(pa.table({"topic": ["t"]}), dump / "offsets" / "0.parquet")
+    with pytest.raises(SourceError, match="lacks the column"):
+        Dump.open(dump)
+
+
+def test_topics_and_offsets_may_be_missing(dump):
+    for name in ("topics", "offsets"):
+        for file in (dump / name).iterdir():
+            file.unlink()
+    opened = Dump.open(dump)
+    assert opened.topics().num_rows == opened.offsets().num_rows == 0
+    opened.check_read()
+
+
+def test_the_newest_record(dump):
+    assert Dump.open(dump).newest_us() == 1_000_000
+
+
+def test_tables_without_a_manifest(tmp_path):
+    with pytest.raises(SourceError, match="holds no tables"):
+        Tables(tmp_path).batches()
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"schema_version": 9, "batches": []}'])
+def test_a_manifest_that_is_not_one(tmp_path, text):
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(SourceError):
+        Tables(tmp_path).batches()
+
+
+def test_a_table_that_is_not_there(tmp_path):
+    with pytest.raises(SourceError, match="no table 'x'"):
+        Tables(tmp_path).files("x")
+
+
+def test_batches_are_replaced_by_id_and_leave_no_draft(tmp_path):
+    tables = Tables(tmp_path)
+    for batch in (
+        Batch(id=0, files={}),
+        Batch(id=1, files={}),
+        Batch(id=0, files={}, notes={"a": 1}),
+    ):
+        tables.commit(batch)
+    assert [(b.id, b.notes) for b in tables.batches()] == [(0, {"a": 1}), (1, {})]
+    assert [p.name for p in tmp_path.iterdir()] == [MANIFEST]
+    assert json.loads((tmp_path / MANIFEST).read_text())["schema_version"] == 1
+    assert tables.next_batch() == 2
+
+
+def test_the_innermost_cause_is_told():
+    text = "o1.x\n: org.A: outer\n\tat a.b(C)\nCaused by: org.B: inner\n\tat d.e(F)"
+    assert _deepest(text) == "org.B: inner"
+    assert _deepest("only this\nand that") == "only this"
+    assert _deepest("") == "no reason given"
+
+
+def test_settings_of_others_are_read():
+    text = "# note\n\nspark.a  1\nspark.b=two words \nspark.c\t=\tx=y\n"
+    assert parse_defaults(text) == {"spark.a": "1", "spark.b": "two words", "spark.c": "x=y"}
+    assert [local_cores(m) for m in ("local", "local[3]", "local[2,4]")] == [1, 3, 2]
+
+
+def test_a_properties_file(tmp_path):
+    from holdfast.adapters.cluster import client_settings, read_properties
+
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "# c\nsecurity.protocol=SASL_SSL\nsasl.mechanism = PLAIN\n"
+        'sasl.jaas.config=x required username="u" password="p\\"w";\n'
+    )
+    settings = client_settings(read_properties(file))
+    assert settings["security_protocol"] == "SASL_SSL"
+    assert (settings["sasl_plain_username"], settings["sasl_plain_password"]) == ("u", 'p"w')
+    file.write_text("nonsense\n")
+    with pytest.raises(ConfigError, match="line 1"):
+        read_properties(file)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_properties(tmp_path / "none")
