@@ -102,7 +102,7 @@ def balance_equal(claims: Claims, part: Part, target: I32, prices: Prices) -> No
         if not len(crowded(claims.group, target, free)):
             break
     else:
-        spread(claims, target, np.union1d(_choice(tps, kept, over, place), free).astype(np.int32))
+        spread(claims, target, free, _choice(tps, kept, over, place))
     load = stays + np.bincount(slots, minlength=len(stays))
     prices.level[part.members] = floor + 1
     prices.minor[part.members] = _minor_prices(held, load, floor)

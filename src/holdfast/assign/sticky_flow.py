@@ -87,7 +87,7 @@ def _solve(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
     if len(free):
         _name_the_rest(claims, graph, moves, target, free)
         if len(crowded(claims.group, target, free)):
-            spread(claims, target, np.union1d(choice, free).astype(np.int32))
+            spread(claims, target, free, choice)
 
 
 def _keep(claims: Claims, graph: Graph, kept: Held, target: I32) -> I32:

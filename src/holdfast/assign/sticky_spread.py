@@ -7,8 +7,9 @@ before this one stay as they are; where nothing is better the assignment stays a
 **Strategy.** A partition is *crowded* if its member has more of its topic than an even share. Only
 partitions that are new to their member, or that a member above its quota kept, have a choice. For
 each crowded one the best partner among those is found in one pass over columns; the passes are
-bounded, so a large group costs no more than a moment. This is a local search: it ends where no
-exchange of two helps, which is even in all the cases users complained about, but has no proof.
+bounded, so a large group costs no more than a moment. This is a local search: it ends where (next
+to) no exchange of two helps, which is even in all the cases users complained about, but has no
+proof.
 
 References
 ----------
@@ -24,10 +25,10 @@ from holdfast.model.columns import I32, I64, NO_OWNER, Mask
 from holdfast.model.group import Group
 from holdfast.model.measure import crosses_rack
 
-MAX_WORK = 250_000
-"""Partners looked at in one call, over all passes."""
+MAX_WORK = 1_000_000
+"""Pairs looked at in one call, over all passes; where one pass has more, none is made."""
 
-MAX_TABLE = 1 << 24
+MAX_TABLE = 1 << 22
 """Topics times members up to which the counts are kept; above it, nothing is exchanged."""
 
 
@@ -59,72 +60,87 @@ def crowded(group: Group, target: I32, tps: I32) -> I32:
     return tps[together > share[topic]]
 
 
-def spread(claims: Claims, target: I32, choice: I32) -> None:
-    """Exchange partitions among ``choice`` until no exchange makes topics more even.
+def spread(claims: Claims, target: I32, free: I32, choice: I32) -> None:
+    """Exchange partitions with crowded ones until no exchange makes topics more even.
 
     Parameters
     ----------
     target : int32[n_tps]
         A best assignment by the goals before; changed in place.
+    free : int32[n_free]
+        Topic-partitions that are new to their member.
     choice : int32[n]
-        Topic-partitions whose member could as well be another, sorted.
+        Claims of which a member keeps some but not all, and could as well keep others.
 
     References
     ----------
     KAFKA-16277.
     """
     group = claims.group
-    waiting = crowded(group, target, choice)
-    if not len(waiting) or group.topics.n_topics * group.n_members > MAX_TABLE:
+    if group.topics.n_topics * group.n_members > MAX_TABLE:
         return
-    table = counts(group, target)
-    work = 0
-    while len(waiting) and work < MAX_WORK:
-        found = False
-        for tp in waiting.tolist():
-            work += len(choice)
-            partner = _partner(claims, target, table, tp, choice)
-            if partner >= 0:
-                _exchange(group, target, table, tp, partner)
-                found = True
-            if work >= MAX_WORK:
-                return
-        waiting = crowded(group, target, choice) if found else waiting[:0]
+    rows = crowded(group, target, free)
+    choice = np.union1d(choice, free).astype(np.int32)
+    work = len(rows) * len(choice)
+    table = counts(group, target) if 0 < work <= MAX_WORK else None
+    while table is not None and 0 < work <= MAX_WORK:
+        tp, partner = _pairs(claims, target, table, rows, choice)
+        if _exchange_all(group, target, table, tp.tolist(), partner.tolist()) <= len(rows) // 32:
+            return  # few that helped are not worth another pass over all pairs
+        rows = crowded(group, target, free)
+        work += len(rows) * len(choice) if len(rows) else MAX_WORK
 
 
-def _partner(claims: Claims, target: I32, table: I64, tp: int, choice: I32) -> int:
-    """The partition to exchange ``tp`` with for the largest gain, or -1."""
+def _gain(table: I64, topic: I32, mine: I32, topics: I32, others: I32) -> I64:
+    """By how much the sum of squares falls, halved and without the 2 that any exchange costs."""
+    here = table[topic, mine] + table[topics, others]
+    there = table[topic, others] + table[topics, mine]
+    return np.where((mine == others) | (topic == topics), -2, here - there) - 2
+
+
+def _pairs(claims: Claims, target: I32, table: I64, rows: I32, choice: I32) -> tuple[I32, I32]:
+    """Exchanges that help and cost nothing, the most helpful first."""
     topic_of = claims.group.topics.topic_of
-    mine, topic = int(target[tp]), int(topic_of[tp])
-    others, topics = target[choice], topic_of[choice]
-    gain = table[topic, mine] - table[topic, others] + table[topics, others] - table[topics, mine]
-    useful = np.flatnonzero((gain > 2) & (others != mine) & (topics != topic))
-    useful = useful[np.argsort(-gain[useful], kind="stable")]
-    useful = useful[_is_free(claims, target, tp, choice[useful])]
-    return int(choice[useful[0]]) if len(useful) else -1
-
-
-def _is_free(claims: Claims, target: I32, tp: int, partners: I32) -> Mask:
-    """Whether exchanging ``tp`` with each partner costs nothing in the goals before."""
-    group, topic_of = claims.group, claims.group.topics.topic_of
-    same = np.full(len(partners), tp, np.int32)
-    mine, others = np.full(len(partners), target[tp], np.int32), target[partners]
-    may = group.is_subscribed(others, topic_of[same]) & group.is_subscribed(
-        mine, topic_of[partners]
+    gain = _gain(
+        table, topic_of[rows][:, None], target[rows][:, None], topic_of[choice], target[choice]
     )
-    kept = (claims.owner[same] == mine).astype(np.int64) + (claims.owner[partners] == others)
-    keeps = (claims.owner[same] == others).astype(np.int64) + (claims.owner[partners] == mine)
+    row, column = np.nonzero(gain > 0)
+    free = _is_free(claims, target, rows[row], choice[column])
+    row, column = row[free], column[free]
+    order = np.argsort(-gain[row, column], kind="stable")
+    return rows[row[order]], choice[column[order]]
+
+
+def _exchange_all(
+    group: Group, target: I32, table: I64, tps: list[int], partners: list[int]
+) -> int:
+    """Make those exchanges that still help; each partition moves once. Returns their number."""
+    topic_of = group.topics.topic_of
+    moved: set[int] = set()
+    for tp, partner in zip(tps, partners, strict=True):
+        if tp in moved or partner in moved:
+            continue
+        topic, topics, mine, other = topic_of[tp], topic_of[partner], target[tp], target[partner]
+        if _gain(table, topic, mine, topics, other) > 0:
+            table[topic, mine] -= 1
+            table[topic, other] += 1
+            table[topics, other] -= 1
+            table[topics, mine] += 1
+            target[tp], target[partner] = other, mine
+            moved |= {tp, partner}
+    return len(moved)
+
+
+def _is_free(claims: Claims, target: I32, tps: I32, partners: I32) -> Mask:
+    """Whether exchanging each of ``tps`` with its partner costs nothing in the goals before."""
+    group, topic_of = claims.group, claims.group.topics.topic_of
+    mine, others = target[tps], target[partners]
+    may = group.is_subscribed(others, topic_of[tps]) & group.is_subscribed(mine, topic_of[partners])
+    kept = (claims.owner[tps] == mine).astype(np.int64) + (claims.owner[partners] == others)
+    keeps = (claims.owner[tps] == others).astype(np.int64) + (claims.owner[partners] == mine)
     free: Mask = may & (kept == keeps)
     if group.topics.rack_start is not None:
-        now = crosses_rack(group, same, mine).astype(int) + crosses_rack(group, partners, others)
-        then = crosses_rack(group, same, others).astype(int) + crosses_rack(group, partners, mine)
+        now = crosses_rack(group, tps, mine).astype(int) + crosses_rack(group, partners, others)
+        then = crosses_rack(group, tps, others).astype(int) + crosses_rack(group, partners, mine)
         free &= now == then
     return free
-
-
-def _exchange(group: Group, target: I32, table: I64, tp: int, partner: int) -> None:
-    topic_of = group.topics.topic_of
-    for one, other in ((tp, int(target[partner])), (partner, int(target[tp]))):
-        table[topic_of[one], target[one]] -= 1
-        table[topic_of[one], other] += 1
-        target[one] = other

@@ -150,7 +150,7 @@ class _Blocks:
         try:
             (n_topics,) = _INT32(data, 2)
             end = 6
-            if n_topics > (len(data) - end) // 2 or data[0] > 127:
+            if not 0 <= n_topics <= (len(data) - end) // 2 or data[0] > 127:
                 return 0, -1
             for _ in range(n_topics):
                 first = end + 2
@@ -373,11 +373,13 @@ def _merge(
 ) -> SubscriptionColumns:
     """Put together what was read fast, and read the rest slowly."""
     walk, n_members = tails.walk, len(messages)
+    topic = blocks.table.find(tails.buffer, walk.name_at, walk.name_length)
+    run_member = np.repeat(np.arange(n_members, dtype=np.int32), np.diff(walk.start))
+    racks = _racks(tails)
+    _check_names(tails, run_member, np.flatnonzero(topic < 0))
     fine = ~tails.odd & (np.array(blocks.row, np.int64) >= 0)
     counts = np.where(np.repeat(fine, np.diff(walk.start)), walk.count, 0)
-    topic = blocks.table.find(tails.buffer, walk.name_at, walk.name_length)
     run = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-    run_member = np.repeat(np.arange(n_members, dtype=np.int32), np.diff(walk.start))
     numbers_at = walk.name_at + walk.name_length + 4
     at = (
         numbers_at
@@ -387,7 +389,7 @@ def _merge(
     partition = int32_at(tails.buffer)[at].astype(np.int32)
     columns = (run_member[run], topic[run], partition)
     names: Sequence[str] = _ClaimNames(tails.buffer, walk, run)
-    generation, racks = tails.generation, _racks(tails)
+    generation = tails.generation
     if tails.odd.any():
         generation = generation.copy()
         slow = _Slow(blocks, columns, names)
@@ -411,6 +413,18 @@ def _merge(
         racks=racks,
         claim_names=names,
     )
+
+
+def _check_names(tails: _Tails, run_member: I32, unknown: I64) -> None:
+    """Mark members as odd that claim a topic whose name is no UTF-8; a known name is."""
+    raw = tails.buffer.tobytes() if len(unknown) else b""
+    names_at, lengths = tails.walk.name_at[unknown].tolist(), tails.walk.name_length[unknown]
+    members = run_member[unknown].tolist()
+    for member, first, length in zip(members, names_at, lengths.tolist(), strict=True):
+        try:
+            raw[first : first + length].decode()
+        except UnicodeDecodeError:
+            tails.odd[member] = True
 
 
 def _racks(tails: _Tails) -> list[str | None]:

@@ -1,0 +1,112 @@
+"""A leader turn, bytes to bytes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.strategies import snapshots
+
+from holdfast import perform_assignment
+from holdfast.assign.registry import ASSIGNORS, assign
+from holdfast.errors import ConfigError
+from holdfast.machine.leader_turn import Member, read_group, turn
+from holdfast.model.group import Group
+from holdfast.wire.consumer_protocol import Subscription, decode_assignment, encode_subscription
+from holdfast.wire.sticky_user_data import StickyUserData, encode_sticky_user_data
+
+
+def messages(snapshot: dict[str, Any], *, eager: bool) -> list[Member]:
+    """A snapshot's members as they would join."""
+    members = []
+    for row in snapshot["members"]:
+        owned = tuple((topic, (partition,)) for topic, partition in row["owned"])
+        generation = row["generation"]
+        claim = StickyUserData(partitions=owned, generation=generation)
+        subscription = Subscription(
+            topics=tuple(sorted(row["topics"])),
+            user_data=encode_sticky_user_data(claim) if eager else None,
+            owned=() if eager else owned,
+            generation=generation,
+            rack=row.get("rack"),
+        )
+        members.append((row["id"], row["instance_id"], encode_subscription(subscription)))
+    return members
+
+
+@given(snapshots(), st.booleans(), st.randoms(use_true_random=False))
+def test_the_bytes_say_what_the_snapshot_says(
+    snapshot: dict[str, Any], eager: bool, chance: random.Random
+) -> None:
+    members = messages(snapshot, eager=eager)
+    chance.shuffle(members)
+    extra = {key: snapshot[key] for key in ("lags", "racks") if key in snapshot}
+    name = "sticky" if eager else "cooperative-sticky"
+    answers = perform_assignment(name, members, snapshot["partitions"], **extra)
+    rows = {
+        member_id: {topic: list(p) for topic, p in decode_assignment(data).partitions}
+        for member_id, data in answers.items()
+    }
+    assert rows == assign(Group.from_dict(snapshot), name).to_dict()
+    assert list(answers) == sorted(row["id"] for row in snapshot["members"])
+
+
+@given(snapshots())
+def test_the_group_read_from_bytes_is_that_of_the_snapshot(snapshot: dict[str, Any]) -> None:
+    group = Group.from_dict(snapshot)
+    extra = {key: snapshot[key] for key in ("lags", "racks") if key in snapshot}
+    members = messages(snapshot, eager=False)
+    read = read_group("cooperative-sticky", members, snapshot["partitions"], **extra)
+    left, right = group.to_dict(), read.to_dict()
+    for one in (*left["members"], *right["members"]):
+        if not one["owned"]:
+            del one["generation"]  # of no claims; user data is then tried as well
+    assert left == right
+    assert dict(group.dropped.counts) == dict(read.dropped.counts)
+
+
+def test_unreadable_members_do_not_stop_the_group() -> None:
+    fine = encode_subscription(Subscription(topics=("t",)))
+    members = [
+        ("a", None, b""),
+        ("b", None, b"\xff\xff"),
+        ("c", None, fine[:-9]),
+        ("d", None, fine),
+    ]
+    answers = perform_assignment("cooperative-sticky", members, {"t": 2})
+    assert decode_assignment(answers["d"]).partitions == (("t", (0, 1)),)
+    assert [len(decode_assignment(answers[m]).partitions) for m in "abc"] == [0, 0, 0]
+
+
+def test_scenario_39_dropped_claims_are_named_from_bytes_too() -> None:
+    owned = (("gone", (4,)), ("t", (0, 0, 7, -1)), ("u", (0,)))
+    data = encode_subscription(Subscription(topics=("t",), owned=owned, generation=3))
+    result = turn("cooperative-sticky", [("a", None, data)], {"t": 2, "u": 1})
+    assert ("unknown-topic", "a", "gone", 4) in result.group.dropped.examples
+    assert result.quality.dropped_claims == {
+        "unknown-topic": 1,
+        "no-such-partition": 2,
+        "not-subscribed": 1,
+        "repeated": 1,
+    }
+
+
+def test_odd_lags_are_cut_into_shape() -> None:
+    data = encode_subscription(Subscription(topics=("t",)))
+    lags = {"t": [5, -3, 2**80, 1, 1], "gone": [1]}
+    group = read_group("lag", [("a", None, data)], {"t": 3, "u": 1}, lags=lags)
+    assert group.lags is not None
+    assert group.lags.tolist() == [5, 0, 2**62, 0]
+
+
+def test_an_unknown_assignor_is_refused_with_a_near_name() -> None:
+    with pytest.raises(ConfigError, match="did you mean sticky"):
+        perform_assignment("stcky", [], {})
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+def test_no_members_no_answers(name: str) -> None:
+    assert perform_assignment(name, [], {"t": 1}) == {}

@@ -1,0 +1,196 @@
+"""Many subscriptions at once: the same as one by one, whatever the bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.strategies import subscriptions
+
+from holdfast.errors import WireError
+from holdfast.wire import subscription_columns
+from holdfast.wire.consumer_protocol import Subscription, decode_subscription, encode_subscription
+from holdfast.wire.name_table import NameTable
+from holdfast.wire.sticky_user_data import (
+    StickyUserData,
+    encode_cooperative_user_data,
+    encode_sticky_user_data,
+)
+from holdfast.wire.subscription_columns import claims_of, decode_subscriptions
+
+KNOWN = ["", "a", "b", "orders", "orders-2", "some.rather.long-topic_name"]
+
+
+def read(messages: list[bytes], *, cooperative: bool, names: list[str] = KNOWN) -> list[Any]:
+    """Columns as rows: topics, claims, generation and rack of each member."""
+    columns = decode_subscriptions(messages, NameTable(names), cooperative=cooperative)
+    sets = [
+        columns.set_topic[a:b].tolist()
+        for a, b in zip(columns.set_start[:-1], columns.set_start[1:], strict=True)
+    ]
+    assert len({tuple(row) for row in sets}) == len(sets)
+    claims: list[list[Any]] = [[] for _ in messages]
+    assert len(columns.claim_names) == len(columns.claim_member)
+    rows = zip(
+        columns.claim_member.tolist(),
+        columns.claim_topic.tolist(),
+        columns.claim_partition.tolist(),
+        strict=True,
+    )
+    assert (np.diff(columns.claim_member) >= 0).all()
+    for i, (member, topic, partition) in enumerate(rows):
+        name = columns.claim_names[i]
+        assert topic == (names.index(name) if name in names else -1)
+        claims[member].append((name, partition))
+    first_use = [columns.subscription.tolist().index(row) for row in range(len(sets))]
+    assert first_use == sorted(first_use)
+    return [
+        (sets[columns.subscription[m]], claims[m], int(columns.generation[m]), columns.racks[m])
+        for m in range(len(messages))
+    ]
+
+
+def read_slowly(messages: list[bytes], *, cooperative: bool, names: list[str] = KNOWN) -> list[Any]:
+    rows = []
+    for data in messages:
+        try:
+            one = decode_subscription(data)
+        except WireError:
+            one = Subscription(version=0, topics=())
+        claim = claims_of(one, cooperative=cooperative)
+        topics = sorted({names.index(name) for name in one.topics if name in names})
+        flat = [(name, p) for name, numbers in claim.partitions for p in numbers]
+        rows.append((topics, flat, claim.generation, one.rack or None))
+    return rows
+
+
+def with_user_data(value: Subscription, kind: int, claim: StickyUserData) -> bytes:
+    if kind == 0:
+        user_data = value.user_data
+    elif kind == 1:
+        user_data = encode_cooperative_user_data(claim.generation)
+    else:
+        user_data = encode_sticky_user_data(claim, version=kind - 2)
+    return encode_subscription(
+        Subscription(
+            version=value.version,
+            topics=value.topics,
+            user_data=user_data,
+            owned=value.owned if kind < 2 else (),
+            generation=value.generation,
+            rack=value.rack,
+        )
+    )
+
+
+entries = st.tuples(
+    st.sampled_from([*KNOWN, "gone"]), st.lists(st.integers(-1, 9), max_size=3).map(tuple)
+)
+claims = st.builds(
+    StickyUserData,
+    partitions=st.lists(entries, max_size=4).map(tuple),
+    generation=st.integers(-2, 9),
+)
+well_formed = st.builds(with_user_data, subscriptions(), st.integers(0, 3), claims)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    data = draw(well_formed)
+    at = draw(st.integers(0, len(data)))
+    return draw(
+        st.sampled_from(
+            [data[:at], data + b"\1", data[:at] + draw(st.binary(max_size=4)) + data[at + 1 :]]
+        )
+    )
+
+
+def is_text(data: bytes) -> bool:
+    """Whether every name is UTF-8; a wrong one in a claim is an unknown topic here, no error."""
+    return b"\xef\xbf\xbd" not in data.decode(errors="replace").encode()
+
+
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@given(st.lists(well_formed | damaged(), max_size=9), st.booleans(), st.sampled_from([0, 16]))
+def test_all_at_once_is_one_by_one(messages: list[bytes], cooperative: bool, slow: int) -> None:
+    messages = [data for data in messages if is_text(data)]
+    old, subscription_columns.SLOW = subscription_columns.SLOW, slow
+    try:
+        fast = read(messages, cooperative=cooperative)
+    finally:
+        subscription_columns.SLOW = old
+    assert fast == read_slowly(messages, cooperative=cooperative)
+
+
+def member(i: int, *, n_owned: int = 3, **fields: Any) -> bytes:
+    value = {
+        "topics": ("a", "b", "orders"),
+        "owned": (("a", tuple(range(n_owned))), ("orders", (i,))),
+        "generation": 7,
+        "user_data": encode_cooperative_user_data(7),
+        **fields,
+    }
+    return encode_subscription(Subscription(**value))
+
+
+@pytest.mark.parametrize("slow", [0, 16])
+def test_many_different_blocks_are_read_in_lock_step(
+    monkeypatch: pytest.MonkeyPatch, slow: int
+) -> None:
+    monkeypatch.setattr(subscription_columns, "SLOW", slow)
+    messages = [member(i, topics=(f"t{i % 7}", "orders")) for i in range(40)]
+    messages += [b"", b"\0\3", b"\0\3\0\0\0\5", b"\xff\xff" + messages[0][2:], messages[3][:20]]
+    names = [f"t{i}" for i in range(6)] + ["orders"]
+    assert read(messages, cooperative=True, names=names) == read_slowly(
+        messages, cooperative=True, names=names
+    )
+
+
+def test_blocks_that_alternate_are_recognised() -> None:
+    long = tuple(f"topic-{i:05}" for i in range(9))
+    messages = [member(i, topics=long if i % 2 else long[:8]) for i in range(10)]
+    names = list(long)
+    rows = read(messages, cooperative=True, names=names)
+    assert [len(topics) for topics, *_ in rows] == [8, 9] * 5
+
+
+def test_a_few_members_with_long_lists_are_read_one_by_one() -> None:
+    owned = tuple((f"t{i:03}", (i,)) for i in range(200))
+    messages = [member(i) for i in range(5)] + [member(9, owned=owned, topics=("a",))]
+    assert read(messages, cooperative=True) == read_slowly(messages, cooperative=True)
+
+
+def test_counts_on_the_wire_make_nothing_large() -> None:
+    huge = b"\x7f\xff\xff\xff"
+    messages = [
+        b"\0\3" + huge,
+        b"\0\3\0\0\0\0" + huge,
+        b"\0\3\0\0\0\0\xff\xff\xff\xff" + huge,
+        b"\0\3\0\0\0\0\xff\xff\xff\xff\0\0\0\1\0\1a" + huge,
+        b"\0\3\0\0\0\0\xff\xff\xff\xff\0\0\0\1\x7f\xff",
+    ]
+    assert read(messages, cooperative=True) == [([], [], -1, None)] * 5
+
+
+def test_a_rack_that_is_not_text_makes_the_message_unreadable() -> None:
+    data = member(1, rack="zone")
+    assert read([data], cooperative=True)[0][3] == "zone"
+    broken = data.replace(b"zone", b"zo\xffe")
+    assert read([broken, data], cooperative=True)[0] == ([], [], -1, None)
+
+
+def test_both_kinds_of_claims_are_read_in_the_second_bounce_of_an_upgrade() -> None:
+    claim = StickyUserData(partitions=(("a", (1, 2)),), generation=3)
+    eager = member(0, owned=(), user_data=encode_sticky_user_data(claim), generation=-1)
+    for cooperative in (True, False):
+        rows = read([eager, member(4)], cooperative=cooperative)
+        assert rows[0][1:3] == ([("a", 1), ("a", 2)], 3)
+        assert rows[1][1][-1] == ("orders", 4)
+        assert rows[1][2] == 7
+
+
+def test_no_members() -> None:
+    assert read([], cooperative=True) == []
