@@ -11,10 +11,10 @@ Why noise moves nothing: an even group has no member far above the mean, so no r
 and where few large partitions keep it uneven, an exchange without gain can have one of at most
 about four times the noise after it.
 
-**Strategy.** Members above the mean, the highest first, against those with the least lag: the best
-exchange of two members comes from two sorted rows and ``searchsorted``. Each exchange lowers the
-higher of two lags, passes are bounded. The Python loop is the named kernel ``even_out``: over pairs
-of members and exchanges, never over partitions.
+**Strategy.** Members above the mean, the highest first, against those with the least lag: one small
+table holds the gain of everything a member can give for everything the others can give back. Each
+exchange lowers the higher of two lags, and passes are bounded. The Python loop is the named kernel
+``even_out``: over members and exchanges, never over partitions.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ FREE_GAIN = 0.01
 _PASSES = 16
 _CANDIDATES = 16
 _PAIRS = 10_000
+_SAMPLE = 96
+_TRIES = 8
 _PER_MEMBER = 16
 _CHECK_STEPS = 5_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Offer:
-    """Best exchange of one kind between two members."""
+    """One exchange, and how many more claims it breaks than it mends."""
 
-    gain: float
     cost: int
     moves: list[Move]
 
@@ -72,7 +73,7 @@ class Exchanges:
         self.checks = max(16, _CHECK_STEPS // (group.topics.n_tps + int(group.sub_start[-1]) + 1))
         self.n_candidates = max(_CANDIDATES // 4, min(_CANDIDATES, _PAIRS // (group.n_members + 1)))
         self.n_pairs = 0
-        self._rows: dict[int, tuple[I64, F64]] = {}
+        self._rows: dict[int, I64] = {}
         foreign = np.flatnonzero(held & (state.claimed != state.owner))
         self.has_foreign: Mask = np.zeros(group.n_members, dtype=np.bool_)
         self.has_foreign[state.owner[foreign]] = True
@@ -98,12 +99,10 @@ class Exchanges:
     def _exchange_free(self, high: int) -> int:
         """Exchanges for one member that break no more claims than they mend; how many."""
         for done in range(_PER_MEMBER):
-            holders = self.state.owner[list(self.away.get(high, ()))]
-            lows = [
-                low
-                for low in self._candidates(high)
-                if self.has_foreign[high] or bool((holders == low).any())
-            ]
+            lows = self._candidates(high)
+            if not self.has_foreign[high]:
+                holders = self.state.owner[list(self.away.get(high, ()))]
+                lows = lows[np.isin(lows, holders)]
             if self._best(high, lows, by_cost=True) is None:
                 return done
         return _PER_MEMBER
@@ -139,37 +138,98 @@ class Exchanges:
         self.room = room
         return len(made)
 
-    def _candidates(self, high: int) -> list[int]:
+    def _candidates(self, high: int) -> I64:
         """Members with the least lag: of all, then of those with the same subscription.
 
         Only those with which the gain could be large enough, could lag be divided at will.
         """
         level, weight = self._level(), self.state.weight
         if level[high] <= self.mean:
-            return []
+            return np.empty(0, dtype=np.int64)
         order = np.lexsort((self.state.rank, level))
         even = (self.lag[high] + self.lag[order]) / (weight[high] + weight[order])
         order = order[1 - even / level[high] >= FREE_GAIN]
         subscription = self.state.group.subscription
-        alike = order[subscription[order] == subscription[high]][: self.n_candidates]
-        listed = order[: 2 * self.n_candidates if self.equal else self.n_candidates]
-        return list(dict.fromkeys([*listed.tolist(), *alike.tolist()]))
+        listed = order[: self.n_candidates]
+        rest = order[self.n_candidates :]
+        alike = rest[subscription[rest] == subscription[high]][: self.n_candidates]
+        return np.concatenate((listed, alike))
 
-    def _best(self, high: int, lows: list[int], *, by_cost: bool) -> _Offer | None:
-        """Make the best exchange with the first member with which one is worth it."""
-        for low in lows:
-            self.n_pairs += 1
-            offers = [
-                offer for offer in self._offers(high, low, by_cost) if offer.gain >= FREE_GAIN
-            ]
-            for offer in sorted(offers, key=lambda offer: -offer.gain):
-                if by_cost and offer.cost > 0:
-                    continue
-                self._apply(offer)
-                if self._keeps_balance(offer.moves):
-                    return offer
-                self._apply(offer, back=True)
+    def _best(self, high: int, lows: I64, *, by_cost: bool) -> _Offer | None:
+        """Make the best exchange of ``high`` that is worth it and keeps the balance."""
+        if lows.size == 0:
+            return None
+        self.n_pairs += lows.size
+        gain, given, taken, column_low = self._gains(high, lows, by_cost)
+        for _ in range(_TRIES):
+            at = int(gain.argmax())
+            i, j = divmod(at, gain.shape[1])
+            if not gain[i, j] >= FREE_GAIN:
+                return None
+            low = int(column_low[j])
+            moves = [Move(tp=int(given[i]), source=high, end=low)]
+            if taken[j] >= 0:
+                moves.append(Move(tp=int(taken[j]), source=low, end=high))
+            offer = _Offer(cost=self.state.cost(moves), moves=moves)
+            self._apply(offer)
+            if self._keeps_balance(moves):
+                return offer
+            self._apply(offer, back=True)
+            gain[:, j] = -np.inf
         return None
+
+    def _gains(self, high: int, lows: I64, by_cost: bool) -> tuple[F64, I64, I64, I64]:
+        """Gain of every exchange, float64[n_given, n_taken], -inf where it may not be.
+
+        Also the partition of each row, that of each column (-1: nothing is given back), and the
+        member that each column is of.
+        """
+        state, topic_of = self.state, self.state.group.topics.topic_of
+        given = self._by_lag(high)
+        rows = [self._by_lag(low) for low in lows.tolist()]
+        taken = np.concatenate([np.append(np.int64(-1), row) for row in rows])
+        column_low = np.repeat(lows, [row.size + 1 for row in rows])
+        back = taken >= 0
+        shift = self.lags[given].astype(np.float64)[:, None] - np.where(back, self.lags[taken], 0)
+        weight = state.weight[column_low]
+        after = np.maximum(
+            (self.lag[high] - shift) / state.weight[high], (self.lag[column_low] + shift) / weight
+        )
+        gain: F64 = 1 - after * (state.weight[high] / self.lag[high])
+        gain[:, ~back & ~self._may_keep(high, column_low)] = -np.inf
+        if not self.equal:
+            may_take = np.array([state.may_read(low)[topic_of[given]] for low in lows.tolist()]).T
+            gain[~np.repeat(may_take, [row.size + 1 for row in rows], axis=1)] = -np.inf
+            gain[:, back & ~state.may_read(high)[topic_of[taken]]] = -np.inf
+        if by_cost:
+            claimed, claimed_back = state.claimed[given][:, None], state.claimed[taken]
+            cost = (claimed == high).astype(np.int8) - (claimed == column_low)
+            cost += np.where(back, (claimed_back == column_low).astype(np.int8), 0)
+            cost -= np.where(back, claimed_back == high, 0).astype(np.int8)
+            gain[cost > 0] = -np.inf
+        return gain, given, taken, column_low
+
+    def _may_keep(self, high: int, low: I64) -> Mask:
+        """Whether each member may take a partition of ``high`` and give nothing back.
+
+        It may not if it should then give one to ``high``: the shortest of the chains that
+        :meth:`_keeps_balance` looks for.
+        """
+        count, weight, slack = self.state.count, self.state.weight, self.state.slack
+        saved = (2.0 * (count[low] + 1 - slack) - 1.0) / weight[low]
+        taken_on = (2.0 * (count[high] - 1) + 1.0) / weight[high]
+        allowed: Mask = saved <= taken_on * (1 + 1e-12)
+        return allowed
+
+    def _by_lag(self, member: int) -> I64:
+        """What a member holds by rising lag; of long rows an even sample. Kept until it changes."""
+        if member not in self._rows:
+            tps = self.state.rows[member]
+            tps = tps[np.lexsort((tps, self.lags[tps]))]
+            if tps.size > _SAMPLE:
+                tps = tps[np.linspace(0, tps.size - 1, _SAMPLE).astype(np.int64)]
+            self._rows[member] = tps
+        return self._rows[member]
 
     def _apply(self, offer: _Offer, *, back: bool = False) -> None:
         moves = offer.moves
@@ -202,43 +262,6 @@ class Exchanges:
         self.checks -= 1
         return self.checks >= 0 and state.is_level()
 
-    def _offers(self, high: int, low: int, by_cost: bool) -> list[_Offer]:
-        """Best exchange of two members: with something back or nothing; for every cost apart."""
-        w_high, w_low = self.state.weight[high], self.state.weight[low]
-        want = (self.lag[high] * w_low - self.lag[low] * w_high) / (w_high + w_low)
-        nothing = (np.array([-1]), np.zeros(1))
-        offers = []
-        for given, given_lag in self._rows_of(high, low, by_cost):
-            for taken, taken_lag in (nothing, *self._rows_of(low, high, by_cost)):
-                i, j, shift = _nearest(given_lag, taken_lag, want)
-                after = max((self.lag[high] - shift) / w_high, (self.lag[low] + shift) / w_low)
-                moves = [Move(tp=int(given[i]), source=high, end=low)]
-                if taken[j] >= 0:
-                    moves.append(Move(tp=int(taken[j]), source=low, end=high))
-                gain = 1 - float(after * w_high / self.lag[high])
-                offers.append(_Offer(gain=gain, cost=self.state.cost(moves), moves=moves))
-        return offers
-
-    def _rows_of(self, source: int, end: int, by_cost: bool) -> list[tuple[I64, F64]]:
-        """What ``source`` holds and ``end`` may read by rising lag, split by cost if asked for."""
-        tps, lags = self._by_lag(source)
-        if not self.equal:
-            may = self.state.may_read(end)[self.state.group.topics.topic_of[tps]]
-            tps, lags = tps[may], lags[may]
-        if not by_cost:
-            return [(tps, lags)] if tps.size else []
-        claimed = self.state.claimed[tps]
-        kinds = (claimed == end, (claimed != end) & (claimed != source), claimed == source)
-        return [(tps[kind], lags[kind]) for kind in kinds if kind.any()]
-
-    def _by_lag(self, member: int) -> tuple[I64, F64]:
-        """What a member holds by rising lag, and the lags; kept until it changes."""
-        if member not in self._rows:
-            tps = self.state.rows[member]
-            tps = tps[np.lexsort((tps, self.lags[tps]))]
-            self._rows[member] = tps, self.lags[tps].astype(np.float64)
-        return self._rows[member]
-
 
 def even_out(
     state: Levelling, lags: I64, *, min_gain: float, max_moves: int | None = None
@@ -263,7 +286,8 @@ def even_out(
 
     Notes
     -----
-    Cost: O(k log k) a pair of members that hold k, O(n_members) pairs a pass, at most 16 passes.
+    Cost: at most 16 passes over the members; a step looks at 32 others at most, with a sample of
+    at most 96 partitions of each.
 
     References
     ----------
@@ -279,13 +303,3 @@ def within_skew(count: I64, weight: F64, slack: int) -> bool:
     highest = ((2.0 * (count - slack) - 1.0) / weight).max(initial=-np.inf)
     lowest = ((2.0 * count + 1.0) / weight).min(initial=np.inf)
     return bool(highest <= lowest + abs(lowest) * 1e-12)
-
-
-def _nearest(give: F64, take: F64, want: float) -> tuple[int, int, float]:
-    """Indices of the pair whose difference is nearest to ``want``, and the difference."""
-    after = np.minimum(np.searchsorted(take, give - want), take.size - 1)
-    before = np.maximum(after - 1, 0)
-    both = np.stack((give - take[after], give - take[before]))
-    which, i = np.unravel_index(int(np.abs(both - want).argmin()), both.shape)
-    j = (after, before)[int(which)][i]
-    return int(i), int(j), float(both[which, i])
