@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of the wire decoders: ``python -m tests.fuzz.fuzz_wire scalar|batch``.
+"""Coverage-guided fuzzing of the wire decoders: ``python -m tests.fuzz.fuzz_wire``.
 
 Starts from the committed corpus and from Kafka's own vectors. ``--runs`` and ``--seconds`` bound
 it; the last line is JSON with the figures. ``--save`` writes the corpus back, reduced.
@@ -20,10 +20,10 @@ from tests.wire import java_vectors
 
 FOLDER = Path(__file__).parent
 MAX_SAVED_BYTES = 90_000
-MAX_LENGTH = {"scalar": 2048, "batch": 512}
+MAX_LENGTH = {"scalar": 2048, "batch": 512, "columns": 768}
 # The fuzzer's own tracing of comparisons keeps every NumPy array that it sees: about 20 kB for one
 # execution of a batch, and nothing without it. A new process in time keeps that bounded.
-PROCESS_RUNS = {"scalar": 1_000_000, "batch": 50_000}
+PROCESS_RUNS = {"scalar": 1_000_000, "batch": 50_000, "columns": 50_000}
 
 
 def corpus_file(target: str) -> Path:
@@ -53,6 +53,8 @@ def seeds(target: str) -> list[bytes]:
     if target == "batch":
         groups = [records[i : i + 3] for i in range(0, len(records), 3)]
         return committed(target) + [records_out(list(group)) for group in groups]
+    if target == "columns":
+        return committed(target) + _groups()
     numbers = {
         "subscription": (1, 3),
         "assignment": (2,),
@@ -67,6 +69,28 @@ def seeds(target: str) -> list[bytes]:
             for number in numbers[vector["schema"]]:
                 found.append(bytes([number]) + bytes.fromhex(vector["hex"]))
     return committed(target) + found + _own_messages()
+
+
+def _groups() -> list[bytes]:
+    """Groups of four members, eager and cooperative, some with the user data of their kind."""
+    from tests.fuzz.targets import messages_out
+
+    from holdfast.wire.consumer_protocol import Subscription, encode_subscription
+
+    sent = [
+        bytes.fromhex(v["hex"])
+        for v in java_vectors.committed("consumer_protocol")
+        if v["schema"] == "subscription"
+    ]
+    sent += [
+        encode_subscription(
+            Subscription(topics=("topic-1",), user_data=bytes.fromhex(v["hex"])), version
+        )
+        for version in (0, 1)
+        for v in java_vectors.committed("sticky_user_data")
+    ]
+    groups = [sent[i::14] for i in range(14)]
+    return [kind + messages_out(group) for group in groups for kind in (b"\x00", b"\xff")]
 
 
 def _own_messages() -> list[bytes]:
@@ -105,7 +129,7 @@ def _own_messages() -> list[bytes]:
 def main() -> None:
     """Run the fuzzer in processes of its own, so that a crash and a memory limit are theirs."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target", choices=["scalar", "batch"])
+    parser.add_argument("target", choices=list(MAX_LENGTH))
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--seconds", type=int, default=10**9)
     parser.add_argument("--seed", type=int, default=1)

@@ -36,6 +36,7 @@ from holdfast.wire.incremental import (
     encode_design_assignment,
     encode_design_subscription,
 )
+from holdfast.wire.name_table import NameTable
 from holdfast.wire.offsets_batch import REASONS as batch_reasons  # noqa: N811 - a tuple, not a set
 from holdfast.wire.offsets_batch import decode_batch
 from holdfast.wire.offsets_records import decode_record, encode_record
@@ -45,6 +46,7 @@ from holdfast.wire.sticky_user_data import (
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
+from holdfast.wire.subscription_columns import NO_TOPICS, claims_of, decode_subscriptions
 
 REASONS = frozenset(Reason)
 NULL_SIZE = 0xFFFF
@@ -143,6 +145,64 @@ def records_out(pairs: list[tuple[bytes | None, bytes | None]]) -> bytes:
         size = NULL_SIZE if blob is None else len(blob)
         out += size.to_bytes(2, "big") + (blob or b"")
     return bytes(out)
+
+
+def messages_in(data: bytes) -> list[bytes]:
+    """Many messages, each after its size in two bytes."""
+    found: list[bytes] = []
+    at = 0
+    while at < len(data) and len(found) < 64:
+        size = int.from_bytes(data[at : at + 2], "big")
+        found.append(data[at + 2 : at + 2 + size])
+        at += 2 + size
+    return found
+
+
+def messages_out(messages: list[bytes]) -> bytes:
+    """The way back of :func:`messages_in`."""
+    return b"".join(len(message).to_bytes(2, "big") + message for message in messages)
+
+
+NAMES = NameTable(sorted({"clicks", "orders", "a", *(f"topic-{i}" for i in range(50))}))
+
+
+def columns(data: bytes) -> None:
+    """A group's subscriptions as columns say what each of them says alone; the first byte: how."""
+    cooperative, messages = bool(data[:1] > b"\x7f"), messages_in(data[1:])
+    read = decode_subscriptions(messages, NAMES, cooperative=cooperative)
+    claims = zip(
+        read.claim_member.tolist(),
+        read.claim_topic.tolist(),
+        read.claim_partition.tolist(),
+        [read.claim_names[claim] for claim in range(len(read.claim_member))],
+        strict=True,
+    )
+    rows = [
+        read.set_topic[read.set_start[row] : read.set_start[row + 1]].tolist()
+        for row in read.subscription.tolist()
+    ]
+    found = (rows, list(claims), read.generation.tolist(), list(read.racks))
+    assert found == _columns_by_member(messages, cooperative)
+
+
+def _columns_by_member(messages: list[bytes], cooperative: bool) -> tuple[list[Any], ...]:
+    rows, claims, generations, racks = [], [], [], []
+    for member, message in enumerate(messages):
+        try:
+            value = decode_subscription(message)
+        except WireError:
+            value = NO_TOPICS
+        known = {NAMES.index.get(topic.encode(), -1) for topic in value.topics} - {-1}
+        claim = claims_of(value, cooperative=cooperative)
+        rows.append(sorted(known))
+        generations.append(claim.generation)
+        racks.append(value.rack or None)
+        claims += [
+            (member, NAMES.index.get(topic.encode(), -1), partition, topic)
+            for topic, partitions in claim.partitions
+            for partition in partitions
+        ]
+    return rows, claims, generations, racks
 
 
 def batch(data: bytes) -> None:
