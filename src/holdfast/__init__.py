@@ -9,7 +9,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    pass
+    from holdfast.adapters.async_consumer import AsyncConsumer
+    from holdfast.adapters.consumer import Consumer
+    from holdfast.adapters.worker import Worker
+    from holdfast.assign.certificate import verify
+    from holdfast.assign.registry import assign
+    from holdfast.machine.leader_turn import perform_assignment
+    from holdfast.model.assignment import Assignment
+    from holdfast.model.group import Group
+    from holdfast.model.topics import Topics
+
+__all__ = [
+    "Assignment",
+    "AsyncConsumer",
+    "Consumer",
+    "Group",
+    "Topics",
+    "Worker",
+    "assign",
+    "perform_assignment",
+    "verify",
+]
 
 __version__ = "0.1.0"
 

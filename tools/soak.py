@@ -1,0 +1,35 @@
+"""The long runs: random faulty runs, exhaustive search, fuzzing. Prints JSON lines.
+
+``make soak ARGS="--only seeds --seeds 20000"``. Nothing here is needed for `make test`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+PARTS = {
+    "seeds": ["-m", "holdfast", "simulate", "--soak", "{seeds}"],
+    "fuzz": ["-m", "tests.fuzz.fuzz_wire", "--runs", "{runs}"],
+    "slow": ["-m", "pytest", "-q", "-m", "slow"],
+}
+
+
+def main() -> int:
+    """Run the parts asked for; the exit code is the worst of theirs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=sorted(PARTS), action="append")
+    parser.add_argument("--seeds", type=int, default=20_000)
+    parser.add_argument("--runs", type=int, default=10_000_000)
+    options = parser.parse_args()
+    worst = 0
+    for name in options.only or sorted(PARTS):
+        words = [w.format(seeds=options.seeds, runs=options.runs) for w in PARTS[name]]
+        print(f"soak: {name}: {' '.join(words)}", file=sys.stderr)
+        worst = max(worst, subprocess.call([sys.executable, *words]))
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())
