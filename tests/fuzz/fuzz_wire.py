@@ -19,7 +19,7 @@ from typing import Any
 from tests.wire import java_vectors
 
 FOLDER = Path(__file__).parent
-MAX_SAVED_BYTES = 90_000
+MAX_SAVED_BYTES = 60_000
 MAX_LENGTH = {"scalar": 2048, "batch": 512, "columns": 768}
 # The fuzzer's own tracing of comparisons keeps every NumPy array that it sees: about 20 kB for one
 # execution of a batch, and nothing without it. A new process in time keeps that bounded.

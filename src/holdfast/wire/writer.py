@@ -211,9 +211,9 @@ class Writer:
         layout = int32s_layout(count)
         try:
             self._out += layout.pack(*values)
-        except StructError:  # name the first one that does not fit
-            for index, value in enumerate(values):
-                self._fixed(INT32, value, f"{field}[{index}]")
+        except StructError as error:
+            index = next(i for i, value in enumerate(values) if not _is_int32(value))
+            self.fail(Reason.OUT_OF_RANGE, f"{field}[{index}]", f"{values[index]!r}: {error}")
 
     def tagged(self, fields: Sequence[tuple[int, str, Callable[[Writer], None]]] = ()) -> None:
         """Tagged fields, by ascending tag: (tag, field, what writes it)."""
@@ -227,6 +227,14 @@ class Writer:
             self.uvarint(tag, "tagged_fields")
             self.uvarint(len(inner._out), field)
             self._out += inner._out
+
+
+def _is_int32(value: int) -> bool:
+    try:
+        INT32.pack(value)
+    except StructError:
+        return False
+    return True
 
 
 def write_topic_partitions(writer: Writer, value: tuple[str, tuple[int, ...]]) -> None:
