@@ -1,0 +1,215 @@
+"""holdfast's eager assignors as plug-ins for aiokafka.
+
+::
+
+    strategy = [Sticky()]
+    consumer = AIOKafkaConsumer("orders", group_id="etl", partition_assignment_strategy=strategy)
+    attach(consumer)
+
+**Rules.** aiokafka knows the eager protocol alone, so cooperative assignors and designs are refused.
+An instance belongs to one consumer and keeps its own state: aiokafka's own sticky assignor keeps
+it on the class, where two consumers of one process overwrite each other, and never learns its
+generation. Only :func:`attach` touches a private part.
+
+**Strategy.** The same translation as :mod:`~holdfast.adapters.kafka_python`. aiokafka hands a leader
+each member's topics and user data only; that is all an eager assignor needs.
+
+References
+----------
+KIP-54, KIP-341.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import aiokafka
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+
+from holdfast.assign.registry import find
+from holdfast.errors import ConfigError, LocalProtocolError
+from holdfast.machine import designs
+from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.embedded import MemberView, RebalanceMode
+from holdfast.machine.events import JoinedMember, Resource
+from holdfast.wire.consumer_protocol import Subscription, encode_subscription
+
+__all__ = ["EagerAssignor", "Range", "RoundRobin", "Sticky", "assignor", "attach"]
+
+log = logging.getLogger(__name__)
+
+TESTED = ("0.14.",)
+"""Versions of aiokafka, by how they begin, that the live tests ran with."""
+
+NO_GENERATION = -1
+Lags = Callable[[], Mapping[str, Sequence[int]] | None]
+
+
+class EagerAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
+    """One eager assignor of the registry, as aiokafka calls it.
+
+    Parameters
+    ----------
+    name : str
+        A name of the registry.
+    lags : callable, optional
+        Gives the leader ``{topic: [messages behind of each partition]}`` or None; must not block.
+    **options
+        Those of the assignor.
+
+    Raises
+    ------
+    ConfigError
+        An unknown or cooperative assignor, or an unknown option.
+    """
+
+    def __init__(self, name: str, *, lags: Lags | None = None, **options: Any):
+        info = find(name)
+        if info.cooperative:
+            raise ConfigError(
+                f"{name} is cooperative and aiokafka runs eager assignors alone: use 'sticky', or "
+                "holdfast.AsyncConsumer"
+            )
+        unknown = sorted(set(options) - set(info.options))
+        if unknown:
+            known = ", ".join(info.options) or "none"
+            raise ConfigError(f"{name}: unknown option {unknown[0]!r}; it takes: {known}")
+        self._spoken = designs.Plain(name, options)
+        self._needs_attach = "sticky" in info.laws
+        self._lags = lags
+        self._read_generation: Callable[[], int] | None = None
+        self._last: frozenset[Resource] = frozenset()
+        self._generation = NO_GENERATION
+        self._written_at = time.monotonic()
+
+    @property
+    def name(self) -> str:
+        """Protocol name in JoinGroup."""
+        return self._spoken.name
+
+    def bind(self, read_generation: Callable[[], int]) -> None:
+        """Take what tells the consumer's generation."""
+        if self._read_generation is not None:
+            raise LocalProtocolError(f"{self.name}: an assignor belongs to one consumer")
+        self._read_generation = read_generation
+
+    def metadata(self, topics: Iterable[str]) -> bytes:
+        """Bytes of this member's subscription.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the assignor makes claims and nobody tells it their generation.
+        """
+        if self._needs_attach and self._read_generation is None:
+            raise LocalProtocolError(f"{self.name}: call attach(consumer) before start()")
+        self._written_at = time.monotonic()
+        return self._spoken.subscribe(
+            MemberView(
+                topics=tuple(sorted(topics)),
+                owned=(),
+                previous=tuple(sorted(self._last)),
+                generation=self._generation,
+                mode=RebalanceMode.EAGER,
+            )
+        )
+
+    def on_assignment(self, assignment: Any) -> None:
+        """Remember what this member was given, and when."""
+        self._last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
+        if self._read_generation is not None:
+            self._generation = self._read_generation()
+
+    def assign(self, cluster: Any, members: Mapping[str, Any]) -> dict[str, bytes]:
+        """Take the leader's turn: bytes of every member's assignment."""
+        topics = sorted({topic for member in members.values() for topic in member.subscription})
+        found = {topic: cluster.partitions_for_topic(topic) for topic in topics}
+        computed = designs.compute(
+            [self._spoken],
+            ComputeAssignment(
+                token=0,
+                generation=self._generation + 1,
+                protocol_name=self.name,
+                members=tuple(
+                    JoinedMember(member_id=member_id, metadata=_subscription(metadata))
+                    for member_id, metadata in sorted(members.items())
+                ),
+                partitions=tuple((t, max(numbers) + 1) for t, numbers in found.items() if numbers),
+                member_id="",
+                waited_ms=round((time.monotonic() - self._written_at) * 1000),
+            ),
+            lags=None if self._lags is None else self._lags(),
+        )
+        if computed.failure is not None:
+            log.error("%s: no plan, partitions go by range: %s", self.name, computed.failure)
+        return dict(computed.assignments)
+
+
+def _subscription(metadata: Any) -> bytes:
+    """What aiokafka has read of a subscription, which is its version 0 part."""
+    return encode_subscription(
+        Subscription(
+            version=0, topics=tuple(metadata.subscription), user_data=metadata.user_data or None
+        )
+    )
+
+
+def assignor(name: str, *, lags: Lags | None = None, **options: Any) -> EagerAssignor:
+    """Any eager assignor of the registry; parameters as for :class:`EagerAssignor`."""
+    return EagerAssignor(name, lags=lags, **options)
+
+
+class Sticky(EagerAssignor):
+    """Best balance, fewest moves; Java's ``sticky``."""
+
+    def __init__(self) -> None:
+        super().__init__("sticky")
+
+
+class Range(EagerAssignor):
+    """Java's ``range``."""
+
+    def __init__(self) -> None:
+        super().__init__("range")
+
+
+class RoundRobin(EagerAssignor):
+    """Java's ``roundrobin``."""
+
+    def __init__(self) -> None:
+        super().__init__("roundrobin")
+
+
+def attach(consumer: Any, *, allow_untested: bool = False) -> None:
+    """Let a consumer's assignors know its generation; call it once, before ``start()``.
+
+    Parameters
+    ----------
+    consumer : aiokafka.AIOKafkaConsumer
+        Its private ``_partition_assignment_strategy`` and, later, ``_coordinator`` are read.
+    allow_untested : bool
+        Go on with a version of aiokafka that was not tested.
+
+    Raises
+    ------
+    ConfigError
+        A version that was not tested.
+    LocalProtocolError
+        An assignor that another consumer has.
+    """
+    if not aiokafka.__version__.startswith(TESTED) and not allow_untested:
+        raise ConfigError(
+            f"attach: aiokafka {aiokafka.__version__} was not tested with holdfast (tested: "
+            f"{', '.join(f'{v}*' for v in TESTED)}); attach(consumer, allow_untested=True) tries it"
+        )
+
+    def read_generation() -> int:
+        coordinator = consumer._coordinator
+        return NO_GENERATION if coordinator is None else int(coordinator.generation)
+
+    for one in consumer._partition_assignment_strategy:
+        if isinstance(one, EagerAssignor):
+            one.bind(read_generation)
