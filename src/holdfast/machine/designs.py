@@ -29,7 +29,8 @@ from holdfast.errors import ConfigError, WireError
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.embedded import Embedded, Instruction, MemberView, RebalanceMode
 from holdfast.machine.events import AssignmentComputed, JoinedMember, Resource
-from holdfast.machine.leader import Claimant, Share, plan_round
+from holdfast.machine.deferral import recall
+from holdfast.machine.leader import Claimant, Share, echoes_of, plan_round
 from holdfast.machine.leader_turn import perform_assignment
 from holdfast.machine.leader_turn import turn as decide
 from holdfast.machine.policy import Policy
@@ -49,6 +50,7 @@ from holdfast.wire.container import (
     decode_claim,
     decode_verdict,
     encode_claim,
+    encode_memory,
     encode_verdict,
 )
 from holdfast.wire.incremental import Design
@@ -342,16 +344,16 @@ class Designed:
         return group_partitions((*share.kept, *share.gained)) if share.gained else share.kept
 
     def stay(self, turn: Turn) -> dict[str, bytes]:
-        """Nothing assigned, nothing revoked; the memory travels on."""
+        """Nothing new, nothing revoked; the memory travels on, brought up to date."""
         claimants = [_claimant(m, turn) for m in turn.members]
         keeps = undisputed(claimants)
-        memories = [c.memory for c in claimants if c.memory is not None]
+        memory = recall(echoes_of(claimants), turn.generation)
         return {
             c.member_id: encode_verdict(
                 Verdict(
                     assigned=keeps[c.member_id],
                     nonce=turn.generation,
-                    memory=c.memory or max(memories, default=None),
+                    memory=None if memory is None else encode_memory(memory),
                 )
             )
             for c in claimants

@@ -152,13 +152,15 @@ def plan_round(
     group = read_claimants(members, partitions, lags=lags, racks=racks)
     claims = normalise(group)
     present = _present(members, group)
-    echoes = [
-        Echo(memory=m.memory, age_ms=m.memory_age_ms) for m in members if m.memory is not None
-    ]
-    memory = recall(echoes, generation)
+    memory = recall(echoes_of(members), generation)
     verdicts = judge(policy, claims, present, _told(memory, members), _free(claims))
     turn = _Turn(policy, claims, verdicts)
     return turn.finish(generation, present)
+
+
+def echoes_of(members: Sequence[Claimant]) -> list[Echo]:
+    """The copies of the memory that members carry."""
+    return [Echo(memory=m.memory, age_ms=m.memory_age_ms) for m in members if m.memory is not None]
 
 
 def _told(memory: Memory | None, members: Sequence[Claimant]) -> Memory | None:
@@ -313,6 +315,8 @@ class _Turn:
         revoked_tp = np.concatenate((wrong_tp, moves)).astype(np.int32)
         handed = np.where(self.claimed | self.waits, NO_OWNER, target)
         exact = np.isin(self.pinned, np.array(self.verdicts.exact, np.int32)) & ~self.claimed
+        if self.waits.any():  # while something waits, others that were here get nothing lost (D1)
+            exact = (self.pinned != NO_OWNER) & ~self.claimed
         handed = np.where(exact, self.pinned, handed)
         if not self.waits.any() and (handed[exact] != target[exact]).any():
             self.again = True  # given by identity, to be balanced in a round of its own
@@ -387,10 +391,9 @@ class _Turn:
         return np.array(sorted(chosen), np.int32)
 
     def _delay_ms(self) -> int:
-        times = [t for t in (self.verdicts.delay_ms, self.pace_ms) if t > 0]
-        if self.moves_left == 0 and not self.waits.any():
-            return 0
-        return min(times, default=0)
+        if self.waits.any():
+            return self.verdicts.delay_ms
+        return self.pace_ms if self.moves_left else 0
 
     def _memory(
         self,

@@ -110,7 +110,7 @@ TRANSITIONS: Table = _rows(
     ("ListenerReturned", (*_ANY_LIVE, F, D), ()),
     ("ListenerReturned", (H,), (U, P, L, D)),
     ("CommitAnswered", (*_ANY_LIVE, F, D), ()),
-    ("CommitAnswered", (H,), (U, P, L, D)),
+    ("CommitAnswered", (H,), _LOST),
     ("CommitRefused", (*_ANY_LIVE, F, D), ()),
     ("CommitRefused", (U, H, P, C, S), _LOST),
     ("CommitRefused", (S,), (H, P)),

@@ -103,8 +103,10 @@ class RoundChecker:
         done: AssignmentComputed,
         now_ms: int,
         assignor: Assignor,
+        *,
+        current: bool = True,
     ) -> None:
-        """Check one turn."""
+        """Check one turn; one that is not ``current`` comes too late to have an effect."""
         given = dict(done.assignments)
         seen = []
         for member in request.members:
@@ -118,7 +120,8 @@ class RoundChecker:
         self._safety(seen, partitions, now_ms)
         if isinstance(assignor, Designed):
             self._designs(seen, assignor, now_ms)
-            self._waiting(seen, partitions, assignor, request.generation, now_ms)
+            if current:
+                self._waiting(seen, partitions, assignor, request.generation, now_ms)
 
     def _safety(self, seen: list[Seen], partitions: Mapping[str, int], now_ms: int) -> None:
         fail = self.ledger.fail
@@ -209,6 +212,7 @@ class RoundChecker:
     ) -> None:
         """D1, D2, D3, D4 and L5."""
         present = frozenset(s.claimant.member_id for s in seen)
+        instances = {s.claimant.instance_id for s in seen} - {None}
         memory = newest_memory([s.claimant for s in seen], generation)
         named = _named(memory)
         subscribed = {
@@ -220,7 +224,10 @@ class RoundChecker:
             topic, partition = resource
             exists = 0 <= partition < partitions.get(topic, 0) and topic in subscribed
             if not exists or resource in claimed or resource in owned:
-                self._handed(resource, loss, owned.get(resource), named, now_ms)
+                who = named.get(resource)
+                back = who is not None and (who[0] in present or who[1] in instances)
+                if who is not None and not back:  # back: it has it, or does not want it
+                    self._handed(resource, loss, owned.get(resource), who[0], now_ms)
                 del self.losses[resource]
         for topic in sorted(subscribed):
             for partition in range(partitions.get(topic, 0)):
@@ -236,18 +243,14 @@ class RoundChecker:
         resource: Resource,
         loss: Loss,
         receiver: Claimant | None,
-        named: Mapping[Resource, tuple[str, str | None]],
+        owner: str,
         now_ms: int,
     ) -> None:
+        """What waits for a member that is not back goes to nobody who was there (D1)."""
         early = now_ms < loss.since_ms + self.delay_ms - 1_000
         if not early or receiver is None or receiver.member_id not in loss.present:
             return
-        who = named.get(resource)
-        if who is None or receiver.member_id == who[0]:
-            return  # nobody present remembers: the document's fallback; or its own owner
-        if who[1] is not None and receiver.instance_id == who[1]:
-            return
-        text = f"{resource} waits for {who[0]}, goes to {receiver.member_id}"
+        text = f"{resource} waits for {owner}, goes to {receiver.member_id}"
         self.ledger.fail("D1", now_ms, text)
 
     def _unassigned(

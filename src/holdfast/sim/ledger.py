@@ -93,6 +93,11 @@ class Ledger:
             span.first_slot = span.last_slot
             span.visited = frozenset()
 
+    def runner(self, resource: Resource) -> str:
+        """Who runs it, the empty string for nobody."""
+        span = self.spans.get(resource)
+        return "" if span is None else span.runner
+
     def start(
         self,
         resource: Resource,
@@ -105,7 +110,7 @@ class Ledger:
         excused: bool,
     ) -> None:
         """A process begins with a resource; ``excused``: another one there is no member."""
-        span = self.spans[resource]
+        span = self.spans.setdefault(resource, Span())
         if span.runner and span.runner != runner:
             if not excused:
                 text = f"{resource} runs at {span.runner} and {runner} (generation {generation})"

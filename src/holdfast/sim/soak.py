@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from holdfast.machine.coordinator import GroupState
 from holdfast.machine.designs import Assignor, assignors_for
 from holdfast.machine.policy import Policy, When
 from holdfast.machine.states import MemberState
@@ -303,11 +304,16 @@ class Faults:
             return False
         calm = all(
             p.member.state is MemberState.STABLE
+            and p.member.coordinator_known
             and p.member.rejoin_at_ms is None
             and not p.member.holdings.handing_over
             and p.member.holdings.calling is None
             for p in living
         )
+        group = world.coordinator
+        if group is None or group.state is not GroupState.STABLE:
+            return False
+        calm = calm and sorted(group.members) == sorted(p.member.member_id for p in living)
         if not calm or world.now_ms - world.last_round_ms < 8_000:
             return False
         total = len(world.resources())

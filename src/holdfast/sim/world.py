@@ -80,6 +80,7 @@ from holdfast.sim.network import Network
 from holdfast.sim.process import Process
 
 GROUP = "group"
+MAX_ROUNDS = 200  # and a hundred for each cause: beyond that a run is given up
 FAIL_MS = 500  # a broken connection is noticed
 
 
@@ -320,6 +321,9 @@ class World:
 
     def _end(self, process: Process) -> None:
         process.alive = False
+        if process.stalled_until_ms > self.now_ms:  # it did nothing since, and never will
+            for key in [k for k in self.ledger.zombies if k[0] == process.client]:
+                del self.ledger.zombies[key]
         for resource in sorted(process.running):
             self.ledger.stop(resource, runner=process.client, now_ms=self.now_ms)
             if self.ledger.committing.get(resource) == process.client:
@@ -454,7 +458,7 @@ class World:
             if resource not in member.holdings.owned or resource[0] not in member.topics:
                 text = f"{process.client} starts {resource} outside what it owns or subscribes"
                 self.ledger.fail("S6", self.now_ms, text)
-            rivals = {self.ledger.spans[resource].runner, self.ledger.committing.get(resource, "")}
+            rivals = {self.ledger.runner(resource), self.ledger.committing.get(resource, "")}
             excused = all(
                 coordinator is None
                 or self.processes[rival].member.member_id not in coordinator.members
@@ -528,12 +532,10 @@ class World:
             assignors = [Broken(a) for a in assignors]
         done = compute(assignors, action)
         if self.options.check and done.failure is None:
-            self.checker.check(
-                action,
-                done,
-                self.now_ms,
-                next(a for a in assignors if a.name == action.protocol_name),
-            )
+            chosen = next(a for a in assignors if a.name == action.protocol_name)
+            group = self.coordinator
+            current = group is not None and group.generation == action.generation
+            self.checker.check(action, done, self.now_ms, chosen, current=current)
         self.bytes += sum(len(data) for _, data in done.assignments)
         self._tell_planned(process, done)
 
@@ -600,6 +602,9 @@ class World:
             self.last_round_ms = self.now_ms
             self.round_bytes.append(self.bytes)
             self.bytes = 0
+            if self.rounds > MAX_ROUNDS + 100 * self.causes:
+                self.ledger.fail("L4", self.now_ms, f"{self.rounds} rounds: they do not end")
+                self._heap.clear()
         if isinstance(request, SendCommit) and len(self.log) > before:
             for resource, offset in request.offsets:
                 self.ledger.commit(resource, offset, self.now_ms)

@@ -1,0 +1,362 @@
+"""Planted bugs: a checker that cannot fail proves nothing, so each of these must be caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from holdfast.machine import deferral, holdings, leader, member
+from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.codes import ErrorCode
+from holdfast.machine.deferral import recall
+from holdfast.machine.designs import Designed, Turn, resources_of
+from holdfast.machine.embedded import Instruction
+from holdfast.machine.events import (
+    AssignmentComputed,
+    CommitAnswered,
+    HeartbeatAnswered,
+    JoinedMember,
+)
+from holdfast.machine.policy import Policy
+from holdfast.sim.checkers import RoundChecker
+from holdfast.sim.ledger import Ledger
+from holdfast.sim.soak import random_run
+from holdfast.sim.world import World
+from holdfast.wire.container import Claim, Verdict, decode_verdict, encode_claim, encode_verdict
+from holdfast.wire.incremental import Design
+
+SEEDS = 60
+
+Bend = Callable[[dict[str, Verdict], Turn], None]
+
+
+@dataclass(frozen=True)
+class Bent(Designed):
+    """A design whose leader writes something else in the end."""
+
+    bend: Bend = lambda verdicts, turn: None
+
+    def lead(self, turn: Turn) -> dict[str, bytes]:
+        verdicts = {m: decode_verdict(data) for m, data in Designed.lead(self, turn).items()}
+        self.bend(verdicts, turn)
+        return {m: encode_verdict(v) for m, v in verdicts.items()}
+
+
+def bent(bend: Bend):
+    def change(assignors: Sequence[Designed]):
+        return [Bent(a.policy, bend=bend) for a in assignors]
+
+    return change
+
+
+def caught(policy: str, rules: set[str], change=None, first: int = 0) -> None:
+    """Some seed breaks one of the rules."""
+    found = set()
+    for seed in range(first, first + SEEDS):
+        run = random_run(seed, policy=policy, assignors=change, trace=False)
+        found |= {v.rule for v in run.violations}
+        if found & rules:
+            return
+    raise AssertionError(f"not caught in {SEEDS} runs; found {found or 'nothing'}")
+
+
+def test_no_bug_no_finding():
+    for policy in ("simple", "deferred", "incremental"):
+        for seed in range(10):
+            assert random_run(seed, policy=policy, trace=False).violations == ()
+
+
+def test_01_double_assignment_in_one_round():
+    def bend(verdicts, turn):
+        names = sorted(verdicts)
+        for a, b in pairwise(names):
+            verdicts[b] = replace(verdicts[b], assigned=verdicts[a].assigned)
+
+    caught("simple", {"S1", "S3"}, bent(bend))
+
+
+def test_02_delay_restarted_by_each_round(monkeypatch):
+    def restarted(echoes, generation):
+        memory = recall(echoes, generation)
+        if memory is None:
+            return None
+        waiting = tuple(replace(m, delay_ms=12_000 * bool(m.delay_ms)) for m in memory.members)
+        return replace(memory, members=waiting)
+
+    monkeypatch.setattr(leader, "recall", restarted)
+    caught("deferred", {"L1", "L5"})
+
+
+def test_03_stale_claim_wins(monkeypatch):
+    normalise = leader.normalise
+
+    def oldest(group):
+        claims = normalise(group)
+        owner = claims.owner.copy()
+        owner[claims.former_tp] = claims.former_member
+        return replace(claims, owner=owner)
+
+    assert judged({"a": 7, "b": 5}) == set()
+    monkeypatch.setattr(leader, "normalise", oldest)
+    assert judged({"a": 7, "b": 5}) == {"S10"}
+
+
+def judged(generations: dict[str, int]) -> set[str]:
+    """Rules that Design I's leader breaks when these members all claim t-0."""
+    design = Designed(Policy(design=Design.SIMPLE))
+    members = tuple(
+        JoinedMember(
+            member_id=m,
+            metadata=encode_claim(Claim(topics=("t",), owned=(("t", (0,)),), generation=g)),
+        )
+        for m, g in generations.items()
+    )
+    request = ComputeAssignment(
+        token=0,
+        generation=9,
+        protocol_name=design.name,
+        members=members,
+        partitions=(("t", 1),),
+        member_id="a",
+        waited_ms=0,
+    )
+    turn = Turn(members=members, partitions={"t": 1}, generation=9)
+    done = AssignmentComputed(0, tuple(design.lead(turn).items()))
+    ledger = Ledger([("t", 0)])
+    RoundChecker(ledger, 0).check(request, done, 0, design)
+    return {v.rule for v in ledger.violations}
+
+
+def test_04_revoke_after_rejoin(monkeypatch):
+    give_up = holdings.Holdings.give_up
+
+    def too_early(self, resources, identity, deadline_ms, **how):
+        actions = give_up(self, resources, identity, deadline_ms, **how)
+        self.owned -= resources  # claimed no more, and still running
+        self.hand_over = None
+        return actions
+
+    monkeypatch.setattr(holdings.Holdings, "give_up", too_early)
+    caught("simple", {"S1", "S5", "S14"})
+
+
+def test_05_timer_lost_on_leader_change(monkeypatch):
+    def forgets(echoes, generation):
+        memory = recall(echoes, generation)
+        if memory is None:
+            return None
+        return replace(memory, members=tuple(m for m in memory.members if not m.delay_ms))
+
+    monkeypatch.setattr(leader, "recall", forgets)
+    caught("deferred", {"D1"})
+
+
+def test_06_absence_revokes_in_a_design(monkeypatch):
+    read = Designed.read
+
+    def mixed(self, assignment) -> Instruction:
+        return replace(read(self, assignment), absence_revokes=True)
+
+    monkeypatch.setattr(Designed, "read", mixed)
+    caught("simple", {"L1", "L4", "S4", "S9", "again"})
+
+
+def test_07_lost_is_not_told(monkeypatch):
+    lose = holdings.Holdings.lose
+
+    def silent(self):
+        actions = lose(self)
+        self.queue, self.calling = (), None
+        self.told = frozenset()
+        return tuple(a for a in actions if type(a).__name__ != "CallListener")
+
+    monkeypatch.setattr(holdings.Holdings, "lose", silent)
+    caught("deferred", {"S14"})
+
+
+def test_08_rejoin_before_the_commit_is_answered(monkeypatch):
+    commit = holdings.Holdings._commit
+
+    def hasty(self, job, *, failed):
+        actions = commit(self, job, failed=failed)
+        self._finish(job)
+        return actions
+
+    at_once = World._commit
+
+    def slow(self, process, action):
+        self.at(self.now_ms + 3_000, lambda _: at_once(self, process, action))
+        for resource in action.resources:
+            self.ledger.committing[resource] = process.client
+
+    monkeypatch.setattr(World, "_commit", slow)
+    assert random_run(0, policy="simple", trace=False).violations == ()
+    monkeypatch.setattr(holdings.Holdings, "_commit", hasty)
+    caught("simple", {"S5"})
+
+
+def test_09_revoked_and_assigned_in_one_round():
+    def bend(verdicts, turn):
+        taken = [entry for v in verdicts.values() for entry in v.revoked or ()]
+        for name in sorted(verdicts):
+            if not verdicts[name].revoked and taken:
+                verdicts[name] = replace(
+                    verdicts[name], assigned=(*verdicts[name].assigned, *taken)
+                )
+                return
+
+    caught("simple", {"S3", "S4"}, bent(bend))
+
+
+def test_10_revocation_beside_a_delay():
+    def bend(verdicts, turn):
+        if any(v.revoked for v in verdicts.values()):
+            for name, v in verdicts.items():
+                verdicts[name] = replace(v, delay_ms=5_000)
+
+    caught("deferred", {"S9"}, bent(bend))
+
+
+def test_11_different_delays():
+    def bend(verdicts, turn):
+        for i, name in enumerate(sorted(verdicts)):
+            if verdicts[name].delay_ms:
+                verdicts[name] = replace(verdicts[name], delay_ms=verdicts[name].delay_ms + i)
+
+    caught("deferred", {"S9"}, bent(bend))
+
+
+def test_12_assigned_beyond_the_topic():
+    def bend(verdicts, turn):
+        name = min(verdicts)
+        more = ("a", (turn.partitions.get("a", 0),))
+        verdicts[name] = replace(verdicts[name], assigned=(*verdicts[name].assigned, more))
+
+    caught("simple", {"S12"}, bent(bend))
+
+
+def test_13_a_returning_static_member_is_not_served(monkeypatch):
+    monkeypatch.setattr(deferral, "_return_known", lambda lost, present, pinned: ((), lost))
+    caught("deferred", {"D2"})
+
+
+def test_14_design_iii_moves_everything_at_once(monkeypatch):
+    def all_of_them(self, moves, owner, target):
+        return moves
+
+    monkeypatch.setattr(leader._Turn, "_lightest_surplus", all_of_them)
+    caught("incremental", {"III"})
+
+
+def test_15_another_round_is_not_announced():
+    def bend(verdicts, turn):
+        for name, v in verdicts.items():
+            if v.revoked == ():
+                verdicts[name] = replace(v, revoked=None)
+
+    caught("simple", {"again"}, bent(bend))
+
+
+def test_16_a_zombie_that_does_not_stop(monkeypatch):
+    monkeypatch.setattr(member.Member, "_session_ends_ms", property(lambda self: member.NEVER_MS))
+    on_heartbeat = member.Member._on_heartbeat
+
+    def deaf(self, event):
+        if event.error:
+            event = HeartbeatAnswered(event.request, ErrorCode.NONE)
+        return on_heartbeat(self, event)
+
+    monkeypatch.setattr(member.Member, "_on_heartbeat", deaf)
+    caught("simple", {"S2", "S1", "L1"})
+
+
+def test_17_another_round_for_ever():
+    def bend(verdicts, turn):
+        for name, v in verdicts.items():
+            if v.revoked is None and not v.delay_ms:
+                verdicts[name] = replace(v, revoked=())
+
+    caught("simple", {"L4", "L1"}, bent(bend))
+
+
+def test_18_revoked_though_not_claimed():
+    def bend(verdicts, turn):
+        name = min(verdicts)
+        verdicts[name] = replace(verdicts[name], revoked=(("a", (99,)),))
+
+    caught("simple", {"S8"}, bent(bend))
+
+
+def test_19_new_resources_wait_like_lost_ones(monkeypatch):
+    losses = deferral._losses
+
+    def everything(policy, claims, present, memory, free):
+        found = losses(policy, claims, present, memory, free)
+        if memory is None or not free.any() or found:
+            return found
+        who = deferral.Remembered(member_id="nobody", delay_ms=policy.delay_ms)
+        tps = np.flatnonzero(free).astype(np.int32)
+        return [deferral.Waiting(who=who, remaining_ms=policy.delay_ms, tps=tps)]
+
+    monkeypatch.setattr(deferral, "_losses", everything)
+    caught("deferred", {"D3"})
+
+
+def test_20_a_delay_where_the_policy_has_none():
+    def bend(verdicts, turn):
+        for name, v in verdicts.items():
+            if v.revoked is None:
+                verdicts[name] = replace(v, delay_ms=3_000)
+
+    caught("simple", {"D6"}, bent(bend))
+
+
+def test_21_an_old_position_is_committed(monkeypatch):
+    commit = holdings.Holdings._commit
+
+    def everything(self, job, *, failed):
+        self.started |= job.resources
+        return commit(self, job, failed=failed)
+
+    monkeypatch.setattr(holdings.Holdings, "_commit", everything)
+    caught("cooperative-sticky", {"S15"}, first=1000)
+
+
+def test_22_a_resource_claimed_twice_stays_with_one():
+    design = Designed(Policy(design=Design.SIMPLE))
+    claim = encode_claim(Claim(topics=("t",), owned=(("t", (0,)),), generation=4))
+    members = tuple(JoinedMember(member_id=m, metadata=claim) for m in "ab")
+    request = ComputeAssignment(
+        token=0,
+        generation=5,
+        protocol_name=design.name,
+        members=members,
+        partitions=(("t", 1),),
+        member_id="a",
+        waited_ms=0,
+    )
+    turn = Turn(members=members, partitions={"t": 1}, generation=5)
+    right = AssignmentComputed(0, tuple(design.lead(turn).items()))
+    keep = encode_verdict(Verdict(assigned=(("t", (0,)),)))
+    wrong = AssignmentComputed(0, (("a", keep), ("b", keep)))
+    for done, rules in ((right, set()), (wrong, {"S1", "S11"})):
+        ledger = Ledger([("t", 0)])
+        RoundChecker(ledger, 0).check(request, done, 0, design)
+        assert {v.rule for v in ledger.violations} == rules
+    for verdict in map(decode_verdict, dict(right.assignments).values()):
+        assert resources_of(verdict.revoked) == {("t", 0)}
+
+
+def test_commit_answers_of_superseded_hand_overs_stay_without_effect():
+    # The twin of bug 8: the real machine ignores an answer that comes after the hand-over ended.
+    kept = holdings.Holdings(auto_commit=True, commit_retries=1, retry_backoff_ms=1)
+    assert kept.commit_answered(CommitAnswered(3), 0) == ()
+
+
+@pytest.mark.parametrize("seed", [3, 14])
+def test_a_run_repeats_from_its_seed(seed):
+    assert random_run(seed) == random_run(seed)
