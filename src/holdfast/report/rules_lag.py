@@ -61,7 +61,7 @@ def skew(facts: Facts, limits: Limits) -> Iterator[Finding]:
         text=f"one of {len(totals)} members carries {totals[worst]:,} of {total:,} records of lag, "
         f"{factor:.1f} times the mean",
         evidence=_evidence(facts, rows, [worst], lag_records=float(total), times_mean=factor),
-        command=f"holdfast plan --input TABLES --assignor lag-sticky "
+        command=f"holdfast plan --input DUMP --assignor lag-sticky "
         f"--group {shell_word(facts.group)}",
     )
 

@@ -239,7 +239,8 @@ def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Finding]:
             to_ms=int(g.at_ms[changed[-1]]) if changed else -1,
             figures={"changes": float(len(changed))},
         ),
-        command="holdfast upgrade-check --help",
+        command=f"holdfast upgrade-check --from {shell_word(','.join(seen) or 'range')} "
+        "--to cooperative-sticky --plan",
         basis=Basis.STATED,
     )
 
@@ -260,7 +261,7 @@ def uneven(facts: Facts, limits: Limits) -> Iterator[Finding]:
         severity=_W if spread >= 2 * limits.load_spread else _I,
         text=f"members with the same topics hold {loads.min()} to {loads.max()} partitions",
         evidence=_last_evidence(facts, most, rows[:0], spread_partitions=float(spread)),
-        command=f"holdfast plan --input TABLES --assignor sticky --group {shell_word(facts.group)}",
+        command=f"holdfast plan --input DUMP --assignor sticky --group {shell_word(facts.group)}",
     )
 
 

@@ -275,8 +275,14 @@ def eager(facts: Facts, limits: Limits) -> Iterator[Finding]:
         evidence=_evidence(facts, chosen),
         cost_lower_s=low,
         cost_upper_s=high,
-        command="holdfast upgrade-check --from range --to cooperative-sticky",
+        command=f"holdfast upgrade-check --from {shell_word(_assignor(facts))} "
+        "--to cooperative-sticky --plan",
     )
+
+
+def _assignor(facts: Facts) -> str:
+    """Assignor of the last generation that had one."""
+    return next((p for p in reversed(facts.generations.protocol) if p), "range")
 
 
 def _names(facts: Facts, absences: list[Absence]) -> list[str]:

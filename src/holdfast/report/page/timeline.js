@@ -70,7 +70,7 @@ class Timeline {
     }
     const g = this.canvas.getContext("2d");
     g.font = this.font(11);
-    let widest = 40;
+    let widest = 66;
     for (let r = 0, step = Math.max(1, Math.floor(this.rows / 50)); r < this.rows; r += step) {
       widest = Math.max(widest, g.measureText(shorten(this.rowName(r), 28)).width);
     }
@@ -200,13 +200,19 @@ class Timeline {
 
   // Generations as vertical lines, at most one every two pixels.
   drawGenerations(g) {
-    const { genTimes } = this.data;
+    const { genTimes, gen_number: number } = this.data;
     const shown = [];
+    g.font = this.font(9.5);
+    g.textBaseline = "alphabetic";
+    g.fillStyle = this.ink.muted;
+    let free = this.gutter;
     for (let i = 0, last = -9; i < genTimes.length; i++) {
       const x = this.x(genTimes[i]);
       if (x < this.gutter || x > this.width || x - last < 2) continue;
       shown.push(x);
       last = x;
+      const text = String(number[i]), room = g.measureText(text).width + 8;
+      if (x >= free && x + room < this.width) { g.fillText(text, x + 3, AXIS - 3); free = x + room; }
     }
     const crowded = shown.length > this.plotWidth / 14;
     g.fillStyle = this.ink.ink;
@@ -241,7 +247,7 @@ class Timeline {
 
   drawAxis(g) {
     g.fillStyle = this.ink.surface;
-    g.fillRect(0, 0, this.width, AXIS - 7);
+    g.fillRect(0, 0, this.width, 22);
     g.font = this.font(11);
     g.textBaseline = "alphabetic";
     const room = 84, least = (this.b - this.a) * room / this.plotWidth;
@@ -254,6 +260,7 @@ class Timeline {
       if (x + half < this.width && x - half > this.gutter - 20) g.fillText(label, x - half, 12);
     }
     g.fillText("UTC", 6, 12);
+    g.fillText("generation", 6, AXIS - 4);
     g.fillStyle = this.ink.line;
     g.fillRect(this.gutter, 21, this.plotWidth, 1);
   }
