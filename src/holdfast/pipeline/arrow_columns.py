@@ -81,7 +81,14 @@ def text(column: Column) -> pa.Array:
 
 
 def id_text(values: Ints, *, zero_is_null: bool = False) -> pa.Array:
-    """Canonical text of UUIDs, uint8[n, 16]."""
+    """Canonical text of UUIDs, uint8[n, 16]; each different one is written once."""
+    ids = pa.Array.from_buffers(pa.binary(16), len(values), [None, pa.py_buffer(values)])
+    coded = ids.dictionary_encode()
+    different = np.frombuffer(coded.dictionary.buffers()[1], np.uint8, 16 * len(coded.dictionary))
+    return _write_ids(different.reshape(-1, 16), zero_is_null=zero_is_null).take(coded.indices)
+
+
+def _write_ids(values: Ints, *, zero_is_null: bool) -> pa.Array:
     n_rows = len(values)
     pairs = _HEX[values].view(np.uint8).reshape(n_rows, 32)
     out = np.full((n_rows, 36), ord("-"), np.uint8)

@@ -53,12 +53,16 @@ class Cursor:
         """Step over ``size`` bytes (not negative); return the sizes as far as there is room."""
         after = self.pos + size
         over = after > self.end
-        if over.any():
+        if np.count_nonzero(over):
             self.bad |= over
             size = np.clip(self.end - self.pos, 0, size)
             after = self.pos + size
         self.pos = after
         return size
+
+    def hop(self, size: I64) -> None:
+        """As :meth:`skip`, of negative sizes too, for the position alone."""
+        self.pos = np.minimum(self.pos + np.maximum(size, 0), self.end)
 
     def overrun(self) -> Mask:
         """Messages that are bad, or whose fixed fields ran past the end."""

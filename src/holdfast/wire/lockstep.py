@@ -69,6 +69,9 @@ class Run:
     def read(self, cursor: Cursor, columns: Columns | None) -> None:
         """Read the run and its tail."""
         raw = cursor.take(self.dtype)
+        if not self.names and self.tail is not None:
+            self.tail.read(cursor, raw, columns)
+            return
         if columns is not None:
             for index, name in enumerate(self.names):
                 columns[name] = _fixed_column(raw[str(index)])
@@ -118,7 +121,7 @@ def read(plan: Plan, cursor: Cursor) -> Columns:
 
 
 def skip(plan: Plan, cursor: Cursor) -> None:
-    """As :func:`read`, for the positions alone."""
+    """As :func:`read`, for the positions alone: ``bad`` says nothing."""
     for run in plan:
         run.read(cursor, None)
 
@@ -130,8 +133,10 @@ def walk(plan: Plan, data: memoryview, pos: int, end: int) -> int:
     return pos
 
 
-def packed(formats: list[str]) -> np.dtype[Any]:
-    """Fields behind each other, called "0", "1" and so on."""
+def packed(formats: list[str], n_fixed: int = 0) -> np.dtype[Any]:
+    """Fields behind each other, called "0", "1" and so on; a lone prefix has no name."""
+    if not n_fixed:
+        return np.dtype(formats[0])
     return np.dtype([(str(index), dtype) for index, dtype in enumerate(formats)])
 
 
@@ -145,10 +150,11 @@ def _length(cursor: Cursor, prefix: NDArray[Any], flexible: bool) -> I64:
 
 def _present(cursor: Cursor, length: I64, nullable: bool) -> tuple[I64, Mask | None]:
     """Lengths with null as 0, and which are not null (None: all)."""
-    if not len(length) or length.min() >= 0:
+    null = length < 0
+    if not np.count_nonzero(null):
         return length, None
     cursor.bad |= length < (-1 if nullable else 0)
-    return np.maximum(length, 0), length >= 0
+    return np.maximum(length, 0), ~null
 
 
 def walk_uvarint(data: memoryview, first: int, pos: int, end: int) -> tuple[int, int]:
@@ -185,13 +191,14 @@ class SizedTail:
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
         """See :class:`Tail`."""
         n_bytes = _length(cursor, prefix, self.flexible)
+        if columns is None:
+            cursor.hop(n_bytes)
+            return
         size, valid = _present(cursor, n_bytes, self.nullable)
         if self.is_text and self.flexible and len(size) and size.max() > _STRING_MAX:
             cursor.bad |= size > _STRING_MAX
         begin = cursor.pos
         size = cursor.skip(size)
-        if columns is None:
-            return
         if self.is_text:
             columns[self.name] = _text(cursor, begin, size, valid)
         else:
@@ -213,7 +220,7 @@ def _text(cursor: Cursor, begin: I64, size: I64, valid: Mask | None) -> Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NumbersTail:
-    """An array of numbers."""
+    """An array of numbers or ids."""
 
     name: str
     flexible: bool
@@ -222,17 +229,17 @@ class NumbersTail:
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
         """See :class:`Tail`."""
-        count, valid = _present(cursor, _length(cursor, prefix, self.flexible), self.nullable)
-        begin, width = cursor.pos, self.dtype.itemsize
-        size = cursor.skip(count * width)
+        width, n_numbers = self.dtype.itemsize, _length(cursor, prefix, self.flexible)
         if columns is None:
+            cursor.hop(n_numbers * width)
             return
+        count, valid = _present(cursor, n_numbers, self.nullable)
+        begin = cursor.pos
+        size = cursor.skip(count * width)
         size -= size % width  # of a message that is cut off
         data, start = gather(cursor.data, begin, size)
-        values = data.view(self.dtype).astype(self.dtype.newbyteorder("="))
-        columns[self.name] = Items(
-            start=start // width, columns={"": Numbers(values=values)}, valid=valid
-        )
+        items = {"": _fixed_column(data.view(self.dtype))}
+        columns[self.name] = Items(start=start // width, columns=items, valid=valid)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
         """See :class:`Tail`."""

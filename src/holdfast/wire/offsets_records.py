@@ -294,9 +294,11 @@ def _struct_reader(struct: Layout, version: int) -> _Read:
 
 def default_of(field: Field) -> Any:
     """Value of a tagged field that was not written."""
+    if field.is_array:
+        return field.default
     if field.kind is Kind.UUID:
         return ZERO_ID
-    if field.kind is Kind.STRUCT and not field.is_array:
+    if field.kind is Kind.STRUCT:
         return {inner.name: () if inner.is_array else 0 for inner in field.fields}
     return field.default
 

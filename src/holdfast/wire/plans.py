@@ -94,7 +94,7 @@ class _Builder:
     def close(self, prefix: str, tail: Tail | None) -> None:
         formats = [dtype for _, dtype in self.fixed] + [prefix] * bool(prefix)
         run = Run(
-            dtype=packed(formats),
+            dtype=packed(formats, len(self.fixed)),
             names=tuple(name for name, _ in self.fixed),
             prefix=prefix,
             tail=tail,

@@ -151,11 +151,13 @@ class TagTail:
         """See :class:`Tail`."""
         number = cursor.uvarint(prefix)
         size = cursor.uvarint(cursor.take(_BYTE))
+        if columns is None:
+            cursor.hop(size)
+            return
         begin = cursor.pos
         size = cursor.skip(size)
-        if columns is not None:
-            columns["tag"] = Numbers(values=number)
-            columns["data"] = Slices(data=cursor.data, begin=begin, size=size, valid=None)
+        columns["tag"] = Numbers(values=number)
+        columns["data"] = Slices(data=cursor.data, begin=begin, size=size, valid=None)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
         """See :class:`Tail`."""
