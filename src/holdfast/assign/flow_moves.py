@@ -24,10 +24,10 @@ KIP-54, goal 2; KIP-881; Ahuja, Magnanti, Orlin: "Network Flows", 9.8 (primal-du
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import pairwise, repeat
+from itertools import pairwise
 
 import numpy as np
 
@@ -36,8 +36,8 @@ from holdfast.assign.flow_levels import Held, Levels
 
 LARGE = 1 << 62
 
-Arcs = list[tuple[int, int]]
-"""Arcs with room out of a node, as (cost, head)."""
+Arcs = list[tuple[int, Collection[int]]]
+"""Arcs out of a node, as cost and the heads that cost it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +259,7 @@ class _Flow:
 
         Dijkstra's search; there are few distances, so nodes wait in one list for each.
         """
-        potential, out, lacking = self.potential, self.out, self.lacking
+        potential, lacking = self.potential, self.lacking
         best = dict.fromkeys(waiting, 0)
         done: dict[int, int] = {}
         reached = {0: list(waiting)}
@@ -276,18 +276,16 @@ class _Flow:
                 break
             done[node] = distance
             base = distance + potential[node]
-            if self._is_plain(node):
-                arcs: Iterable[tuple[int, int]] = zip(repeat(1), out[node], strict=False)
-            else:
-                arcs = self._neighbours(node)
-            for cost, other in arcs:
-                length = base + cost - potential[other]
-                if length < best.get(other, LARGE):
-                    best[other] = length
-                    if length not in reached:
-                        reached[length] = []
-                        heappush(distances, length)
-                    reached[length].append(other)
+            for cost, heads in self._arcs(node):
+                start = base + cost
+                for other in heads:
+                    length = start - potential[other]
+                    if length < best.get(other, LARGE):
+                        best[other] = length
+                        if length not in reached:
+                            reached[length] = []
+                            heappush(distances, length)
+                        reached[length].append(other)
         if distance:
             for node, length in done.items():
                 potential[node] += length - distance
@@ -316,46 +314,49 @@ class _Flow:
         """Heads of arcs with room that cost nothing more."""
         potential = self.potential
         at = potential[node]
-        if self._is_plain(node):
-            at += 1
-            return iter([head for head in self.out[node] if potential[head] == at])
-        return iter([head for cost, head in self._neighbours(node) if potential[head] == at + cost])
+        return iter(
+            [h for cost, heads in self._arcs(node) for h in heads if potential[h] == at + cost]
+        )
 
-    def _is_plain(self, node: int) -> bool:
-        """Whether the node is a source all of whose arcs cost 1."""
-        return node < self.first and not self.room[node] and not self.cross[node]
-
-    def _neighbours(self, node: int) -> Arcs:
+    def _arcs(self, node: int) -> Arcs:
+        """Arcs with room out of a node."""
         if node < self.first:
-            return self._from_source(node)
+            if self.rack_weight:
+                return self._across(node, self.out[node], 1) + self._across(
+                    node, self.room[node], 0
+                )
+            return [(1, self.out[node]), (0, self.room[node])]
         if node >= self.first_pool:  # members at their level can do with one less
             members = self.part_members[node - self.first_pool]
-            return [(0, self.first + m) for m in members if self.load[m] == self.level[m]]
-        weight, cross = self.rack_weight, self.cross
-        arcs = [
-            (-1 - weight if node in cross[source] else -1, source) for source in self.arrives[node]
-        ]
+            return [(0, [self.first + m for m in members if self.load[m] == self.level[m]])]
+        arcs = self._back(node, self.arrives[node], -1)
         if node >= self.end:
             members = self.graph.members_of[node - self.end]
-            return arcs + [(0, self.first + member) for member in members]
+            return [*arcs, (0, [self.first + member for member in members])]
+        arcs += self._back(node, self.keeps[node], 0)
         member = node - self.first
-        hub_node = self.node_of[member]
-        arcs += [
-            (-weight if hub_node in cross[source] else 0, source) for source in self.keeps[node]
-        ]
         if self.load[member] < self.level[member]:
-            arcs.append((0, self.first_pool + self.part_of[member]))
-        if self.taken[member] and hub_node != node:
-            arcs.append((0, hub_node))
+            arcs.append((0, (self.first_pool + self.part_of[member],)))
+        if self.taken[member] and self.node_of[member] != node:
+            arcs.append((0, (self.node_of[member],)))
         return arcs
 
-    def _from_source(self, source: int) -> Arcs:
-        weight, cross = self.rack_weight, self.cross[source]
-        arcs = [(1 + weight if node in cross else 1, node) for node in self.out[source]]
-        for node in self.room[source]:
-            claimed_across = self.node_of[node - self.first] in cross
-            arcs.append((weight if claimed_across else 0, node))
-        return arcs
+    def _back(self, node: int, sources: Collection[int], cost: int) -> Arcs:
+        """Arcs from a hub or member back to sources, on which a unit gives back what it cost."""
+        if not self.rack_weight:
+            return [(cost, sources)]
+        hub_node = self.node_of[node - self.first] if node < self.end else node
+        near = [source for source in sources if hub_node not in self.cross[source]]
+        far = [source for source in sources if hub_node in self.cross[source]]
+        return [(cost, near), (cost - self.rack_weight, far)]
+
+    def _across(self, source: int, nodes: Collection[int], cost: int) -> Arcs:
+        """Arcs from a source to nodes, those in its rack and those in others."""
+        cross, first, end = self.cross[source], self.first, self.end
+        hub_of = {n: self.node_of[n - first] if n < end else n for n in nodes}
+        near = [node for node, hub_node in hub_of.items() if hub_node not in cross]
+        far = [node for node, hub_node in hub_of.items() if hub_node in cross]
+        return [(cost, near), (cost + self.rack_weight, far)]
 
     def _push(self, path: list[int]) -> None:
         """Send one unit along a path; its last node lacks it no more."""

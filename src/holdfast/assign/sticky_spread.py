@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.assign.claims import Claims
-from holdfast.model.columns import I32, I64, NO_OWNER, Mask
+from holdfast.model.columns import I32, I64, NO_OWNER, Mask, row_of
 from holdfast.model.group import Group
 from holdfast.model.measure import crosses_rack
 
@@ -101,14 +101,23 @@ def _gain(table: I64, topic: I32, mine: I32, topics: I32, others: I32) -> I64:
 def _pairs(claims: Claims, target: I32, table: I64, rows: I32, choice: I32) -> tuple[I32, I32]:
     """Exchanges that help and cost nothing, the most helpful first."""
     topic_of = claims.group.topics.topic_of
-    gain = _gain(
-        table, topic_of[rows][:, None], target[rows][:, None], topic_of[choice], target[choice]
-    )
-    row, column = np.nonzero(gain > 0)
-    free = _is_free(claims, target, rows[row], choice[column])
-    row, column = row[free], column[free]
-    order = np.argsort(-gain[row, column], kind="stable")
-    return rows[row[order]], choice[column[order]]
+    tps, partners = _partners(claims.group, target, rows, choice)
+    gain = _gain(table, topic_of[tps], target[tps], topic_of[partners], target[partners])
+    helps = np.flatnonzero(gain > 0)
+    helps = helps[_is_free(claims, target, tps[helps], partners[helps])]
+    helps = helps[np.argsort(-gain[helps], kind="stable")]
+    return tps[helps], partners[helps]
+
+
+def _partners(group: Group, target: I32, rows: I32, choice: I32) -> tuple[I32, I32]:
+    """Pairs of each of ``rows`` with every choice of a member that may read its topic."""
+    topics, row_topic = np.unique(group.topics.topic_of[rows], return_inverse=True)
+    may = np.zeros((len(topics), group.n_sets), np.bool_)
+    arc = np.flatnonzero(np.isin(group.set_topic, topics))
+    place = np.searchsorted(topics, group.set_topic[arc])
+    may[place, row_of(group.set_start)[arc]] = True
+    row, column = np.nonzero(may[:, group.subscription[target[choice]]][row_topic])
+    return rows[row], choice[column]
 
 
 def _exchange_all(
@@ -135,7 +144,7 @@ def _is_free(claims: Claims, target: I32, tps: I32, partners: I32) -> Mask:
     """Whether exchanging each of ``tps`` with its partner costs nothing in the goals before."""
     group, topic_of = claims.group, claims.group.topics.topic_of
     mine, others = target[tps], target[partners]
-    may = group.is_subscribed(others, topic_of[tps]) & group.is_subscribed(mine, topic_of[partners])
+    may = group.is_subscribed(mine, topic_of[partners])
     kept = (claims.owner[tps] == mine).astype(np.int64) + (claims.owner[partners] == others)
     keeps = (claims.owner[tps] == others).astype(np.int64) + (claims.owner[partners] == mine)
     free: Mask = may & (kept == keeps)
