@@ -132,7 +132,11 @@ def _measure(
     best: dict[str, dict[str, Any]] = {}
     for _ in range(options.rounds):
         for peer, command in commands.items():
-            line = _run(command("cooperative-sticky", str(options.seconds), path, work / "out"))
+            try:
+                line = _run(command("cooperative-sticky", str(options.seconds), path, work / "out"))
+            except subprocess.TimeoutExpired:
+                _emit({"case": case.name, "peer": peer, "timeout_s": TIMEOUT_S})
+                continue
             old = best.get(peer, line)
             merged = {key: min(old[key], value) for key, value in line.items()}
             best[peer] = {**merged, "turns": old["turns"] + line["turns"] * (peer in best)}
