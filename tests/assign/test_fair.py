@@ -110,3 +110,9 @@ def test_spread_count_takes_the_cheapest_one_by_one(
     for _ in range(n):
         slow[int(np.argmin((2 * slow + 1) / weight))] += 1
     assert (new + count).tolist() == slow.tolist()
+
+
+def test_a_greedy_placing_is_corrected_by_a_chain_over_unclaimed_partitions() -> None:
+    members = {"C0": ["t1"], "C1": ["t0", "t1"], "C2": ["t0"]}
+    result = run(snapshot({"t0": 1, "t1": 2}, members), "fairest-sticky")
+    assert result.quality.loads == {"C0": 1, "C1": 1, "C2": 1}

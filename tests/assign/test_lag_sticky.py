@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tests.assign.groups import run, settled, snapshot
 from tests.strategies import snapshots
 
+from holdfast.assign import exchange
+from holdfast.assign.chains import Levelling
 from holdfast.assign.registry import assign
 from holdfast.assign.rounds import next_round
 from holdfast.errors import ConfigError
@@ -277,3 +279,72 @@ def test_lags_near_the_limit_of_int64_do_not_overflow() -> None:
     group = snapshot({"t0": 6}, ["C0", "C1"], lags={"t0": [2**62] * 6})
     for name in (NAME, "lag"):
         assert run(group, name).to_dict()["C0"]["t0"].__len__() == 3
+
+
+# The exchanges of step 3
+
+LONG = snapshot(
+    {"t0": 120},
+    ["C0", "C1"],
+    owned={"C0": {"t0": range(60)}, "C1": {"t0": range(60, 120)}},
+    lags={"t0": [200] * 60 + [0] * 60},
+)
+
+
+def test_a_long_run_is_made_in_parts() -> None:
+    quality = run(LONG, NAME).quality
+    assert quality.lags == {"C0": 6000, "C1": 6000}
+    assert quality.moved == 60
+
+
+def test_passes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "_PASSES", 1)
+    assert run(LONG, NAME).quality.lags == {"C0": 8800, "C1": 3200}  # one run of 16
+
+
+def test_unclaimed_partitions_are_exchanged_freely() -> None:
+    group = Group.from_dict(LONG)
+    owner = np.repeat([0, 1], 60).astype(np.int32)
+    state = Levelling(group, owner, np.full(120, -1, np.int32), np.ones(2))
+    lags = np.repeat([200, 0], 60)
+    steps = exchange.even_out(state, lags, min_gain=1.0)
+    assert np.bincount(state.owner, weights=lags).tolist() == [6000, 6000]
+    assert steps.n_pairs <= 64
+
+
+def test_what_is_given_back_keeps_the_counts_within_the_skew() -> None:
+    owned = {"C0": {"t0": range(4)}, "C1": {"t0": [4, 5]}, "C2": {"t0": [6, 7]}}
+    lags = {"t0": [25, 25, 25, 25, 100, 100, 0, 0]}
+    group = snapshot({"t0": 8}, ["C0", "C1", "C2"], owned=owned, lags=lags)
+    quality = run(group, NAME, max_skew=1).quality
+    assert quality.loads == {"C0": 4, "C1": 2, "C2": 2}
+    assert quality.lags == {"C0": 100, "C1": 100, "C2": 100}
+
+
+def test_tries_that_break_the_balance_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "_TRIES", 1)
+    owned = {"C0": {"t0": range(4)}, "C1": {"t0": [4, 5]}, "C2": {"t0": [6, 7]}}
+    lags = {"t0": [25, 25, 25, 25, 100, 100, 0, 0]}
+    group = snapshot({"t0": 8}, ["C0", "C1", "C2"], owned=owned, lags=lags)
+    assert run(group, NAME, max_skew=1).quality.moved == 0
+
+
+def test_of_long_rows_a_sample_is_looked_at() -> None:
+    rng = np.random.default_rng(5)
+    lags = {"t0": rng.exponential(1000, 1200).astype(int).tolist()}
+    owned = {"C0": {"t0": range(600)}, "C1": {"t0": range(600, 1200)}}
+    lags["t0"][:600] = [2 * lag for lag in lags["t0"][:600]]
+    quality = run(snapshot({"t0": 1200}, ["C0", "C1"], owned=owned, lags=lags), NAME).quality
+    assert quality.lags is not None
+    assert max(quality.lags.values()) < 1.1 * sum(lags["t0"]) / 2
+
+
+def test_a_group_without_members_or_partitions_is_answered() -> None:
+    assert run(snapshot({"t0": 2}, []), NAME).to_dict() == {}
+    assert run(snapshot({"t0": 0}, ["C0"]), NAME).to_dict() == {"C0": {}}
+    assert run(snapshot({"t0": 0}, ["C0"]), NAME, weights={"C0": 2}).to_dict() == {"C0": {}}
+
+
+def test_the_cap_may_leave_nothing_of_what_was_claimed_to_give_up() -> None:
+    group = snapshot({"t0": 2}, ["C0", "C1"])
+    assert run(group, NAME, max_moves=0).quality.loads == {"C0": 1, "C1": 1}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from tests.assign import laws
 from tests.assign.groups import run, snapshot, tp
 from tests.strategies import snapshots
+
+from holdfast.errors import ConfigError
 
 
 def topic_counts(rows: dict[str, dict[str, list[int]]], topic: str) -> list[int]:
@@ -134,3 +137,8 @@ def test_each_topic_has_the_lags_of_the_loop_of_the_document(group: dict[str, An
             if (topic, partition) in rows:
                 lag[rows[topic, partition]] += lags[partition]
         assert sorted(lag.values()) == sorted(one_by_one(group, topic).values())
+
+
+def test_a_group_id_that_is_not_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="group_id: 3, expected a string"):
+        run(snapshot({"t0": 1}, ["C0"]), "lag", group_id=3)

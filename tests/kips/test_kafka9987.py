@@ -187,3 +187,8 @@ def test_2100_members_of_2100_partitions() -> None:
     left = run(dict(settled(group, first.to_dict()), members=members), NAME)
     assert left.quality.spread == 1
     assert left.quality.moved == 0
+
+
+def test_a_group_without_members_or_topics_gets_nothing() -> None:
+    assert run(snapshot({"t0": 3}, []), NAME).to_dict() == {}
+    assert run(snapshot({"t0": 3}, {"a": [], "b": []}), NAME).to_dict() == {"a": {}, "b": {}}

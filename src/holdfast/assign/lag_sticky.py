@@ -204,7 +204,5 @@ def _quota(count: I64, weight: F64, n_tps: int, turn: I32) -> I64:
 
 def _run_lengths(member: I32, topic: I32) -> I64:
     """Length of each run of equal (member, topic) pairs of two sorted columns."""
-    if member.size == 0:
-        return np.zeros(0, dtype=np.int64)
     first = np.append(True, (member[1:] != member[:-1]) | (topic[1:] != topic[:-1]))
     return np.diff(np.append(np.flatnonzero(first), member.size)).astype(np.int64)
