@@ -58,6 +58,11 @@ class Crew:
         arguments = (*self._arguments(name), strategy, str(session_ms))
         self._start(name, [sys.executable, str(HERE / "plugin_member.py"), *arguments])
 
+    def own(self, name: str, strategy: str = "cooperative-sticky") -> None:
+        """Start a holdfast.Consumer."""
+        arguments = (*self._arguments(name), strategy)
+        self._start(name, [sys.executable, str(HERE / "own_member.py"), *arguments])
+
     def java(self, name: str, assignors: str) -> None:
         """Start a Java member with classes such as ``CooperativeStickyAssignor``."""
         classpath = os.pathsep.join(map(str, broker_jars()))

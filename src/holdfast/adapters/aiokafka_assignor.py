@@ -2,17 +2,17 @@
 
 ::
 
-    strategy = [Sticky()]
-    consumer = AIOKafkaConsumer("orders", group_id="etl", partition_assignment_strategy=strategy)
+    sticky = [Sticky()]
+    consumer = AIOKafkaConsumer("orders", group_id="etl", partition_assignment_strategy=sticky)
     attach(consumer)
 
-**Rules.** aiokafka knows the eager protocol alone, so cooperative assignors and designs are refused.
-An instance belongs to one consumer and keeps its own state: aiokafka's own sticky assignor keeps
-it on the class, where two consumers of one process overwrite each other, and never learns its
+**Rules.** aiokafka knows the eager protocol alone, so cooperative assignors and designs are
+refused. An instance belongs to one consumer and keeps its own state: aiokafka's own sticky assignor
+keeps it on the class, where two consumers of one process overwrite each other, and never learns its
 generation. Only :func:`attach` touches a private part.
 
-**Strategy.** The same translation as :mod:`~holdfast.adapters.kafka_python`. aiokafka hands a leader
-each member's topics and user data only; that is all an eager assignor needs.
+**Strategy.** The same translation as :mod:`~holdfast.adapters.kafka_python`. aiokafka hands a
+leader each member's topics and user data only; that is all an eager assignor needs.
 
 References
 ----------

@@ -1,0 +1,57 @@
+"""One holdfast.Consumer in a live group, and a journal.
+
+Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL STRATEGY, the last one as Kafka writes
+partition.assignment.strategy. SIGTERM closes it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from holdfast import Consumer
+from holdfast.demo.journal import Entry
+from holdfast.demo.lifeline import watch
+
+
+def main(bootstrap, topic, group, name, journal, strategy) -> None:
+    stop = watch()
+    with Path(journal).open("a", encoding="utf-8") as file:
+
+        def write(event, partitions=()) -> None:
+            numbers = tuple(sorted(tp.partition for tp in partitions))
+            entry = Entry(time_seconds=time.time(), member=name, event=event, partitions=numbers)
+            file.write(entry.to_line() + "\n")
+            file.flush()
+
+        class Listener:
+            def on_partitions_assigned(self, partitions) -> None:
+                write("assigned", partitions)
+
+            def on_partitions_revoked(self, partitions) -> None:
+                write("revoked", partitions)
+
+            def on_partitions_lost(self, partitions) -> None:
+                write("lost", partitions)
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "client.id": name,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 30_000,
+                "heartbeat.interval.ms": 300,
+                "partition.assignment.strategy": strategy,
+            }
+        )
+        consumer.subscribe([topic], listener=Listener())
+        while not stop.is_set():
+            consumer.poll(0.1)
+        consumer.close()
+        write("end")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
