@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -225,3 +226,23 @@ def test_gaps_that_add_up_beyond_an_int32_are_refused() -> None:
     data = largest[:-7] + b"\x03" + largest[-6:-1] + b"\x00" + b"\x00"
     error = refused(decode_memory, data)
     assert (error.reason, error.field) == ("out-of-range", "given_up[0].partitions")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "02 01 01 02 00 {n} " + "7f" * 9999 + " 00",  # gaps of one partition set
+        "02 01 01 {n} " + "0001" * 9999 + " 00",  # empty sets
+        "{n} " + "01" * 9999 + " 01 01 00",  # empty names
+        "01 {n} " + "010000000000000100" * 9999 + " 01 00",  # members that own nothing
+    ],
+)
+def test_memory_in_bytes_stays_within_a_multiple_of_the_input(body: str) -> None:
+    """The cheapest elements that there are, each of which becomes an object."""
+    count = "904e"  # 10000 as a varint: 9999 elements
+    data = bytes.fromhex("f448466d 0001 00000001 00000000" + body.format(n=count))
+    tracemalloc.start()
+    decode_memory(data)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 60 * len(data)
