@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -10,7 +12,9 @@ from holdfast.pipeline.history import taken_at_us, topic_names
 from holdfast.pipeline.jobs import as_pauses, fill_pauses
 from holdfast.pipeline.lag import INPUT, OWNERS, Ends, commits_input, lag_task
 from holdfast.pipeline.pauses import narrow
+from holdfast.pipeline.schemas import arrow_schema
 from holdfast.pipeline.source import Dump
+from holdfast.pipeline.state import STATE
 from holdfast.pipeline.storage import FILES_SCHEMA, Batch, Tables, files_of, read_parquet
 from holdfast.pipeline.tasks import UNKNOWN, commits_task, groups_task
 
@@ -69,3 +73,31 @@ def paused(tables):
     found = narrow(pa.concat_tables([plain, as_pauses(alive, plain.schema)]))
     filled = fill_pauses(tables.table("rebalances"), [found])
     return found, filled.sort_by("generation")
+
+
+def stream(path, out_dir, cuts, *, batch_rows=7):
+    """Tables of a dump that came in batches, cut at these shares of the log; no Spark."""
+    dump, tables = Dump.open(path), Tables(out_dir.absolute())
+    root, names = str(tables.root), topic_names(dump)
+    _, others = parts_of(dump, batch_rows=10**9)
+    schema = arrow_schema("records")
+    others = pa.Table.from_batches(others, schema)
+    times = others["timestamp"].cast(pa.int64()).to_numpy()
+    edges = [-(2**62), *sorted(cuts), 2**62]
+    state = schema.empty_table()
+    for batch, (low, high) in enumerate(pairwise(edges)):
+        fresh = others.filter(pa.array((times >= low) & (times < high), pa.bool_()))
+        rows = pa.concat_tables([state, fresh])
+        log = list(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
+        keys = rows["key"].to_pylist()
+        order = sorted(range(rows.num_rows), key=lambda i: (_group(keys[i]), *log[i]))
+        ordered = rows.take(pa.array(order, pa.int64())).combine_chunks()
+        task = groups_task(root, batch, names, keep_state=True)
+        found = list(task(iter(ordered.to_batches(max_chunksize=batch_rows))))
+        files = files_of(pa.Table.from_batches(found, FILES_SCHEMA))
+        files.pop(OWNERS, None)
+        files.pop(UNKNOWN, None)
+        kept = [read_parquet(tables.root / f) for f, _ in files.pop(STATE, [])]
+        state = pa.concat_tables([schema.empty_table(), *kept])
+        tables.commit(Batch(id=batch, files=files))
+    return tables

@@ -46,7 +46,7 @@ commits = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     commits,
     st.dictionaries(st.tuples(names, st.sampled_from(["t", "u"]), st.integers(0, 2)), st.just("m")),

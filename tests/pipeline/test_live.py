@@ -96,3 +96,23 @@ def test_reading_nothing_is_an_error_on_a_live_cluster_too(spark, lived, tmp_pat
 def test_no_broker_at_the_address():
     with pytest.raises(SourceError, match="cannot read from the cluster at 127"):
         LiveCluster(bootstrap="127.0.0.1:1").check()
+
+
+def test_a_stream_of_a_live_cluster_ends_and_resumes(spark, lived, tmp_path):
+    from holdfast.pipeline.watch import watch
+
+    cluster, _, group = lived
+    selection = Selection(groups=[group])
+    seen = []
+    for _ in range(2):
+        tables = watch(
+            spark,
+            cluster,
+            tmp_path / "out",
+            selection=selection,
+            after_batch=lambda _, batch: seen.append(batch),
+        )
+    once = run(spark, cluster, tmp_path / "once", selection=selection)
+    assert seen and seen == sorted(set(seen))
+    for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
+        assert tables.table(name).to_pylist() == once.table(name).to_pylist()

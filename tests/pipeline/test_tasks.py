@@ -28,7 +28,7 @@ def everything(tables):
     return {n: sorted(map(repr, tables.table(n).to_pylist())) for n in names}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(histories(), st.integers(1, 9))
 def test_bytes_to_movements_equal_the_twin(tmp_path, history, batch_rows):
     for g in history:
@@ -42,7 +42,7 @@ def test_bytes_to_movements_equal_the_twin(tmp_path, history, batch_rows):
     shutil.rmtree(tmp_path / "dump")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(histories(), st.sampled_from(["ASSIGNED_AT_ONCE", "CELLS_AT_ONCE"]))
 def test_where_the_work_is_cut_changes_nothing(tmp_path_factory, history, bound):
     """A bound of one makes every batch, or every group, go through the carry."""

@@ -47,7 +47,11 @@ class _Rows:
     owned: list[dict[str, Any]] = field(default_factory=list)
 
 
-def fold(events: Iterable[Mapping[str, Any]], topic_names: Mapping[str, str]) -> Generations:
+def fold(
+    events: Iterable[Mapping[str, Any]],
+    topic_names: Mapping[str, str],
+    reported: Mapping[str, tuple[int, int]] | None = None,
+) -> Generations:
     """Generations of KIP-848 groups.
 
     Parameters
@@ -56,6 +60,8 @@ def fold(events: Iterable[Mapping[str, Any]], topic_names: Mapping[str, str]) ->
         Records of :mod:`holdfast.pipeline.records`, of any groups, in any order.
     topic_names : mapping
         Topic id (UUID string) to topic.
+    reported : mapping, optional
+        Group to (log partition, log offset): generations up to there are not wanted again.
 
     Returns
     -------
@@ -67,7 +73,9 @@ def fold(events: Iterable[Mapping[str, Any]], topic_names: Mapping[str, str]) ->
     ordered = sorted(events, key=lambda e: (e["group"], e["log_partition"], e["log_offset"]))
     for event in ordered:
         group = groups.setdefault(event["group"], _Group())
-        if _apply(group, event, topic_names):
+        place = event["log_partition"], event["log_offset"]
+        known = reported is not None and place <= reported.get(event["group"], (-1, -1))
+        if _apply(group, event, topic_names) and not known:
             _append(rows, group, event)
     gens = Generations(
         head=pa.Table.from_pylist(rows.head, schema=HEAD),

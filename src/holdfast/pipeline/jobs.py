@@ -74,6 +74,7 @@ class Job:
     spark: Any
     tables: Tables
     batch: int
+    keep_state: bool = False
     files: dict[str, Files] = field(default_factory=dict)
     n_unknown: int = 0
 
@@ -84,7 +85,8 @@ class Job:
         keyed = records.where(~is_commit()).withColumn("_group", group_bytes())
         ordered = keyed.repartition("_group").sortWithinPartitions("_group", "partition", "offset")
         others = ordered.drop("_group")
-        groups = others.mapInArrow(groups_task(root, self.batch, names), FILES_DDL)
+        task = groups_task(root, self.batch, names, keep_state=self.keep_state)
+        groups = others.mapInArrow(task, FILES_DDL)
         with reading("the records"):
             rows = commits.union(groups).toArrow()
         self.collect(rows)
@@ -116,10 +118,16 @@ class Job:
         rows = rows.select(*plain, F.array("partition").alias("partitions"), time)
         return frame.unionByName(rows, allowMissingColumns=True)
 
-    def pauses(self) -> None:
-        """Run the pauses job, and put its sums into ``rebalances``."""
+    def pauses(self, earlier: Files | None = None) -> None:
+        """Run the pauses job, and put its sums into ``rebalances``.
+
+        Parameters
+        ----------
+        earlier : list of (file, rows), optional
+            ``offset_commits`` of batches before this one: a pause may begin in them.
+        """
         staged = self.files.pop("pauses", [])
-        commits = self.files.get("offset_commits", [])
+        commits = [*(earlier or []), *self.files.get("offset_commits", [])]
         task = pauses_task(str(self.tables.root), self.batch)
         if sum(rows for _, rows in (*staged, *commits)) <= DRIVER_ROWS:
             self.collect(pa.Table.from_batches(task(self._here(staged, commits)), FILES_SCHEMA))

@@ -14,6 +14,7 @@ nothing for it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from holdfast.pipeline.schemas import arrow_schema
 
 COMMIT_TYPES: Final = (0, 1)
 CLASSIC_TYPE: Final = 2
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 CONSUMER_TYPES: Final = (3, 5, 6, 7, 8)
 """KIP-848 records that matter here."""
 
@@ -102,7 +104,7 @@ def _event(record_type: int, row: dict[str, Any]) -> dict[str, Any]:
         "group": row["key"]["groupId"],
         "member_id": row["key"].get("memberId"),
         "value": row["value"],
-        "timestamp": row["timestamp"],
+        "timestamp": (row["timestamp"] - _EPOCH) // timedelta(microseconds=1),
         "log_partition": row["log_partition"],
         "log_offset": row["log_offset"],
     }

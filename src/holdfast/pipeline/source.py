@@ -241,7 +241,7 @@ def reading(what: str) -> Iterator[None]:
     SourceError
         In place of what Spark, its JVM or the connector raised.
     """
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
     from pyspark.errors import PySparkException, PythonException
 
     try:

@@ -73,7 +73,9 @@ class BatchWriter:
             name = f"{table}/{batch_folder(self.batch)}/{uuid.uuid4().hex}.parquet"
             path = Path(self.root) / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            writer = pq.ParquetWriter(path, rows.schema, compression="snappy")
+            # Dictionaries pay for strings, which repeat, and cost double for numbers.
+            strings = [f.name for f in rows.schema if pa.types.is_string(f.type)]
+            writer = pq.ParquetWriter(path, rows.schema, compression="zstd", use_dictionary=strings)
             self._open[table] = (name, writer)
         self._open[table][1].write_table(rows)
         self._rows[table] = self._rows.get(table, 0) + rows.num_rows

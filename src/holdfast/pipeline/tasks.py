@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from holdfast.model.columns import I64
 from holdfast.pipeline.consumer_groups import fold
 from holdfast.pipeline.dense import cells_needed, dense, group_codes
 from holdfast.pipeline.generations import (
+    CLASSIC,
     DEAD,
     Generations,
     concat,
@@ -38,6 +39,13 @@ from holdfast.pipeline.movements import carry, compare, movement_table, pause_ca
 from holdfast.pipeline.rebalances import anomaly_table, rebalance_table
 from holdfast.pipeline.records import Decoded, bad_table, read_commits, read_groups
 from holdfast.pipeline.schemas import arrow_schema
+from holdfast.pipeline.state import (
+    STATE,
+    Remembered,
+    reported_until,
+    split_state,
+    state_rows,
+)
 from holdfast.pipeline.storage import BatchWriter
 
 ASSIGNED_AT_ONCE: Final = 2_000_000
@@ -70,12 +78,18 @@ def commits_task(root: str, batch: int) -> Callable[[Batches], Batches]:
 
 
 def groups_task(
-    root: str, batch: int, topic_names: Mapping[str, str]
+    root: str, batch: int, topic_names: Mapping[str, str], *, keep_state: bool = False
 ) -> Callable[[Batches], Batches]:
-    """All other records to every table that comes from generations."""
+    """All other records to every table that comes from generations.
+
+    With ``keep_state`` the state of every group is written too, and state rows of the batch before
+    may stand among the records (:mod:`holdfast.pipeline.state`).
+    """
 
     def run(batches: Batches) -> Batches:
-        work = GroupWork(writer=BatchWriter(root, batch), topic_names=topic_names)
+        work = GroupWork(
+            writer=BatchWriter(root, batch), topic_names=topic_names, keep_state=keep_state
+        )
         for rows in batches:
             work.take(rows)
         work.finish()
@@ -98,6 +112,8 @@ class GroupWork:
 
     writer: BatchWriter
     topic_names: Mapping[str, str]
+    keep_state: bool = False
+    remembered: Remembered = field(default_factory=Remembered)
     past: Generations = field(default_factory=Generations.empty)
     waiting: Decoded = field(default_factory=Decoded)
     n_waiting: int = 0
@@ -106,7 +122,9 @@ class GroupWork:
     def take(self, batch: pa.RecordBatch) -> None:
         """Decode a batch; work on what is there when it is enough."""
         before = len(self.waiting.generations)
-        read_groups(batch, self.waiting)
+        batch = split_state(batch, self.remembered)
+        if batch.num_rows:
+            read_groups(batch, self.waiting)
         for gens in self.waiting.generations[before:]:
             self.n_waiting += len(list_parts(gens.owned["partitions"])[1]) + gens.n_rows
         if self.n_waiting >= ASSIGNED_AT_ONCE:
@@ -118,29 +136,66 @@ class GroupWork:
 
     def _work(self, *, last_goes_on: bool) -> None:
         waiting, self.waiting, self.n_waiting = self.waiting, Decoded(), 0
+        remembered, self.remembered = self.remembered, Remembered()
         self.writer.write("bad_records", bad_table(waiting))
         self.n_unknown += waiting.n_unknown
-        events = waiting.consumer
-        if last_goes_on and events:
-            # KIP-848 records are folded with all that came before: their group waits until whole.
-            open_group = max(event["group"].encode() for event in events)
-            self.waiting.consumer = [e for e in events if e["group"].encode() >= open_group]
-            events = [e for e in events if e["group"].encode() < open_group]
-        gens = concat([self.past, *waiting.generations, fold(events, self.topic_names)]).sorted()
-        keep = np.arange(0)
-        if last_goes_on and gens.n_rows:
-            code, first = group_codes(gens)
-            keep = np.array([len(first) - 1])
-            if self.waiting.consumer:
-                name = gens.head["group"][int(first[-1])].as_py()
-                if any(e["group"] == name for e in self.waiting.consumer):
-                    rows = np.flatnonzero(code == len(first) - 1)
-                    self.waiting.generations = [gens.take(rows)]
-                    gens, keep = gens.take(np.arange(first[-1])), np.arange(0)
-        self.past = work(gens, self.writer, keep)
+        reported = reported_until(remembered.past)
+        events = [*remembered.events, *waiting.consumer]
+        folded = fold(events, self.topic_names, reported)
+        parts = [self.past, *remembered.past, *waiting.generations, folded]
+        gens = concat(parts).sorted()
+        if last_goes_on:
+            gens, events = self._hold_back(gens, waiting, remembered)
+        keep = self._goes_on(gens, last_goes_on=last_goes_on)
+        past = work(gens, self.writer, keep, every_past=self.keep_state)
+        if self.keep_state:
+            done, past = _split_last(past, goes_on=last_goes_on and len(keep) > 0)
+            self.writer.write(STATE, state_rows(done, events))
+        self.past = past
+
+    def _goes_on(self, gens: Generations, *, last_goes_on: bool) -> I64:
+        if not last_goes_on or gens.n_rows == 0:
+            return np.zeros(0, np.int64)
+        return np.array([len(group_codes(gens)[1]) - 1])
+
+    def _hold_back(
+        self, gens: Generations, waiting: Decoded, remembered: Remembered
+    ) -> tuple[Generations, list[Mapping[str, Any]]]:
+        """Let the last group wait until it is whole, where KIP-848 records or state belong to it.
+
+        Those are folded with all that came before, which a cut in the middle would forget.
+        """
+        events = [*remembered.events, *waiting.consumer]
+        names = [*gens.head["group"].unique().to_pylist(), *(e["group"] for e in events)]
+        if not names:
+            return gens, events
+        last = max(names, key=str.encode)
+        held = [e for e in events if e["group"] == last]
+        if not held:
+            return gens, events
+        self.waiting.consumer = [e for e in waiting.consumer if e["group"] == last]
+        self.remembered.events = [e for e in remembered.events if e["group"] == last]
+        is_last = pc.equal(gens.head["group"], last).to_numpy()
+        rest = gens.take(np.flatnonzero(~is_last))
+        classic = is_last & (pc.equal(gens.head["group_type"], CLASSIC).to_numpy())
+        context = gens.head["context"].to_numpy()
+        self.waiting.generations = [gens.take(np.flatnonzero(classic & ~context))]
+        self.remembered.past = [gens.take(np.flatnonzero(is_last & context))]
+        return rest, [e for e in events if e["group"] != last]
 
 
-def work(gens: Generations, writer: BatchWriter, keep: I64) -> Generations:
+def _split_last(past: Generations, *, goes_on: bool) -> tuple[Generations, Generations]:
+    """The past of groups that are done, and of the last one if it goes on."""
+    if not goes_on:
+        return past, Generations.empty()
+    _, first = group_codes(past)
+    cut = int(first[-1])
+    return past.take(np.arange(cut)), past.take(np.arange(cut, past.n_rows))
+
+
+def work(
+    gens: Generations, writer: BatchWriter, keep: I64, *, every_past: bool = False
+) -> Generations:
     """Write every table of these generations.
 
     Parameters
@@ -149,11 +204,13 @@ def work(gens: Generations, writer: BatchWriter, keep: I64) -> Generations:
         Sorted; whole groups, or with their past as context.
     keep : int64
         Numbers of the groups that go on.
+    every_past : bool
+        The past of all groups is wanted, not only of those.
 
     Returns
     -------
     Generations
-        The past of those groups.
+        The past of those groups, sorted.
     """
     gens = without_conversions(gens)
     if gens.n_rows == 0:
@@ -161,13 +218,14 @@ def work(gens: Generations, writer: BatchWriter, keep: I64) -> Generations:
     code, first = group_codes(gens)
     cells = cells_needed(gens)
     if int(cells.sum()) <= CELLS_AT_ONCE:
-        return _write(gens, writer, keep)
+        return _write(gens, writer, keep, every_past=every_past)
     kept = [Generations.empty()]
     is_big = cells > CELLS_AT_ONCE // 4
     small = np.flatnonzero(~is_big)
     for part in np.array_split(small, 1 + int(cells[small].sum()) // CELLS_AT_ONCE):
         rows = np.flatnonzero(np.isin(code, part))
-        kept.append(_write(gens.take(rows), writer, np.flatnonzero(np.isin(part, keep))))
+        goes_on = np.flatnonzero(np.isin(part, keep))
+        kept.append(_write(gens.take(rows), writer, goes_on, every_past=every_past))
     end = np.append(first[1:], gens.n_rows)
     for group in np.flatnonzero(is_big):
         past = Generations.empty()
@@ -175,12 +233,12 @@ def work(gens: Generations, writer: BatchWriter, keep: I64) -> Generations:
             stop = min(start + ROWS_AT_ONCE, int(end[group]))
             goes_on = np.arange(int(group in keep or stop < int(end[group])))
             piece = concat([past, gens.take(np.arange(start, stop))])
-            past = _write(piece, writer, goes_on)
+            past = _write(piece, writer, goes_on, every_past=every_past)
         kept.append(past)
     return concat(kept).sorted()
 
 
-def _write(gens: Generations, writer: BatchWriter, keep: I64) -> Generations:
+def _write(gens: Generations, writer: BatchWriter, keep: I64, *, every_past: bool) -> Generations:
     if gens.n_rows == 0:
         return gens
     layout = dense(gens)
@@ -194,7 +252,8 @@ def _write(gens: Generations, writer: BatchWriter, keep: I64) -> Generations:
         writer.write(name, rows)
     last = np.append(layout.first_row[1:], gens.n_rows) - 1
     writer.write(OWNERS, owners_of(gens, np.delete(last, keep)))
-    return carry(gens, layout, events, keep)
+    wanted = np.arange(len(layout.first_row)) if every_past else keep
+    return carry(gens, layout, events, wanted)
 
 
 def without_conversions(gens: Generations) -> Generations:

@@ -1,0 +1,73 @@
+"""``holdfast watch``: follow the offsets topic and keep the tables up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.history import is_small
+from holdfast.cli.output import print_note
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("watch")(watch)
+
+
+def watch(  # noqa: PLR0917 (typer passes every option by name)
+    bootstrap: Annotated[
+        str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="The cluster.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder of the tables and of the checkpoint.")
+    ],
+    every: Annotated[
+        float | None,
+        typer.Option("--every", help="Seconds between looks; without it: what is there, once."),
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
+    ] = None,
+    all_groups: Annotated[
+        bool, typer.Option("--all-groups", help="Groups of Spark's own connector too.")
+    ] = False,
+    max_records: Annotated[
+        int | None, typer.Option("--max-records", help="At most so many records in a batch.")
+    ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option("--command-config", help="Kafka client properties (security, ...)."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+) -> None:
+    """Keep the history of every group, batch after batch; stop and start it as you like.
+
+    The tables equal those of one `holdfast history` over all of it. With --every it runs until
+    Ctrl-C; without, it takes what is there since the last time and ends.
+    """
+    from holdfast.adapters.cluster import LiveCluster, read_properties
+    from holdfast.pipeline.history import Selection
+    from holdfast.pipeline.session import get_session
+    from holdfast.pipeline.storage import Tables
+    from holdfast.pipeline.watch import watch as follow
+
+    note = (lambda text: None) if quiet else print_note
+    config = read_properties(command_config) if command_config else {}
+    cluster = LiveCluster(bootstrap=bootstrap, config=config)
+    cluster.check()
+    spark = get_session(kafka=True, quick=is_small(cluster))
+
+    def say(tables: Tables, batch: int) -> None:
+        note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
+
+    follow(
+        spark,
+        cluster,
+        output,
+        selection=Selection(groups=group or [], all_groups=all_groups),
+        every_seconds=every,
+        max_records=max_records,
+        after_batch=say,
+    )

@@ -1,0 +1,92 @@
+"""The stream's batches on Spark: equal to one run, done once, killed anywhere."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+from tests.pipeline import fleet
+from tests.pipeline.histories import generation
+from tests.pipeline.test_stream import consumer_records
+
+from holdfast.errors import SourceError
+from holdfast.pipeline.history import Selection, run, topic_names
+from holdfast.pipeline.source import Dump
+from holdfast.pipeline.storage import Tables
+from holdfast.pipeline.watch import Stream
+
+pytestmark = pytest.mark.spark
+
+TABLES = (
+    "offset_commits",
+    "generations",
+    "members",
+    "assignments",
+    "movements",
+    "rebalances",
+    "pauses",
+    "bad_records",
+)
+
+
+@pytest.fixture
+def dump(tmp_path):
+    records = consumer_records("new")
+    for n, members in enumerate(({"a-1": [0, 1]}, {"a-1": [0], "b-1": [1]}, {"b-1": [0, 1]})):
+        owned = {m: {"t": p} for m, p in members.items()}
+        at = 100 + 5 * n
+        records.append(("old", at, fleet.classic(generation("old", n, owned, at=at))))
+        records.append(("old", at + 2, fleet.commit("old", "t", 0, n, at=at + 2)))
+    records.append(("old", 109, (b"\x00\x02", b"")))
+    records.sort(key=lambda r: r[1])
+    return Dump.open(fleet.write_dump(tmp_path / "dump", records, topics=[("t", 2)]))
+
+
+def everything(tables):
+    return {n: sorted(map(repr, tables.table(n).to_pylist())) for n in TABLES}
+
+
+def stream(dump, root, query="q"):
+    names = topic_names(dump)
+    return Stream(
+        tables=Tables(root), query=query, topic_names=lambda: names, selection=Selection()
+    )
+
+
+def batches(spark, dump):
+    time = F.unix_micros("timestamp")
+    edges = [0, 104_500_000, 109_500_000, 2**60]
+    frame = dump.records(spark)
+    return [
+        frame.where((time >= low) & (time < high))
+        for low, high in zip(edges, edges[1:], strict=False)
+    ]
+
+
+def test_batches_killed_before_the_rename_are_done_anew(spark, dump, tmp_path, monkeypatch):
+    whole = everything(run(spark, dump, tmp_path / "whole").tables)
+    into = stream(dump, tmp_path / "out")
+    commit = Tables.commit
+    for batch_id, records in enumerate(batches(spark, dump)):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Tables, "commit", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt)
+            )
+            with pytest.raises(KeyboardInterrupt):
+                into.process(records, batch_id)
+        assert Tables.commit is commit
+        into.process(records, batch_id)
+        into.process(records, batch_id)  # as Spark does when it was killed after the rename
+    assert everything(into.tables) == whole
+    folders = [p for p in (tmp_path / "out" / "_state").iterdir()]
+    assert [p.name for p in folders] == ["batch-000000002"]
+
+
+def test_a_folder_belongs_to_one_stream(spark, dump, tmp_path):
+    first = batches(spark, dump)[0]
+    stream(dump, tmp_path / "out").process(first, 0)
+    with pytest.raises(SourceError, match="another run"):
+        stream(dump, tmp_path / "out", query="other").process(first, 1)
+    with pytest.raises(SourceError, match=r"batch 1 .* is missing"):
+        stream(dump, tmp_path / "out").process(first, 2)
+    with pytest.raises(SourceError, match="no tables"):
+        stream(dump, tmp_path / "empty").process(first, 5)
