@@ -228,7 +228,9 @@ def test_another_round_announced_is_joined_at_once_and_a_delay_is_waited_for():
     joins = [a for a in play(Tick(10_000)) if isinstance(a, SendJoin)]
     assert [j.reason for j in joins] == ["scheduled rebalance"]
     play.join(2)
-    actions = play.sync(absence_revokes=False, again=True)
+    play.sync(absence_revokes=False, again=True)
+    assert play.member.deadline_ms == 10_050
+    actions = play(Tick(10_050))
     assert isinstance(actions[-1], SendJoin)
     assert play.last(SendJoin).reason == "another round was announced"
 

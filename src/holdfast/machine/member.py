@@ -137,6 +137,7 @@ class Member:
 
     __slots__ = (
         "_announced",
+        "_announced_rounds",
         "_deadline_ms",
         "_find",
         "_heartbeat",
@@ -220,6 +221,7 @@ class Member:
         self._started = False
         self._stalled = False
         self._announced = False
+        self._announced_rounds = 0  # in a row
         self._polled_ms = now_ms
         self._retry_ms = now_ms
         self._retries = 0
@@ -393,7 +395,8 @@ class Member:
         if self.rejoin_at_ms is not None and self.now_ms >= self.rejoin_at_ms:
             self.rejoin_at_ms = None
             if self.state is STABLE:
-                self._want("scheduled rebalance")
+                announced = self._announced_rounds > 0
+                self._want("another round was announced" if announced else "scheduled rebalance")
         if self._beats and self._heartbeat == NO_REQUEST and self.now_ms >= self._heartbeat_due_ms:
             actions = (*actions, self._send_heartbeat())
         return actions
@@ -536,9 +539,14 @@ class Member:
             delay_ms=instruction.delay_ms,
         )
         actions: list[Action] = [done]
-        if instruction.again:
-            self._want("another round was announced")
-        elif self._joined_topics != self.topics:
+        self._announced_rounds = self._announced_rounds + 1 if instruction.again else 0
+        if instruction.again and not revoked:
+            # Not in this instant: a join would refuse the sync of a slower member, which then never
+            # hears what it is to give up, and so on for ever.
+            pause_ms = self.options.again_pause_ms << min(self._announced_rounds - 1, 10)
+            limit_ms = self.options.heartbeat_interval_ms
+            self.rejoin_at_ms = self.now_ms + min(pause_ms, limit_ms)
+        if self._joined_topics != self.topics:
             self._want("subscription changed")
         if self.is_leader and 0 < self._plan_failures <= self.options.plan_retries:
             self.rejoin_at_ms = self.now_ms + self._pause_ms(self._plan_failures)

@@ -29,6 +29,9 @@ class MemberOptions:
     announce_leave : bool
         Whether a member that leaves for good says so in a last round, so that a deferring leader
         need not wait for it.
+    again_pause_ms : int
+        How soon a member joins a round that was announced while it gives nothing up; doubled for
+        each further one in a row, up to the heartbeat interval.
     auto_commit : bool
         Whether a hand-over commits; else the callback is expected to.
     """
@@ -44,6 +47,7 @@ class MemberOptions:
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
+    again_pause_ms: int = 50
     commit_retries: int = 5
     plan_retries: int = 3
     auto_commit: bool = True
@@ -58,6 +62,7 @@ class MemberOptions:
             "request_timeout_ms",
             "retry_backoff_ms",
             "retry_backoff_max_ms",
+            "again_pause_ms",
         ):
             value = getattr(self, name)
             if not 0 < value <= INT32_MAX:

@@ -463,6 +463,7 @@ class World:
                 coordinator is None
                 or self.processes[rival].member.member_id not in coordinator.members
                 or self.processes[rival].stalled_until_ms > self.now_ms
+                or self.processes[rival].member.generation > coordinator.generation
                 for rival in rivals - {"", process.client}
             )
             self.ledger.start(
