@@ -103,11 +103,13 @@ def constrained_owner(group: Group, owned: I32) -> I32:
 
 
 def _require_equal_subscriptions(group: Group) -> None:
-    differing = np.flatnonzero(group.subscription != group.subscription[:1])
-    if differing.size == 0:
+    rows = {int(row): _topics_of(group, int(row)) for row in np.unique(group.subscription)}
+    if len({frozenset(topics) for topics in rows.values()}) < 2:
         return
-    member = int(differing[0])
-    topic = min(_topics_of(group, 0) ^ _topics_of(group, member))
+    mine = rows[int(group.subscription[0])]
+    others = [row for row, topics in rows.items() if topics != mine]
+    member = int(np.flatnonzero(np.isin(group.subscription, others))[0])
+    topic = min(mine ^ rows[int(group.subscription[member])])
     one, other = group.member_ids[0], group.member_ids[member]
     text = (
         f"members {one!r} and {other!r} do not subscribe to the same topics (only one of them to "
@@ -116,9 +118,10 @@ def _require_equal_subscriptions(group: Group) -> None:
     raise InfeasibleError(text, column="members", index=member)
 
 
-def _topics_of(group: Group, member: int) -> set[str]:
-    row = group.sub_topic[group.sub_start[member] : group.sub_start[member + 1]]
-    return {group.topics.names[topic] for topic in row}
+def _topics_of(group: Group, row: int) -> set[str]:
+    """Names in one row of the subscription table."""
+    topics = group.set_topic[group.set_start[row] : group.set_start[row + 1]]
+    return {group.topics.names[topic] for topic in topics.tolist()}
 
 
 def _in_partition_order(group: Group) -> I64:
