@@ -119,3 +119,11 @@ def test_free_units_are_poured_onto_the_lowest_hubs() -> None:
     members.append({"id": "c", "topics": ["u"], "owned": [["u", p] for p in range(90)]})
     result = sticky({"t": 100, "u": 90}, members)
     assert Counter(result.quality.loads.values()) == {31: 2, 32: 4}
+
+
+def test_hubs_that_are_high_already_get_nothing_poured() -> None:
+    full = {"id": "b", "topics": ["t", "u"], "owned": [["u", p] for p in range(90)]}
+    result = sticky({"t": 100, "u": 90}, [{"id": "a", "topics": ["t"]}, full])
+    assert result.quality.loads == {"a": 95, "b": 95}
+    members = [{"id": "a", "topics": ["t"]}, full, {"id": "c", "topics": ["u"]}]
+    assert sticky({"t": 40, "u": 90}, members).quality.loads == {"a": 40, "b": 45, "c": 45}

@@ -79,3 +79,14 @@ def test_members_above_their_quota_give_of_the_topics_they_have_most_of() -> Non
     result = assign(group, "sticky")
     assert result.quality.kept == 9
     assert topic_excess(group, result.target) == 18
+
+
+def test_free_partitions_are_exchanged_where_nobody_is_above_the_quota() -> None:
+    """Dealt topic by topic, a-1 joins a-0 at m and n gets all of b: an exchange helps."""
+    rows = [
+        {"id": "m", "topics": ["a", "b"], "owned": owned(("a", 0))},
+        {"id": "n", "topics": ["a", "b"]},
+    ]
+    result = assign(Group.from_dict({"partitions": {"a": 2, "b": 2}, "members": rows}), "sticky")
+    assert topic_excess(result.group, result.target) == 4
+    assert result.quality.kept == 1

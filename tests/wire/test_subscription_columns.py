@@ -157,6 +157,13 @@ def test_blocks_that_alternate_are_recognised() -> None:
     assert [len(topics) for topics, *_ in rows] == [8, 9] * 5
 
 
+def test_blocks_that_begin_alike_are_told_apart() -> None:
+    names = [f"topic-{i:05}" for i in range(9)]
+    lists = [(*names[:5], name) for name in names[5:]] * 2
+    rows = read([member(1, topics=topics) for topics in lists], cooperative=True, names=names)
+    assert [topics for topics, *_ in rows] == [[0, 1, 2, 3, 4, i] for i in (5, 6, 7, 8)] * 2
+
+
 def test_a_few_members_with_long_lists_are_read_one_by_one() -> None:
     owned = tuple((f"t{i:03}", (i,)) for i in range(200))
     messages = [member(i) for i in range(5)] + [member(9, owned=owned, topics=("a",))]

@@ -1,0 +1,34 @@
+"""Every assignment of a group at once: the bytes of the writer that takes them one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.topics import Topics
+from holdfast.wire.assignment_columns import encode_assignments
+from holdfast.wire.consumer_protocol import AssignmentMessage, encode_assignment
+
+names = st.text(min_size=1, max_size=20)
+
+
+@given(st.dictionaries(names, st.integers(0, 4), max_size=5), st.integers(0, 4), st.data())
+def test_bytes_are_those_of_the_writer(
+    partitions: dict[str, int], n_members: int, data: st.DataObject
+) -> None:
+    topics = Topics.from_counts(partitions)
+    may = st.integers(-1, n_members - 1)
+    owner = [data.draw(may) for _ in range(topics.n_tps)]
+    expected = []
+    for member in range(n_members):
+        rows: dict[str, list[int]] = {}
+        for tp in range(topics.n_tps):
+            if owner[tp] == member:
+                name, partition = topics.name_of(tp)
+                rows.setdefault(name, []).append(partition)
+        pairs = tuple((name, tuple(numbers)) for name, numbers in rows.items())
+        expected.append(
+            encode_assignment(AssignmentMessage(version=3, partitions=pairs, user_data=None))
+        )
+    assert encode_assignments(topics, np.array(owner, np.int32), n_members) == expected

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.wire import name_table
+from holdfast.wire.name_table import NameTable
+
+names = st.text(min_size=0, max_size=20) | st.text("ab", max_size=12)
+
+
+def look_up(known: list[str], wanted: list[bytes]) -> list[int]:
+    table = NameTable(known)
+    length = np.array([len(name) for name in wanted], np.int32)
+    position = np.append(0, np.cumsum(length))[:-1].astype(np.int64)
+    buffer = np.frombuffer(b"".join(wanted) + b"\xff" * table.n_pad, np.uint8)
+    return table.find(buffer, position, length).tolist()
+
+
+@given(st.lists(names, unique=True, max_size=30), st.lists(names, max_size=30))
+def test_names_are_found_as_in_a_dict(known: list[str], others: list[str]) -> None:
+    wanted = [name.encode() for name in known + others + known[::-1]]
+    index = {name.encode(): i for i, name in enumerate(known)}
+    assert look_up(known, wanted) == [index.get(name, -1) for name in wanted]
+
+
+def test_names_that_differ_only_behind_or_by_zeros_are_told_apart() -> None:
+    known = ["a", "a\0", "a\0\0", "abcdefgh", "abcdefgh\0", "abcdefghi"]
+    wanted = [name.encode() for name in [*known, "abcdefghij" * 9, ""]]
+    assert look_up(known, wanted) == [0, 1, 2, 3, 4, 5, -1, -1]
+
+
+def test_many_names_share_slots_and_are_found_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(name_table, "CHUNK", 100)
+    known = [f"orders-{i:04}" for i in range(3000)]
+    assert len(NameTable(known).tables) > 1
+    assert look_up(known, [name.encode() for name in known]) == list(range(3000))
+
+
+def test_no_topics_find_nothing() -> None:
+    assert look_up([], [b"a", b""]) == [-1, -1]
