@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 
+from holdfast.report.packing import unpack
 from holdfast.report.reading import read_tables
-from holdfast.report.timeline import NO_OWNER, PAUSED, Timeline, build_timeline
+from holdfast.report.timeline import Timeline, build_timeline
+from holdfast.report.views import view_of
+from holdfast.report.writing import group_payload
 
 TOPICS = {"a": 2, "b": 3}
 TPS = [(t, p) for t in sorted(TOPICS) for p in range(TOPICS[t])]
@@ -46,7 +49,7 @@ def slow_owner(script: Script, tp: tuple[str, int], ms: int) -> str | None:
         # The pause takes its share of the piece in which the old owner was last seen.
         in_this_piece = begin <= row["last_seen"]
         if mine and owner and in_this_piece and row["last_seen"] <= ms < row["timestamp"]:
-            return "paused"
+            return f"paused {owner}"
     return owner
 
 
@@ -58,9 +61,9 @@ def owner_at(timeline: Timeline, tp: tuple[str, int], ms: int) -> str | None:
         for i in range(timeline.start[row], timeline.start[row + 1]):
             if timeline.from_ms[i] <= ms < timeline.to_ms[i]:
                 code = timeline.owner[i]
-                return {NO_OWNER: None, PAUSED: "paused"}.get(code) or (
-                    timeline.members[code] if code >= 0 else None
-                )
+                if timeline.paused[i]:
+                    return f"paused {timeline.members[code]}"
+                return timeline.members[code] if code >= 0 else None
     return None
 
 
@@ -85,7 +88,9 @@ def test_segments_of_a_row_touch_and_cover_the_window(script: Script) -> None:
         assert end[-1] == timeline.last_ms
         assert (begin[1:] == end[:-1]).all()
         assert (end > begin).all()
-        assert (owner[1:] != owner[:-1]).all()
+        paused = timeline.paused[part]
+        assert ((owner[1:] != owner[:-1]) | (paused[1:] != paused[:-1])).all()
+        assert (owner[paused] >= 0).all()
     assert timeline.start[-1] == len(timeline.owner)
 
 
@@ -94,7 +99,7 @@ def test_the_order_of_rows_does_not_matter(script: Script, chance: Any) -> None:
     first = build_timeline(read_tables(tables(script)), "g", START_MS + 300_000)
     shuffled = {name: chance.sample(rows, len(rows)) for name, rows in tables(script).items()}
     second = build_timeline(read_tables(shuffled), "g", START_MS + 300_000)
-    for name in ("start", "from_ms", "to_ms", "owner", "row_topic", "row_partition"):
+    for name in ("start", "from_ms", "to_ms", "owner", "paused", "row_topic", "row_partition"):
         assert np.array_equal(getattr(first, name), getattr(second, name)), name
 
 
@@ -139,3 +144,24 @@ def test_a_group_without_generations_has_no_rows() -> None:
     timeline = build_timeline(read_tables(tables(script)), "g")
     assert timeline.n_intervals == 0
     assert timeline.start.tolist() == [0]
+
+
+@given(scripts())
+def test_the_page_gets_the_same_segments(script: Script) -> None:
+    tables_read = read_tables(tables(script))
+    view = view_of(tables_read, "g", START_MS + 300_000)
+    t, (c, _) = view.timeline, unpack(group_payload(view, tables_read))
+    segments, i = [], 0
+    for row, count in enumerate(c["row_segments"]):
+        at, begin = 0, 0
+        for _ in range(count):
+            at += c["seg_step"][i]
+            end = c["edge"][at]
+            for until, paused in ((end - c["seg_pause"][i], False), (end, True)):
+                if until > begin:
+                    segments.append((row, begin, until, c["seg_owner"][i] - 1, paused))
+                begin = until
+            i += 1
+    row = np.repeat(np.arange(len(t.row_topic)), np.diff(t.start))
+    columns = (row, t.from_ms - t.first_ms, t.to_ms - t.first_ms, t.owner, t.paused)
+    assert segments == list(zip(*(column.tolist() for column in columns), strict=True))

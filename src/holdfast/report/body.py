@@ -228,7 +228,7 @@ def _timeline_frame() -> Markup:
 
 def _key() -> Markup:
     entries = (
-        ("k-gap", "gap: paused at most so long (inferred)"),
+        ("k-gap", "pale gap: paused at most so long (inferred)"),
         ("k-none", "hatched: no owner"),
         ("k-gen", "vertical line: a generation"),
     )

@@ -1,8 +1,8 @@
 """Who owned each partition when: segments of one group, from generations and assignments.
 
 **Rules.** The segments of a row are in order, touch, and cover the whole window: two owners at one
-moment cannot be written down. Owner codes: a member index, ``NO_OWNER`` where no record names an
-owner, ``PAUSED`` where one is named but the partition may have stood still (inferred, upper bound).
+moment cannot be written down. An owner is a member index, or ``NO_OWNER`` where no record names
+one. A segment is paused where its owner may have stopped already (inferred, an upper bound).
 
 **Strategy.** An assignment row is a piece from its generation's record to the next generation's.
 Pieces are sorted by (row, generation); what is missing in between has no owner; a pause shortens
@@ -14,12 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.report.identity import Identities, read_identities
 from holdfast.report.reading import I32, I64, ArrowTable, Tables, codes, ints, lists, times_ms
 
+BOOL = npt.NDArray[np.bool_]
 NO_OWNER = -1
-PAUSED = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,7 +74,9 @@ class Timeline:
     from_ms, to_ms : int64[n_segments]
         UTC milliseconds.
     owner : int32[n_segments]
-        Member index, NO_OWNER or PAUSED.
+        Member index or NO_OWNER.
+    paused : bool[n_segments]
+        The owner gave no sign any more before the partition was settled again.
     """
 
     group: str
@@ -86,14 +89,15 @@ class Timeline:
     from_ms: I64
     to_ms: I64
     owner: I32
+    paused: BOOL
     generations: Generations
     first_ms: int
     last_ms: int
 
     @property
     def n_intervals(self) -> int:
-        """Segments that have an owner."""
-        return int((self.owner >= 0).sum())
+        """Segments that have a working owner."""
+        return int(((self.owner >= 0) & ~self.paused).sum())
 
 
 def read_generations(table: ArrowTable) -> Generations:
@@ -152,7 +156,7 @@ def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Ti
     rank = np.asarray([place[m] for m in flat.members], dtype=np.int64)
     pieces = _pieces(flat, rank, generations, first, last)
     cut = _cut_at_pauses(pieces, flat, tables.of_group(group, "pauses"), first)
-    start, from_ms, to_ms, owner = _segments(pieces, cut, len(flat.row_partition))
+    start, from_ms, to_ms, owner, paused = _segments(pieces, cut, len(flat.row_partition))
     return Timeline(
         group=group,
         topics=flat.topics,
@@ -164,6 +168,7 @@ def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Ti
         from_ms=from_ms,
         to_ms=to_ms,
         owner=owner,
+        paused=paused,
         generations=generations,
         first_ms=first,
         last_ms=last,
@@ -257,21 +262,24 @@ def _cut_at_pauses(pieces: _Pieces, flat: _Flat, pauses: ArrowTable, first: int)
     return cut
 
 
-def _segments(pieces: _Pieces, cut: I64, n_rows: int) -> tuple[I64, I64, I64, I32]:
+def _segments(pieces: _Pieces, cut: I64, n_rows: int) -> tuple[I64, I64, I64, I32, BOOL]:
     """Pieces and their pauses, equal neighbours joined."""
-    paused = cut < pieces.to_ms
-    row = np.concatenate([pieces.row, pieces.row[paused]])
-    begin = np.concatenate([pieces.from_ms, cut[paused]])
-    end = np.concatenate([cut, pieces.to_ms[paused]])
-    owner = np.concatenate([pieces.owner, np.full(int(paused.sum()), PAUSED)])
+    cuts = cut < pieces.to_ms
+    row = np.concatenate([pieces.row, pieces.row[cuts]])
+    begin = np.concatenate([pieces.from_ms, cut[cuts]])
+    end = np.concatenate([cut, pieces.to_ms[cuts]])
+    owner = np.concatenate([pieces.owner, pieces.owner[cuts]])
+    paused = np.arange(len(row)) >= len(pieces.row)
     lasting = end > begin
     order = np.lexsort((begin, row))
     order = order[lasting[order]]
-    row, begin, end, owner = row[order], begin[order], end[order], owner[order]
+    row, begin, end = row[order], begin[order], end[order]
+    owner, paused = owner[order], paused[order]
     new = np.ones(len(row), dtype=bool)
     new[1:] = (row[1:] != row[:-1]) | (owner[1:] != owner[:-1])
+    new[1:] |= paused[1:] != paused[:-1]
     heads = np.flatnonzero(new)
     tails = np.append(heads[1:], len(row)) - 1 if len(heads) else heads
     counts = np.bincount(row[heads], minlength=n_rows) if n_rows else np.zeros(0, np.int64)
     start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return start, begin[heads], end[tails], owner[heads].astype(np.int32)
+    return start, begin[heads], end[tails], owner[heads].astype(np.int32), paused[heads]

@@ -18,11 +18,10 @@ from typing import Any
 
 from holdfast.report.names import visible
 from holdfast.report.reading import Tables
-from holdfast.report.timeline import NO_OWNER, PAUSED, Timeline
+from holdfast.report.timeline import Timeline
 from holdfast.report.views import last_time, view_of
 
-_NAMES = {NO_OWNER: "no owner", PAUSED: "paused (inferred)"}
-_COLOURS = {NO_OWNER: "grey", PAUSED: "white"}  # reserved names of the viewer
+NOBODY, PAUSED = "grey", "white"  # names of colours that the viewer reserves
 
 
 def write_trace(tables: Tables, out: Path, *, groups: Sequence[str] | None = None) -> Path:
@@ -82,10 +81,13 @@ def _interval(timeline: Timeline, i: int, process: int, thread: int) -> dict[str
         "dur": (int(timeline.to_ms[i]) - begin) * 1000,
     }
     if owner < 0:
-        return {**event, "name": _NAMES[owner], "cname": _COLOURS[owner]}
+        return {**event, "name": "no owner", "cname": NOBODY}
     identity = timeline.identities.names[timeline.identities.identity[owner]]
     member = visible(timeline.members[owner])
-    return {**event, "name": visible(identity), "args": {"member_id": member}}
+    event["args"] = {"member_id": member}
+    if timeline.paused[i]:
+        return {**event, "name": f"{visible(identity)} paused (inferred)", "cname": PAUSED}
+    return {**event, "name": visible(identity)}
 
 
 def _meta(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from holdfast.report.packing import pack, pack_values
 from holdfast.report.palette import COLOURS
 from holdfast.report.policies import policy_section
 from holdfast.report.reading import I64, Source, Tables, read_tables
-from holdfast.report.timeline import NO_OWNER, PAUSED, Timeline
+from holdfast.report.timeline import Timeline
 from holdfast.report.views import GroupView, last_time, view_of
 
 SCRIPTS = (
@@ -170,28 +170,26 @@ def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
     edges : int64[n_edges]
         Milliseconds since the first, ascending.
     owner, step, pause : int64[n]
-        0 nobody, 1 + member; edges to go; milliseconds at the end that are paused.
+        0 nobody, 1 + member; edges to go; milliseconds at the end in which it is paused.
     counts : int64[n_rows]
         Of these, per row.
     """
     times = np.append(t.generations.at_ms, (t.first_ms, t.last_ms))
     edges = np.unique(times) - t.first_ms
-    paused = t.owner == PAUSED
-    first = np.zeros(len(paused), dtype=bool)
+    first = np.zeros(len(t.paused), dtype=bool)
     first[t.start[:-1]] = True
-    # A row that begins with a pause gets a segment without length for it to hang on.
-    own = np.flatnonzero(~paused | first)
-    followed = np.append(paused[1:] & ~first[1:], False)[own]
+    ends = np.zeros(len(t.paused), dtype=bool)  # a pause at the end of its owner's segment
+    ends[1:] = t.paused[1:] & ~t.paused[:-1] & ~first[1:] & (t.owner[1:] == t.owner[:-1])
+    own = np.flatnonzero(~ends)
+    followed = np.append(ends[1:], False)[own]
     tail = np.where(followed, own + 1, own)
-    tail = np.minimum(tail, len(paused) - 1)
-    length = t.to_ms[tail] - np.where(paused[own], t.from_ms[own], t.from_ms[tail])
-    pause = np.where(followed | paused[own], length, 0)
+    pause = np.where(t.paused[tail], t.to_ms[tail] - t.from_ms[tail], 0)
     end = np.searchsorted(edges, t.to_ms[tail] - t.first_ms)
     row = np.searchsorted(t.start, own, side="right") - 1
     step = np.diff(end, prepend=0)
     heads = np.flatnonzero(first[own])
     step[heads] = end[heads]
-    owner = np.where(paused, NO_OWNER, t.owner)[own].astype(np.int64) + 1
+    owner = t.owner[own].astype(np.int64) + 1
     return edges, owner, step, pause, np.bincount(row, minlength=len(t.row_partition))
 
 

@@ -133,9 +133,8 @@ class Hands {
       const length = `${lasting(to - from)} from ${clock(data.t0 + from, 1)}`;
       const code = data.owner[i];
       lines.unshift(t.rowName(row));
-      if (code === PAUSED) lines.push(`paused at most ${length} (inferred)`);
-      else if (code === NOBODY) lines.push(`no owner for ${length}`);
-      else lines.push(`owner ${this.memberText(code - FIRST_MEMBER)}`, `for ${length}`);
+      if (code === NOBODY) lines.push(`no owner for ${length}`);
+      else lines.push(`owner ${this.memberText(code - FIRST_MEMBER)}`, data.paused[i] ? `paused at most ${length} (inferred)` : `for ${length}`);
     }
     if (g >= 0) {
       const cause = data.causes[data.gen_cause[g]];

@@ -65,22 +65,24 @@ const start = async () => {
 
   const intervals = new PagedTable(byId("intervals"), ["Partition", "Owner", "Member id", "From (UTC)", "To (UTC)", "Seconds"]);
   const moment = new PagedTable(byId("moment"), ["Partition", "Owner", "Member id", "Since (UTC)"]);
-  const ownerCells = (code) => {
-    if (code < FIRST_MEMBER) return [code === PAUSED ? "paused (inferred)" : "no owner", ""];
+  const ownerCells = (segment) => {
+    const code = data.owner[segment];
+    if (code < FIRST_MEMBER) return ["no owner", ""];
     const m = code - FIRST_MEMBER;
-    return [el("bdi", {}, shorten(data.identities[data.member_identity[m]], 40)), el("bdi", {}, shorten(data.members[m], 80))];
+    const name = shorten(data.identities[data.member_identity[m]], 40);
+    return [el("span", {}, el("bdi", {}, name), data.paused[segment] ? " (paused, inferred)" : ""), el("bdi", {}, shorten(data.members[m], 80))];
   };
   const fillIntervals = () => intervals.show(data.owner.length, (i) => {
     const row = upperBound(data.rowStart, i) - 1;
     const from = timeline.segmentStart(row, i), to = timeline.segmentEnd(i);
-    return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(data.owner[i]), whenText(data.t0 + from), whenText(data.t0 + to), ((to - from) / 1e3).toFixed(3)];
+    return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(i), whenText(data.t0 + from), whenText(data.t0 + to), ((to - from) / 1e3).toFixed(3)];
   });
   const fillMoment = (ms) => {
     shownMoment = ms;
     byId("moment-when").textContent = whenText(data.t0 + ms) + " UTC";
     if (byId("moment-box").open) moment.show(timeline.rows, (row) => {
       const i = timeline.segmentAt(row, ms);
-      return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(data.owner[i]), whenText(data.t0 + timeline.segmentStart(row, i))];
+      return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(i), whenText(data.t0 + timeline.segmentStart(row, i))];
     });
   };
   const drawLag = (index) => {

@@ -1,7 +1,8 @@
 // The ownership timeline: what is drawn. Gestures are in gestures.js.
 // Rows are CSR (rowStart) over segments; a segment ends where the next begins, at segTo (ms).
-// Owner codes: 0 no owner (left to the hatching), 1 + member; PAUSED is drawn as a gap.
-const PAUSED = -1, NOBODY = 0, FIRST_MEMBER = 1;
+// Owner codes: 0 no owner (left to the hatching), 1 + member. A paused segment is drawn as a gap
+// with a breath of its owner's colour: it is an upper bound, the owner may still have been at work.
+const NOBODY = 0, FIRST_MEMBER = 1, PALE = 0.16;
 const AXIS = 34, MIN_ROW = 3, MAX_ROW = 26, MAX_PLOT = 620;
 const TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 10e3, 15e3, 30e3, 60e3, 120e3,
   300e3, 600e3, 900e3, 1800e3, 3600e3, 7200e3, 14400e3, 21600e3, 43200e3, 86400e3, 172800e3,
@@ -16,6 +17,7 @@ const layRows = (data) => {
   data.rowStart = new Int32Array(rows + 1);
   data.segTo = new Float64Array(count);
   data.owner = new Int32Array(count);
+  data.paused = new Uint8Array(count);
   let out = 0, i = 0;
   for (let r = 0; r < rows; r++) {
     let at = 0;
@@ -23,7 +25,7 @@ const layRows = (data) => {
       at += step[i];
       data.segTo[out] = edge[at] - pause[i];
       data.owner[out++] = owner[i];
-      if (pause[i]) { data.segTo[out] = edge[at]; data.owner[out++] = PAUSED; }
+      if (pause[i]) { data.segTo[out] = edge[at]; data.paused[out] = 1; data.owner[out++] = owner[i]; }
     }
     data.rowStart[r + 1] = out;
   }
@@ -98,7 +100,8 @@ class Timeline {
     this.tile = tile;
     this.words = new Uint32Array(this.colours.length);
     this.colours.forEach((hex, i) => { this.words[i] = packed(hex); });
-    this.gapWord = packed(this.ink.gap);
+    this.gaps = new Uint32Array(this.colours.length);
+    this.colours.forEach((hex, i) => { this.gaps[i] = packed(mixed(hex, this.ink.gap, PALE)); });
   }
 
   x(ms) { return this.gutter + (ms - this.a) / (this.b - this.a) * this.plotWidth; }
@@ -157,7 +160,7 @@ class Timeline {
 
   // One row of pixels. A pause keeps at least one pixel while its neighbours have three.
   paintRow(row, pixels, base, wide) {
-    const { data, a, b } = this, { segTo, owner } = data;
+    const { data, a, b } = this, { segTo, owner, paused } = data;
     const high = data.rowStart[row + 1], scale = wide / (b - a), dim = this.only >= 0;
     let i = this.segmentAt(row, Math.max(0, a));
     if (i < 0) return;
@@ -165,15 +168,15 @@ class Timeline {
     for (; i < high && x0 < wide; i++) {
       let x1 = Math.round((segTo[i] - a) * scale);
       const code = owner[i];
-      if (code === PAUSED && x1 === x0 && x0 > 0 && x0 + 1 < wide) {
-        if (pixels[base + x0 - 1] === (x0 > 2 ? pixels[base + x0 - 3] : -1)) pixels[base + x0 - 1] = this.gapWord;
+      const who = code < FIRST_MEMBER ? -1 : data.member_identity[code - FIRST_MEMBER];
+      if (paused[i] && x1 === x0 && x0 > 0 && x0 + 1 < wide) {
+        if (pixels[base + x0 - 1] === (x0 > 2 ? pixels[base + x0 - 3] : -1)) pixels[base + x0 - 1] = this.gaps[who % this.gaps.length];
         continue;
       }
       if (x1 <= x0) continue;
       if (x1 > wide) x1 = wide;
-      if (code === PAUSED) pixels.fill(this.gapWord, base + x0, base + x1);
-      else if (code >= FIRST_MEMBER) {
-        const who = data.member_identity[code - FIRST_MEMBER];
+      if (paused[i]) pixels.fill(this.gaps[who % this.gaps.length], base + x0, base + x1);
+      else if (who >= 0) {
         let word = this.words[who % this.words.length];
         if (dim && who !== this.only) word = (word & 0xffffff) | 0x38000000;
         pixels.fill(word, base + x0, base + x1);
@@ -292,6 +295,11 @@ class Timeline {
 const packed = (hex) => {
   const n = parseInt(hex.slice(1), 16);
   return (0xff000000 | ((n & 255) << 16) | (n & 0xff00) | (n >> 16)) >>> 0;
+};
+const mixed = (hex, other, share) => {
+  const at = (text, i) => parseInt(text.slice(i, i + 2), 16);
+  const part = (i) => Math.round(at(other, i) + (at(hex, i) - at(other, i)) * share);
+  return "#" + [1, 3, 5].map((i) => part(i).toString(16).padStart(2, "0")).join("");
 };
 const inkOn = (hex) => {
   const n = parseInt(hex.slice(1), 16);
