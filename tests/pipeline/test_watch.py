@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from tests.pipeline import fleet
@@ -56,10 +58,7 @@ def batches(spark, dump):
     time = F.unix_micros("timestamp")
     edges = [0, 104_500_000, 109_500_000, 2**60]
     frame = dump.records(spark)
-    return [
-        frame.where((time >= low) & (time < high))
-        for low, high in zip(edges, edges[1:], strict=False)
-    ]
+    return [frame.where((time >= low) & (time < high)) for low, high in pairwise(edges)]
 
 
 def test_batches_killed_before_the_rename_are_done_anew(spark, dump, tmp_path, monkeypatch):
@@ -77,8 +76,8 @@ def test_batches_killed_before_the_rename_are_done_anew(spark, dump, tmp_path, m
         into.process(records, batch_id)
         into.process(records, batch_id)  # as Spark does when it was killed after the rename
     assert everything(into.tables) == whole
-    folders = [p for p in (tmp_path / "out" / "_state").iterdir()]
-    assert [p.name for p in folders] == ["batch-000000002"]
+    state = tmp_path / "out" / "_state"
+    assert [p.name for p in state.iterdir()] == ["batch-000000002"]
 
 
 def test_a_folder_belongs_to_one_stream(spark, dump, tmp_path):

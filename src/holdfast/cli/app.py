@@ -39,6 +39,8 @@ COMMANDS: tuple[str, ...] = (
     "dump",
     "history",
     "lag",
+    "plan",
+    "watch",
     "decode",
     "encode",
     "report",

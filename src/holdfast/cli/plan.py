@@ -1,0 +1,66 @@
+"""``holdfast plan``: what another assignment would be for every group. Prints, never applies."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.history import make_history
+from holdfast.cli.output import Format, print_note, write_rows
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("plan")(plan)
+
+
+def plan(  # noqa: PLR0917 (typer passes every option by name)
+    assignor: Annotated[str, typer.Option("--assignor", help="A name of `holdfast assign`.")],
+    bootstrap: Annotated[
+        str | None,
+        typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A live cluster."),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--input", help="A dump, as `holdfast dump` writes it.")
+    ] = None,
+    fmt: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
+    ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option("--command-config", help="Kafka client properties (security, ...)."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+) -> None:
+    """Plan a new assignment for every group that has members, with its moves, gain and cost.
+
+    Nothing is changed on the cluster. `moves` in JSON output lists [topic, partition, from, to].
+    """
+    from pyspark.sql import SparkSession
+
+    from holdfast.assign.registry import find
+    from holdfast.pipeline.plan import PLAN
+    from holdfast.pipeline.plan import plan as plan_groups
+
+    find(assignor)
+    note = (lambda text: None) if quiet else print_note
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
+        made = make_history(
+            bootstrap=bootstrap,
+            source=source,
+            out_dir=Path(scratch),
+            groups=group or [],
+            all_groups=False,
+            command_config=command_config,
+            auto_offset_reset="earliest",
+            note=note,
+        )
+        topics = {row["topic"]: row["partitions"] for row in made.dump.topics().to_pylist()}
+        spark = SparkSession.getActiveSession()
+        rows = plan_groups(spark, made.tables, topics, assignor).to_pylist()
+        columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
+        write_rows([{c: row[c] for c in columns} for row in rows], columns, fmt, title="plan")
