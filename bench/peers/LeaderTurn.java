@@ -4,6 +4,7 @@ import java.io.BufferedInputStream;
 import java.io.BufferedOutputStream;
 import java.io.FileInputStream;
 import java.io.FileOutputStream;
+import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -38,17 +39,27 @@ public class LeaderTurn {
         ConsumerPartitionAssignor assignor =
             arguments[0].equals("sticky") ? new StickyAssignor() : new CooperativeStickyAssignor();
         Cluster cluster = new Cluster("bench", Arrays.asList(NODES), PARTITIONS, Set.of(), Set.of());
-        double cold = turn(assignor, cluster);
-        List<Double> times = new ArrayList<>();
+        long used = cpu();
+        double cold = turn(assignor, cluster), coldCpu = (cpu() - used) / 1e6;
+        List<Double> times = new ArrayList<>(), cpus = new ArrayList<>();
         long end = System.nanoTime() + (long) (Double.parseDouble(arguments[1]) * 1e9);
         while (times.size() < 3 || System.nanoTime() < end) {
             if (!times.isEmpty() && cold > 20_000) break;
+            used = cpu();
             times.add(turn(assignor, cluster));
+            cpus.add((cpu() - used) / 1e6);
         }
         times.sort(null);
-        System.out.printf(java.util.Locale.ROOT, "{\"cold_ms\":%.3f,\"min_ms\":%.3f,\"median_ms\":%.3f,\"turns\":%d}%n",
-            cold, times.get(0), times.get(times.size() / 2), times.size());
+        cpus.sort(null);
+        System.out.printf(java.util.Locale.ROOT, "{\"cold_ms\":%.3f,\"cold_cpu_ms\":%.3f,\"min_ms\":%.3f,\"median_ms\":%.3f,\"median_cpu_ms\":%.3f,\"turns\":%d}%n",
+            cold, coldCpu, times.get(0), times.get(times.size() / 2), cpus.get(cpus.size() / 2), times.size());
         write(arguments[3]);
+    }
+
+    /** Processor time of this process so far, compiler and collector included, in ns. */
+    static long cpu() {
+        var bean = (com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        return bean.getProcessCpuTime();
     }
 
     static double turn(ConsumerPartitionAssignor assignor, Cluster cluster) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"sort"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -53,13 +54,20 @@ func read(path string) group {
 	return g
 }
 
-func turn(b kgo.GroupBalancer, g group) (float64, []kmsg.SyncGroupRequestGroupAssignment) {
+// cpu is the processor time of this process so far, in ms; other processes do not disturb it.
+func cpu() float64 {
+	var u syscall.Rusage
+	must(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e6
+}
+
+func turn(b kgo.GroupBalancer, g group) (float64, float64, []kmsg.SyncGroupRequestGroupAssignment) {
 	members := make([]kmsg.JoinGroupResponseMember, len(g.ids))
 	for i := range members {
 		members[i] = kmsg.NewJoinGroupResponseMember()
 		members[i].MemberID, members[i].ProtocolMetadata = g.ids[i], g.messages[i]
 	}
-	begin := time.Now()
+	begin, used := time.Now(), cpu()
 	sort.Slice(members, func(i, j int) bool { return members[i].MemberID < members[j].MemberID })
 	balancer, _, err := b.MemberBalancer(members)
 	must(err)
@@ -71,7 +79,7 @@ func turn(b kgo.GroupBalancer, g group) (float64, []kmsg.SyncGroupRequestGroupAs
 		plan = balancer.Balance(g.partitions)
 	}
 	out := plan.IntoSyncAssignment()
-	return float64(time.Since(begin).Nanoseconds()) / 1e6, out
+	return float64(time.Since(begin).Nanoseconds()) / 1e6, cpu() - used, out
 }
 
 func main() {
@@ -82,15 +90,16 @@ func main() {
 	seconds, err := strconv.ParseFloat(os.Args[2], 64)
 	must(err)
 	g := read(os.Args[3])
-	cold, out := turn(balancer, g)
-	times := []float64{}
+	cold, coldCPU, out := turn(balancer, g)
+	times, cpus := []float64{}, []float64{}
 	for end := time.Now().Add(time.Duration(seconds * 1e9)); len(times) < 3 || time.Now().Before(end); {
-		ms, _ := turn(balancer, g)
-		times = append(times, ms)
+		ms, used, _ := turn(balancer, g)
+		times, cpus = append(times, ms), append(cpus, used)
 	}
 	sort.Float64s(times)
+	sort.Float64s(cpus)
 	line, err := json.Marshal(map[string]any{
-		"cold_ms": cold, "min_ms": times[0], "median_ms": times[len(times)/2], "turns": len(times),
+		"cold_ms": cold, "cold_cpu_ms": coldCPU, "min_ms": times[0], "median_cpu_ms": cpus[len(cpus)/2], "median_ms": times[len(times)/2], "turns": len(times),
 	})
 	must(err)
 	os.Stdout.Write(append(line, '\n'))
