@@ -10,6 +10,7 @@ one request per leader for any number of partitions.
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -74,7 +75,10 @@ class LiveCluster:
         ------
         SourceError
             It cannot be reached.
+        ConfigError
+            The address is not HOST:PORT.
         """
+        _knock(self.bootstrap)
         with self._admin() as admin:
             admin.describe_cluster()
 
@@ -166,6 +170,25 @@ class LiveCluster:
                 f"{': ' + reason if reason else ''}; is the address right, and does a broker "
                 "listen there?"
             ) from error
+
+
+def _knock(bootstrap: str) -> None:
+    """Open and close a connection to one of the addresses: the client would try for long."""
+    failed: OSError | None = None
+    for address in bootstrap.split(","):
+        host, colon, port = address.strip().rpartition(":")
+        if not colon or not port.isdigit():
+            raise ConfigError(f"{address!r} is not HOST:PORT")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        except OSError as error:
+            failed = error
+        else:
+            return
+    raise SourceError(
+        f"cannot read from the cluster at {bootstrap}: {failed}; is the address right, and does a "
+        "broker listen there?"
+    )
 
 
 def _led(topic: Mapping[str, Any]) -> list[int]:
