@@ -36,6 +36,10 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     max_records: Annotated[
         int | None, typer.Option("--max-records", help="At most so many records in a batch.")
     ] = None,
+    metrics: Annotated[
+        Path | None,
+        typer.Option("--metrics", help="Write Prometheus text to this file after each batch."),
+    ] = None,
     command_config: Annotated[
         Path | None,
         typer.Option("--command-config", help="Kafka client properties (security, ...)."),
@@ -49,6 +53,7 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     """
     from holdfast.adapters.cluster import LiveCluster, read_properties
     from holdfast.pipeline.history import Selection
+    from holdfast.pipeline.prometheus import write_exposition
     from holdfast.pipeline.session import get_session
     from holdfast.pipeline.storage import Tables
     from holdfast.pipeline.watch import watch as follow
@@ -60,6 +65,8 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     spark = get_session(kafka=True, quick=is_small(cluster))
 
     def say(tables: Tables, batch: int) -> None:
+        if metrics is not None:
+            write_exposition(tables, metrics)
         note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
 
     follow(

@@ -1,0 +1,15 @@
+"""History of every group on a cluster.
+
+``spark-submit --py-files holdfast.whl jobs/history.py DUMP OUT``: both folders must be reachable
+under these paths by the driver and by every executor.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from holdfast.pipeline.history import run
+from holdfast.pipeline.session import get_session
+
+made = run(get_session(), sys.argv[1], sys.argv[2])
+sys.stdout.write(f"{made.n_records} records, {made.tables.rows('rebalances')} rebalances\n")
