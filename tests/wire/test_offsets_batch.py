@@ -166,6 +166,52 @@ def test_a_known_tag_of_a_wrong_size(size):
             assert batch(pairs) == scalar(pairs)
 
 
+@pytest.mark.parametrize("cut", [0, 1, 3])
+def test_values_of_one_length_that_part_on_the_way(cut):
+    def group(protocol: bytes, leader: bytes) -> bytes:
+        texts = b"".join(len(t).to_bytes(2, "big") + t for t in (protocol, leader))
+        head = b"\x00\x03\x00\x08consumer" + bytes(4) + texts + bytes(8)
+        blob = head + b"\x00\x00\x00\x01" + member_v3(b"m")
+        return blob[: len(blob) - cut]
+
+    alike = [(GROUP_KEY, group(b"ab", b"c"))] * 3
+    parting = [(GROUP_KEY, group(b"ab", b"c")), (GROUP_KEY, group(b"a", b"bc"))]
+    for pairs in (alike, parting, [(GROUP_KEY, group(b"x" * 1000, b""))] * 2):
+        assert batch(pairs) == scalar(pairs)
+
+
+@pytest.mark.parametrize("name", [b"", b"a", b"x" * 127, b"x" * 128])
+def test_values_of_one_length_with_tags_and_varints(name):
+    commit = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
+    text = uvarint(len(name) + 1) + name
+    head = b"\x00\x04" + bytes(12) + text + bytes(8)
+    tails = [
+        b"\x01\x00\x10" + bytes(range(16)),
+        b"\x01\x07\x10" + bytes(range(16)),
+        b"\x02\x07\x03abc\x00\x10"[:-2] + b"\x09\x0bhello-world"[:13],
+        b"\x01\x00\x10" + bytes(15),
+    ]
+    for tail in tails:
+        for other in tails:
+            pairs = [(commit, head + tail), (commit, head + other), (commit, head + tail)]
+            assert batch(pairs) == scalar(pairs)
+
+
+@pytest.mark.parametrize("size", [0x7FFF, 0x8000])
+def test_the_longest_string(size):
+    commit = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
+    value = b"\x00\x04" + bytes(12) + uvarint(size + 1) + b"m" * size + bytes(8) + b"\x00"
+    assert batch([(commit, value)] * 2) == scalar([(commit, value)] * 2)
+    assert isinstance(batch([(commit, value)])[0], Record) is (size == 0x7FFF)
+
+
+def test_elements_cut_off_inside_their_tags():
+    topics = b"\x00\x00\x04" + (bytes(16) + b"\x01\x01\x2a\x02zz") * 3 + b"\x00"
+    pairs = [(b"\x00\x07\x00\x01g\x00\x01m", topics[:cut]) for cut in range(len(topics) + 1)]
+    assert batch(pairs) == scalar(pairs)
+    assert [batch([pair]) for pair in pairs] == [scalar([pair]) for pair in pairs]
+
+
 # Bounds
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.wire.ragged import I64, U8, Mask, windows
+from holdfast.wire.ragged import I64, LONGEST_WINDOW, U8, Mask, windows
 
 _UINT32_MAX: Final = 0xFFFFFFFF
 
@@ -32,25 +32,76 @@ class Cursor:
         Where each message goes on, and where it ends. ``pos`` is the cursor's own. It may run past
         the end by a few fixed fields, which the padding allows; :meth:`skip` and
         :meth:`overrun` notice.
+
+    Notes
+    -----
+    Messages of one length can be copied side by side once (:meth:`align`). As long as they advance
+    alike, fields are then strided views of that block, and nothing is gathered.
     """
 
-    __slots__ = ("bad", "data", "end", "n_unknown_tags", "pos")
+    __slots__ = ("_at", "_block", "_pos", "_width", "bad", "data", "end", "n_unknown_tags")
 
     def __init__(self, data: U8, pos: I64, end: I64):
         self.data = data
-        self.pos = pos
         self.end = end
         self.bad: Mask = np.zeros(len(pos), np.bool_)
         self.n_unknown_tags: I64 | None = None
+        self._pos = pos
+        self._block: U8 | None = None  # messages side by side, each _width bytes, read up to _at
+        self._width = self._at = 0
+
+    @property
+    def pos(self) -> I64:
+        """Position of each message; it may be written to, so the messages may part from here on."""
+        if self._block is not None:
+            self._pos = self._pos + self._at
+            self._block = None
+        return self._pos
+
+    @pos.setter
+    def pos(self, pos: I64) -> None:
+        self._block = None
+        self._pos = pos
+
+    def align(self) -> None:
+        """Copy the messages side by side if they are of one length."""
+        size = self.end - self._pos
+        width = int(size[0]) if len(size) else 0
+        if 0 < width <= LONGEST_WINDOW and not np.count_nonzero(size != width):
+            self._block = windows(self.data, width)[self._pos].view(np.uint8)
+            self._width, self._at = width, 0
+
+    def here(self) -> I64:
+        """Position of each message, to be read only."""
+        return self._pos if self._block is None else self._pos + self._at
+
+    def n_left(self) -> I64 | int:
+        """Bytes left in each message."""
+        return self.end - self._pos if self._block is None else self._width - self._at
+
+    def peek(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Read one element of each message."""
+        if self._block is not None and self._at + dtype.itemsize <= self._width:
+            shape = (len(self._pos),)
+            return np.ndarray(shape, dtype, self._block, self._at, (self._width,))
+        return windows(self.data, dtype.itemsize)[self.pos].view(dtype)
 
     def take(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Read one element of each message, and step over it."""
-        raw = windows(self.data, dtype.itemsize)[self.pos]
-        self.pos = self.pos + dtype.itemsize
-        return raw.view(dtype)
+        raw = self.peek(dtype)
+        if self._block is None:
+            self._pos = self._pos + dtype.itemsize
+        else:
+            self._at += dtype.itemsize
+        return raw
 
     def skip(self, size: I64) -> I64:
         """Step over ``size`` bytes (not negative); return the sizes as far as there is room."""
+        if self._block is not None:
+            first = int(size[0])
+            if self._at + first <= self._width and not np.count_nonzero(size != first):
+                self._at += first
+                return size
         after = self.pos + size
         over = after > self.end
         if np.count_nonzero(over):
@@ -66,7 +117,13 @@ class Cursor:
 
     def overrun(self) -> Mask:
         """Messages that are bad, or whose fixed fields ran past the end."""
-        return self.bad | (self.pos > self.end)
+        past: Mask = self.here() > self.end
+        return self.bad | past
+
+    def unfinished(self) -> Mask:
+        """Messages that are bad, or do not end here."""
+        elsewhere: Mask = self.here() != self.end
+        return self.bad | elsewhere
 
     def uvarint(self, first: NDArray[Any]) -> I64:
         """Go on with varints of at most 32 bits, of which the first byte is read already."""
@@ -98,8 +155,7 @@ class Cursor:
 
     def count_unknown(self, rows: I64) -> None:
         """Count one unknown tag for each entry of ``rows``."""
-        if len(rows):
-            self.add_unknown_tags(np.bincount(rows, minlength=len(self.pos)))
+        self.add_unknown_tags(np.bincount(rows, minlength=len(self.bad)))
 
     def add_unknown_tags(self, n_tags: I64 | None) -> None:
         """Count unknown tags, int64[n]; None: none at all."""

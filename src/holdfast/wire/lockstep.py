@@ -197,7 +197,7 @@ class SizedTail:
         size, valid = _present(cursor, n_bytes, self.nullable)
         if self.is_text and self.flexible and len(size) and size.max() > _STRING_MAX:
             cursor.bad |= size > _STRING_MAX
-        begin = cursor.pos
+        begin = cursor.here()
         size = cursor.skip(size)
         if self.is_text:
             columns[self.name] = _text(cursor, begin, size, valid)
@@ -234,7 +234,7 @@ class NumbersTail:
             cursor.hop(n_numbers * width)
             return
         count, valid = _present(cursor, n_numbers, self.nullable)
-        begin = cursor.pos
+        begin = cursor.here()
         size = cursor.skip(count * width)
         size -= size % width  # of a message that is cut off
         data, start = gather(cursor.data, begin, size)
@@ -277,7 +277,7 @@ class ItemsTail:
 
 def holdable(cursor: Cursor, count: I64, min_size: int) -> I64:
     """Counts, with 0 where the bytes left cannot hold so many."""
-    over = count > (cursor.end - cursor.pos) // min_size
+    over = count > cursor.n_left() // min_size
     if not over.any():
         return count
     cursor.bad |= over

@@ -279,12 +279,13 @@ def _read_family(key: _Side, value: _Side, rows: I64, label: int) -> tuple[Famil
     picked = slice(None) if len(rows) == len(key.begin) else rows
     cursor = key.cursor(picked)
     key_columns = read(plan_of(schema_layout(record_type.key, 0), 0), cursor)
-    bad = cursor.bad | (cursor.pos != cursor.end)
+    bad = cursor.unfinished()
     value_columns: Columns = {}
     if version != _TOMBSTONE:
         cursor = value.cursor(picked)
+        cursor.align()
         value_columns = read(plan_of(schema_layout(record_type.value, version), version), cursor)
-        bad |= cursor.bad | (cursor.pos != cursor.end)
+        bad |= cursor.unfinished()
     family = Family(
         record_type=record_type.number,
         value_version=None if version == _TOMBSTONE else version,

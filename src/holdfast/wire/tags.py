@@ -37,6 +37,7 @@ from holdfast.wire.offsets_schemas import Default
 from holdfast.wire.ragged import I64, U8, windows
 
 _BYTE: Final = np.dtype(np.uint8)
+_TAG_AND_SIZE: Final = np.dtype([("tag", np.uint8), ("size", np.uint8)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,23 +79,26 @@ class TagsTail:
         """Read the tagged fields if all are one known tag of one size, at most once a message."""
         if not len(count) or count.max() != 1:
             return False
-        rows: I64 | slice = slice(None) if count.all() else np.flatnonzero(count)
-        pos = cursor.pos[rows]
-        head = windows(cursor.data, 2)[pos].view(np.uint8).reshape(-1, 2)
-        number, size = head[0].tolist()
-        here = [tag for tag in self.known if tag.number == number]
-        if not here or size > 0x7F or (head.view(np.uint16) != head[:1].view(np.uint16)).any():
-            return False
-        child = Cursor(cursor.data, pos + 2, pos + (2 + size))
-        column = read(here[0].plan, child)[""]
-        child.bad |= (child.pos != child.end) | (child.end > cursor.end[rows])
+        everywhere = bool(count.all())
         parent = np.flatnonzero(count)
-        cursor.absorb(child, parent)
-        cursor.pos[rows] = child.end
+        if everywhere:
+            head = cursor.peek(_TAG_AND_SIZE)
+        else:
+            head = windows(cursor.data, 2)[cursor.pos[parent]].view(_TAG_AND_SIZE)
+        known = [tag for tag in self.known if tag.number == head["tag"][0]]
+        size = int(head["size"][0])
+        if size > 0x7F or not known or not _is_constant(head["tag"], head["size"]):
+            return False
+        if everywhere and _fixed_size(known[0].plan) == size:
+            cursor.take(_TAG_AND_SIZE)
+            column = read(known[0].plan, cursor)[""]
+        else:
+            column = _read_one_size(known[0].plan, size, cursor, parent)
         for tag in self.known:
-            values = column if tag is here[0] else read(tag.plan, _no_messages(cursor.data))[""]
-            columns[tag.name] = _at_messages(
-                values, parent if tag is here[0] else parent[:0], len(count), tag.default
+            columns[tag.name] = (
+                _at_messages(column, parent, len(count), tag.default)
+                if tag is known[0]
+                else _absent_column(tag, cursor.data, len(count))
             )
         return True
 
@@ -124,7 +128,7 @@ def _tag_column(
         parent, data = parent[entry], data.take(entry)
     child = Cursor(cursor.data, data.begin, data.begin + data.size)
     column = read(tag.plan, child)[""]
-    child.bad |= child.pos != child.end
+    child.bad |= child.unfinished()
     cursor.absorb(child, parent)
     return _at_messages(column, parent, len(cursor.pos), tag.default), len(parent)
 
@@ -138,9 +142,29 @@ def _at_messages(column: Column, parent: I64, n_rows: int, default: Default) -> 
     return spread(column, index, default)
 
 
-def _no_messages(data: U8) -> Cursor:
+def _absent_column(tag: Tag, data: U8, n_rows: int) -> Column:
     none = np.zeros(0, np.int64)
-    return Cursor(data, none, none)
+    return _at_messages(read(tag.plan, Cursor(data, none, none))[""], none, n_rows, tag.default)
+
+
+def _read_one_size(plan: Plan, size: int, cursor: Cursor, parent: I64) -> Column:
+    """Read a tag of one size behind its number and size, in some of the messages."""
+    pos = cursor.pos[parent] + 2
+    child = Cursor(cursor.data, pos, pos + size)
+    column = read(plan, child)[""]
+    child.bad |= child.unfinished() | (child.end > cursor.end[parent])
+    cursor.absorb(child, parent)
+    cursor.pos[parent] = child.end
+    return column
+
+
+def _fixed_size(plan: Plan) -> int | None:
+    """Bytes of a plan without anything of variable size."""
+    return plan[0].dtype.itemsize if len(plan) == 1 and plan[0].tail is None else None
+
+
+def _is_constant(*columns: NDArray[Any]) -> bool:
+    return not any(np.count_nonzero(column != column[0]) for column in columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
