@@ -27,9 +27,9 @@ from typing import Any, Protocol
 from holdfast.assign.registry import find
 from holdfast.errors import ConfigError, WireError
 from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.deferral import recall
 from holdfast.machine.embedded import Embedded, Instruction, MemberView, RebalanceMode
 from holdfast.machine.events import AssignmentComputed, JoinedMember, Resource
-from holdfast.machine.deferral import recall
 from holdfast.machine.leader import Claimant, Share, echoes_of, plan_round
 from holdfast.machine.leader_turn import perform_assignment
 from holdfast.machine.leader_turn import turn as decide

@@ -22,7 +22,7 @@ KIP-429, "Consumer leader".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -323,7 +323,7 @@ class _Turn:
         if len(revoked_tp):
             self.again = True
         next_owner = np.where(handed != NO_OWNER, handed, owner)
-        next_owner[revoked_tp] = NO_OWNER
+        next_owner[moves] = NO_OWNER  # other claims that are revoked were not their owner's
         delay_ms = 0 if self.again else self._delay_ms()
         n = len(present)
         held = rows_by_member(self.group.topics, next_owner, n)
@@ -402,8 +402,8 @@ class _Turn:
         held: Mapping[int, TopicPartitions],
         given_up: I32,
     ) -> bytes:
-        write: Callable[[Mapping[int, TopicPartitions] | None], bytes] = lambda owned: (
-            encode_memory(  # noqa: E731
+        def write(owned: Mapping[int, TopicPartitions] | None) -> bytes:
+            return encode_memory(
                 remember(
                     generation=generation,
                     owned=owned,
@@ -414,7 +414,7 @@ class _Turn:
                     pace_ms=self.pace_ms,
                 )
             )
-        )
+
         if self.policy.design is Design.SIMPLE:
             return b""
         memory = write(held)

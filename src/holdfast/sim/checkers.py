@@ -53,6 +53,7 @@ from holdfast.sim.ledger import Ledger
 from holdfast.wire.container import Leaving, Memory, decode_memory
 from holdfast.wire.incremental import Design
 
+EARLY_MS = 1_000  # handing out so long before the deadline is too early
 SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection
 
 
@@ -214,7 +215,9 @@ class RoundChecker:
         present = frozenset(s.claimant.member_id for s in seen)
         instances = {s.claimant.instance_id for s in seen} - {None}
         memory = newest_memory([s.claimant for s in seen], generation)
-        named = _named(memory)
+        copies = [c for c in (s.claimant for s in seen) if _is_copy(c, memory)]
+        named = _named(memory, max((c.memory_age_ms for c in copies), default=0))
+        was_here = {m.member_id for m in memory.members} if memory is not None else present
         subscribed = {
             t for s in seen if s.claimant.leaving is not Leaving.FOR_GOOD for t in s.claimant.topics
         }
@@ -226,7 +229,8 @@ class RoundChecker:
             if not exists or resource in claimed or resource in owned:
                 who = named.get(resource)
                 back = who is not None and (who[0] in present or who[1] in instances)
-                if who is not None and not back:  # back: it has it, or does not want it
+                early = who is not None and who[2] > EARLY_MS
+                if who is not None and early and not back:  # back: it has it, or refuses it
                     self._handed(resource, loss, owned.get(resource), who[0], now_ms)
                 del self.losses[resource]
         for topic in sorted(subscribed):
@@ -234,7 +238,12 @@ class RoundChecker:
                 resource = (topic, partition)
                 if resource not in claimed and resource not in owned:
                     self._unassigned(
-                        resource, present, memory, named, now_ms, defers=assignor.policy.defers
+                        resource,
+                        present & was_here,
+                        memory,
+                        named,
+                        now_ms,
+                        defers=assignor.policy.defers,
                     )
         self._returned(seen, memory, claimed, partitions, now_ms)
 
@@ -247,8 +256,7 @@ class RoundChecker:
         now_ms: int,
     ) -> None:
         """What waits for a member that is not back goes to nobody who was there (D1)."""
-        early = now_ms < loss.since_ms + self.delay_ms - 1_000
-        if not early or receiver is None or receiver.member_id not in loss.present:
+        if receiver is None or receiver.member_id not in loss.present:
             return
         text = f"{resource} waits for {owner}, goes to {receiver.member_id}"
         self.ledger.fail("D1", now_ms, text)
@@ -258,7 +266,7 @@ class RoundChecker:
         resource: Resource,
         present: frozenset[str],
         memory: Memory | None,
-        named: Mapping[Resource, tuple[str, str | None]],
+        named: Mapping[Resource, tuple[str, str | None, int]],
         now_ms: int,
         *,
         defers: bool,
@@ -314,12 +322,18 @@ def newest_memory(claimants: list[Claimant], generation: int) -> Memory | None:
     return max(found, key=lambda m: m.generation, default=None)
 
 
-def _named(memory: Memory | None) -> dict[Resource, tuple[str, str | None]]:
-    """Whom each waiting resource waits for."""
+def _is_copy(claimant: Claimant, memory: Memory | None) -> bool:
+    """Whether a member carries this very memory."""
+    found = newest_memory([claimant], 2**31)
+    return memory is not None and found is not None and found.generation == memory.generation
+
+
+def _named(memory: Memory | None, age_ms: int) -> dict[Resource, tuple[str, str | None, int]]:
+    """Whom each waiting resource waits for, and how long still."""
     if memory is None:
         return {}
     return {
-        r: (m.member_id, m.instance_id)
+        r: (m.member_id, m.instance_id, m.delay_ms - age_ms)
         for m in memory.members
         if m.delay_ms
         for r in resources_of(m.owned)

@@ -2,8 +2,8 @@
 
 **Rules.**
 
-- A state is the machines' own slots, the messages in flight and what is left of the bound. Times are
-  kept relative to now, so waiting longer for nothing is the same state.
+- A state is the machines' own slots, the messages in flight and what is left of the bound. Times
+  are kept relative to now, so waiting longer for nothing is the same state.
 - Messages and duties happen in any order and take no time; time moves to the next deadline when
   nothing else can happen. A delayed message outlives that, a lost one fails at its sender.
 - A heartbeat and its answer are one step, and heartbeats of a stable group commute.
@@ -274,7 +274,9 @@ class Search:
                 queue += more
         return state
 
-    def _do(self, state: State, i: int, action: Action) -> tuple[State, list[Any]]:
+    def _do(  # noqa: PLR0911 - one arm per action
+        self, state: State, i: int, action: Action
+    ) -> tuple[State, list[Any]]:
         node = state.nodes[i]
         match action:
             case FindCoordinator(request):
@@ -310,6 +312,8 @@ class Search:
                 return _with_node(state, i, replace(node, running=more)), []
             case Fail(text=text):
                 self.ledger.fail("fail", 0, f"m{i}: {text}")
+            case _:
+                pass  # for logs
         return state, []
 
     def _plan(self, action: ComputeAssignment) -> Any:
@@ -470,8 +474,9 @@ class Search:
             if node.snapshot >= 0:
                 member = self._load_member(i, node.snapshot)
                 _shift_member(member, delta)
-                node = replace(node, snapshot=self._save_member(i))
-            nodes.append(node)
+                nodes.append(replace(node, snapshot=self._save_member(i)))
+            else:
+                nodes.append(node)
         _shift_group(group, delta)
         outs = group.step(0)
         messages = tuple(sorted((replace(m, held=False) for m in state.messages), key=_order))

@@ -567,6 +567,9 @@ class World:
             self.at(self.now_ms + FAIL_MS, self._fail_request, (process, action.request))
         for delay_ms in fates:
             self.at(self.now_ms + delay_ms, self._arrive, (process, action))
+        if isinstance(action, SendJoin | SendSync):
+            entry = (process, action.request)
+            self.at(self.now_ms + action.timeout_ms, self._fail_request, entry)
 
     def _fail_request(self, entry: tuple[Process, int]) -> None:
         process, request = entry

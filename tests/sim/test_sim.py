@@ -1,0 +1,153 @@
+"""The world: it repeats from its seed, random runs break no rule, the document's goals hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.machine.designs import assignors_for
+from holdfast.machine.policy import Policy
+from holdfast.sim.pages import designs_page, machines_page
+from holdfast.sim.scenarios import POLICIES, SCENARIOS, Setup, Step, simulate
+from holdfast.sim.search import Bound, Search
+from holdfast.sim.soak import soak
+from holdfast.wire.offsets_records import decode_record
+
+ROOT = Path(__file__).parents[2]
+POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_five_hundred_random_runs_break_no_rule(part):
+    outcome = soak(part * 50, 50)
+    assert [(f.seed, f.policy, f.violations[0]) for f in outcome.failures] == []
+    assert outcome.rounds > 50
+
+
+@pytest.mark.slow
+def test_twenty_thousand_random_runs_break_no_rule():
+    outcome = soak(100_000, 20_000)
+    assert [(f.seed, f.policy, f.violations[0]) for f in outcome.failures] == []
+
+
+def test_a_seed_gives_the_same_run_in_any_process():
+    code = (
+        "from holdfast.sim.soak import random_run\n"
+        "from holdfast.sim.scenarios import Setup, simulate\n"
+        "print([random_run(s).digest for s in (1, 2, 3)], simulate(Setup(seed=4)).to_dict())"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_scenario_under_every_policy(scenario, policy):
+    report = simulate(Setup(scenario=scenario, policy=policy, members=4, partitions=8))
+    assert report.violations == ()
+    assert report.partition_seconds_unowned <= report.partition_seconds_stopped + 1e-6
+    assert list(report.to_dict()) == [
+        "schema_version",
+        "scenario",
+        "policy",
+        "seed",
+        "members",
+        "partitions",
+        "rounds",
+        "moved",
+        "moved_to_third",
+        "partition_seconds_unowned",
+        "partition_seconds_stopped",
+        "longest_stop_seconds",
+        "time_to_balance_seconds",
+        "violations",
+    ]
+
+
+def test_design_ii_stops_only_what_is_bounced():
+    costs = Setup().costs
+    report = simulate(Setup(policy="deferred", members=8, partitions=80))
+    assert (report.moved, report.moved_to_third) == (0, 0)
+    each = 10
+    down = costs.restart_ms + costs.heartbeat_ms + costs.slow_poll_ms / 8 + 1_000
+    rebuild = costs.rebuild_ms * (each + 1) / 2
+    assert report.partition_seconds_stopped <= 80 * (down + rebuild) / 1_000
+    eager = simulate(Setup(policy="eager", members=8, partitions=80))
+    assert report.partition_seconds_stopped < eager.partition_seconds_stopped / 5
+
+
+def test_records_of_a_run_are_real_and_complete():
+    from holdfast.sim.scenarios import Play
+
+    play = Play(Setup(members=3, partitions=6))
+    play.start_all()
+    play.settle()
+    play.bounce(1)
+    play.settle()
+    names = [decode_record(key, value).name for _, key, value in play.world.log]
+    assert {"GroupMetadata", "OffsetCommit"} == set(names)
+
+
+def test_a_scenario_of_steps():
+    steps = (
+        Step(at_ms=1_000, do="stall", slot=1, for_ms=2_000),
+        Step(at_ms=2_000, do="split", slot=2, for_ms=1_000),
+        Step(at_ms=5_000, do="crash", slot=3),
+        Step(at_ms=9_000, do="start", slot=3),
+        Step(at_ms=20_000, do="resize", count=30),
+        Step(at_ms=30_000, do="restart-coordinator", for_ms=500),
+        Step(at_ms=40_000, do="stop", slot=2),
+    )
+    report = simulate(Setup(scenario="story", script=steps, trace=True))
+    assert report.violations == ()
+    assert report.trace
+    with pytest.raises(ConfigError, match="found 'jump'"):
+        simulate(Setup(scenario="story", script=(Step(at_ms=0, do="jump"),)))
+    with pytest.raises(ConfigError, match="unknown scenario"):
+        simulate(Setup(scenario="rolling"))
+    with pytest.raises(ConfigError, match="members and partitions"):
+        simulate(Setup(members=0))
+    with pytest.raises(ConfigError, match="steps"):
+        simulate(Setup(scenario="scale-down", members=1))
+
+
+@pytest.mark.parametrize("lost", ["", "join", "sync", "heartbeat", "leave", "commit"])
+@pytest.mark.parametrize("policy", ["eager", "simple", "deferred", "incremental"])
+def test_every_interleaving_of_a_small_world(policy, lost):
+    bound = Bound(members=2, joins=0, partitions=3, crashes=1, leaves=1, lost=lost)
+    found = Search(tuple(assignors_for(policy, POLICY)), bound).run()
+    print(policy, lost or "nothing lost:", found.line())
+    assert found.violations == []
+    assert found.complete
+    assert found.settled > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["", "join", "sync", "heartbeat", "leave", "commit"])
+@pytest.mark.parametrize("policy", ["eager", "simple", "deferred", "incremental"])
+def test_every_interleaving_of_the_default_bound(policy, lost):
+    found = Search(tuple(assignors_for(policy, POLICY)), Bound(lost=lost)).run()
+    print(policy, lost or "nothing lost:", found.line())
+    assert found.violations == []
+
+
+def test_the_page_of_the_machines_is_the_table():
+    assert (ROOT / "docs/machines.md").read_text(encoding="utf-8") == machines_page()
+
+
+def test_the_page_of_the_designs_is_what_runs_give():
+    assert (ROOT / "docs/designs.md").read_text(encoding="utf-8") == designs_page()
