@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wire.records_twin import records
 
@@ -251,6 +251,7 @@ SINGLE = [number for number, t in RECORD_TYPES.items() if not t.value.max_versio
 
 
 @pytest.mark.parametrize("number", SINGLE)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_typed_records_say_what_the_scalar_form_says(number, data):
     some = data.draw(st.lists(records((number,)), max_size=6))
