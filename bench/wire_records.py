@@ -219,13 +219,13 @@ def struct_groups(pairs: Pairs) -> list[tuple[str, str, str, tuple[int, ...]]]:
 
 def kafka_python_assignments(pairs: Pairs) -> int:
     """kafka-python's codec on the assignments alone, cut out of the records beforehand."""
-    from kafka.coordinator.protocol import ConsumerProtocolMemberAssignment_v0
+    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
     n_rows = 0
     for _, blob in pairs:
         assert blob is not None
-        message = ConsumerProtocolMemberAssignment_v0.decode(blob)
-        n_rows += sum(len(partitions) for _, partitions in message.assigned_partitions)
+        message = ConsumerProtocolAssignment.decode(blob)
+        n_rows += sum(len(topic.partitions) for topic in message.assigned_partitions)
     return n_rows
 
 
