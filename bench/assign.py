@@ -146,7 +146,7 @@ def _measure(
         ratios = {}
         if ours and peer != "holdfast":
             ratios["ours_to_this"] = round(ours["min_ms"] / line["min_ms"], 3)
-            ratios["ours_to_this_cpu"] = round(ours["median_cpu_ms"] / line["median_cpu_ms"], 3)
+            ratios["ours_to_this_cpu"] = round(ours["min_cpu_ms"] / line["min_cpu_ms"], 3)
             ratios["ours_to_this_first_turn"] = round(ours["cold_cpu_ms"] / line["cold_cpu_ms"], 3)
         _emit({"case": case.name, "peer": peer, **line, **ratios})
 

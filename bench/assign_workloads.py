@@ -179,9 +179,11 @@ def messages(case: Case, *, eager: bool) -> Iterator[tuple[str, bytes]]:
         True: claims in the user data, as ``sticky`` has them. False: in the subscription.
     """
     topics = list(case.partitions)
-    blocks: dict[tuple[int, ...], tuple[str, ...]] = {}
+    blocks: dict[tuple[int, ...], bytes] = {}  # version and topics, encoded once
     for member_id, subscribed, owned, generation in case.members:
-        names = blocks.setdefault(subscribed, tuple(topics[t] for t in subscribed))
+        if subscribed not in blocks:
+            alone = encode_subscription(Subscription(topics=tuple(topics[t] for t in subscribed)))
+            blocks[subscribed] = alone[:-14]  # without user data, owned, generation and rack
         claims = tuple((topics[t], tuple(numbers)) for t, numbers in sorted(owned.items()))
         user_data = None
         if not eager:
@@ -191,12 +193,12 @@ def messages(case: Case, *, eager: bool) -> Iterator[tuple[str, bytes]]:
                 StickyUserData(partitions=claims, generation=generation)
             )
         subscription = Subscription(
-            topics=names,
+            topics=(),
             user_data=user_data,
             owned=() if eager else claims,
             generation=generation,
         )
-        yield member_id, encode_subscription(subscription)
+        yield member_id, blocks[subscribed] + encode_subscription(subscription)[6:]
 
 
 def write(case: Case, path: Path, *, eager: bool) -> None:

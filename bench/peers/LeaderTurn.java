@@ -51,8 +51,8 @@ public class LeaderTurn {
         }
         times.sort(null);
         cpus.sort(null);
-        System.out.printf(java.util.Locale.ROOT, "{\"cold_ms\":%.3f,\"cold_cpu_ms\":%.3f,\"min_ms\":%.3f,\"median_ms\":%.3f,\"median_cpu_ms\":%.3f,\"turns\":%d}%n",
-            cold, coldCpu, times.get(0), times.get(times.size() / 2), cpus.get(cpus.size() / 2), times.size());
+        System.out.printf(java.util.Locale.ROOT, "{\"cold_ms\":%.3f,\"cold_cpu_ms\":%.3f,\"min_ms\":%.3f,\"median_ms\":%.3f,\"min_cpu_ms\":%.3f,\"median_cpu_ms\":%.3f,\"turns\":%d}%n",
+            cold, coldCpu, times.get(0), times.get(times.size() / 2), cpus.get(0), cpus.get(cpus.size() / 2), times.size());
         write(arguments[3]);
     }
 

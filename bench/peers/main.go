@@ -99,7 +99,7 @@ func main() {
 	sort.Float64s(times)
 	sort.Float64s(cpus)
 	line, err := json.Marshal(map[string]any{
-		"cold_ms": cold, "cold_cpu_ms": coldCPU, "min_ms": times[0], "median_cpu_ms": cpus[len(cpus)/2], "median_ms": times[len(times)/2], "turns": len(times),
+		"cold_ms": cold, "cold_cpu_ms": coldCPU, "min_ms": times[0], "min_cpu_ms": cpus[0], "median_cpu_ms": cpus[len(cpus)/2], "median_ms": times[len(times)/2], "turns": len(times),
 	})
 	must(err)
 	os.Stdout.Write(append(line, '\n'))

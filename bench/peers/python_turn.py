@@ -46,6 +46,7 @@ def main() -> None:
         "cold_cpu_ms": round(cold_cpu, 3),
         "min_ms": round(times[0], 3),
         "median_ms": round(times[len(times) // 2], 3),
+        "min_cpu_ms": round(cpus[0], 3),
         "median_cpu_ms": round(cpus[len(cpus) // 2], 3),
         "turns": len(times),
         "peak_mib": peak // 1024,

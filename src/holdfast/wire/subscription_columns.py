@@ -37,7 +37,7 @@ NO_BLOCK = b"\xff\xff\xff\xff"
 """A block that no readable message has: its number of topics is -1."""
 PREFIX = 48
 """Bytes of a message by which a block of topics met before is looked up."""
-SLOW = 16
+SLOW = 4
 """Blocks read one by one before the rest is read in lock step."""
 FEW = 4
 """Members at which lock step stops to pay, if more than PATIENCE steps are left: they are read one
