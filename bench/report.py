@@ -116,18 +116,20 @@ ZOOM = """async () => {
 }"""
 
 
-NAMES = ("first_draw", "first_draw_from_navigation", "zoom", "zoom_frame")
+NAMES = ("first_draw", "first_draw_from_navigation", "main_thread_cpu", "zoom", "zoom_frame")
 
 
 def measure(chromium: Any, path: Path) -> tuple[float, ...]:
-    """First draw, the same from navigation, zoom (the call), zoom until the next frame; ms."""
+    """First draw, the same from navigation, processor time, zoom, zoom to the next frame; ms."""
     opened = Opened(chromium, path)
     first = opened.measures("holdfast-first-draw")[0]
     whole = opened.measures("holdfast-first-draw-from-navigation")[0]
+    opened.page.wait_for_timeout(500)
+    cpu = opened.cpu_ms()
     zooms = [opened.page.evaluate(ZOOM) for _ in range(4)]
     assert not opened.said, opened.said
     opened.close()
-    return first, whole, min(z[0] for z in zooms), min(z[1] for z in zooms)
+    return first, whole, cpu, min(z[0] for z in zooms), min(z[1] for z in zooms)
 
 
 def _commit() -> str:

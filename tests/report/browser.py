@@ -54,6 +54,8 @@ class Opened:
         self.page.on("pageerror", lambda e: self.said.append(f"error: {e}"))
         self.page.on("dialog", lambda d: (self.said.append(f"dialog: {d.message}"), d.dismiss()))
         self.page.on("request", lambda r: self.asked.append(r.url))
+        self._session = self.context.new_cdp_session(self.page)
+        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
         self.page.goto(path.as_uri() + fragment)
         if options.get("java_script_enabled", True):
             self.until("performance.getEntriesByName('holdfast-first-draw').length > 0")
@@ -65,6 +67,11 @@ class Opened:
                 return
             self.page.wait_for_timeout(25)
         raise AssertionError(f"never came true: {condition}; the page said {self.said}")
+
+    def cpu_ms(self) -> float:
+        """Processor time of the page's main thread since it was opened, in ms."""
+        told = self._session.send("Performance.getMetrics")["metrics"]
+        return 1000 * float(next(m["value"] for m in told if m["name"] == "TaskDuration"))
 
     def measures(self, name: str) -> list[float]:
         """Durations of a performance measure, in ms."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench import report as bench
 from tests.report.browser import Opened
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 
@@ -371,6 +372,25 @@ def test_lag_is_a_heat_map_with_tables_behind_it(chromium: Any, tmp_path: Path) 
 
 def test_findings_stand_in_the_report_and_lead_to_their_moment(opened: Any) -> None:
     finding = opened.page.locator(".finding").first
+    finding.scroll_into_view_if_needed()
+    opened.until("document.querySelector('.finding').innerText !== ''")
     assert finding.inner_text().startswith("HF101 rebalance storm (warn; inferred")
     finding.locator(".jump").click()
     assert "generation" in opened.page.locator("#readout").inner_text()
+
+
+def test_a_hundred_thousand_intervals_take_less_than_half_a_second_to_draw(
+    chromium: Any, tmp_path: Path
+) -> None:
+    """Processor time of the main thread, tables included: it hardly varies with load."""
+    fleet = bench.fleet(1011, 99)
+    out = write(fleet, tmp_path / "large.html", last_ms=bench.START_MS + bench.DAY_MS)
+    page = Opened(chromium, out)
+    assert page.cpu_ms() < 500
+    assert page.point(700, AXIS + 10).startswith("orders-")
+    page.page.click("#intervals-box summary")
+    n_segments = int(
+        page.page.locator("#intervals .place").inner_text().split()[-1].replace(",", "")
+    )
+    assert n_segments > 100_000
+    page.close()
