@@ -82,9 +82,10 @@ def _python(peer: str) -> Command:
 
 def _build_franz_go(work: Path) -> Command:
     folder, binary = work / "franz", work / "franz" / "franz"
-    if not binary.exists():
+    if _is_older(binary, PEERS / "main.go"):
         folder.mkdir(exist_ok=True)
         shutil.copy(PEERS / "main.go", folder)
+        (folder / "go.mod").unlink(missing_ok=True)
         for step in (
             ["mod", "init", "bench"],
             ["get", FRANZ_GO, KMSG],
@@ -108,12 +109,16 @@ def _build_java(work: Path) -> Command:
     java = Path(find_java().executable)
     classpath = os.pathsep.join(map(str, broker_jars()))
     folder = work / "java"
-    if not (folder / "LeaderTurn.class").exists():
+    if _is_older(folder / "LeaderTurn.class", PEERS / "LeaderTurn.java"):
         folder.mkdir(exist_ok=True)
         compiler = [str(java.with_name("javac")), "-cp", classpath, "-d", str(folder)]
         subprocess.run([*compiler, str(PEERS / "LeaderTurn.java")], check=True)
     run = [str(java), "-Xmx6g", "-cp", f"{folder}{os.pathsep}{classpath}", "LeaderTurn"]
     return lambda assignor, seconds, case, out: [*run, assignor, seconds, str(case), str(out)]
+
+
+def _is_older(built: Path, source: Path) -> bool:
+    return not built.exists() or built.stat().st_mtime < source.stat().st_mtime
 
 
 BUILD = {
