@@ -126,6 +126,22 @@ def test_server_dies_when_its_guard_is_killed(child):
     assert not folder.exists()
 
 
+def test_nothing_is_left_when_the_server_died_before_its_parent(child):
+    run, _, folder, pid = child("time.sleep(600)")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_alive(pid))
+    run.send_signal(signal.SIGKILL)
+    run.wait(60)
+    until(lambda: not folder.exists())
+
+
+def test_a_server_that_ends_by_itself_is_an_error(child):
+    run, _, folder, pid = child("broker.wait()")
+    os.kill(pid, signal.SIGKILL)
+    assert run.wait(60) == 1
+    assert not folder.exists()
+
+
 def test_three_nodes_settings_listeners_and_restart():
     """One cluster shows it all: starting three nodes is dear."""
     from kafka import KafkaAdminClient

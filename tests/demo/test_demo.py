@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,25 +29,85 @@ def holdfast(*arguments: str, timeout: float = 900) -> subprocess.CompletedProce
     )
 
 
+@contextmanager
+def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A demo with stdout and stderr in files; killed if the test leaves it running."""
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "demo", *arguments], stdout=out, stderr=err
+        )
+    try:
+        yield run
+    finally:
+        run.kill()
+        run.wait()
+
+
+def await_words(run: subprocess.Popen[bytes], file: Path, words: str, seconds: float) -> str:
+    deadline = time.monotonic() + seconds
+    while words not in (said := file.read_text()):
+        assert run.poll() is None, said
+        assert time.monotonic() < deadline, said
+        time.sleep(0.1)
+    return said
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines that name a folder."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            command = one.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(folder) in command and "holdfast demo" not in command:
+                found.append(command)
+    return found
+
+
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.browser
 def test_end_to_end(tmp_path):
+    """With --keep: the broker stays until Ctrl-C."""
     from holdfast.pipeline.storage import Tables
 
     out = tmp_path / "out"
     sizes = ("--members", str(MEMBERS), "--partitions", str(PARTITIONS), "--seconds", "0.5")
-    answer = holdfast("demo", *sizes, "-o", str(out), "--format", "json")
-    assert answer.returncode == 0, answer.stderr
-    assert "Traceback" not in answer.stderr
+    with started(tmp_path, *sizes, "-o", str(out), "--format", "json", "--keep") as run:
+        said = await_words(run, tmp_path / "stderr", "Ctrl-C stops it", 1_200)
+        host, port = re.search(r"broker: ([0-9.]+):([0-9]+);", said).groups()
+        socket.create_connection((host, int(port)), 30).close()
+        run.send_signal(signal.SIGINT)
+        assert run.wait(120) == 130
+    with pytest.raises(OSError):
+        socket.create_connection((host, int(port)), 30)
+    said = (tmp_path / "stderr").read_text()
+    assert "Traceback" not in said
     for stage in ("start a broker", "bounce member 2 of 2", "write the report"):
-        assert stage in answer.stderr
-    summary = json.loads(answer.stdout)
+        assert stage in said
+    summary = json.loads((tmp_path / "stdout").read_text())
     check_records(summary)
     tables = Tables(out / "tables")
     check_generations(summary, tables)
     check_assignments(tables)
     check_report(out / "report.html")
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_it_is_stopped_half_way(tmp_path, end):
+    out = tmp_path / "out"
+    with started(tmp_path, "-o", str(out)) as run:
+        # Members write journals, and one of them is about to be bounced.
+        await_words(run, tmp_path / "stderr", "4 members", 600)
+        assert len(processes_of(out)) >= 3
+        run.send_signal(end)
+        code = run.wait(120)
+    assert code == (-signal.SIGKILL if end is signal.SIGKILL else 130)
+    deadline = time.monotonic() + 60
+    while left := processes_of(out):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+    assert "Traceback" not in (tmp_path / "stderr").read_text()
 
 
 def check_records(summary) -> None:

@@ -120,13 +120,20 @@ class _Node:
         self.pid = int(answer)
 
     def is_running(self) -> bool:
-        return self.guard is not None and self.guard.poll() is None
+        """Whether the server runs; its guard collects it, and stays until we say stop."""
+        if self.guard is None or self.guard.poll() is not None:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, 0)
+            return True
+        return False
 
     def is_ready(self) -> bool:
         return _READY in self.log.read_text(encoding="utf-8", errors="replace")
 
     def stop(self, *, orderly: bool) -> None:
         """End the server, and let the guard end with it; the folder stays."""
+        is_running = self.is_running()
         guard, self.guard = self.guard, None
         if guard is None:
             return
@@ -134,7 +141,7 @@ class _Node:
         assert guard.stdout is not None
         with suppress(OSError):
             guard.stdin.write(b"stop\n")
-        if not orderly and guard.poll() is None:
+        if not orderly and is_running:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
         try:

@@ -5,7 +5,8 @@ process id.
 
 **Rules.** The guard's standard input is a pipe that only its parent holds. A line ``stop`` ends the
 server and leaves the folder; the end of the pipe without it means that the parent is gone: the
-server is killed and the folder removed. When the guard itself is killed, Linux kills the server.
+server is killed and the whole cluster's folder removed. Until one of the two comes the guard stays,
+even when its server has ended. When the guard itself is killed, Linux kills the server.
 """
 
 from __future__ import annotations
@@ -46,16 +47,14 @@ def main(arguments: list[str]) -> int:
             preexec_fn=die_with_guard,  # noqa: PLW1509 - there is one thread here so far
         )
     print(server.pid, flush=True)
-    orphaned = threading.Event()
-    obeying = threading.Thread(target=_obey, args=(server, folder, orphaned), daemon=True)
+    obeying = threading.Thread(target=_obey, args=(server, folder), daemon=True)
     obeying.start()
     code = server.wait()
-    if orphaned.is_set():
-        obeying.join()  # it still has to remove the folder
+    obeying.join()
     return code
 
 
-def _obey(server: subprocess.Popen[bytes], folder: Path, orphaned: threading.Event) -> None:
+def _obey(server: subprocess.Popen[bytes], folder: Path) -> None:
     if sys.stdin.readline().strip() == "stop":
         server.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -63,12 +62,10 @@ def _obey(server: subprocess.Popen[bytes], folder: Path, orphaned: threading.Eve
             return
         server.kill()
         return
-    orphaned.set()
     server.kill()
     server.wait()
-    shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # the last node of a cluster takes the cluster's folder with it
-        folder.parent.rmdir()
+    # The parent's other nodes go too; whichever guard is last finds nothing in use any more.
+    shutil.rmtree(folder.parent, ignore_errors=True)
 
 
 if __name__ == "__main__":
