@@ -611,6 +611,10 @@ def _shift_member(member: Member, delta: int) -> None:
         if value is not None and value < NEVER_MS:
             setattr(member, name, value - delta)
     member._retry_ms = max(member._retry_ms, 0)
+    member._heartbeat_due_ms = max(member._heartbeat_due_ms, 0)
+    if member.state in ENDED:  # it hears of time no more
+        member.contact_ms = member.memory_ms = member._heartbeat_due_ms = 0
+        member._heartbeat_sent_ms = member._join_sent_ms = 0
     member._polled_ms = 0
     if member.state is not MemberState.PREPARING_REBALANCE:
         member._join_sent_ms = 0
