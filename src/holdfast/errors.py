@@ -18,6 +18,8 @@ secret ever stands in a field. Only :mod:`holdfast.cli` turns an error into an e
 
 from __future__ import annotations
 
+from functools import partial
+
 
 class HoldfastError(Exception):
     """Root of every error that holdfast raises on purpose."""
@@ -84,6 +86,12 @@ class WireError(HoldfastError):
         at = "" if position < 0 else f" at byte {position}"
         text = f"{where}: {reason} in {field or 'message'}{at}"
         super().__init__(f"{text}: {detail}" if detail else text)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive a trip between processes (keyword-only fields are not in ``args``)."""
+        fields = ("schema", "version", "field", "position", "detail")
+        make = partial(WireError, self.reason, **{name: getattr(self, name) for name in fields})
+        return make, ()
 
 
 class LocalProtocolError(HoldfastError):
