@@ -102,6 +102,7 @@ def test_03_stale_claim_wins(monkeypatch):
 
     assert judged({"a": 7, "b": 5}) == set()
     monkeypatch.setattr(leader, "normalise", oldest)
+    monkeypatch.setattr(leader._Turn, "target", lambda self: self.claims.owner)
     assert judged({"a": 7, "b": 5}) == {"S10"}
 
 
