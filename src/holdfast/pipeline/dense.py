@@ -88,7 +88,8 @@ def identities(members: pa.Table) -> I32:
 def codes(column: Any) -> I64:
     """Strings as dense integers in the order of their first appearance."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return array.dictionary_encode().indices.to_numpy().astype(np.int64)
+    found: I64 = array.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return found
 
 
 def cells_needed(gens: Generations) -> I64:

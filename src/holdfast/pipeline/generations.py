@@ -155,7 +155,8 @@ def ints(table: pa.Table, name: str) -> I64:
         column = column.cast(pa.int64())
     if column.null_count:
         column = pc.fill_null(column, -1)
-    return column.to_numpy().astype(np.int64)
+    found: I64 = column.to_numpy().astype(np.int64)
+    return found
 
 
 def row_starts(row: I64, n_rows: int) -> I64:

@@ -177,7 +177,8 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
 
 
 def _ranks(rows: pa.Table) -> I64:
-    return pc.rank(rows["member_id"], tiebreaker="dense").to_numpy().astype(np.int64)
+    found: I64 = pc.rank(rows["member_id"], tiebreaker="dense").to_numpy().astype(np.int64)
+    return found
 
 
 def _is_tombstone(rows: pa.Table, commit: I64) -> Any:
