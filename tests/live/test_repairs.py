@@ -36,6 +36,8 @@ def consumer(bootstrap: str, topic: str, group: str, **settings) -> Iterator[Kaf
         },
     )
     try:
+        # A plain client that leads without knowing the topic hands out nothing, and never mends it.
+        until(lambda: made.partitions_for_topic(topic), "the topic's metadata")
         yield made
     finally:
         made.close()
