@@ -33,6 +33,7 @@ from holdfast.assign.claims import Claims
 from holdfast.errors import WireError
 from holdfast.machine.policy import Policy, When
 from holdfast.model.columns import I32, NO_OWNER, Mask
+from holdfast.model.group import Group
 from holdfast.model.topics import Topics
 from holdfast.wire.codec import TopicPartitions
 from holdfast.wire.container import Leaving, Memory, Remembered, decode_memory
@@ -176,7 +177,7 @@ def judge(
     lost = _losses(policy, claims, present, memory, free)
     exact, lost = _return_known([w for w in lost if len(w.tps)], present, pinned)
     lost = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
-    lost = _serve_newcomers(lost, present, memory, pinned, free)
+    lost = _serve_newcomers(lost, present, memory, pinned, free=free, group=claims.group)
     return Verdicts(waiting=tuple(lost), pinned=pinned, exact=exact, pace_ms=pace_ms)
 
 
@@ -261,9 +262,14 @@ def _serve_newcomers(
     present: Sequence[Present],
     memory: Memory | None,
     pinned: I32,
+    *,
     free: Mask,
+    group: Group,
 ) -> list[Waiting]:
-    """One departed member's set to one empty-handed newcomer, up to its fair share."""
+    """One departed member's set to one empty-handed newcomer, up to its fair share.
+
+    What the newcomer does not subscribe to goes on waiting (D1).
+    """
     old = set() if memory is None else {m.member_id for m in memory.members}
     served = set(pinned.tolist())
     newcomers = [
@@ -284,10 +290,13 @@ def _serve_newcomers(
             rest.append(waiting)
             continue
         tps = waiting.tps
-        while len(tps) and newcomers:
-            member = newcomers.pop(0)
-            pinned[tps[:share]] = member
-            tps = tps[share:]
+        for member in tuple(newcomers):
+            topics = group.sub_topic[group.sub_start[member] : group.sub_start[member + 1]]
+            given = tps[np.isin(group.topics.topic_of[tps], topics)][:share]
+            if len(given):
+                newcomers.remove(member)
+                pinned[given] = member
+                tps = np.setdiff1d(tps, given).astype(np.int32)
         if len(tps):
             rest.append(replace(waiting, tps=tps))
     return rest
