@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.adapters.assembly import Assembly
-from holdfast.adapters.delivery import TopicPartition
+from holdfast.adapters.delivery import SLICE_MS, TopicPartition
 from holdfast.adapters.metrics import Snapshot
 from holdfast.adapters.settings import Settings
 from holdfast.adapters.topic_duties import RebalanceListener
@@ -31,7 +31,7 @@ from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolErro
 from holdfast.machine import events
 from holdfast.machine.codes import ErrorCode, describe
 
-_SLICE_S = 0.025  # how long a callback may wait
+_SLICE_S = SLICE_MS / 1000  # how long a callback may wait
 _POLLED_EVERY_S = 0.1
 _COMMIT_AGAIN = frozenset(
     {
