@@ -606,6 +606,7 @@ def _order(message: Message) -> tuple[int, bool, bool, str, int]:
 
 
 def _shift_member(member: Member, delta: int) -> None:
+    """Move a member's times; its deadline moves along, and one that is reached stays due."""
     for name in _TIMES:
         value = getattr(member, name)
         if value is not None and value < NEVER_MS:
@@ -631,7 +632,8 @@ def _shift_member(member: Member, delta: int) -> None:
         )
     if member.generation < 0:
         member.contact_ms = 0
-    member._deadline_ms = member._next_deadline_ms()
+    if member._deadline_ms < NEVER_MS:
+        member._deadline_ms = max(0, member._deadline_ms)
 
 
 def _shift_group(group: Coordinator, delta: int) -> None:
