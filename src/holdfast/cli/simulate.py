@@ -18,12 +18,14 @@ import typer
 
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import Format, print_note, write_json, write_rows
+from holdfast.cli.simulation_dump import write_simulation
 from holdfast.errors import ConfigError, SourceError
 from holdfast.machine.policy import Policy, When
 from holdfast.sim.costs import Costs, Listener
 from holdfast.sim.pages import designs_page, machines_page
 from holdfast.sim.scenarios import POLICIES, SCENARIOS, Report, Setup, Step, simulate
 from holdfast.sim.soak import soak
+from holdfast.sim.world import World
 
 _COLUMNS = ("measure", "value")
 
@@ -32,6 +34,7 @@ Examples:
   holdfast simulate --scenario rolling-bounce --policy deferred --members 50 --partitions 1000
   holdfast simulate --policy eager --cost rebuild=0s --cost slow-members=0 --format json
   holdfast simulate --scenario story.json --policy incremental --trace
+  holdfast simulate --policy eager --dump runs/eager && holdfast history --input runs/eager -o t
   holdfast simulate --soak 500 --seed 7
 \b
 A scenario file: {"steps": [{"at": "10s", "do": "crash", "slot": 2}, {"at": "20s", "do": "start",
@@ -77,6 +80,10 @@ def run(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="All chance comes from it.")] = 0,
     trace: Annotated[bool, typer.Option("--trace", help="Print what happened.")] = False,
+    dump: Annotated[
+        Path | None,
+        typer.Option("--dump", metavar="DIR", help="Write the coordinator's records as a dump."),
+    ] = None,
     runs: Annotated[
         int, typer.Option("--soak", metavar="N", help="Instead: N random faulty runs.")
     ] = 0,
@@ -126,13 +133,19 @@ def run(
     if verbose and not quiet:
         for name, value, text in costs.lines():
             print_note(f"{name.replace('_', '-')} = {value}: {text}")
-    report = simulate(setup)
+    report = simulate(setup, ended=None if dump is None else lambda w: _dump(w, dump, quiet=quiet))
     if trace and not quiet:
         for line in report.trace:
             print_note(line)
     _write(report, fmt, output, sizes=verbose)
     if report.violations:
         raise typer.Exit(1)
+
+
+def _dump(world: World, folder: Path, *, quiet: bool) -> None:
+    written = write_simulation(world, folder)
+    if not quiet:
+        print_note(f"{written.n_records()} records in {written.path}")
 
 
 def _write(report: Report, fmt: Format, output: Path | None, *, sizes: bool) -> None:

@@ -132,9 +132,13 @@ Outs = tuple[Out, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorOptions:
-    """Broker settings; times in ms."""
+    """Broker settings; times in ms.
+
+    ``wall_ms`` is what the wall clock shows at time 0, for the times written into records.
+    """
 
     initial_delay_ms: int = 3_000
+    wall_ms: int = 0
     min_session_timeout_ms: int = 1
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2**31 - 1
@@ -656,8 +660,9 @@ class Coordinator:
             error = ErrorCode.REBALANCE_IN_PROGRESS
         outs: list[Out] = []
         if error is ErrorCode.NONE:
+            wall_ms = self.options.wall_ms + self.now_ms
             outs += [
-                commit_record(self.group_id, topic, partition, offset, self.now_ms)
+                commit_record(self.group_id, topic, partition, offset, wall_ms)
                 for (topic, partition), offset in request.offsets
             ]
             if request.member_id in self.members:
@@ -695,7 +700,7 @@ class Coordinator:
             generation=self.generation,
             protocol=self.protocol,
             leader=self.leader_id,
-            timestamp_ms=self.now_ms,
+            timestamp_ms=self.options.wall_ms + self.now_ms,
             members=members,
         )
         return group_record(self.group_id, stored)

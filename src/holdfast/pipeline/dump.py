@@ -71,6 +71,30 @@ def write_dump(
     return dump
 
 
+def write_log(folder: Path | str, columns: Mapping[str, Any], snapshot: Snapshot) -> Dump:
+    """Write records that are at hand, such as a simulation's, as a dump; needs no Spark.
+
+    Parameters
+    ----------
+    folder : Path
+        New or empty, or a dump, which is replaced.
+    columns : mapping of str to sequence
+        ``partition``, ``offset``, ``timestamp`` (int64 microseconds), ``key``, ``value``.
+    snapshot : Snapshot
+        Topics and offsets after the last record.
+
+    Raises
+    ------
+    SourceError
+        If ``folder`` holds something else.
+    """
+    root = Path(folder)
+    _make_room(root)
+    _write(root / "records", from_columns("records", columns))
+    write_parts(root, snapshot)
+    return Dump.open(root)
+
+
 def write_parts(root: Path, snapshot: Snapshot) -> None:
     """Write topics, offsets and, last, ``dump.json``."""
     ids, names, counts = zip(*snapshot.topics, strict=True) if snapshot.topics else ((), (), ())

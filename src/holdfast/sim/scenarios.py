@@ -307,13 +307,15 @@ def assignors_of(setup: Setup) -> Sequence[Assignor]:
     return assignors_for(setup.policy, setup.settings)
 
 
-def simulate(setup: Setup) -> Report:
+def simulate(setup: Setup, *, ended: Callable[[World], None] | None = None) -> Report:
     """Play a scenario and measure it.
 
     Parameters
     ----------
     setup : Setup
         Scenario, policy, sizes, costs, seed.
+    ended : callable, optional
+        Called with the world at the end of the run, to look at what it holds.
 
     Returns
     -------
@@ -327,6 +329,8 @@ def simulate(setup: Setup) -> Report:
     """
     _validate(setup)
     if setup.policy == "kip848":
+        if ended is not None:
+            raise ConfigError("kip848 is a baseline without a coordinator's log")
         return _kip848(setup)
     play = Play(setup)
     world = play.world
@@ -342,6 +346,8 @@ def simulate(setup: Setup) -> Report:
     play.rebuilt()
     world.ledger.finish(world.now_ms)
     check_balance(play)
+    if ended is not None:
+        ended(world)
     in_rounds = world.round_bytes[sizes:]
     return Report(
         scenario=setup.scenario,

@@ -82,6 +82,8 @@ from holdfast.sim.process import Process
 GROUP = "group"
 MAX_ROUNDS = 200  # and a hundred for each cause: beyond that a run is given up
 FAIL_MS = 500  # a broken connection is noticed
+RECORD_MS = 10  # a member processes one record of each partition it owns in that time
+WALL_MS = 1_767_225_600_000  # what the coordinator's wall clock shows at time 0: 2026-01-01, UTC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,7 +420,7 @@ class World:
                 begun_ms, offset = process.positions[resource]
                 process.positions[resource] = (
                     self.now_ms,
-                    offset + max(0, self.now_ms - begun_ms) // 10,
+                    offset + max(0, self.now_ms - begun_ms) // RECORD_MS,
                 )
                 self.ledger.stop(resource, runner=process.client, now_ms=self.now_ms)
 
@@ -642,7 +644,7 @@ class World:
     # The coordinator
 
     def _new_coordinator(self, first_id: int = 0) -> Coordinator:
-        options = CoordinatorOptions(initial_delay_ms=self.costs.initial_delay_ms)
+        options = CoordinatorOptions(initial_delay_ms=self.costs.initial_delay_ms, wall_ms=WALL_MS)
         return Coordinator(GROUP, options, now_ms=self.now_ms, first_id=first_id)
 
     def _load_coordinator(self, _: None) -> None:
