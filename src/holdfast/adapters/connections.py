@@ -1,8 +1,8 @@
 """Connections to a cluster through kafka-python's own layer, and nothing else of it.
 
-**Rules.** This module, :mod:`holdfast.adapters.link` and :mod:`holdfast.adapters.lookup` are the
-only ones that use ``kafka.net``, which is private: it is pinned to :data:`TESTED` and refused
-otherwise. A secret never stands in an error.
+**Rules.** This module, :mod:`holdfast.adapters.link`, :mod:`holdfast.adapters.lookup` and
+:mod:`holdfast.adapters.refused` are the only ones that use ``kafka.net``, which is private: it is
+pinned to :data:`TESTED` and refused otherwise. A secret never stands in an error.
 
 **Strategy.** Every call is a coroutine on the library's IO thread, so TLS, SASL, version
 negotiation and reconnecting are the library's. A call that fails for a passing reason is repeated
@@ -27,6 +27,7 @@ import kafka.errors
 from kafka.net.compat import KafkaNetClient
 
 from holdfast.adapters import render
+from holdfast.adapters.refused import mend_connects
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, RemoteProtocolError, SourceError
 
@@ -60,6 +61,7 @@ class _HideSecrets(logging.Filter):
 
 
 _hidden = _HideSecrets()
+mend_connects()
 
 
 class Connections:

@@ -1,0 +1,62 @@
+"""Connections that nobody answers end in time, and leave no socket behind."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import sys
+import warnings
+from contextlib import closing
+
+import pytest
+
+from holdfast.adapters import refused
+from holdfast.adapters.connections import Connections
+from holdfast.adapters.settings import Settings
+from holdfast.errors import SourceError
+
+
+def fail_to_open(address: str, **extra: object) -> str:
+    config = {"bootstrap.servers": address, "group.id": "g", "request.timeout.ms": 500, **extra}
+    connections = Connections(Settings.parse(config))
+    try:
+        connections.open()
+    except SourceError as error:
+        return str(error)
+    raise AssertionError("something answered")
+
+
+@pytest.fixture
+def left_open(monkeypatch):
+    """What the garbage collector finds unclosed."""
+    found: list[str] = []
+    gc.collect()
+    monkeypatch.setattr(sys, "unraisablehook", lambda seen: found.append(str(seen.exc_value)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        yield found
+
+
+@pytest.fixture
+def silent_server():
+    """Takes connections and never says a word."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_refused_connection_leaves_no_socket(left_open):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    assert "is a broker listening there" in fail_to_open(address)
+    gc.collect()
+    assert left_open == []
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_connection_that_is_never_answered_ends(left_open, silent_server, monkeypatch, protocol):
+    """kafka-python waits for a TLS handshake without a limit."""
+    monkeypatch.setattr(refused, "HANDSHAKE_SECONDS", 0.3)
+    text = fail_to_open(silent_server, **{"security.protocol": protocol})
+    assert f"no Kafka broker answered at {silent_server} over {protocol}" in text
+    gc.collect()
+    assert left_open == []
