@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -62,11 +62,34 @@ def broker(security: Security) -> Iterator[Broker]:
         yield running
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _sockets_of_pyspark() -> Iterator[list[Any]]:
+    """What PySpark opened to collect rows: it leaves the closing to the garbage collector."""
+    from pyspark import util
+
+    opened: list[Any] = []
+    connect = util.local_connect_and_auth
+
+    def connect_and_keep(*arguments: Any) -> tuple[Any, Any]:
+        pair: tuple[Any, Any] = connect(*arguments)
+        opened.extend(pair)
+        return pair
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(util, "local_connect_and_auth", connect_and_keep)
+        yield opened
+
+
 @pytest.fixture(autouse=True)
-def _collect_sockets_of_pyspark(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Collect them inside the test that made them, not in a later one that forbids warnings."""
+def _close_sockets_of_pyspark(
+    request: pytest.FixtureRequest, _sockets_of_pyspark: list[Any]
+) -> Iterator[None]:
+    """Close them after the test that made them: a later one forbids warnings."""
     yield
     if request.node.get_closest_marker("spark") is not None:
+        for file_or_socket in _sockets_of_pyspark:
+            file_or_socket.close()
+        _sockets_of_pyspark.clear()
         gc.collect()
 
 

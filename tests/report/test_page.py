@@ -192,6 +192,7 @@ def test_the_keyboard_alone_reads_the_picture(opened: Any) -> None:
 
 def test_a_table_stands_behind_the_picture(opened: Any) -> None:
     opened.page.click("#intervals-box summary")
+    opened.until("document.querySelector('#intervals tbody tr') !== null")
     cells = opened.page.locator("#intervals tbody tr").first.locator("td").all_inner_texts()
     assert cells == [
         "clicks-0",
@@ -363,6 +364,7 @@ def test_lag_is_a_heat_map_with_tables_behind_it(chromium: Any, tmp_path: Path) 
         assert expected in told.inner_text()
     assert told.inner_text() == "clicks-3 · lag unknown · owner worker-3-003b"
     page.page.click(".lag-all summary")
+    page.until("document.querySelectorAll('.lag-table tbody tr').length > 2")
     cells = page.page.locator(".lag-table tbody tr").nth(2).locator("td").all_inner_texts()
     assert cells == ["clicks-2", "7,000", "worker-2-002b"]
     assert "21,015 records behind in 6 of 12 partitions" in page.page.inner_text("section.group")
@@ -389,6 +391,7 @@ def test_a_hundred_thousand_intervals_take_less_than_half_a_second_to_draw(
     assert page.cpu_ms() < 500
     assert page.point(700, AXIS + 10).startswith("orders-")
     page.page.click("#intervals-box summary")
+    page.until("document.querySelector('#intervals .place') !== null")
     n_segments = int(
         page.page.locator("#intervals .place").inner_text().split()[-1].replace(",", "")
     )
