@@ -157,7 +157,7 @@ def test_both_bounces_in_the_world_break_no_rule(path):
         ),
         seed=1,
     )
-    world.checker.delay_ms = 10_000
+    world.checker.waiting.delay_ms = 10_000
     for slot in range(3):
         world.start(slot)
     world.run(8_000)

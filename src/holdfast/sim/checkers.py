@@ -1,39 +1,15 @@
-"""The rules that one leader's turn can break, checked on bytes: what came in, what went out.
+"""The rules of the protocol, checked on bytes and on time; this file has the table of all of them.
 
-Shared by the simulation, the exhaustive search and the property tests.
+Shared by the simulation, the exhaustive search and the property tests. :data:`RULES` says of each
+rule what is checked here; where that is another form than the protocol's text, it says why.
 
-====  ==========================================================  =============================
-rule  checked here as                                             elsewhere
-====  ==========================================================  =============================
-S1    no resource is in what two members own after the round      ledger, over time
-S2    -                                                           ledger: a removed one stops
-S3    what is gained was claimed by nobody else                   -
-S4    nothing is revoked from one and given to another            -
-S5    -                                                           ledger: commit before start
-S6    -                                                           world: starts what it owns
-S7    one message, one reading                                    the member's own tests
-S8    what is revoked was claimed by that member                  -
-S9    one delay for all, and none beside a revocation             -
-S10   no claim older than the newest of its resource stands       ledger: never goes back
-S11   what two claim at one generation, nobody owns after         -
-S12   what is assigned exists and is subscribed                   -
-S13   -                                                           tests: any order, one plan
-S14   -                                                           ledger: callbacks
-S15   -                                                           ledger: offsets
-D1    what waits goes to nobody who was there when it was lost    -
-D2    a member that is back by identity gets all that waited      -
-D3-4  new resources are assigned in the round that sees them      -
-D5    a delay is longer than the tolerance                        -
-D6    no delay where the policy has none                          -
-L5    what waits is handed out by its own deadline                -
-III   at most a batch of balancing moves in a round               -
-====  ==========================================================  =============================
+**Rules.** A checker reports to the ledger and never raises. What it needs it reads from messages or
+keeps by its own clock; it does not ask the machine under check.
 
-**Forms other than PROTOCOL's, and why.** S9 allows revocations of doubled or stale claims while
-something waits, because S1 is worth more; such a round carries no delay. D3 counts a topic that the
-memory names as known, or a group of one-partition topics could never wait. L6 is kept more
-strictly than asked: a leader new to the group hears of the deadline from the others. D7 and D8 are
-properties of the member's inputs (monotonic time; an announcement): tests, not run-time checks.
+**Strategy.** :class:`RoundChecker` takes every leader's turn: safety here, S13 by planning again in
+another order, L2 and L3 in :mod:`holdfast.sim.pacing`, deferral in :mod:`holdfast.sim.waiting`.
+Rules that need time stand in :mod:`holdfast.sim.ledger`, those of a whole run at its end
+(:mod:`holdfast.sim.scenarios`, :mod:`holdfast.sim.soak`).
 
 References: PROTOCOL sections c and f; Incremental Cooperative Rebalancing, "Leader process".
 """
@@ -41,44 +17,61 @@ References: PROTOCOL sections c and f; Incremental Cooperative Rebalancing, "Lea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from holdfast.errors import WireError
-from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.designs import Assignor, Designed, read_claimant, resources_of
-from holdfast.machine.embedded import Instruction
+from holdfast.machine.actions import ComputeAssignment, JoinCompleted
+from holdfast.machine.designs import Assignor, CooperativeSticky, Designed, Plain, Turn
 from holdfast.machine.events import AssignmentComputed, Resource
-from holdfast.machine.leader import Claimant
 from holdfast.sim.ledger import Ledger
-from holdfast.wire.container import Leaving, Memory, decode_memory
+from holdfast.sim.pacing import Pacing
+from holdfast.sim.seen import Seen, SeenTurn, instruct, see
+from holdfast.sim.waiting import Waiting
 from holdfast.wire.incremental import Design
 
-EARLY_MS = 1_000  # handing out so long before the deadline is too early
-SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection
+RULES: Mapping[str, str] = {
+    "S1": "no resource is owned by two members after a round, nor runs at two members of the group",
+    "S2": "who was removed stops within session timeout and callbacks; its commits are refused",
+    "S3": "what is gained was claimed by nobody else in that round",
+    "S4": "nothing is revoked from one member and given to another in one round",
+    "S5": "a resource starts only after the one before has stopped and its commit has ended",
+    "S6": "a member starts only what it owns and subscribes to",
+    "S7": "next = (owned - revoked) + assigned in a design, assigned alone elsewhere",
+    "S8": "what is revoked was claimed by that member in that round",
+    "S9": "one delay for all, none beside a revocation. Doubled and stale claims are revoked while "
+    "something waits, because S1 is worth more: that round carries no delay",
+    "S10": "no claim older than the newest stands; a reset member claims nothing; never backwards",
+    "S11": "what two members claim at one generation is nobody's after the round",
+    "S12": "what is assigned exists and its receiver subscribes to it",
+    "S13": "the same turn in another order of members and topics gives the same bytes; there is no "
+    "clock in a turn. Above 2,000 claims every sixteenth turn only: it doubles the planning",
+    "S14": "assigned, then exactly one of revoked or lost, also at a member's end; only what was "
+    "dropped is lost. Calls are one queue and carry no generation: their order is this alternation",
+    "S15": "a committed offset never decreases. Where fetching starts is the runtime's duty: a "
+    "world starts at the commit by construction, the adapters' tests check the real one",
+    "L1": "without new faults all is owned and processed within a bound; nothing free stays free",
+    "L2": "loads end within one of each other; Design III's balance score never rises on the way",
+    "L3": "each revoking round has a smaller (balance score, moves left) than the one before it",
+    "L4": "rounds stay below a multiple of their causes, and none happens in a quiet minute",
+    "L5": "what waits is promised and handed out by the deadline of its own loss",
+    "L6": "the same after a change of leader. Stricter than the document: members tell a newcomer",
+    "D1": "what waits goes to nobody who was there when it was lost",
+    "D2": "who is back by identity gets all that waited; a newcomer alone is served first, up to "
+    "its fair share",
+    "D3": "a topic that the memory has never seen is assigned in the round that sees it. One that "
+    "it names is known, or a group of one-partition topics could never wait",
+    "D4": "so are new partitions of a known topic, what was given up on request, and everything in "
+    "a group without claims or memory",
+    "D5": "a delay is longer than the tolerance",
+    "D6": "no delay where the policy has none",
+    "D7": "no more is promised than the policy's delay, though every process has its own clock",
+    "D8": "where the policy says so, who announced to leave for good is not waited for",
+    "III": "at most a batch of balancing moves in a round",
+    "again": "a round that revokes tells everybody that another one is coming",
+}
+"""Rule -> what is checked."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """One member in one round: what it claimed and what it was told."""
-
-    claimant: Claimant
-    claims: frozenset[Resource]
-    told: Instruction
-    revoked: frozenset[Resource]
-    after: frozenset[Resource]
-
-    @property
-    def gained(self) -> frozenset[Resource]:
-        """What it did not claim and gets."""
-        return self.told.assigned - self.claims
-
-
-@dataclass(slots=True)
-class Loss:
-    """A resource that waits: since when, and who was there."""
-
-    since_ms: int
-    present: frozenset[str]
+MANY_CLAIMS = 2_000
+PURE = (Designed, CooperativeSticky, Plain)
+"""Assignors whose turn has no memory of its own; Connect's has, and cannot be asked twice."""
 
 
 class RoundChecker:
@@ -94,9 +87,12 @@ class RoundChecker:
 
     def __init__(self, ledger: Ledger, delay_ms: int):
         self.ledger = ledger
-        self.delay_ms = delay_ms
-        self.losses: dict[Resource, Loss] = {}
-        self.slack_ms = SLACK_MS
+        self.waiting = Waiting(ledger, delay_ms)
+        self.pacing = Pacing(ledger)
+        self.turns = 0
+        self._assignors: dict[str, Assignor] = {}
+        self._stored: dict[str, bytes] = {}
+        self._stored_as: tuple[int, str] = (-1, "")
 
     def check(
         self,
@@ -108,74 +104,113 @@ class RoundChecker:
         current: bool = True,
     ) -> None:
         """Check one turn; one that is not ``current`` comes too late to have an effect."""
-        given = dict(done.assignments)
-        seen = []
-        for member in request.members:
-            older_ms = request.waited_ms if member.member_id == request.member_id else 0
-            claimant = read_claimant(
-                member.member_id, member.instance_id, member.metadata, older_ms=older_ms
-            )
-            seen.append(_seen(claimant, assignor, given.get(member.member_id)))
-        seen.sort(key=lambda s: s.claimant.member_id)
-        partitions = dict(request.partitions)
-        self._safety(seen, partitions, now_ms)
+        turn = see(request, done, assignor)
+        self.turns += 1
+        self._assignors[request.protocol_name] = assignor
+        self._safety(turn, now_ms)
         if isinstance(assignor, Designed):
-            self._designs(seen, assignor, now_ms)
-            if current:
-                self._waiting(seen, partitions, assignor, request.generation, now_ms)
+            self._designs(turn, assignor, now_ms)
+        if not current:
+            return
+        if sum(len(s.claims) for s in turn.members) <= MANY_CLAIMS or self.turns % 16 == 0:
+            self._order(request, done, assignor, now_ms)
+        if isinstance(assignor, Designed):
+            self.waiting.check(turn, assignor.policy, now_ms)
+        self.pacing.check(turn, assignor, now_ms)
 
-    def _safety(self, seen: list[Seen], partitions: Mapping[str, int], now_ms: int) -> None:
+    def stored(self, generation: int, protocol: str, assignments: Mapping[str, bytes]) -> None:
+        """The coordinator has taken these assignments for a generation."""
+        self._stored_as, self._stored = (generation, protocol), dict(assignments)
+
+    def completed(self, done: JoinCompleted, now_ms: int) -> None:
+        """A member has taken over its assignment (S7)."""
+        data = self._stored.get(done.member_id)
+        assignor = self._assignors.get(done.protocol_name)
+        if data is None or assignor is None:
+            return
+        if self._stored_as != (done.generation, done.protocol_name):
+            return
+        told = instruct(assignor, data)
+        before = (frozenset(done.owned) - frozenset(done.gained)) | frozenset(done.revoked)
+        right = told.assigned | (frozenset() if told.absence_revokes else before - told.revoked)
+        if right != frozenset(done.owned):
+            wrong = min(right ^ frozenset(done.owned))
+            self.ledger.fail(
+                "S7", now_ms, f"{done.member_id} reads its assignment of {wrong} wrong"
+            )
+
+    # One turn
+
+    def _safety(self, turn: SeenTurn, now_ms: int) -> None:
         fail = self.ledger.fail
         claimed: dict[Resource, list[tuple[int, str]]] = {}
-        for s in seen:
+        for s in turn.members:
+            if s.claims and s.claimant.generation < 0:
+                fail("S10", now_ms, f"{s.name} has no generation and claims {min(s.claims)}")
             for resource in s.claims:
-                claimed.setdefault(resource, []).append(
-                    (s.claimant.generation, s.claimant.member_id)
-                )
+                claimed.setdefault(resource, []).append((s.claimant.generation, s.name))
         owner: dict[Resource, str] = {}
-        for s in seen:
-            name = s.claimant.member_id
+        for s in turn.members:
             for resource in sorted(s.after):
                 if resource in owner:
-                    fail("S1", now_ms, f"{resource} is {owner[resource]}'s and {name}'s after")
-                owner[resource] = name
+                    fail("S1", now_ms, f"{resource} is {owner[resource]}'s and {s.name}'s after")
+                owner[resource] = s.name
                 self._right(s, resource, claimed.get(resource, []), now_ms)
             for resource in sorted(s.gained):
                 topic, partition = resource
-                exists = 0 <= partition < partitions.get(topic, 0)
-                leaves = s.claimant.leaving is Leaving.FOR_GOOD
-                if not exists or topic not in s.claimant.topics or leaves:
-                    fail("S12", now_ms, f"{resource} goes to {name}, which cannot have it")
+                exists = 0 <= partition < turn.partitions.get(topic, 0)
+                if not exists or topic not in s.claimant.topics or not s.stays:
+                    fail("S12", now_ms, f"{resource} goes to {s.name}, which cannot have it")
             if s.revoked - s.claims:
-                fail("S8", now_ms, f"{name} is to give up {sorted(s.revoked - s.claims)[0]}")
-        taken = {r: s.claimant.member_id for s in seen for r in s.revoked}
-        for s in seen:
+                fail("S8", now_ms, f"{s.name} is to give up {min(s.revoked - s.claims)}")
+        taken = {r: s.name for s in turn.members for r in s.revoked}
+        for s in turn.members:
             for resource in sorted(s.gained & taken.keys()):
-                fail("S4", now_ms, f"{resource} from {taken[resource]} to {s.claimant.member_id}")
+                fail("S4", now_ms, f"{resource} from {taken[resource]} to {s.name}")
 
     def _right(
         self, s: Seen, resource: Resource, claims: list[tuple[int, str]], now_ms: int
     ) -> None:
         """S3, S10, S11: whether a member may have this after the round."""
-        fail, name = self.ledger.fail, s.claimant.member_id
+        fail = self.ledger.fail
         newest = max(claims, default=(-1, ""))[0]
         if resource not in s.claims:
             if claims:
-                fail("S3", now_ms, f"{resource} goes to {name}, claimed by {claims[0][1]}")
+                fail("S3", now_ms, f"{resource} goes to {s.name}, claimed by {claims[0][1]}")
             return
         mine = s.claimant.generation
         if mine < newest:
-            fail("S10", now_ms, f"{resource} stays with {name} at {mine} < {newest}")
+            fail("S10", now_ms, f"{resource} stays with {s.name} at {mine} < {newest}")
         elif sum(g == newest for g, _ in claims) > 1:
-            fail("S11", now_ms, f"{resource} stays with {name} though claimed twice")
+            fail("S11", now_ms, f"{resource} stays with {s.name} though claimed twice")
 
-    def _designs(self, seen: list[Seen], assignor: Designed, now_ms: int) -> None:
+    def _order(
+        self, request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor, now_ms: int
+    ) -> None:
+        """S13: plan the same turn with everything in another order."""
+        if not isinstance(assignor, PURE):
+            return
+        cut = self.turns % max(1, len(request.members))
+        members = request.members[::-1]
+        turn = Turn(
+            members=(*members[cut:], *members[:cut]),
+            partitions=dict(reversed(request.partitions)),
+            generation=request.generation,
+            leader_id=request.member_id,
+            waited_ms=request.waited_ms,
+        )
+        other, given = assignor.lead(turn), dict(done.assignments)
+        if other != given:
+            name = min(m for m in given if other.get(m) != given[m])
+            self.ledger.fail("S13", now_ms, f"{name} gets something else in another order")
+
+    def _designs(self, turn: SeenTurn, assignor: Designed, now_ms: int) -> None:
         fail, policy = self.ledger.fail, assignor.policy
-        delays = {s.told.delay_ms for s in seen}
+        delays = {s.told.delay_ms for s in turn.members}
         if len(delays) > 1:
             fail("S9", now_ms, f"different delays: {sorted(delays)}")
         delay_ms = max(delays, default=0)
-        n_revoked = sum(len(s.revoked) for s in seen)
+        n_revoked = sum(len(s.revoked) for s in turn.members)
         if delay_ms and n_revoked:
             fail("S9", now_ms, f"{n_revoked} revoked beside a delay of {delay_ms} ms")
         if 0 < delay_ms <= policy.tolerance_ms:
@@ -183,177 +218,27 @@ class RoundChecker:
         paced = policy.design is Design.INCREMENTAL and policy.interval_ms > 0
         if delay_ms and not policy.defers and not paced:
             fail("D6", now_ms, f"a delay of {delay_ms} ms where the policy has none")
-        if n_revoked and not all(s.told.again for s in seen):
+        if n_revoked and not all(s.told.again for s in turn.members):
             fail("again", now_ms, "somebody is not told that another round is coming")
         if policy.design is Design.INCREMENTAL:
-            newest: dict[Resource, int] = {}
-            times: dict[tuple[Resource, int], int] = {}
-            for s in seen:
-                for r in s.claims:
-                    newest[r] = max(newest.get(r, -1), s.claimant.generation)
-                    key = (r, s.claimant.generation)
-                    times[key] = times.get(key, 0) + 1
-            moves = sum(
-                s.claimant.generation == newest[r]
-                and times[r, newest[r]] == 1
-                and r[0] in s.claimant.topics
-                for s in seen
-                for r in s.revoked & s.claims
-            )
+            moves = _moves(turn)
             if moves > policy.batch:
                 fail("III", now_ms, f"{moves} moves in a round, batch {policy.batch}")
 
-    def _waiting(
-        self,
-        seen: list[Seen],
-        partitions: Mapping[str, int],
-        assignor: Designed,
-        generation: int,
-        now_ms: int,
-    ) -> None:
-        """D1, D2, D3, D4 and L5."""
-        present = frozenset(s.claimant.member_id for s in seen)
-        instances = {s.claimant.instance_id for s in seen} - {None}
-        memory = newest_memory([s.claimant for s in seen], generation)
-        copies = [c for c in (s.claimant for s in seen) if _is_copy(c, memory)]
-        named = _named(memory, max((c.memory_age_ms for c in copies), default=0))
-        was_here = {m.member_id for m in memory.members} if memory is not None else present
-        subscribed = {
-            t for s in seen if s.claimant.leaving is not Leaving.FOR_GOOD for t in s.claimant.topics
-        }
-        claimed = frozenset[Resource]().union(*(s.claims for s in seen))
-        owned = {r: s.claimant for s in seen for r in s.after}
-        for resource, loss in list(self.losses.items()):
-            topic, partition = resource
-            exists = 0 <= partition < partitions.get(topic, 0) and topic in subscribed
-            if not exists or resource in claimed or resource in owned:
-                who = named.get(resource)
-                back = who is not None and (who[0] in present or who[1] in instances)
-                early = who is not None and who[2] > EARLY_MS
-                if who is not None and early and not back:  # back: it has it, or refuses it
-                    self._handed(resource, loss, owned.get(resource), who[0], now_ms)
-                del self.losses[resource]
-        for topic in sorted(subscribed):
-            for partition in range(partitions.get(topic, 0)):
-                resource = (topic, partition)
-                if resource not in claimed and resource not in owned:
-                    self._unassigned(
-                        resource,
-                        present & was_here,
-                        memory,
-                        named,
-                        now_ms,
-                        defers=assignor.policy.defers,
-                    )
-        self._returned(seen, memory, claimed, partitions, now_ms)
 
-    def _handed(
-        self,
-        resource: Resource,
-        loss: Loss,
-        receiver: Claimant | None,
-        owner: str,
-        now_ms: int,
-    ) -> None:
-        """What waits for a member that is not back goes to nobody who was there (D1)."""
-        if receiver is None or receiver.member_id not in loss.present:
-            return
-        text = f"{resource} waits for {owner}, goes to {receiver.member_id}"
-        self.ledger.fail("D1", now_ms, text)
-
-    def _unassigned(
-        self,
-        resource: Resource,
-        present: frozenset[str],
-        memory: Memory | None,
-        named: Mapping[Resource, tuple[str, str | None, int]],
-        now_ms: int,
-        *,
-        defers: bool,
-    ) -> None:
-        if not defers:
-            self.ledger.fail(
-                "L1", now_ms, f"{resource} is claimed by nobody and assigned to nobody"
-            )
-            return
-        loss = self.losses.get(resource)
-        if loss is None or resource not in named:
-            self.losses[resource] = Loss(since_ms=now_ms, present=present)
-            fresh = memory is not None and resource not in _known(memory)
-            if fresh and memory is not None and any(m.owned for m in memory.members):
-                self.ledger.fail("D3", now_ms, f"{resource} is new and is not assigned")
-            return
-        if now_ms > loss.since_ms + self.delay_ms + self.slack_ms:
-            text = f"{resource} waits {now_ms - loss.since_ms} ms of {self.delay_ms}"
-            self.ledger.fail("L5", now_ms, text)
-
-    def _returned(
-        self,
-        seen: list[Seen],
-        memory: Memory | None,
-        claimed: frozenset[Resource],
-        partitions: Mapping[str, int],
-        now_ms: int,
-    ) -> None:
-        for m in memory.members if memory is not None else ():
-            if m.instance_id is None or not m.delay_ms:
-                continue
-            back = [s for s in seen if s.claimant.instance_id == m.instance_id]
-            for s in back:
-                waited = {
-                    (t, p)
-                    for t, p in resources_of(m.owned) - claimed
-                    if t in s.claimant.topics and p < partitions.get(t, 0)
-                }
-                if s.claimant.leaving is not Leaving.FOR_GOOD and not waited <= s.after:
-                    text = f"{m.instance_id} is back and does not get {sorted(waited - s.after)[0]}"
-                    self.ledger.fail("D2", now_ms, text)
-
-
-def newest_memory(claimants: list[Claimant], generation: int) -> Memory | None:
-    """The memory of the newest generation that anybody carries, as it was written."""
-    found: list[Memory] = []
-    for data in sorted({c.memory for c in claimants if c.memory is not None}):
-        try:
-            found.append(decode_memory(data))
-        except WireError:
-            continue
-    found = [m for m in found if m.generation < generation]
-    return max(found, key=lambda m: m.generation, default=None)
-
-
-def _is_copy(claimant: Claimant, memory: Memory | None) -> bool:
-    """Whether a member carries this very memory."""
-    found = newest_memory([claimant], 2**31)
-    return memory is not None and found is not None and found.generation == memory.generation
-
-
-def _named(memory: Memory | None, age_ms: int) -> dict[Resource, tuple[str, str | None, int]]:
-    """Whom each waiting resource waits for, and how long still."""
-    if memory is None:
-        return {}
-    return {
-        r: (m.member_id, m.instance_id, m.delay_ms - age_ms)
-        for m in memory.members
-        if m.delay_ms
-        for r in resources_of(m.owned)
-    }
-
-
-def _known(memory: Memory) -> frozenset[Resource]:
-    """Everything the memory speaks of."""
-    parts = [resources_of(m.owned) for m in memory.members]
-    return frozenset[Resource]().union(*parts, resources_of(memory.given_up))
-
-
-def _seen(claimant: Claimant, assignor: Assignor, data: bytes | None) -> Seen:
-    told = Instruction(assigned=frozenset()) if data is None else assignor.read(data)
-    claims = resources_of(claimant.owned)
-    revoked = claims - told.assigned if told.absence_revokes else told.revoked
-    return Seen(
-        claimant=claimant,
-        claims=claims,
-        told=told,
-        revoked=revoked,
-        after=(claims - revoked) | told.assigned,
+def _moves(turn: SeenTurn) -> int:
+    """Revocations of claims that stand: newest, single, subscribed."""
+    newest: dict[Resource, int] = {}
+    times: dict[tuple[Resource, int], int] = {}
+    for s in turn.members:
+        for r in s.claims:
+            newest[r] = max(newest.get(r, -1), s.claimant.generation)
+            key = (r, s.claimant.generation)
+            times[key] = times.get(key, 0) + 1
+    return sum(
+        s.claimant.generation == newest[r]
+        and times[r, newest[r]] == 1
+        and r[0] in s.claimant.topics
+        for s in turn.members
+        for r in s.revoked & s.claims
     )

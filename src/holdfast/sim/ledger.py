@@ -187,8 +187,17 @@ class Ledger:
         """A member dropped these at once."""
         self.dropped.setdefault(runner, set()).update(resources)
 
-    def commit(self, resource: Resource, offset: int, now_ms: int) -> None:
-        """An offset was accepted: it never goes back (S15)."""
+    def ended(self, runner: str, now_ms: int) -> None:
+        """A member ended in order: nothing that it was told assigned is left open (S14)."""
+        left = sorted(r for r, held in self.told.get(runner, {}).items() if held)
+        if left:
+            self.fail("S14", now_ms, f"{runner} ends and was never told that {left[0]} is gone")
+
+    def commit(self, resource: Resource, offset: int, now_ms: int, *, by: str = "") -> None:
+        """An offset of ``by`` was accepted: it never goes back (S15), nobody else runs it (S2)."""
+        runner = self.runner(resource)
+        if runner not in ("", by):
+            self.fail("S2", now_ms, f"{resource} runs at {runner}, and {by}'s commit is accepted")
         if offset < self.committed.get(resource, 0):
             text = f"{resource} goes back from {self.committed[resource]} to {offset}"
             self.fail("S15", now_ms, text)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from holdfast.machine.events import Resource
 
 if TYPE_CHECKING:
+    from holdfast.machine.actions import Action
+    from holdfast.machine.events import Event
     from holdfast.machine.member import Member
 
 
@@ -27,6 +29,8 @@ class Process:
         Name of this incarnation, unique in the run.
     phase_ms : int
         When its polls fall within their period.
+    clock_ms : int
+        What its monotonic clock shows at the world's time 0: no two processes have the same.
     """
 
     slot: int
@@ -41,7 +45,7 @@ class Process:
     rebuilt_ms: int = 0
     stalled_until_ms: int = 0
     timer_ms: int = -1
-    skew_ms: int = 0
+    clock_ms: int = 0
     outstanding: set[int] = field(default_factory=set)
     inbox: list[object] = field(default_factory=list)
     listener_faults: float = 0.0
@@ -49,6 +53,16 @@ class Process:
     plan_fails: int = 0
     positions: dict[Resource, tuple[int, int]] = field(default_factory=dict)
     failed: str = ""
+
+    def step(self, now_ms: int, event: Event | None = None) -> tuple[Action, ...]:
+        """Step the member by this process's own clock."""
+        return self.member.step(self.clock_ms + now_ms, event)
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """The member's deadline in the world's time."""
+        deadline = self.member.deadline_ms
+        return None if deadline is None else deadline - self.clock_ms
 
     def boundary(self, now_ms: int) -> int:
         """When the application is next between two batches; now if it has none to process."""

@@ -164,7 +164,7 @@ class Faults:
             ),
             seed,
         )
-        self.world.checker.slack_ms = 2 * QUICK.rebalance_ms + QUICK.session_ms
+        self.world.checker.waiting.slack_ms = 2 * QUICK.rebalance_ms + QUICK.session_ms
         self.next_slot = self.n_members
 
     def play(self) -> World:
@@ -180,6 +180,7 @@ class Faults:
             rates.duplicate = float(rng.choice([0, 0.02]))
             rates.slow = float(rng.choice([0, 0.03]))
         end_ms = world.now_ms + FAULTS_MS
+        self._jumps(end_ms)
         while world.now_ms < end_ms:
             world.run(world.now_ms + int(rng.integers(50, 8_000)))
             self.fault()
@@ -204,6 +205,14 @@ class Faults:
         weights = np.array([w for w, _ in actions], float)
         index = int(rng.choice(len(actions), p=weights / weights.sum()))
         actions[index][1]()
+
+    def _jumps(self, end_ms: int) -> None:
+        """Wall clocks jump now and then; drawn apart, so that other faults stay what they were."""
+        rng = np.random.Generator(np.random.PCG64(self.world.seed + 78_000_000))
+        for _ in range(int(rng.integers(0, 4))):
+            by_ms = int(rng.integers(-3_600_000, 3_600_000))
+            when_ms = int(rng.integers(self.world.now_ms, end_ms))
+            self.world.at(when_ms, self.world.jump_clock, by_ms)
 
     def _living(self) -> list[int]:
         return [p.slot for p in self.world.living() if not p.exiting]

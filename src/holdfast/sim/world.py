@@ -5,7 +5,8 @@
 - The machines are the real ones; the world only carries their messages and does their duties.
 - A run is a function of its options and its seed: one queue ordered by time and by when an entry
   was made, no clock, no ``hash``, no set that is iterated.
-- A process keeps its own time: it stops with a stall and cannot jump (monotonic).
+- A process has a monotonic clock of its own origin, so no time means anything to another process;
+  jumps of a wall clock reach nothing but the times in records.
 - A coordinator that restarts knows its log and nothing else; its connections break.
 
 **Strategy.** A heap of (time, number, function, argument). Safety is checked where it happens
@@ -82,6 +83,7 @@ from holdfast.sim.process import Process
 GROUP = "group"
 MAX_ROUNDS = 200  # and a hundred for each cause: beyond that a run is given up
 FAIL_MS = 500  # a broken connection is noticed
+CLOCKS_APART_MS = 1_000_003  # between what two processes' clocks show
 RECORD_MS = 10  # a member processes one record of each partition it owns in that time
 WALL_MS = 1_767_225_600_000  # what the coordinator's wall clock shows at time 0: 2026-01-01, UTC
 
@@ -137,6 +139,7 @@ class World:
         self.ledger = Ledger(self.resources())
         self.ledger.zombie_limit_ms = options.costs.session_ms + options.costs.slow_poll_ms + 1_000
         self.checker = RoundChecker(self.ledger, options.delay_ms)
+        self.wall_ms = WALL_MS
         self.coordinator: Coordinator | None = self._new_coordinator()
         self.trace: list[str] = []
         self.rounds = 0
@@ -207,6 +210,7 @@ class World:
         count = self.incarnations.get(slot, 0)
         self.incarnations[slot] = count + 1
         client = f"m{slot:04d}.{count}"
+        clock_ms = CLOCKS_APART_MS * (1 + slot + 1_000 * count)
         costs = self.costs
         poll_ms = costs.slow_poll_ms if slot < costs.slow_members else costs.poll_ms
         member = Member(
@@ -222,7 +226,7 @@ class World:
                 auto_commit=self.options.auto_commit,
                 announce_leave=self.options.announce_leave,
             ),
-            now_ms=self.now_ms,
+            now_ms=self.now_ms + clock_ms,
             nonce=1_000_000 * count,
         )
         process = Process(
@@ -231,6 +235,7 @@ class World:
             member=member,
             poll_ms=poll_ms,
             phase_ms=int(self.rng.integers(poll_ms)),
+            clock_ms=clock_ms,
         )
         self.processes[client] = self.slots[slot] = process
         self.causes += 1
@@ -296,6 +301,13 @@ class World:
                 self.at(self.now_ms + FAIL_MS, self._fail_request, (process, request))
         self.at(self.now_ms + down_ms, self._load_coordinator)
 
+    def jump_clock(self, by_ms: int) -> None:
+        """The coordinator's wall clock jumps, forwards or backwards."""
+        self.wall_ms += by_ms
+        self.note(f"the wall clock jumps by {by_ms} ms")
+        if self.coordinator is not None:
+            self.coordinator.options = replace(self.coordinator.options, wall_ms=self.wall_ms)
+
     def resize(self, topic: str, count: int) -> None:
         """A topic has so many partitions now; 0 deletes it."""
         self.causes += 1
@@ -342,7 +354,7 @@ class World:
         process.stalled_until_ms = 0
         for key in [k for k in self.ledger.zombies if k[0] == process.client]:
             self.ledger.zombies[key] = self.now_ms  # it did nothing while it stood still
-        self._act(process, process.member.step(self.now_ms))  # time first: it may be too late
+        self._act(process, process.step(self.now_ms))  # time first: it may be too late
         waiting, process.inbox = process.inbox, []
         for event in waiting:
             self._tell(process, event)
@@ -359,7 +371,7 @@ class World:
             event, MetadataChanged | SubscriptionChanged
         ):
             return
-        self._act(process, process.member.step(self.now_ms, event))
+        self._act(process, process.step(self.now_ms, event))
         self._arm(process)
 
     def _act(self, process: Process, actions: tuple[Action, ...]) -> None:
@@ -369,6 +381,7 @@ class World:
             self._do[type(action)](process, action)
         if process.member.state in ENDED and process.alive and self._quiet(process):
             self._end(process)
+            self.ledger.ended(process.client, self.now_ms)
             self.note(f"{process.client} is gone ({process.member.state})")
 
     def _quiet(self, process: Process) -> bool:
@@ -378,7 +391,7 @@ class World:
     def _arm(self, process: Process) -> None:
         if not process.alive:
             return
-        deadline = process.member.deadline_ms
+        deadline = process.deadline_ms
         if deadline is None:
             return
         if process.timer_ms < 0 or deadline < process.timer_ms:
@@ -392,7 +405,7 @@ class World:
         process.timer_ms = -1
         if process.stalled_until_ms > self.now_ms:
             return  # resuming looks at the clock
-        self._act(process, process.member.step(self.now_ms))
+        self._act(process, process.step(self.now_ms))
         self._arm(process)
 
     # Duties of the application
@@ -511,6 +524,7 @@ class World:
                 del self.ledger.committing[resource]
 
     def _completed(self, process: Process, action: JoinCompleted) -> None:
+        self.checker.completed(action, self.now_ms)
         self.note(
             f"{process.client} in generation {action.generation}"
             f"{' leads' if action.is_leader else ''}: owns {_short(action.owned)}"
@@ -587,12 +601,13 @@ class World:
             else:
                 self._fail_request((process, request.request))
             return
-        self._deliver(
-            self.coordinator.step(self.now_ms, Received(process.client, request)), request
-        )
+        outs = self.coordinator.step(self.now_ms, Received(process.client, request))
+        self._deliver(outs, request, process.client)
         self._arm_coordinator()
 
-    def _deliver(self, outs: Sequence[Out], request: Request | None = None) -> None:
+    def _deliver(
+        self, outs: Sequence[Out], request: Request | None = None, client: str = ""
+    ) -> None:
         """Write records, then send answers."""
         coordinator = self.coordinator
         assert coordinator is not None
@@ -604,6 +619,8 @@ class World:
             else:
                 self._answer(out)
         if isinstance(request, SendSync) and len(self.log) > before:
+            given = dict(request.assignments)
+            self.checker.stored(request.generation, request.protocol_name, given)
             self.rounds += 1
             self.last_round_ms = self.now_ms
             self.round_bytes.append(self.bytes)
@@ -613,7 +630,7 @@ class World:
                 self._heap.clear()
         if isinstance(request, SendCommit) and len(self.log) > before:
             for resource, offset in request.offsets:
-                self.ledger.commit(resource, offset, self.now_ms)
+                self.ledger.commit(resource, offset, self.now_ms, by=client)
 
     def _answer(self, answer: Answer) -> None:
         process = self.processes[answer.client]
@@ -644,7 +661,9 @@ class World:
     # The coordinator
 
     def _new_coordinator(self, first_id: int = 0) -> Coordinator:
-        options = CoordinatorOptions(initial_delay_ms=self.costs.initial_delay_ms, wall_ms=WALL_MS)
+        options = CoordinatorOptions(
+            initial_delay_ms=self.costs.initial_delay_ms, wall_ms=self.wall_ms
+        )
         return Coordinator(GROUP, options, now_ms=self.now_ms, first_id=first_id)
 
     def _load_coordinator(self, _: None) -> None:

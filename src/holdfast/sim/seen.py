@@ -1,0 +1,142 @@
+"""A leader's turn as a checker sees it: what every member claimed and what it was told.
+
+**Rules.** What a message says is read here from its bytes, not by the member under check: in a
+design's message absence keeps, in any other it revokes (S7).
+
+References: PROTOCOL section f; Incremental Cooperative Rebalancing, "Member process"; KIP-429.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast.errors import WireError
+from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.designs import Assignor, Designed, read_claimant, resources_of
+from holdfast.machine.embedded import Instruction
+from holdfast.machine.events import AssignmentComputed, Resource
+from holdfast.machine.leader import Claimant
+from holdfast.wire.container import Leaving, Memory, decode_memory, decode_verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One member in one round: what it claimed and what it was told."""
+
+    claimant: Claimant
+    claims: frozenset[Resource]
+    told: Instruction
+    revoked: frozenset[Resource]
+    after: frozenset[Resource]
+
+    @property
+    def name(self) -> str:
+        """Its member id."""
+        return self.claimant.member_id
+
+    @property
+    def gained(self) -> frozenset[Resource]:
+        """What it did not claim and gets."""
+        return self.told.assigned - self.claims
+
+    @property
+    def stays(self) -> bool:
+        """Whether it has not said that it leaves for good."""
+        return self.claimant.leaving is not Leaving.FOR_GOOD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenTurn:
+    """A whole round, members sorted by id."""
+
+    members: tuple[Seen, ...]
+    partitions: dict[str, int]
+    generation: int
+    leader_id: str
+
+    @property
+    def present(self) -> frozenset[str]:
+        """Ids of all members."""
+        return frozenset(s.name for s in self.members)
+
+    @property
+    def claimed(self) -> frozenset[Resource]:
+        """What anybody claims."""
+        return union(s.claims for s in self.members)
+
+    @property
+    def subscribed(self) -> frozenset[str]:
+        """Topics of those that stay."""
+        return frozenset(t for s in self.members if s.stays for t in s.claimant.topics)
+
+    def exists(self, resource: Resource) -> bool:
+        """Whether it is there to be owned by somebody."""
+        topic, partition = resource
+        return 0 <= partition < self.partitions.get(topic, 0) and topic in self.subscribed
+
+    def all_resources(self) -> list[Resource]:
+        """Everything that somebody subscribes to, sorted."""
+        return [(t, p) for t in sorted(self.subscribed) for p in range(self.partitions.get(t, 0))]
+
+
+def union(sets: Iterable[frozenset[Resource]]) -> frozenset[Resource]:
+    """All of these together."""
+    return frozenset[Resource]().union(*sets)
+
+
+def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor) -> SeenTurn:
+    """Read a turn from its bytes."""
+    given = dict(done.assignments)
+    seen = []
+    for member in request.members:
+        older_ms = request.waited_ms if member.member_id == request.member_id else 0
+        claimant = read_claimant(
+            member.member_id, member.instance_id, member.metadata, older_ms=older_ms
+        )
+        data = given.get(member.member_id)
+        told = Instruction(assigned=frozenset()) if data is None else instruct(assignor, data)
+        claims = resources_of(claimant.owned)
+        revoked = claims - told.assigned if told.absence_revokes else told.revoked
+        after = (claims - revoked) | told.assigned
+        seen.append(Seen(claimant=claimant, claims=claims, told=told, revoked=revoked, after=after))
+    return SeenTurn(
+        members=tuple(sorted(seen, key=lambda s: s.name)),
+        partitions=dict(request.partitions),
+        generation=request.generation,
+        leader_id=request.member_id,
+    )
+
+
+def instruct(assignor: Assignor, data: bytes) -> Instruction:
+    """What an assignment's bytes say."""
+    if not isinstance(assignor, Designed):
+        return assignor.read(data)
+    verdict = decode_verdict(data)
+    revoked = resources_of(verdict.revoked or ())
+    return Instruction(
+        assigned=resources_of(verdict.assigned) - revoked,
+        revoked=revoked,
+        absence_revokes=False,
+        delay_ms=verdict.delay_ms,
+        again=verdict.revoked is not None,
+        memory=verdict.memory,
+    )
+
+
+def newest_memory(claimants: Sequence[Claimant], generation: int) -> Memory | None:
+    """The memory of the newest generation that anybody carries, as it was written."""
+    found: list[Memory] = []
+    for data in sorted({c.memory for c in claimants if c.memory is not None}):
+        memory = read_memory(data)
+        if memory is not None and memory.generation < generation:
+            found.append(memory)
+    return max(found, key=lambda m: m.generation, default=None)
+
+
+def read_memory(data: bytes | None) -> Memory | None:
+    """A memory's bytes, or None where there is nothing that can be read."""
+    try:
+        return None if data is None else decode_memory(data)
+    except WireError:
+        return None
