@@ -190,10 +190,10 @@ class RoundChecker:
         """S13: plan the same turn with everything in another order."""
         if not isinstance(assignor, PURE):
             return
-        cut = self.turns % max(1, len(request.members))
-        members = request.members[::-1]
+        half = (len(request.members) + 1) // 2
+        turned = (*request.members[half:], *request.members[:half])
         turn = Turn(
-            members=(*members[cut:], *members[:cut]),
+            members=turned if self.turns % 2 else request.members[::-1],
             partitions=dict(reversed(request.partitions)),
             generation=request.generation,
             leader_id=request.member_id,

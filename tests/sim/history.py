@@ -1,0 +1,164 @@
+"""A history written by hand: turns of the real leader, bent where a test wants them wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.designs import Designed, Turn, partitions_of, resources_of
+from holdfast.machine.events import AssignmentComputed, JoinedMember
+from holdfast.machine.policy import Policy
+from holdfast.sim.checkers import RoundChecker
+from holdfast.sim.ledger import Ledger
+from holdfast.wire.container import (
+    Claim,
+    Memory,
+    Verdict,
+    decode_memory,
+    decode_verdict,
+    encode_claim,
+    encode_memory,
+    encode_verdict,
+)
+
+Bend = Callable[[dict[str, Verdict]], None]
+
+
+@dataclass
+class History:
+    """Members as their claims; ``turn`` plays a round under the checker and applies it."""
+
+    policy: Policy
+    partitions: dict[str, int]
+    members: dict[str, Claim] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    now_ms: int = 0
+    generation: int = 3
+    heard_ms: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger([])
+        self.checker = RoundChecker(self.ledger, self.policy.delay_ms * self.policy.defers)
+        self.checker.waiting.slack_ms = 1_000
+        self.design = Designed(self.policy)
+
+    @classmethod
+    def of(cls, policy: Policy, partitions: int, **owned: str) -> History:
+        """``a="01"`` owns partitions 0 and 1 of topic t; everybody has the memory of that."""
+        history = cls(policy, {"t": partitions})
+        for name, numbers in owned.items():
+            history.join(name, numbers, generation=3)
+        assert history.turn() == set()
+        return history
+
+    def join(self, name: str, numbers: str = "", *, generation: int = -1, **fields) -> None:
+        owned = (("t", tuple(int(n) for n in numbers)),) if numbers else ()
+        fields.setdefault("topics", ("t",))
+        self.members[name] = Claim(owned=owned, generation=generation, **fields)
+        self.heard_ms[name] = self.now_ms
+
+    def leave(self, name: str) -> None:
+        del self.members[name]
+
+    def turn(self, bend: Bend | None = None, *, leader: str | None = None) -> set[str]:
+        """One round; returns the rules it breaks."""
+        self.generation += 1
+        joined = tuple(self._joined(name) for name in self.members)
+        lead = leader or min(self.members)
+        request = ComputeAssignment(
+            token=0,
+            generation=self.generation,
+            protocol_name=self.design.name,
+            members=joined,
+            partitions=tuple(sorted(self.partitions.items())),
+            member_id=lead,
+            waited_ms=0,
+        )
+        plan = self.design.lead(
+            Turn(
+                members=joined,
+                partitions=self.partitions,
+                generation=self.generation,
+                leader_id=lead,
+            )
+        )
+        verdicts = {m: decode_verdict(data) for m, data in plan.items()}
+        if bend is not None:
+            bend(verdicts)
+        done = AssignmentComputed(0, tuple((m, encode_verdict(v)) for m, v in verdicts.items()))
+        before = len(self.ledger.violations)
+        self.checker.check(request, done, self.now_ms, self.design)
+        self._apply(verdicts)
+        return {v.rule for v in self.ledger.violations[before:]}
+
+    def _joined(self, name: str) -> JoinedMember:
+        claim = replace(self.members[name], memory_age_ms=self.now_ms - self.heard_ms[name])
+        return JoinedMember(
+            member_id=name, instance_id=self.instances.get(name), metadata=encode_claim(claim)
+        )
+
+    def _apply(self, verdicts: dict[str, Verdict]) -> None:
+        for name, v in verdicts.items():
+            claim = self.members[name]
+            revoked = resources_of(v.revoked or ())
+            owned = (resources_of(claim.owned) - revoked) | resources_of(v.assigned)
+            self.members[name] = replace(
+                claim,
+                owned=partitions_of(sorted(owned)),
+                generation=self.generation,
+                given_up=v.revoked or (),
+                memory=v.memory,
+            )
+            self.heard_ms[name] = self.now_ms
+
+
+def tell(name: str, **fields) -> Bend:
+    """Tell one member something else."""
+
+    def bend(verdicts: dict[str, Verdict]) -> None:
+        verdicts[name] = replace(verdicts[name], **fields)
+
+    return bend
+
+
+def tell_all(**fields) -> Bend:
+    """Tell all members something else."""
+
+    def bend(verdicts: dict[str, Verdict]) -> None:
+        for name, v in verdicts.items():
+            verdicts[name] = replace(v, **fields)
+
+    return bend
+
+
+def remember(change: Callable[[Memory], Memory]) -> Bend:
+    """Write another memory."""
+
+    def bend(verdicts: dict[str, Verdict]) -> None:
+        for name, v in verdicts.items():
+            assert v.memory is not None
+            memory = encode_memory(change(decode_memory(v.memory)))
+            verdicts[name] = replace(v, memory=memory)
+
+    return bend
+
+
+def waits(delay_ms: int) -> Callable[[Memory], Memory]:
+    """Whoever is waited for is waited for so long."""
+
+    def change(memory: Memory) -> Memory:
+        members = tuple(replace(m, delay_ms=delay_ms) if m.delay_ms else m for m in memory.members)
+        return replace(memory, members=members)
+
+    return change
+
+
+def together(*bends: Bend) -> Bend:
+    """Several at once."""
+
+    def bend(verdicts: dict[str, Verdict]) -> None:
+        for each in bends:
+            each(verdicts)
+
+    return bend
