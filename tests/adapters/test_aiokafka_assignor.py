@@ -115,7 +115,7 @@ def test_lags_reach_the_leader():
     group = Group(4)
     lag = [90, 1, 1, 80]
     for name in ("a", "b"):
-        group.join(name, assignor("lag", lags=lambda: {"t": lag}))
+        group.join(name, assignor("lag", lags=lambda _: {"t": lag}))
     owned = group.round()
     assert sorted(sum(lag[p] for p in own) for own in owned.values()) == [81, 91]
 

@@ -58,7 +58,7 @@ class Plane:
 @pytest.fixture
 def delivery():
     plane = Plane()
-    made = Delivery(plane, lambda m: (m.topic, m.partition))
+    made = Delivery(plane, lambda m: (m.topic, m.partition), lambda m: m.offset)
     made.plane = plane
     return made
 
@@ -167,3 +167,57 @@ def test_the_plane_is_paused_resumed_and_closed(delivery):
     delivery.resume([A])
     delivery.close()
     assert delivery.plane.calls == [("pause", [A]), ("resume", [A]), ("close",)]
+
+
+def offsets(messages, partition):
+    return [m.offset for m in messages if m.partition == partition]
+
+
+def test_what_is_prepared_is_handed_out_once_it_is_started(delivery):
+    delivery.start({A: 0})
+    delivery.prepare({B: 7})
+    assert offsets(delivery.poll(0, 10), 1) == []
+    assert delivery.position(B) is None
+    assert delivery.uncommitted() == {}
+    delivery.start({B: 7})
+    assert delivery.position(B) == 7
+    assert offsets(delivery.poll(0, 1), 1) == [7]
+    assert delivery.position(B) == 8
+    assert offsets(delivery.poll(0, 10), 1) == [8]
+    assert offsets(delivery.poll(0, 10), 1) == [9, 10]
+    assert delivery.uncommitted([B]) == {B: 9}
+
+
+def test_a_start_elsewhere_forgets_what_was_prepared(delivery):
+    delivery.start({A: 0})
+    delivery.prepare({B: 7})
+    delivery.poll(0, 10)
+    delivery.start({B: 20})
+    assert offsets(delivery.poll(0, 10), 1) == [20, 21]
+
+
+def test_what_was_prepared_and_dropped_is_gone(delivery):
+    delivery.start({A: 0})
+    delivery.prepare({B: 7})
+    delivery.poll(0, 10)
+    delivery.drop([B])
+    assert offsets(delivery.poll(0, 10), 1) == []
+    assert delivery.active() == {A}
+    delivery.start({B: 9})
+    assert offsets(delivery.poll(0, 10), 1) == [9, 10]
+
+
+def test_what_is_held_back_waits_for_its_resumption(delivery):
+    delivery.start({A: 0})
+    delivery.prepare({B: 7})
+    delivery.poll(0, 10)
+    delivery.start({B: 7}, held_back={B})
+    assert delivery.plane.calls == [("pause", [B])]
+    assert delivery.active() == {A, B}
+    del delivery.plane.next[B]  # as a plane does that is paused
+    assert offsets(delivery.poll(0, 10), 1) == []
+    delivery.poll(0, 10)
+    assert delivery.position(B) == 7
+    assert B not in delivery.uncommitted()
+    delivery.resume([B])
+    assert offsets(delivery.poll(0, 10), 1) == [7, 8]

@@ -338,7 +338,7 @@ def test_members_get_partitions_of_their_rack():
 def test_lags_reach_the_leader():
     group = Group(4)
     for name in ("a", "b"):
-        group.join(name, assignor("lag", lags=lambda: {"t": [90, 1, 1, 80]}), eager=True)
+        group.join(name, assignor("lag", lags=lambda _: {"t": [90, 1, 1, 80]}), eager=True)
     group.settle()
     lag = [90, 1, 1, 80]
     assert sorted(sum(lag[p] for p in own) for own in group.log[-1].values()) == [81, 91]

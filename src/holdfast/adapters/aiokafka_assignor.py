@@ -23,12 +23,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import aiokafka
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 
+from holdfast.adapters.lag_source import TIMEOUT_MS, AskedInTime, LagSource
 from holdfast.assign.registry import find
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.machine import designs
@@ -45,7 +46,6 @@ TESTED = ("0.14.",)
 """Versions of aiokafka, by how they begin, that the live tests ran with."""
 
 NO_GENERATION = -1
-Lags = Callable[[], Mapping[str, Sequence[int]] | None]
 
 
 class EagerAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
@@ -55,8 +55,11 @@ class EagerAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the clie
     ----------
     name : str
         A name of the registry.
-    lags : callable, optional
-        Gives the leader ``{topic: [messages behind of each partition]}`` or None; must not block.
+    lags : LagSource, optional
+        Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
+        a function, or :meth:`~holdfast.adapters.broker_lags.BrokerLags.connect`.
+    lag_timeout_ms : int
+        How long the client's event loop may wait for it; then the round is planned by counts.
     **options
         Those of the assignor.
 
@@ -66,7 +69,14 @@ class EagerAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the clie
         An unknown or cooperative assignor, or an unknown option.
     """
 
-    def __init__(self, name: str, *, lags: Lags | None = None, **options: Any):
+    def __init__(
+        self,
+        name: str,
+        *,
+        lags: LagSource | None = None,
+        lag_timeout_ms: int = TIMEOUT_MS,
+        **options: Any,
+    ):
         info = find(name)
         if info.cooperative:
             raise ConfigError(
@@ -79,7 +89,7 @@ class EagerAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the clie
             raise ConfigError(f"{name}: unknown option {unknown[0]!r}; it takes: {known}")
         self._spoken = designs.Plain(name, options)
         self._needs_attach = "sticky" in info.laws
-        self._lags = lags
+        self._ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
         self._read_generation: Callable[[], int] | None = None
         self._last: frozenset[Resource] = frozenset()
         self._generation = NO_GENERATION
@@ -127,6 +137,7 @@ class EagerAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the clie
         """Take the leader's turn: bytes of every member's assignment."""
         topics = sorted({topic for member in members.values() for topic in member.subscription})
         found = {topic: cluster.partitions_for_topic(topic) for topic in topics}
+        counts = {topic: max(numbers) + 1 for topic, numbers in found.items() if numbers}
         computed = designs.compute(
             [self._spoken],
             ComputeAssignment(
@@ -137,11 +148,11 @@ class EagerAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the clie
                     JoinedMember(member_id=member_id, metadata=_subscription(metadata))
                     for member_id, metadata in sorted(members.items())
                 ),
-                partitions=tuple((t, max(numbers) + 1) for t, numbers in found.items() if numbers),
+                partitions=tuple(counts.items()),
                 member_id="",
                 waited_ms=round((time.monotonic() - self._written_at) * 1000),
             ),
-            lags=None if self._lags is None else self._lags(),
+            lags=None if self._ask is None else self._ask(counts),
         )
         if computed.failure is not None:
             log.error("%s: no plan, partitions go by range: %s", self.name, computed.failure)
@@ -157,7 +168,7 @@ def _subscription(metadata: Any) -> bytes:
     )
 
 
-def assignor(name: str, *, lags: Lags | None = None, **options: Any) -> EagerAssignor:
+def assignor(name: str, *, lags: LagSource | None = None, **options: Any) -> EagerAssignor:
     """Any eager assignor of the registry; parameters as for :class:`EagerAssignor`."""
     return EagerAssignor(name, lags=lags, **options)
 

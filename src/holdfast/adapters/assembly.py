@@ -19,11 +19,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from holdfast.adapters.broker_lags import BrokerLags
 from holdfast.adapters.connections import Connections
 from holdfast.adapters.data_plane import ConfluentPlane, DataPlane, KafkaPythonPlane
 from holdfast.adapters.data_plane_aiokafka import AiokafkaPlane
 from holdfast.adapters.delivery import Delivery
 from holdfast.adapters.host import MemberHost
+from holdfast.adapters.lag_source import LagSource
 from holdfast.adapters.link import GroupLink
 from holdfast.adapters.lookup import Lookup
 from holdfast.adapters.membership import Leadership, assignors_of, make_member
@@ -58,9 +60,14 @@ class Assembly:
         self._closers: list[Callable[[], object]] = [connections.close]
         try:
             self.lookup = Lookup(connections)
-            leadership = Leadership(settings, assignors, self._count_partitions)
-            self._closers.append(leadership.close)
             self.link = GroupLink(connections, self._post, self._fail)
+            leadership = Leadership(
+                settings,
+                assignors,
+                self._count_partitions,
+                lag_source=self._lag_source(),
+                find_racks=lambda topics: self.lookup.racks(topics).result(),
+            )
             delivery = _delivery(settings)
             self.duties = TopicDuties(
                 settings, delivery, self.link, self.lookup, fail=self._fail, counters=self.counters
@@ -80,6 +87,12 @@ class Assembly:
 
     def _fail(self, error: BaseException) -> None:
         self.host.fail(error)
+
+    def _lag_source(self) -> LagSource | None:
+        given: LagSource | str = self._settings["holdfast.lag.source"]
+        if given == "broker":
+            return BrokerLags(self.link, self.lookup, self._settings["auto.offset.reset"])
+        return None if isinstance(given, str) else given
 
     def _count_partitions(self, topics: frozenset[str]) -> Mapping[str, int]:
         return self._watch.look(topics)
@@ -146,9 +159,9 @@ def _delivery(settings: Settings) -> Delivery:
     plane: DataPlane
     if kind == "confluent":
         plane = ConfluentPlane(settings)
-        return Delivery(plane, lambda m: (m.topic(), m.partition()))
+        return Delivery(plane, lambda m: (m.topic(), m.partition()), lambda m: m.offset())
     plane = KafkaPythonPlane(settings) if kind == "kafka-python" else AiokafkaPlane(settings)
-    return Delivery(plane, lambda m: (m.topic, m.partition))
+    return Delivery(plane, lambda m: (m.topic, m.partition), lambda m: m.offset)
 
 
 class MetadataWatch:

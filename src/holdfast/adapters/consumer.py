@@ -82,6 +82,7 @@ class Consumer:
         self._commit_every_s: float = self._settings["auto.commit.interval.ms"] / 1000
         self._commit_at = time.monotonic() + self._commit_every_s
         self._polled_at = 0.0
+        self.is_seen = True  # whether the application has what the last poll handed out
 
     # Life
 
@@ -135,6 +136,8 @@ class Consumer:
     def _leave(self, parts: Assembly, *, returns: bool, timeout_s: float) -> None:
         try:
             if parts.host.failure is None:
+                if not self.is_seen:
+                    parts.duties.delivery.give_up_waiting(parts.host.standing.owned)
                 parts.duties.delivery.processed()
                 parts.host.post(events.LeaveRequested(returns))
                 deadline = time.monotonic() + timeout_s
@@ -163,7 +166,7 @@ class Consumer:
         Parameters
         ----------
         timeout : float
-            Seconds to wait for the first record.
+            Seconds to wait for the first record; what callbacks take is not counted.
         max_records : int, optional
             At most so many; ``max.poll.records`` by default.
 
@@ -187,7 +190,7 @@ class Consumer:
         delivery.processed()
         while True:
             self._note_poll(parts)
-            self._run_calls(parts)
+            deadline += self._run_calls(parts)
             self._commit_now_and_then(parts)
             left_s = max(0.0, deadline - time.monotonic())
             messages = delivery.poll(int(left_s * 1000), limit)
@@ -196,7 +199,7 @@ class Consumer:
                 return messages
             self._raise_failure(parts)
             if not delivery.active():
-                self._run_calls(parts, wait_s=min(left_s, _SLICE_S))
+                deadline += self._run_calls(parts, wait_s=min(left_s, _SLICE_S))
 
     def __iter__(self) -> Iterator[list[Any]]:
         """Yield lists of records, never an empty one, until the consumer is closed."""
@@ -210,9 +213,14 @@ class Consumer:
             self._polled_at = now
             parts.host.post(events.Polled())
 
-    def _run_calls(self, parts: Assembly, wait_s: float | None = None) -> None:
-        """Run the callbacks that wait; with ``wait_s``, wait so long for the first."""
+    def _run_calls(self, parts: Assembly, wait_s: float | None = None) -> float:
+        """Run the callbacks that wait, with ``wait_s`` wait so long for the first; seconds taken.
+
+        Without that, a callback longer than its poll would end it with nothing, although records
+        are there.
+        """
         first = wait_s
+        taken_s = 0.0
         while True:
             try:
                 call = (
@@ -221,11 +229,13 @@ class Consumer:
                     else parts.duties.calls.get_nowait()
                 )
             except queue.Empty:
-                return
+                return taken_s
             first = None
             if call is None:
-                return
+                return taken_s
+            began = time.monotonic()
             error = call.run()
+            taken_s += time.monotonic() - began
             parts.host.post(events.Polled())
             if error is not None and not isinstance(error, Exception):
                 raise error
@@ -249,8 +259,11 @@ class Consumer:
         """
         parts = self._running()
         deadline = time.monotonic() + self._settings_s("request.timeout.ms")
+        if offsets is not None:
+            parts.duties.reconsider(offsets)
         while True:
-            wanted = parts.duties.delivery.uncommitted(handed=True) if offsets is None else offsets
+            delivery = parts.duties.delivery
+            wanted = delivery.uncommitted(handed=self.is_seen) if offsets is None else offsets
             if not wanted:
                 return
             code = self._commit(parts, wanted).result()

@@ -3,7 +3,8 @@
 **Rules.** A record is handed out, and processed once the application comes back for more. Only
 what is processed is ever committed. After :meth:`Delivery.stop` nothing more of a partition is
 handed out; its stop is *drained* when the application has come back, or when its time is up: then
-what was in flight counts as not processed, and its next owner reads it again.
+what was in flight counts as not processed, and its next owner reads it again. A partition may be
+prepared before it is started: it is fetched, and what comes of it waits here.
 
 **Strategy.** Two threads meet here under one lock: the application's, in :meth:`Delivery.poll`, and
 the member's, in all else. The data plane itself is used by one thread at a time (librdkafka lets a
@@ -86,14 +87,25 @@ class Delivery:
         Where records come from.
     place : callable
         Topic and partition of one of the plane's messages.
+    offset : callable
+        Its offset.
     """
 
-    def __init__(self, plane: DataPlane, place: Callable[[Any], tuple[str, int]]):
+    def __init__(
+        self,
+        plane: DataPlane,
+        place: Callable[[Any], tuple[str, int]],
+        offset: Callable[[Any], int],
+    ):
         self._plane = plane
         self._place = place
+        self._offset = offset
         self._gate = _Gate()
         self._lock = threading.Lock()
         self._active: set[tuple[str, int]] = set()
+        self._prepared: dict[tuple[str, int], int] = {}
+        self._early: dict[tuple[str, int], list[Any]] = {}  # came before their partition started
+        self._paused: set[tuple[str, int]] = set()
         self._epoch = 0
         self._handed: dict[tuple[str, int], int] = {}
         self._processed: dict[tuple[str, int], int] = {}
@@ -111,16 +123,45 @@ class Delivery:
         epoch = self._epoch
         if not self._active:
             return []
-        with self._gate.poll():
+        if self._early and (messages := self._hand_out_early(max_records)):
+            return messages
+        with self._gate.poll():  # to the end: a change comes before or after all of it
             messages = self._plane.poll(min(timeout_ms, SLICE_MS), max_records)
             positions = self._plane.positions() if messages else {}
-        with self._lock:
-            if self._epoch != epoch:
-                messages = [m for m in messages if self._place(m) in self._active]
-            for tp, offset in positions.items():
-                if tp in self._active and offset > self._processed.get(tp, -1):
-                    self._handed[tp] = offset
+            with self._lock:
+                if self._epoch != epoch or self._prepared:
+                    messages = self._sort_out(messages)
+                for tp, offset in positions.items():
+                    if tp not in self._active or tp in self._early:
+                        continue
+                    if offset > self._processed.get(tp, -1):
+                        self._handed[tp] = offset
         return messages
+
+    def _sort_out(self, messages: list[Any]) -> list[Any]:
+        """Keep what is active, put aside what is prepared, drop the rest."""
+        kept = []
+        for message in messages:
+            tp = self._place(message)
+            if tp in self._active:
+                kept.append(message)
+            elif tp in self._prepared:
+                self._early.setdefault(tp, []).append(message)
+        return kept
+
+    def _hand_out_early(self, max_records: int) -> list[Any]:
+        """What came of partitions before they were started."""
+        with self._lock:
+            messages: list[Any] = []
+            for tp in sorted(self._early.keys() & (self._active - self._paused)):
+                waiting = self._early.pop(tp)
+                taken = waiting[: max_records - len(messages)]
+                if taken:
+                    self._handed[tp] = self._offset(taken[-1]) + 1
+                    messages += taken
+                if rest := waiting[len(taken) :]:
+                    self._early[tp] = rest
+            return messages
 
     def processed(self) -> None:
         """Note that the application is done with everything it was handed."""
@@ -133,15 +174,45 @@ class Delivery:
 
     # The member's thread
 
-    def start(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """Hand out these partitions from their positions on."""
+    def prepare(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Fetch these from their positions on, but hand nothing out before :meth:`start`."""
         with self._lock:
             self._epoch += 1
-            self._active.update(positions)
-            for tp, offset in positions.items():
-                self._processed[tp] = self._committed[tp] = offset
+            self._prepared.update(positions)
         with self._gate.change():
             self._plane.start(positions)
+
+    def start(
+        self,
+        positions: Mapping[tuple[str, int], int],
+        held_back: Collection[tuple[str, int]] = (),
+    ) -> None:
+        """Hand out these partitions from their positions on; some only when they are resumed."""
+        with self._lock:
+            prepared = self._prepared
+            elsewhere = [tp for tp in positions if prepared.get(tp, positions[tp]) != positions[tp]]
+        if elsewhere:
+            self._silence(elsewhere)
+        new = {tp: at for tp, at in positions.items() if tp not in prepared}
+        with self._lock:
+            self._epoch += 1
+            for tp, offset in positions.items():
+                self._processed[tp] = self._committed[tp] = offset
+                if tp in held_back:
+                    prepared[tp] = offset
+                else:
+                    prepared.pop(tp, None)
+                    self._active.add(tp)
+        with self._gate.change():
+            if new:
+                self._plane.start(new)
+            if held_back:
+                self._plane.pause(held_back)
+        with self._lock:
+            for tp in held_back:
+                if prepared.pop(tp, None) is not None:
+                    self._paused.add(tp)
+                    self._active.add(tp)
 
     def stop(self, partitions: Collection[tuple[str, int]], drained: Callable[[], None]) -> None:
         """Hand out no more of these; call ``drained`` once nothing of them is in flight."""
@@ -180,8 +251,13 @@ class Delivery:
         with self._lock:
             self._epoch += 1
             self._active.difference_update(partitions)
+            self._paused.difference_update(partitions)
         with self._gate.change():
             self._plane.stop(partitions)
+        with self._lock:
+            for tp in partitions:
+                self._prepared.pop(tp, None)
+                self._early.pop(tp, None)
 
     # Offsets
 
@@ -221,17 +297,22 @@ class Delivery:
         """Continue a partition at ``offset``."""
         with self._lock:
             self._handed.pop(partition, None)
+            self._early.pop(partition, None)
             self._processed[partition] = offset
         with self._gate.change():
             self._plane.seek(partition, offset)
 
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:
         """Hand out nothing of these for now."""
+        with self._lock:
+            self._paused.update(partitions)
         with self._gate.change():
             self._plane.pause(partitions)
 
     def resume(self, partitions: Collection[tuple[str, int]]) -> None:
         """Hand out these again."""
+        with self._lock:
+            self._paused.difference_update(partitions)
         with self._gate.change():
             self._plane.resume(partitions)
 

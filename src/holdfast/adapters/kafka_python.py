@@ -32,6 +32,7 @@ from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, Reba
 from kafka.structs import TopicPartition
 
 from holdfast.adapters.kafka_python_attach import Attached, attach
+from holdfast.adapters.lag_source import TIMEOUT_MS, AskedInTime, LagSource
 from holdfast.assign.registry import find
 from holdfast.errors import ConfigError, LocalProtocolError, WireError
 from holdfast.machine import designs
@@ -59,7 +60,6 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 NO_GENERATION = -1
-Lags = Callable[[], Mapping[str, Sequence[int]] | None]
 _NOTHING = Instruction(assigned=frozenset())
 
 
@@ -100,9 +100,11 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
     upgrading : bool
         For a cooperative assignor in the middle of KIP-429's two bounces: also accept to run eager
         beside an eager assignor. Needs :func:`attach`, which tells it the mode.
-    lags : callable, optional
-        Gives the leader ``{topic: [messages behind of each partition]}`` or None. It is called on
-        the client's network thread and must not block.
+    lags : LagSource, optional
+        Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
+        a function, or :meth:`~holdfast.adapters.broker_lags.BrokerLags.connect`.
+    lag_timeout_ms : int
+        How long the client's network thread may wait for it; then the round is planned by counts.
     needs_attach : bool
         Refuse to join without :func:`attach`.
     clock : callable
@@ -115,13 +117,14 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         *,
         rack: str | None = None,
         upgrading: bool = False,
-        lags: Lags | None = None,
+        lags: LagSource | None = None,
+        lag_timeout_ms: int = TIMEOUT_MS,
         needs_attach: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._spoken = spoken
         self._rack = rack
-        self._lags = lags
+        self._ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
         self._clock = clock
         self._cooperative = RebalanceMode.COOPERATIVE in spoken.modes
         self._upgrading = upgrading and RebalanceMode.EAGER in spoken.modes and self._cooperative
@@ -223,6 +226,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
         """Take the leader's turn: bytes of every member's assignment."""
         host = self._host
+        counts = partition_counts(cluster, members)
         highest = max((member.metadata.generation_id for member in members), default=-1)
         computed = designs.compute(
             [self._spoken],
@@ -238,11 +242,11 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
                     )
                     for member in members
                 ),
-                partitions=tuple(sorted(partition_counts(cluster, members).items())),
+                partitions=tuple(sorted(counts.items())),
                 member_id="" if host is None else host.member_id(),
                 waited_ms=self._ms_since(self._written_at),
             ),
-            lags=None if self._lags is None else self._lags(),
+            lags=None if self._ask is None else self._ask(counts),
             racks=replica_racks(cluster, members),
         )
         if computed.failure is not None:
@@ -267,7 +271,8 @@ def assignor(
     *,
     rack: str | None = None,
     upgrading: bool = False,
-    lags: Lags | None = None,
+    lags: LagSource | None = None,
+    lag_timeout_ms: int = TIMEOUT_MS,
     **options: Any,
 ) -> PluginAssignor:
     """Any assignor of the registry as a plug-in.
@@ -276,7 +281,7 @@ def assignor(
     ----------
     name : str
         A name of :data:`holdfast.assign.registry.ASSIGNORS`.
-    rack, upgrading, lags
+    rack, upgrading, lags, lag_timeout_ms
         As for :class:`PluginAssignor`.
     **options
         Those of the assignor.
@@ -286,7 +291,13 @@ def assignor(
     ConfigError
         An unknown assignor or option.
     """
-    return PluginAssignor(_spoken(name, options), rack=rack, upgrading=upgrading, lags=lags)
+    return PluginAssignor(
+        _spoken(name, options),
+        rack=rack,
+        upgrading=upgrading,
+        lags=lags,
+        lag_timeout_ms=lag_timeout_ms,
+    )
 
 
 def _spoken(name: str, options: Mapping[str, Any]) -> designs.Assignor:

@@ -94,11 +94,19 @@ class GroupLink:
 
         self._connections.submit(work, self._post, failed)
 
+    def locate(self) -> concurrent.futures.Future[None]:
+        """Find the coordinator, for a link that only asks and has no machine to say when."""
+        return self._connections.future(self._locate(self._connections.timeout_ms))
+
     async def _find(self, action: actions.FindCoordinator) -> events.Event:
+        await self._locate(action.timeout_ms)
+        return events.CoordinatorFound(action.request)
+
+    async def _locate(self, timeout_ms: int) -> None:
         request = FindCoordinatorRequest(
             key=self._group, key_type=0, coordinator_keys=[self._group]
         )
-        answer = await self._send(request, None, action.timeout_ms)
+        answer = await self._send(request, None, timeout_ms)
         found = answer.coordinators[0] if answer.coordinators else answer
         if found.error_code:
             _refuse(found.error_code)
@@ -108,7 +116,6 @@ class GroupLink:
         self._beat_node = found.node_id
         if cluster.broker_metadata(found.node_id) is None:
             await cluster.refresh_metadata()
-        return events.CoordinatorFound(action.request)
 
     async def _join(self, action: actions.SendJoin) -> events.Event:
         request = JoinGroupRequest(
@@ -224,9 +231,9 @@ class GroupLink:
         return self._connections.future(work())
 
     def committed(
-        self, partitions: Collection[TopicPartition]
+        self, partitions: Collection[TopicPartition], *, stable: bool = True
     ) -> concurrent.futures.Future[dict[TopicPartition, int]]:
-        """Fetch committed offsets, waiting out open transactions; -1 where there is none."""
+        """Fetch committed offsets, -1 where there is none; ``stable`` waits out transactions."""
         topics: dict[str, list[int]] = {}
         for topic, partition in sorted(partitions):
             topics.setdefault(topic, []).append(partition)
@@ -243,7 +250,7 @@ class GroupLink:
                         ],
                     )
                 ],
-                require_stable=True,
+                require_stable=stable,
                 min_version=8,
                 max_version=8,
             )

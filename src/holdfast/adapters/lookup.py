@@ -1,4 +1,4 @@
-"""What a member asks of the cluster beside its group: partition counts, begin and end offsets.
+"""What a member asks of the cluster beside its group: partition counts, racks, offsets.
 
 **Rules.** Nothing here creates a topic. A topic that does not exist is left out; one that may not
 be read is an error.
@@ -103,6 +103,25 @@ class Lookup:
                 if not topic.error_code and not (topics is None and topic.is_internal):
                     counts[topic.name] = len(topic.partitions)
             return counts
+
+        return self._connections.future(work())
+
+    def racks(
+        self, topics: Collection[str]
+    ) -> concurrent.futures.Future[dict[str, list[tuple[str, ...]]]]:
+        """Racks that hold a replica of each partition of these topics, sorted (KIP-881)."""
+
+        async def work() -> dict[str, list[tuple[str, ...]]]:
+            answer = await self._metadata(topics)
+            rack_of = {broker.node_id: broker.rack for broker in answer.brokers if broker.rack}
+            found: dict[str, list[tuple[str, ...]]] = {}
+            for topic in answer.topics:
+                parts = sorted(topic.partitions, key=lambda part: part.partition_index)
+                found[topic.name] = [
+                    tuple(sorted({rack_of[n] for n in part.replica_nodes if n in rack_of}))
+                    for part in parts
+                ]
+            return found
 
         return self._connections.future(work())
 

@@ -9,33 +9,30 @@ broken plans by counts (KAFKA-5337's fall-back): no round waits for lags longer 
 
 References
 ----------
-KIP-429; KIP-726; KAFKA-5337; Incremental Cooperative Rebalancing, "Leader process".
+KIP-429; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative Rebalancing, "Leader process".
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+from holdfast.adapters.lag_source import NEEDS_LAGS, AskedInTime, LagSource
 from holdfast.adapters.settings import Settings
 from holdfast.assign.registry import find
-from holdfast.errors import ConfigError, WireError
+from holdfast.errors import ConfigError, HoldfastError, WireError
 from holdfast.machine import actions, events
 from holdfast.machine.designs import Assignor, CooperativeSticky, Designed, Plain, compute
 from holdfast.machine.member import Member
 from holdfast.machine.options import MemberOptions
 from holdfast.machine.policy import Policy, When
-from holdfast.wire.consumer_protocol import decode_subscription
+from holdfast.wire.consumer_protocol import Subscription, decode_subscription
 from holdfast.wire.incremental import Design
 
 log = logging.getLogger("holdfast.member")
 
-Lags = Mapping[str, Sequence[int]]
-LagSource = Callable[[Mapping[str, int]], Lags]
-"""Takes partition counts, returns messages behind, one a partition; called by a leader."""
-
-NEEDS_LAGS = frozenset({"lag", "lag-sticky"})
+Racks = Mapping[str, Sequence[Sequence[str]]]
 _DEFAULT_STRATEGY = ("cooperative-sticky",)
 
 
@@ -80,14 +77,14 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
     offered = tuple(_offer(name, options) for name in names)
     if policy == "eager" and any(isinstance(a, CooperativeSticky) for a in offered):
         raise ConfigError(
-            "partition.assignment.strategy: cooperative-sticky needs holdfast.policy=simple"
+            f"partition.assignment.strategy: {', '.join(names)} needs holdfast.policy=simple"
         )
     return offered
 
 
 def _offer(name: str, options: Mapping[str, object]) -> Assignor:
-    if name == "cooperative-sticky":
-        return CooperativeSticky(options=dict(options))
+    if find(name).cooperative:
+        return CooperativeSticky(name=name, options=dict(options))
     return Plain(name, dict(options))
 
 
@@ -136,11 +133,15 @@ class Leadership:
     Parameters
     ----------
     settings : Settings
-        The lag source and its time-out.
+        The lag source's time-out, and the strategies.
     assignors : sequence of Assignor
         The member's own.
     count_partitions : callable
         Partition counts of these topics, as of now.
+    lag_source : callable, optional
+        Asked when a strategy looks at lags.
+    find_racks : callable, optional
+        Racks with a replica of each partition of these topics; asked when a member has a rack.
     """
 
     def __init__(
@@ -148,59 +149,53 @@ class Leadership:
         settings: Settings,
         assignors: Sequence[Assignor],
         count_partitions: Callable[[frozenset[str]], Mapping[str, int]],
+        *,
+        lag_source: LagSource | None = None,
+        find_racks: Callable[[frozenset[str]], Racks] | None = None,
     ):
         self._assignors = assignors
         self._count = count_partitions
-        self._source: LagSource | None = settings["holdfast.lag.source"]
-        self._timeout_s: float = settings["holdfast.lag.timeout.ms"] / 1000
-        self._strategies = {*settings["partition.assignment.strategy"]}
-        self._asking = ThreadPoolExecutor(1, thread_name_prefix="holdfast-lags")
+        self._ask = AskedInTime(lag_source, settings["holdfast.lag.timeout.ms"])
+        self._find_racks = find_racks
+        self._wants_lags = bool(NEEDS_LAGS.intersection(settings["partition.assignment.strategy"]))
 
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         """Plan a round; other members' topics are looked up, not guessed."""
         known = dict(request.partitions)
-        wanted = subscribed_topics(request.members)
+        subscriptions = _subscriptions(request.members)
+        wanted = frozenset[str]().union(*(s.topics for s in subscriptions))
         if not wanted <= known.keys():
             known = {**known, **self._count(wanted)}
-        fresh = actions.ComputeAssignment(
-            token=request.token,
-            generation=request.generation,
-            protocol_name=request.protocol_name,
-            members=request.members,
-            partitions=tuple(sorted((t, n) for t, n in known.items() if t in wanted)),
-            member_id=request.member_id,
-            waited_ms=request.waited_ms,
-        )
-        return compute(self._assignors, fresh, lags=self._lags(dict(fresh.partitions)))
+        counts = {topic: n for topic, n in sorted(known.items()) if topic in wanted}
+        fresh = replace(request, partitions=tuple(counts.items()))
+        lags = self._ask(counts) if self._wants_lags else None
+        racks = self._racks(counts) if any(s.rack for s in subscriptions) else None
+        return compute(self._assignors, fresh, lags=lags, racks=racks)
 
-    def _lags(self, partitions: Mapping[str, int]) -> Lags | None:
-        if not NEEDS_LAGS & self._strategies:
+    def _racks(self, counts: Mapping[str, int]) -> Racks | None:
+        if self._find_racks is None:
             return None
-        zero = {topic: [0] * count for topic, count in partitions.items()}
-        if self._source is None:
-            log.warning("no holdfast.lag.source: this round is planned by counts")
-            return zero
-        future = self._asking.submit(self._source, partitions)
         try:
-            found = future.result(self._timeout_s)
-        except Exception as error:  # whatever the source does, the round goes on
-            future.cancel()
-            reason = str(error) or type(error).__name__
-            log.warning("lags are not known (%s): this round is planned by counts", reason)
-            return zero
-        return {**zero, **{topic: found[topic] for topic in zero if topic in found}}
-
-    def close(self) -> None:
-        """Ask for no more lags."""
-        self._asking.shutdown(wait=False, cancel_futures=True)
+            return _fitting(self._find_racks(frozenset(counts)), counts)
+        except (HoldfastError, TimeoutError) as error:
+            log.warning("racks are not known (%s): this round is planned without", error)
+            return None
 
 
-def subscribed_topics(members: Sequence[events.JoinedMember]) -> frozenset[str]:
-    """Return every topic that some member subscribes to; unreadable subscriptions name none."""
-    topics: set[str] = set()
+def _fitting(found: Racks, counts: Mapping[str, int]) -> Racks:
+    """Racks of exactly these partitions: a topic may have grown between two questions."""
+    return {
+        topic: [found[topic][p] if p < len(found.get(topic, ())) else () for p in range(count)]
+        for topic, count in counts.items()
+    }
+
+
+def _subscriptions(members: Sequence[events.JoinedMember]) -> list[Subscription]:
+    """What members subscribe to; one that cannot be read subscribes to nothing."""
+    found = []
     for metadata in {member.metadata for member in members}:
         try:
-            topics.update(decode_subscription(metadata).topics)
+            found.append(decode_subscription(metadata))
         except WireError:
             continue
-    return frozenset(topics)
+    return found

@@ -19,6 +19,10 @@ from holdfast.errors import ConfigError
 # librdkafka insists on a group id even where no group is used; nothing is ever committed to it.
 _NO_GROUP = "holdfast-data-plane"
 
+# By default librdkafka rests a partition for a second once its queue is full, and while it rests
+# the application empties the queue and waits. A short rest needs a smaller queue as well.
+_LIBRDKAFKA_QUEUE = {"fetch.queue.backoff.ms": 20, "queued.max.messages.kbytes": 32_768}
+
 
 def ssl_context(settings: Settings) -> ssl.SSLContext | None:
     """TLS as the ``ssl.*`` keys ask for it, None without TLS.
@@ -133,6 +137,7 @@ def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
         "fetch.wait.max.ms": settings["fetch.max.wait.ms"],
         "max.partition.fetch.bytes": max(1, settings["max.partition.fetch.bytes"]),
         "security.protocol": settings["security.protocol"],
+        **_LIBRDKAFKA_QUEUE,
     }
     for key in (
         "ssl.ca.location",

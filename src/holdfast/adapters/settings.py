@@ -102,6 +102,10 @@ def _callable(value: object) -> Callable[..., Any]:
     return value
 
 
+def _lag_source(value: object) -> object:
+    return _one_of("broker", "none")(value) if isinstance(value, str) else _callable(value)
+
+
 def _options(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(f"a mapping of options is expected, found {type(value).__name__}")
@@ -158,7 +162,7 @@ KEYS: dict[str, Key] = {
     "holdfast.incremental.interval.ms": Key(parse=_integer(0), default=1_000),
     "holdfast.first.member": Key(parse=_one_of("immediate", "deferred"), default="immediate"),
     "holdfast.clean.leave": Key(parse=_one_of("deferred", "immediate"), default="deferred"),
-    "holdfast.lag.source": Key(parse=_callable),
+    "holdfast.lag.source": Key(parse=_lag_source, default="broker"),
     "holdfast.lag.timeout.ms": Key(parse=_integer(0), default=2_000),
     "holdfast.oauth.token.provider": Key(parse=_callable, secret=True),
 }

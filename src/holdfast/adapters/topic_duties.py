@@ -6,7 +6,9 @@ says, asked for after its last owner has let go. Nothing is committed that this 
 own: the broker does not check that.
 
 **Strategy.** What needs an answer from a broker runs on a thread of its own, one job at a time; a
-partition that was stopped meanwhile is not started.
+partition that was stopped meanwhile is not started. While the application is in
+``on_partitions_assigned``, its new partitions are fetched already: after a long callback, as after
+none, the next poll has records.
 
 References
 ----------
@@ -111,6 +113,8 @@ class TopicDuties:
         self._lookup = lookup
         self._fail = fail
         self._lock = threading.Lock()
+        self._coming: set[Resource] = set()
+        self._prepared: dict[Resource, int] = {}
         self._wanted: set[Resource] = set()
         self._sought: dict[Resource, int] = {}
         self._held_back: set[Resource] = set()
@@ -121,20 +125,26 @@ class TopicDuties:
 
     def stop(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
         """See :class:`Duties`."""
-        with self._lock:
-            self._wanted.difference_update(resources)
+        self._forget(resources)
         self.delivery.stop(resources, drained)
 
     def drop(self, resources: tuple[Resource, ...]) -> None:
         """See :class:`Duties`."""
+        self._forget(resources)
+        self.delivery.drop(resources)
+
+    def _forget(self, resources: tuple[Resource, ...]) -> None:
         with self._lock:
             self._wanted.difference_update(resources)
-        self.delivery.drop(resources)
+            self._coming.difference_update(resources)
+            for tp in resources:
+                self._prepared.pop(tp, None)
 
     def start(self, resources: tuple[Resource, ...]) -> None:
         """See :class:`Duties`."""
         with self._lock:
             self._wanted.update(resources)
+            self._coming.difference_update(resources)
         self._starter.submit(self._begin, resources)
 
     def call(
@@ -149,8 +159,12 @@ class TopicDuties:
         work = getattr(self.listener, f"on_partitions_{call.value}", None)
         if work is None:
             done(None)
-        else:
-            self.calls.put(PendingCall(work, resources, done))
+            return
+        self.calls.put(PendingCall(work, resources, done))
+        if call is ListenerCall.ASSIGNED and resources:
+            with self._lock:
+                self._coming.update(resources)
+            self._starter.submit(self._prepare, resources)
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """See :class:`Duties`."""
@@ -185,14 +199,36 @@ class TopicDuties:
 
     # Starting
 
+    def _prepare(self, resources: tuple[Resource, ...]) -> None:
+        """Fetch what is about to start; when that fails, the start itself tries again."""
+        try:
+            positions = self.start_positions(resources)
+            with self._lock:
+                now = {tp: at for tp, at in positions.items() if tp in self._coming}
+                self._coming.difference_update(now)
+                if now:
+                    self.delivery.prepare(now)
+                    self._prepared.update(now)
+        except Exception as error:  # the data plane's library may raise anything
+            log.debug("start positions are not known yet: %s", error)
+
+    def reconsider(self, partitions: Collection[Resource]) -> None:
+        """Ask again where these begin: the application has just committed, in its callback."""
+        with self._lock:
+            self._coming.difference_update(partitions)
+            for tp in partitions:
+                self._prepared.pop(tp, None)
+
     def _begin(self, resources: tuple[Resource, ...]) -> None:
         while not self._closed.is_set():
             with self._lock:
                 missing = [r for r in resources if r in self._wanted]
+                known = {tp: self._prepared[tp] for tp in missing if tp in self._prepared}
             if not missing:
                 return
             try:
-                positions = self.start_positions(missing)
+                unknown = [tp for tp in missing if tp not in known]
+                positions = {**known, **(self.start_positions(unknown) if unknown else {})}
             except RemoteProtocolError as error:
                 self._fail(error)
                 return
@@ -207,12 +243,12 @@ class TopicDuties:
         with self._lock:
             now = {tp: at for tp, at in positions.items() if tp in self._wanted}
             now.update({tp: self._sought.pop(tp) for tp in list(self._sought) if tp in now})
+            for tp in now:
+                self._prepared.pop(tp, None)
             if not now:
                 return
             try:
-                self.delivery.start(now)
-                if held_back := self._held_back & now.keys():
-                    self.delivery.pause(held_back)
+                self.delivery.start(now, held_back=self._held_back & now.keys())
             except Exception as error:  # the data plane's library may raise anything
                 self._fail(AdapterError(f"fetching could not start: {error}"))
 

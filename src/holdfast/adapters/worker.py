@@ -172,7 +172,6 @@ class Worker:
             self._host.over.wait(timeout)
         self._host.stop()
         self._duties.close()
-        self._leadership.close()
         connections.close()
 
     def __enter__(self) -> Self:
