@@ -1,7 +1,8 @@
 """``holdfast.AsyncConsumer``: the consumer for programs on an event loop.
 
 **Rules.** As :class:`holdfast.Consumer`; every call that may wait is awaited. A listener's methods
-may be coroutines: they run on the loop that called, while that call is being awaited.
+may be coroutines: they run on the loop that subscribed. A poll that was cancelled loses nothing:
+its records are what the next poll returns, and none of them counts as processed before.
 
 **Strategy.** One thread polls and runs callbacks, another commits, seeks and pauses, so that a
 callback may await these; nothing of the group depends on the loop being free.
@@ -17,7 +18,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -25,8 +26,10 @@ from typing import Any, Self, TypeVar
 from holdfast.adapters.consumer import Consumer
 from holdfast.adapters.delivery import TopicPartition
 from holdfast.adapters.metrics import Snapshot
+from holdfast.errors import LocalProtocolError
 
 _T = TypeVar("_T")
+_LOOK_S = 0.5  # how often a callback's thread looks whether the loop still runs
 
 
 class AsyncConsumer:
@@ -43,6 +46,9 @@ class AsyncConsumer:
         self._polling = ThreadPoolExecutor(1, thread_name_prefix="holdfast-async-poll")
         self._calling = ThreadPoolExecutor(1, thread_name_prefix="holdfast-async-call")
         self._is_closed = False
+        self._is_polled = False
+        self._poll_going_on: asyncio.Future[list[Any]] | None = None
+        self._close_going_on: asyncio.Future[None] | None = None
 
     async def _do(self, work: Callable[[], _T], *, polls: bool = False) -> _T:
         thread = self._polling if polls else self._calling
@@ -61,8 +67,28 @@ class AsyncConsumer:
         await self._do(self._consumer.unsubscribe, polls=True)
 
     async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Any]:
-        """See :meth:`Consumer.poll`."""
-        return await self._do(partial(self._consumer.poll, timeout, max_records), polls=True)
+        """See :meth:`Consumer.poll`; after one that was cancelled, its records come first.
+
+        Raises
+        ------
+        LocalProtocolError
+            If another task is polling.
+        """
+        if self._is_polled:
+            raise LocalProtocolError("another task is polling: one at a time")
+        if self._poll_going_on is None:
+            self._consumer.is_seen = False
+            work = partial(self._consumer.poll, timeout, max_records)
+            self._poll_going_on = asyncio.ensure_future(self._do(work, polls=True))
+        self._is_polled = True
+        try:
+            # Cancelled here, the thread polls on: what it finds waits for the next call.
+            await asyncio.wait([self._poll_going_on])
+        finally:
+            self._is_polled = False
+        done, self._poll_going_on = self._poll_going_on, None
+        self._consumer.is_seen = True
+        return done.result()
 
     async def __aiter__(self) -> AsyncIterator[list[Any]]:
         """Yield lists of records, never an empty one, until the consumer is closed."""
@@ -105,12 +131,19 @@ class AsyncConsumer:
         return self._consumer.metrics()
 
     async def close(self, timeout: float = 30.0, *, returns: bool = True) -> None:
-        """See :meth:`Consumer.close`."""
-        if not self._is_closed:
+        """See :meth:`Consumer.close`; cancelled, it goes on, and may be awaited again."""
+        if self._close_going_on is None:
             self._is_closed = True
-            await self._do(partial(self._consumer.close, timeout, returns=returns), polls=True)
-            self._polling.shutdown()
-            self._calling.shutdown()
+            work = partial(self._consumer.close, timeout, returns=returns)
+            self._close_going_on = asyncio.ensure_future(self._close(work))
+        await asyncio.shield(self._close_going_on)
+
+    async def _close(self, work: Callable[[], None]) -> None:
+        try:
+            await self._do(work, polls=True)
+        finally:
+            self._polling.shutdown(wait=False)
+            self._calling.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -150,4 +183,9 @@ class _OnLoop:
             if inspect.isawaitable(result):
                 await result
 
-        asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+        call = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        while not call.done():
+            wait([call], _LOOK_S)
+            if not self._loop.is_running() and not call.done():  # nobody is there to run it
+                call.cancel()
+        call.result()

@@ -68,6 +68,8 @@ class BrokerSettings:
         Kafka's own names; they win over ours.
     listeners : mapping of str to str
         More listeners: name -> security protocol (``{"TLS": "SSL"}``), each on a free port.
+    advertised : mapping of str to sequence of int
+        Ports that clients of a listener are sent to, one a node, where something stands between.
     format_arguments : sequence of str
         For ``kafka-storage format``, such as ``--add-scram``.
     heap_mb : int
@@ -80,6 +82,7 @@ class BrokerSettings:
     port: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     listeners: Mapping[str, str] = field(default_factory=dict)
+    advertised: Mapping[str, Sequence[int]] = field(default_factory=dict)
     format_arguments: Sequence[str] = ()
     heap_mb: int = 512
     keep: bool = False
@@ -306,7 +309,12 @@ class Broker:
         n = self.settings.brokers
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self.settings.listeners}
         addresses = {name: f"{name}://127.0.0.1:{port}" for name, port in node.ports.items()}
-        advertised = [address for name, address in addresses.items() if name != "CONTROLLER"]
+        seen = {name: ports[node.node_id - 1] for name, ports in self.settings.advertised.items()}
+        advertised = [
+            f"{name}://127.0.0.1:{seen.get(name, port)}"
+            for name, port in node.ports.items()
+            if name != "CONTROLLER"
+        ]
         return {
             "process.roles": "broker,controller",
             "node.id": str(node.node_id),

@@ -123,6 +123,7 @@ class MemberHost:
         if self.failure is None:
             ours = isinstance(error, HoldfastError)
             self.failure = error if ours else AdapterError(str(error))  # type: ignore[assignment]
+            self._over.set()
 
     @property
     def over(self) -> threading.Event:

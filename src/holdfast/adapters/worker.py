@@ -29,7 +29,7 @@ from holdfast.adapters.host import MemberHost
 from holdfast.adapters.link import GroupLink
 from holdfast.adapters.membership import Leadership, make_member, policy_of
 from holdfast.adapters.settings import Settings
-from holdfast.errors import ConfigError, HoldfastError, LocalProtocolError
+from holdfast.errors import AdapterError, ConfigError, HoldfastError, LocalProtocolError
 from holdfast.machine import actions, events
 from holdfast.machine.designs import Designed
 from holdfast.wire.incremental import Design
@@ -102,6 +102,7 @@ class Worker:
         name = f"holdfast-{settings['group.id']}-{settings['client.id']}"
         self._host = MemberHost(member, self._duties, self._leadership.compute, name=name)
         self._connections: Connections | None = None
+        self._is_closed = False
 
     def start(self) -> None:
         """Join the group; returns at once.
@@ -110,11 +111,16 @@ class Worker:
         ------
         SourceError
             If no broker answers.
+        AdapterError
+            If the worker was closed.
         """
+        if self._is_closed:
+            raise AdapterError("the worker is closed")
         if self._connections is not None:
             return
-        self._connections = connections = Connections(self._settings)
+        connections = Connections(self._settings)
         connections.open()
+        self._connections = connections
         self._host.start(GroupLink(connections, self._host.post, self._host.fail))
         self._announce()
 
@@ -163,15 +169,19 @@ class Worker:
             raise failure
 
     def close(self, timeout: float = 30.0, *, returns: bool = True) -> None:
-        """End all work in order and leave; ``returns`` as in :meth:`holdfast.Consumer.close`."""
+        """End all work in order and leave; ``returns`` as in :meth:`holdfast.Consumer.close`.
+
+        A callback that takes longer than ``timeout`` is not waited for.
+        """
+        self._is_closed = True
         if self._connections is None:
             return
         connections, self._connections = self._connections, None
         if self._host.failure is None:
             self._host.post(events.LeaveRequested(returns))
-            self._host.over.wait(timeout)
+        has_ended = self._host.over.wait(timeout)
         self._host.stop()
-        self._duties.close()
+        self._duties.close(wait=has_ended)
         connections.close()
 
     def __enter__(self) -> Self:
@@ -235,8 +245,8 @@ class _WorkerDuties:
     def completed(self, action: actions.JoinCompleted) -> None:
         """Nothing to note."""
 
-    def close(self) -> None:
-        self._callbacks.shutdown(wait=True)
+    def close(self, *, wait: bool) -> None:
+        self._callbacks.shutdown(wait=wait)
 
 
 def _checked(resources: Mapping[Any, Any]) -> dict[str, int]:

@@ -1,0 +1,151 @@
+"""holdfast.Worker without a broker: what it refuses, and how it calls its listener."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from holdfast import Worker
+from holdfast.adapters.host import MemberHost
+from holdfast.adapters.worker import Resource, _WorkerDuties
+from holdfast.errors import AdapterError, ConfigError, LocalProtocolError, SourceError
+from holdfast.machine import actions
+from holdfast.machine.actions import ListenerCall
+
+CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "request.timeout.ms": 300}
+
+
+@pytest.mark.parametrize(
+    ("resources", "extra", "weights", "words"),
+    [
+        ({}, {}, None, "at least one kind"),
+        ({"": 1}, {}, None, "a kind is a name"),
+        ({3: 1}, {}, None, "a kind is a name, found 3"),
+        ({"a": -1}, {}, None, r"resources\['a'\]: a count is expected, found -1"),
+        ({"a": True}, {}, None, "a count is expected, found True"),
+        ({"a": 1.5}, {}, None, "a count is expected"),
+        ({"a": 1}, {}, {"b": 2}, r"weights\['b'\]: not one of the resources \['a'\]"),
+        ({"a": 1}, {}, {"a": 0}, "weight of a"),
+        ({"a": 1}, {"holdfast.policy": "eager"}, None, "a worker takes simple, deferred"),
+        ({"a": 1}, {"holdfast.polices": "x"}, None, "did you mean 'holdfast.policy'"),
+    ],
+)
+def test_what_is_refused(resources, extra, weights, words):
+    with pytest.raises(ConfigError, match=words):
+        Worker({**CONFIG, **extra}, resources, weights=weights)
+
+
+def test_an_update_is_checked_as_well():
+    worker = Worker(CONFIG, {"a": 1})
+    with pytest.raises(ConfigError, match="a count is expected"):
+        worker.update({"a": "many"})
+
+
+def test_before_its_start_and_after_its_end():
+    worker = Worker(CONFIG, {"a": 1})
+    assert worker.owned == frozenset()
+    assert worker.generation == -1
+    with pytest.raises(LocalProtocolError, match="start"):
+        worker.run(0)
+    worker.close()
+    worker.close()
+    with pytest.raises(AdapterError, match="closed"):
+        worker.start()
+
+
+def test_a_start_that_fails_may_be_tried_again():
+    worker = Worker(CONFIG, {"a": 1})
+    for _ in range(2):
+        with pytest.raises(SourceError, match="no Kafka broker answered"):
+            worker.start()
+    worker.close()
+
+
+class Desk:
+    """Notes its calls; ``on_lost`` is missing on purpose."""
+
+    def __init__(self):
+        self.calls = []
+        self.may_return = threading.Event()
+        self.may_return.set()
+
+    def on_assigned(self, resources):
+        self.may_return.wait(30)
+        self.calls.append(("assigned", resources))
+
+    def on_revoked(self, resources):
+        raise OSError("disk full")
+
+
+def call(duties, kind, resources=(("a", 0),)):
+    """Make one call; what it says when it is done, in time."""
+    said = []
+    done = threading.Event()
+    duties.call(kind, resources, lambda error: [said.append(error), done.set()])
+    assert done.wait(30)
+    return said
+
+
+def test_callbacks_get_resources_and_their_errors_are_told():
+    desk = Desk()
+    duties = _WorkerDuties(desk)
+    assert call(duties, ListenerCall.ASSIGNED) == [None]
+    assert desk.calls == [("assigned", [Resource("a", 0)])]
+    assert call(duties, ListenerCall.REVOKED) == ["OSError: disk full"]
+    assert call(duties, ListenerCall.LOST) == [None]
+    assert call(duties, ListenerCall.ASSIGNED, ()) == [None]
+    assert len(desk.calls) == 1
+    duties.close(wait=True)
+
+
+def test_no_listener_at_all():
+    duties = _WorkerDuties(None)
+    assert call(duties, ListenerCall.ASSIGNED) == [None]
+    duties.close(wait=True)
+
+
+def test_closing_need_not_wait_for_a_callback_that_hangs():
+    desk = Desk()
+    desk.may_return.clear()
+    duties = _WorkerDuties(desk)
+    duties.call(ListenerCall.ASSIGNED, (("a", 0),), lambda _: None)
+    duties.close(wait=False)
+    assert desk.calls == []
+    desk.may_return.set()
+
+
+class _Member:
+    """As much of a member machine as a host that never runs looks at."""
+
+    def __init__(self):
+        from holdfast.machine.states import MemberState
+
+        self.state = MemberState.UNJOINED
+        self.identity = None
+        self.is_leader = False
+        self.holdings = type("Holdings", (), {"owned": frozenset()})()
+
+
+def test_a_failure_ends_the_wait_for_the_end():
+    """A group that refuses a worker for good must not leave ``run()`` waiting."""
+    host = MemberHost(_Member(), _WorkerDuties(None), lambda _: None, name="t")
+    host.fail(ValueError("no"))
+    assert host.over.is_set()
+    assert isinstance(host.failure, AdapterError)
+    first = host.failure
+    host.fail(ValueError("a later one"))
+    assert host.failure is first
+    host.stop()
+
+
+def test_a_worker_has_nothing_to_commit_or_drain():
+    said = []
+    duties = _WorkerDuties(None)
+    duties.stop((("a", 0),), lambda: said.append("drained"))
+    commit = actions.Commit(
+        token=1, resources=(("a", 0),), generation=1, member_id="m", instance_id=None
+    )
+    duties.commit(commit, said.append)
+    assert said == ["drained", 0]
+    duties.close(wait=True)
