@@ -1,7 +1,7 @@
 """The fault scenarios by number: what happens, and by which rule it must end well.
 
-**Rules.** Every number from 1 to 72 has an entry; the tests play each under its number, or name the
-test of another area that does.
+**Rules.** Every number from 1 to 72 has an entry. The tests play each under its number and its name
+(:func:`slug`), with the real machines, the real assignors, the real readers of the log.
 
 References: PROTOCOL section g.
 """
@@ -85,3 +85,9 @@ TITLES: Mapping[int, str] = {
     72: "a group migrates to KIP-848 and back",
 }
 """Number -> what happens."""
+
+
+def slug(number: int) -> str:
+    """A scenario's name where only words are allowed."""
+    text = TITLES[number].lower()
+    return "_".join("".join(c if c.isalnum() else " " for c in text).split())

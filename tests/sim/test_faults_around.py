@@ -1,0 +1,199 @@
+"""Fault scenarios 65 to 72: lags that cannot be known, and logs that are not in order."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from tests.pipeline import fleet, local
+from tests.pipeline.histories import generation
+from tests.sim.faultplay import ends_well, world
+
+from holdfast import Group, assign
+from holdfast.adapters.lag_source import AskedInTime
+from holdfast.adapters.membership import Leadership
+from holdfast.adapters.settings import Settings
+from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.designs import Plain
+from holdfast.machine.embedded import MemberView, RebalanceMode
+from holdfast.machine.events import JoinedMember
+from holdfast.machine.group_log import Durable, commit_record, group_tombstone
+
+RANGES = Plain("lag")
+
+
+def led(source) -> dict[str, int]:
+    """How many partitions each of three members gets from a leader with this lag source."""
+    view = MemberView(topics=("t",), owned=(), previous=(), generation=-1, mode=RebalanceMode.EAGER)
+    members = tuple(JoinedMember(member_id=m, metadata=RANGES.subscribe(view)) for m in "abc")
+    settings = Settings.parse(
+        {
+            "bootstrap.servers": "nowhere:1",
+            "group.id": "g",
+            "holdfast.policy": "eager",
+            "partition.assignment.strategy": "lag",
+            "holdfast.lag.timeout.ms": 50,
+        }
+    )
+    leadership = Leadership(settings, [RANGES], lambda topics: {"t": 6}, lag_source=source)
+    request = ComputeAssignment(
+        token=1,
+        generation=1,
+        protocol_name="lag",
+        members=members,
+        partitions=(("t", 6),),
+        member_id="a",
+        waited_ms=0,
+    )
+    done = leadership.compute(request)
+    assert done.failure is None
+    return {m: len(RANGES.read(data).assigned) for m, data in done.assignments}
+
+
+def test_65_lags_cannot_be_read(caplog):
+    def unreachable(partitions):
+        raise ConnectionError("no broker at nowhere:1")
+
+    hangs = threading.Event()
+
+    def slow(partitions):
+        hangs.wait(5)
+        return {}
+
+    assert led(unreachable) == {"a": 2, "b": 2, "c": 2}
+    assert "no broker at nowhere:1" in caplog.text
+    try:
+        assert led(slow) == {"a": 2, "b": 2, "c": 2}
+    finally:
+        hangs.set()
+    assert "no answer within 50 ms" in caplog.text
+    for odd in ({"t": [1, 2]}, {"t": [-1] * 6}, {"t": ["x"] * 6}, None):
+        assert led(lambda partitions, odd=odd: odd) == {"a": 2, "b": 2, "c": 2}
+    assert AskedInTime(None)({"t": 3}) == {"t": [0, 0, 0]}
+
+
+def lags(*offsets: tuple[int, int, int | None], reset: str = "latest") -> list[int]:
+    """Lags of one topic from (begin, end, committed)."""
+    rows = [{"begin": b, "end": e, "committed": c} for b, e, c in offsets]
+    group = Group.from_dict(
+        {
+            "partitions": {"t": len(rows)},
+            "offsets": {"t": rows},
+            "auto_offset_reset": reset,
+            "members": [{"id": "a", "topics": ["t"]}, {"id": "b", "topics": ["t"]}],
+        }
+    )
+    result = assign(group, "lag")
+    assert sorted(sum(map(len, own.values())) for own in result.to_dict().values()) == sorted(
+        [len(rows) // 2, len(rows) - len(rows) // 2]
+    )
+    return group.lags.tolist()
+
+
+def test_66_a_committed_offset_outside_the_log():
+    assert lags((10, 50, 60), (10, 50, 3), (10, 50, 0), (10, 50, 20)) == [0, 40, 40, 30]
+
+
+def test_67_no_commit_reset_latest_or_earliest():
+    assert lags((10, 50, None), (0, 5, 5)) == [0, 0]
+    assert lags((10, 50, None), (0, 5, None), reset="earliest") == [40, 5]
+
+
+@pytest.mark.parametrize("assignor", ["lag", "lag-sticky"])
+@pytest.mark.parametrize("lag", [0, 7])
+def test_68_all_lags_equal(assignor, lag):
+    topics = {f"t{n}": 4 for n in range(6)}  # three members: one extra partition in each topic
+    group = Group.from_dict(
+        {
+            "partitions": topics,
+            "lags": {topic: [lag] * 4 for topic in topics},
+            "members": [{"id": m, "topics": list(topics)} for m in "abc"],
+        }
+    )
+    own = assign(group, assignor).to_dict()
+    assert [sum(len(ps) for ps in own[m].values()) for m in "abc"] == [8, 8, 8]
+
+
+def rows(tables, name, *columns):
+    return [tuple(row[c] for c in columns) for row in tables.table(name).to_pylist()]
+
+
+def test_69_a_tombstone_of_an_unknown_group(tmp_path):
+    durable = Durable()
+    tombstone = group_tombstone("nobody")
+    durable.replay(tombstone.key, tombstone.value)
+    assert durable.group is None
+    record = (tombstone.key, tombstone.value)
+    alive = fleet.classic(generation("g", 1, {"a": {"t": [0]}}, at=5))
+    dump = fleet.write_dump(tmp_path / "dump", [("nobody", 4, record), ("g", 5, alive)])
+    tables = local.run(dump, tmp_path / "out")
+    assert rows(tables, "rebalances", "group", "cause") == [("g", "first_seen")]
+    assert rows(tables, "bad_records", "reason") == []
+
+
+def test_70_records_out_of_order_after_compaction(tmp_path):
+    members = {"a": {"t": [0, 1]}, "b": {"t": [2]}}
+    numbers = (9, 3, 12)  # what compaction and another log's tail may leave
+    steps = [fleet.classic(generation("g", n, members, at=n)) for n in numbers]
+    records = [("g", 10 + i, step) for i, step in enumerate(steps)]
+    tables = local.run(fleet.write_dump(tmp_path / "dump", records), tmp_path / "out")
+    assert rows(tables, "movements", "kind") == []
+    assert {left for (left,) in rows(tables, "rebalances", "n_left")} == {0}
+    durable = Durable()
+    for key, value in steps:
+        durable.replay(key, value)
+    assert durable.group.generation == 12  # the last record is the state, whatever its number
+
+
+def test_71_an_unknown_record_type_or_version(tmp_path):
+    w = ends_well(world(n=1))  # real records around them
+    records = [("group", time_ms, (key, value)) for time_ms, key, value in w.log]
+    unknown = (b"\x7f\xff\x00\x05group", b"\x00\x00")
+    key, value = fleet.classic(generation("group", 9, {"a": {"t": [0]}}))
+    newer = (key, b"\x00\x63" + value[2:])
+    dump = fleet.write_dump(
+        tmp_path / "dump", [("group", 1, unknown), ("group", 2, newer), *records]
+    )
+    tables = local.run(dump, tmp_path / "out")
+    assert len(rows(tables, "bad_records", "reason")) == 1
+    assert tables.batches()[0].notes["n_unknown"] == 1
+    assert rows(tables, "generations", "group", "state") == [("group", "Stable")]
+
+
+def test_72_a_group_migrates_to_kip_848_and_back(tmp_path):
+    owned = {"a-1": {"t": [0]}}
+    steps = [
+        fleet.classic(generation("g", 4, owned, at=10)),
+        fleet.classic(generation("g", -1, {}, state="Dead")),
+        fleet.consumer_member("g", "a-1", ["t"]),
+        fleet.consumer_epoch("g", 5),
+        fleet.consumer_target("g", "a-1", {"t": [0]}),
+        fleet.assignment_epoch("g", 5),
+        *[fleet.tombstone(n, "g", "a-1") for n in (8, 7, 5)],
+        *[fleet.tombstone(n, "g") for n in (6, 3)],
+        fleet.classic(generation("g", 6, owned, at=20)),
+        fleet.commit("g", "t", 0, 7, at=30),
+    ]
+    records = [("g", 10 + i, step) for i, step in enumerate(steps)]
+    dump = fleet.write_dump(tmp_path / "dump", records, topics=[("t", 1)])
+    tables = local.run(dump, tmp_path / "out")
+    assert rows(tables, "generations", "generation", "group_type", "state") == [
+        (4, "classic", "Stable"),
+        (5, "consumer", "Stable"),
+        (6, "classic", "Stable"),
+    ]
+    assert rows(tables, "movements", "kind") == []
+    durable = Durable()  # a classic coordinator that reads the stream afterwards
+    for key, value in steps:
+        durable.replay(key, value)
+    assert durable.group.generation == 6
+    assert durable.offsets == {("t", 0): 7}
+
+
+def test_a_coordinator_s_own_records_are_replayed_whatever_stands_between():
+    durable = Durable()
+    for record in (commit_record("g", "t", 1, 5, 0), commit_record("g", "t", 1, 9, 1)):
+        durable.replay(record.key, record.value)
+    assert durable.offsets == {("t", 1): 9}
+    durable.replay(record.key, None)
+    assert durable.offsets == {}

@@ -1,0 +1,328 @@
+"""Fault scenarios 1 to 23: members that come and go, and leaders that do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.machine.rounds import Play
+from tests.sim.faultplay import (
+    DEFERRED,
+    DELAY_MS,
+    FOUND_MS,
+    ends_well,
+    leader,
+    loads,
+    lose,
+    running,
+    runs,
+    tape,
+    until,
+    world,
+)
+
+from holdfast.machine.coordinator import GroupState
+from holdfast.machine.events import SyncAnswered
+from holdfast.machine.policy import Policy
+from holdfast.machine.states import MemberState
+from holdfast.wire.incremental import Design
+from holdfast.wire.offsets_records import decode_record
+
+INCREMENTAL = Policy(design=Design.INCREMENTAL, delay_ms=DELAY_MS, batch=1, interval_ms=2_000)
+
+
+def test_01_one_member_joins_an_idle_group():
+    w = ends_well(world(n=1))
+    assert loads(w) == [6]
+    assert w.rounds == 1
+
+
+def test_02_two_members_join_in_one_round():
+    w = world(n=2, settle=False)
+    assert loads(ends_well(w)) == [3, 3]
+    assert w.rounds <= 2
+    w.start(2)
+    w.start(3)
+    rounds = w.rounds
+    assert loads(ends_well(w)) == [1, 1, 2, 2]
+    assert w.rounds <= rounds + 3  # one that the second join caused, and the two of a transfer
+
+
+def test_03_a_join_during_the_revoking_round_of_a_transfer():
+    w = world("simple", 2)
+    w.start(2)
+    until(w, lambda: w.coordinator.state is GroupState.COMPLETING_REBALANCE)
+    w.start(3)
+    assert loads(ends_well(w)) == [1, 1, 2, 2]
+    assert w.rounds <= 6
+
+
+def test_04_a_join_between_the_revoking_and_the_assigning_round():
+    w = world("simple", 2)
+    w.start(2)
+    until(w, lambda: any(p.member.state is MemberState.HANDING_OVER for p in w.living()))
+    w.start(3)
+    assert loads(ends_well(w)) == [1, 1, 2, 2]
+    assert w.rounds <= 6
+
+
+def test_05_a_clean_leave():
+    w = world("simple")
+    kept = running(w, 0) | running(w, 1)
+    rounds, gone = w.rounds, running(w, 2)
+    w.stop(2)
+    until(w, lambda: not w.slots[2].alive)
+    until(w, lambda: runs(w, gone), 3_000)
+    assert kept == {r for r in kept if w.ledger.runner(r)}
+    ends_well(w)
+    assert w.rounds == rounds + 1
+    assert w.ledger.moved == len(gone)
+
+
+def test_06_a_crash_found_by_the_session_timeout():
+    w = world("simple")
+    gone = running(w, 2)
+    w.crash(2)
+    assert 2_000 < until(w, lambda: runs(w, gone)) <= FOUND_MS
+    ends_well(w)
+    assert w.ledger.moved == len(gone)
+
+
+def test_07_a_member_without_partitions_leaves_no_deferral():
+    play = Play.of(DEFERRED, {"T": 2}, A="T0", B="T1", C="")
+    play.leave("C")
+    assert play.round().delay_ms == 0
+    w = world(partitions=2)
+    (idle,) = (p.slot for p in w.living() if not p.running)
+    rounds = w.rounds
+    w.crash(idle)
+    w.run(w.now_ms + FOUND_MS)
+    assert [p.member.rejoin_at_ms for p in w.living()] == [None, None]
+    ends_well(w)
+    assert w.rounds == rounds + 1
+
+
+def test_08_all_leave_one_joins_immediate():
+    w = world()
+    for slot in range(3):
+        w.stop(slot)
+    until(w, lambda: not w.living())
+    w.start(0)
+    until(w, lambda: loads(w) == [6], 3_000)
+    ends_well(w)
+
+
+def test_09_a_bounce_faster_than_the_session_timeout_with_a_new_id():
+    w = world()
+    before = running(w, 2)
+    w.crash(2)
+    w.run(w.now_ms + 500)
+    w.start(2)
+    until(w, lambda: len(w.coordinator.members) == 4)  # the old one is a ghost
+    ends_well(w)
+    assert w.ledger.moved_to_third == 0
+    assert running(w, 2) == before
+
+
+def test_10_a_bounce_with_a_static_id():
+    w = world(static=True)
+    before, rounds = running(w, 2), w.rounds
+    w.crash(2)
+    w.run(w.now_ms + 8_000)
+    w.start(2)
+    until(w, lambda: running(w, 2) == before, 3_000)
+    ends_well(w)
+    assert w.ledger.moved == 0
+    w.crash(2)
+    w.run(w.now_ms + 2_000)  # within the session: no round at all
+    rounds = w.rounds
+    w.start(2)
+    until(w, lambda: running(w, 2) == before, 3_000)
+    ends_well(w)
+    assert w.rounds == rounds
+
+
+def test_11_a_static_id_twice_one_is_fenced_and_stops():
+    w = world(static=True)
+    first = w.slots[2]
+    w.start(2)
+    ends_well(w)
+    assert "FENCED" in first.failed
+    assert not first.alive
+    assert not first.running
+
+
+def test_12_a_rolling_bounce_within_the_delay_no_partition_visits_a_third_member():
+    w = world()
+    before = [running(w, slot) for slot in range(3)]
+    for slot in range(3):
+        w.stop(slot)
+        w.run(w.now_ms + 3_000)
+        w.start(slot)
+        w.run(w.now_ms + 6_000)
+    ends_well(w)
+    assert w.ledger.moved == 0
+    assert [running(w, slot) for slot in range(3)] == before
+
+
+def test_13_a_rolling_bounce_slower_than_the_delay():
+    w = world()
+    for slot in range(3):
+        gone = running(w, slot)
+        w.stop(slot)
+        until(w, lambda s=slot: not w.slots[s].alive)
+        assert DELAY_MS - 1_000 < until(w, lambda g=gone: runs(w, g)) < DELAY_MS + 5_000
+        w.start(slot)
+        w.run(w.now_ms + 6_000)
+    ends_well(w)
+    assert w.ledger.moved > 0
+
+
+def test_14_a_flapping_member():
+    w = world()
+    steady = w.slots[0]
+    before = set(steady.running)
+    for _ in range(4):
+        w.crash(2)
+        w.run(w.now_ms + 2_000)
+        w.start(2)
+        w.run(w.now_ms + 2_000)
+        assert steady.running >= before
+    ends_well(w)
+
+
+def test_15_half_the_group_dies_at_once():
+    w = world(n=4, partitions=8)
+    gone = running(w, 2) | running(w, 3)
+    w.crash(2)
+    w.crash(3)
+    until(w, lambda: runs(w, gone), FOUND_MS + DELAY_MS + 3_000)
+    assert loads(ends_well(w)) == [4, 4]
+
+
+def test_16_three_members_more_under_design_iii_with_batch_1():
+    w = world("incremental", 2, partitions=8, policy=replace(INCREMENTAL, interval_ms=500))
+    turns = tape(w).turns
+    for slot in (2, 3, 4):
+        w.start(slot)
+    assert loads(ends_well(w, 120_000)) == [1, 1, 2, 2, 2]
+    taken = [sum(len(s.revoked) for s in turn.members) for turn in turns]
+    assert max(taken) == 1
+    assert sum(taken) == w.ledger.moved == 4  # no more than it takes
+    spread = [max(len(s.after) for s in turn.members) for turn in turns]
+    assert spread == sorted(spread, reverse=True)  # from the fullest first
+
+
+def test_17_the_leader_crashes_before_its_sync():
+    w = world("simple")
+    turns = tape(w).turns
+    w.start(3)
+    until(w, lambda: w.coordinator.state is GroupState.COMPLETING_REBALANCE)
+    broken = w.coordinator.generation
+    w.crash(leader(w))
+    ends_well(w)
+    written = [decode_record(k, v) for _, k, v in w.log]
+    generations = [r.value["generation"] for r in written if r.name == "GroupMetadata" and r.value]
+    assert broken not in generations  # never completed
+    after = next(t for t in turns if t.generation > broken)
+    assert {s.claimant.generation for s in after.members} == {-1, broken - 1}
+    assert sum(len(s.claims) for s in after.members) == 4
+
+
+def test_18_the_leader_crashes_after_its_sync_before_some_have_it():
+    w = world("simple", 4, partitions=8)
+    turns = tape(w).turns
+    w.start(4)
+    until(w, lambda: w.coordinator.state is GroupState.COMPLETING_REBALANCE)
+    slow = next(p.slot for p in w.living() if p.slot not in (leader(w), 4))
+    missed = lose(w, SyncAnswered, slow)
+    rounds, generation = w.rounds, w.coordinator.generation
+    until(w, lambda: w.rounds > rounds)
+    until(w, lambda: missed)
+    w.crash(leader(w))
+    ends_well(w)
+    mixed = [{s.claimant.generation for s in t.members if s.claims} for t in turns]
+    assert {generation - 1, generation} in mixed
+
+
+def test_19_the_leader_leaves_in_a_delay_an_old_member_leads_deadline_kept():
+    w = world(n=4, partitions=8)
+    lost, begin_ms = running(w, 3), w.now_ms
+    w.crash(3)
+    w.run(w.now_ms + FOUND_MS)
+    first = leader(w)
+    assert not runs(w, lost)
+    w.crash(first)
+    until(w, lambda: runs(w, lost), 30_000)
+    assert leader(w) != first
+    assert DELAY_MS < w.now_ms - begin_ms <= FOUND_MS + DELAY_MS + 2_000
+    ends_well(w)
+
+
+def test_20_the_leader_leaves_in_a_delay_a_newcomer_leads():
+    w = world(n=2, static=True)
+    lost, begin_ms = running(w, 1), w.now_ms
+    w.crash(1)
+    w.run(w.now_ms + FOUND_MS)
+    w.start(2)
+    w.run(w.now_ms + 2_000)
+    w.stop(0, returns=False)
+    until(w, lambda: not w.slots[0].alive)
+    until(w, lambda: w.rounds and leader(w) == 2, 5_000)
+    assert not runs(w, lost)  # the document would have it assume no wait; it has heard of one
+    until(w, lambda: runs(w, lost), 30_000)
+    assert w.now_ms - begin_ms <= FOUND_MS + DELAY_MS + 2_000
+    ends_well(w)
+
+
+def test_21_the_leader_changes_between_revoke_and_assign_no_loss():
+    play = Play.of(DEFERRED, {"T": 4}, A="T0,T3", B="T1", C="T2")
+    play.join("D")
+    assert play.round().again
+    play.members = dict(reversed(play.members.items()))  # whoever leads, the set is the same
+    done = play.round()
+    assert done.delay_ms == 0
+    assert play.owned("D") == "T3"
+    w = world(n=3, partitions=9)
+    kept = tape(w)
+    w.start(3)
+    until(w, lambda: any(p.member.given_up for p in w.living()))
+    given_up = {r for p in w.living() for r in p.member.given_up}
+    until(w, lambda: not runs(w, given_up))
+    first = leader(w)
+    w.stop(first)
+    until(w, lambda: runs(w, given_up), 4_000)  # without a delay
+    assert len(kept.turns) >= 2
+    ends_well(w)
+
+
+def test_22_the_leader_changes_in_the_middle_of_design_iii_s_batches():
+    w = world("incremental", 3, partitions=12, policy=INCREMENTAL)
+    turns = tape(w).turns
+    w.start(3)
+    until(w, lambda: w.slots[3].running)
+    first, begin_ms = leader(w), w.now_ms
+    w.stop(first)
+    until(w, lambda: not w.slots[first].alive)
+    w.start(first)
+    until(w, lambda: loads(w) == [3, 3, 3, 3])
+    assert leader(w) != first
+    taken = [sum(len(s.revoked) for s in turn.members) for turn in turns]
+    assert max(taken) == 1
+    assert w.now_ms - begin_ms >= INCREMENTAL.interval_ms  # no jump
+    ends_well(w)
+
+
+def test_23_an_old_leader_leads_again_stale_memory_is_dropped_by_generation():
+    play = Play.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+    play.leave("D")
+    play.round()
+    old = play.members["A"]  # knows that D is waited for
+    play.now_ms += DELAY_MS
+    assert play.round().delay_ms == 0
+    assert "T3" in ",".join(play.all_owned().values())
+    again = play.members["A"]
+    play.members["A"] = replace(again, memory=old.memory)
+    play.received_ms["A"] = play.now_ms  # and believes to have heard it just now
+    done = play.round()
+    assert done.delay_ms == 0
+    assert not any(share.revoked for share in done.shares.values())
