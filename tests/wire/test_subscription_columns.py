@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.strategies import subscriptions
 
 from holdfast.errors import WireError
-from holdfast.wire import subscription_columns
+from holdfast.wire import topic_blocks
 from holdfast.wire.consumer_protocol import Subscription, decode_subscription, encode_subscription
 from holdfast.wire.name_table import NameTable
 from holdfast.wire.sticky_user_data import (
@@ -117,11 +117,11 @@ def is_text(data: bytes) -> bool:
 @given(st.lists(well_formed | damaged(), max_size=9), st.booleans(), st.sampled_from([0, 16]))
 def test_all_at_once_is_one_by_one(messages: list[bytes], cooperative: bool, slow: int) -> None:
     messages = [data for data in messages if is_text(data)]
-    old, subscription_columns.SLOW = subscription_columns.SLOW, slow
+    old, topic_blocks.SLOW = topic_blocks.SLOW, slow
     try:
         fast = read(messages, cooperative=cooperative)
     finally:
-        subscription_columns.SLOW = old
+        topic_blocks.SLOW = old
     assert fast == read_slowly(messages, cooperative=cooperative)
 
 
@@ -140,7 +140,7 @@ def member(i: int, *, n_owned: int = 3, **fields: Any) -> bytes:
 def test_many_different_blocks_are_read_in_lock_step(
     monkeypatch: pytest.MonkeyPatch, slow: int
 ) -> None:
-    monkeypatch.setattr(subscription_columns, "SLOW", slow)
+    monkeypatch.setattr(topic_blocks, "SLOW", slow)
     messages = [member(i, topics=(f"t{i % 7}", "orders")) for i in range(40)]
     messages += [b"", b"\0\3", b"\0\3\0\0\0\5", b"\xff\xff" + messages[0][2:], messages[3][:20]]
     names = [f"t{i}" for i in range(6)] + ["orders"]

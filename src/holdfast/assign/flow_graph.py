@@ -17,6 +17,7 @@ KIP-54; Harvey, Ladner, Lovasz, Tamir: "Semi-matchings for bipartite graphs and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -29,42 +30,83 @@ NO_SOURCE = -1
 """Source of a topic-partition that nobody subscribes to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Graph:
-    """Sources, hubs and claims.
+    """Sources, hubs and claims. The lists are made on first use: the even case needs few of them.
 
     Parameters
     ----------
     source_of : int32[n_tps]
         Source of each topic-partition, or NO_SOURCE.
-    supply : list of int
+    supply : int64[n_sources]
         Topic-partitions of each source.
     arc_start, arc_hub : int64[n_sources + 1], int32[n_arcs]
         Hubs that may read each source, ascending.
-    hubs_of : list of lists of int
-        The same as lists.
-    sources_of : list of lists of int
-        Sources that each hub may read, ascending.
     members_of : list of lists of int
         Members of each hub, in their turn.
     hub_of : int32[n_members]
         Hub of each member; -1 for one with nothing to read.
-    claims : list of dicts
-        For each source: member to number of its partitions that the member owns.
+    owner : int32[n_tps]
+        Whose claim of each topic-partition counts, or NO_OWNER.
     cross : list of frozensets
-        For each source: hubs that would read it across racks.
+        For each source: hubs that would read it across racks; empty where no racks are known.
     """
 
     source_of: I32
-    supply: list[int]
+    supply: I64
     arc_start: I64
     arc_hub: I32
-    hubs_of: list[list[int]]
-    sources_of: list[list[int]]
     members_of: list[list[int]]
     hub_of: I32
-    claims: list[dict[int, int]]
+    owner: I32
     cross: list[frozenset[int]]
+
+    @property
+    def n_sources(self) -> int:
+        """Number of sources."""
+        return len(self.supply)
+
+    @cached_property
+    def size(self) -> I64:
+        """Members of each hub, int64[n_hubs]."""
+        return np.bincount(self.hub_of[self.hub_of >= 0], minlength=len(self.members_of))
+
+    @cached_property
+    def owned(self) -> I32:
+        """Topic-partitions of these sources that somebody owns, int32[...]."""
+        found = np.flatnonzero((self.owner != NO_OWNER) & (self.source_of >= 0))
+        return found.astype(np.int32)
+
+    @cached_property
+    def hubs_of(self) -> list[list[int]]:
+        """Hubs that may read each source, ascending."""
+        return rows(self.arc_start, self.arc_hub)
+
+    @cached_property
+    def sources_of(self) -> list[list[int]]:
+        """Sources that each hub may read, ascending."""
+        n_hubs = len(self.members_of)
+        by_hub = stable_order(self.arc_hub, n_hubs)
+        start = starts(np.bincount(self.arc_hub, minlength=n_hubs))
+        return rows(start, row_of(self.arc_start)[by_hub])
+
+    @cached_property
+    def claims(self) -> list[dict[int, int]]:
+        """For each source: member to number of its partitions that the member owns."""
+        n_members = max(len(self.hub_of), 1)
+        key = self.source_of[self.owned] * np.int64(n_members) + self.owner[self.owned]
+        distinct, counts = np.unique(key, return_counts=True)
+        result: list[dict[int, int]] = [{} for _ in range(self.n_sources)]
+        sources, members = np.divmod(distinct, n_members)
+        triples = zip(sources.tolist(), members.tolist(), counts.tolist(), strict=True)
+        for source, member, count in triples:
+            result[source][member] = count
+        return result
+
+    def hubs_of_one(self, source: int) -> list[int]:
+        """Hubs that may read one source, ascending."""
+        row: list[int] = self.arc_hub[self.arc_start[source] : self.arc_start[source + 1]].tolist()
+        return row
 
 
 def build(claims: Claims) -> Graph:
@@ -81,25 +123,19 @@ def build(claims: Claims) -> Graph:
     degree = np.diff(class_start)[source_class]
     arc_start = starts(degree)
     arc_hub = class_hub[np.repeat(class_start[source_class], degree) + within(degree)]
-    hubs_of = rows(arc_start, arc_hub)
     members_of: list[list[int]] = [[] for _ in hub_set]
     for member, hub in zip(group.turn.tolist(), hub_of[group.turn].tolist(), strict=True):
         if hub >= 0:
             members_of[hub].append(member)
-    by_hub = stable_order(arc_hub, len(hub_set))
-    hub_start = starts(np.bincount(arc_hub, minlength=len(hub_set)))
-    n_sources = len(hubs_of)
     return Graph(
         source_of=source_of,
-        supply=np.bincount(source_of[source_of >= 0], minlength=n_sources).tolist(),
+        supply=np.bincount(source_of[source_of >= 0], minlength=len(source_class)),
         arc_start=arc_start,
         arc_hub=arc_hub,
-        hubs_of=hubs_of,
-        sources_of=rows(hub_start, row_of(arc_start)[by_hub]),
         members_of=members_of,
         hub_of=hub_of,
-        claims=_claims_by_source(claims, source_of, n_sources),
-        cross=_crossings(hubs_of, source_racks, hub_rack),
+        owner=claims.owner,
+        cross=_crossings(arc_start, arc_hub, source_racks, hub_rack),
     )
 
 
@@ -176,27 +212,14 @@ def _rack_sets(group: Group) -> tuple[I64, list[frozenset[int] | None]]:
     return ids, list(index)
 
 
-def _claims_by_source(claims: Claims, source_of: I32, n_sources: int) -> list[dict[int, int]]:
-    owned = np.flatnonzero((claims.owner != NO_OWNER) & (source_of >= 0))
-    n_members = max(claims.group.n_members, 1)
-    key = source_of[owned] * np.int64(n_members) + claims.owner[owned]
-    distinct, counts = np.unique(key, return_counts=True)
-    result: list[dict[int, int]] = [{} for _ in range(n_sources)]
-    sources, members = np.divmod(distinct, n_members)
-    rows = zip(sources.tolist(), members.tolist(), counts.tolist(), strict=True)
-    for source, member, count in rows:
-        result[source][member] = count
-    return result
-
-
 def _crossings(
-    hubs_of: list[list[int]], racks: list[frozenset[int] | None], hub_rack: list[int]
+    arc_start: I64, arc_hub: I32, racks: list[frozenset[int] | None], hub_rack: list[int]
 ) -> list[frozenset[int]]:
     if all(known is None for known in racks):
-        return [frozenset()] * len(hubs_of)
+        return [frozenset()] * len(racks)
     return [
         frozenset()
         if known is None
         else frozenset(h for h in hubs if hub_rack[h] != NO_RACK and hub_rack[h] not in known)
-        for hubs, known in zip(hubs_of, racks, strict=True)
+        for hubs, known in zip(rows(arc_start, arc_hub), racks, strict=True)
     ]

@@ -23,6 +23,8 @@ from collections import deque
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 
+import numpy as np
+
 from holdfast.assign.flow_graph import Graph
 
 Held = list[dict[int, int]]
@@ -46,6 +48,15 @@ class Levels:
     hub: list[int]
 
 
+def free_units(graph: Graph) -> list[tuple[int, int]]:
+    """Sources with partitions that nobody owns, and how many: those with few readers first."""
+    owned = np.bincount(graph.source_of[graph.owned], minlength=graph.n_sources)
+    free = graph.supply - owned
+    sources = np.flatnonzero(free)
+    order = sources[np.argsort(np.diff(graph.arc_start)[sources], kind="stable")]
+    return list(zip(order.tolist(), free[order].tolist(), strict=True))
+
+
 def balance(graph: Graph) -> Levels:
     """Find most balanced loads, close to the claims.
 
@@ -59,41 +70,27 @@ def balance(graph: Graph) -> Levels:
     return Levels(held=search.held, source=search.source_level, hub=search.hub_level)
 
 
-class _Search:
-    """State of one search; ``load[h]`` is always the sum of ``held[s][h]`` over sources."""
+class Filling:
+    """Hubs that are filled, each source on its lowest ones.
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
-        self.size = [len(members) for members in graph.members_of]
-        self.held: Held = []
-        self.load = [0] * len(self.size)
-        self.source_level = [0] * len(graph.supply)
-        self.hub_level = [0] * len(self.size)
-        self.n_open = len(graph.supply)  # sources without a level
-        hub_of = graph.hub_of.tolist()
-        for claimed in graph.claims:
-            row: dict[int, int] = {}
-            for member, count in claimed.items():
-                hub = hub_of[member]
-                row[hub] = row.get(hub, 0) + count
-                self.load[hub] += count
-            self.held.append(row)
+    Parameters
+    ----------
+    load, size : lists of int
+        Topic-partitions and members of each hub; ``load`` is changed in place.
+    """
 
-    def place(self) -> None:
-        """Place what nobody claims: sources with few readers first, each on its lowest hubs."""
-        graph = self.graph
-        free = [
-            (len(graph.hubs_of[s]), s, supply - sum(self.held[s].values()))
-            for s, supply in enumerate(graph.supply)
-        ]
-        for _, source, units in sorted(row for row in free if row[2] > 0):
-            left = self._pour(source, units) if units > 8 * len(graph.hubs_of[source]) else units
-            self._drip(source, left)
+    def __init__(self, load: list[int], size: list[int]):
+        self.load, self.size = load, size
 
-    def _drip(self, source: int, units: int) -> None:
+    def place(self, units: int, hubs: list[int], row: dict[int, int]) -> None:
+        """Place units of one source on the lowest of its hubs, and count them in ``row``."""
+        left = self._pour(units, hubs, row) if units > 8 * len(hubs) else units
+        self._drip(left, hubs, row)
+
+    def _drip(self, units: int, hubs: list[int], row: dict[int, int]) -> None:
         """Send units one by one to the hub that is lowest at that moment."""
-        load, size, row = self.load, self.size, self.held[source]
-        heap = [(load[hub] // size[hub], hub) for hub in self.graph.hubs_of[source]]
+        load, size = self.load, self.size
+        heap = [(load[hub] // size[hub], hub) for hub in hubs]
         heapify(heap)
         for _ in range(units):
             hub = heap[0][1]
@@ -101,10 +98,10 @@ class _Search:
             load[hub] += 1
             heapreplace(heap, (load[hub] // size[hub], hub))
 
-    def _pour(self, source: int, units: int) -> int:
+    def _pour(self, units: int, hubs: list[int], row: dict[int, int]) -> int:
         """Raise the lowest hubs to a common level, all that fit; return the units left over."""
-        load, size, row = self.load, self.size, self.held[source]
-        hubs = sorted(self.graph.hubs_of[source], key=lambda hub: load[hub] / size[hub])
+        load, size = self.load, self.size
+        hubs = sorted(hubs, key=lambda hub: load[hub] / size[hub])
         members = filled = level = 0
         for hub in hubs:  # the highest level to which the units raise these hubs
             if members and load[hub] // size[hub] >= (units + filled) // members:
@@ -119,6 +116,33 @@ class _Search:
                 load[hub] += raised
                 units -= raised
         return units
+
+
+class _Search:
+    """State of one search; ``load[h]`` is always the sum of ``held[s][h]`` over sources."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.size: list[int] = graph.size.tolist()
+        self.held: Held = []
+        self.load = [0] * len(self.size)
+        self.source_level = [0] * graph.n_sources
+        self.hub_level = [0] * len(self.size)
+        self.n_open = graph.n_sources  # sources without a level
+        hub_of = graph.hub_of.tolist()
+        for claimed in graph.claims:
+            row: dict[int, int] = {}
+            for member, count in claimed.items():
+                hub = hub_of[member]
+                row[hub] = row.get(hub, 0) + count
+                self.load[hub] += count
+            self.held.append(row)
+
+    def place(self) -> None:
+        """Place what nobody claims: sources with few readers first, each on its lowest hubs."""
+        filling, graph, held = Filling(self.load, self.size), self.graph, self.held
+        for source, units in free_units(graph):
+            filling.place(units, graph.hubs_of[source], held[source])
 
     def settle(self) -> None:
         """Feed the lowest hubs until nobody can, level by level."""

@@ -85,7 +85,7 @@ class _Flow:
     """
 
     def __init__(self, graph: Graph, levels: Levels, rack_weight: int):
-        n_sources, n_members = len(graph.supply), len(graph.hub_of)
+        n_sources, n_members = graph.n_sources, len(graph.hub_of)
         self.graph, self.rack_weight, self.guide = graph, rack_weight, levels.held
         self.first, self.end = n_sources, n_sources + n_members  # member nodes
         self.node_of_hub = [
@@ -111,7 +111,8 @@ class _Flow:
         self.arrives: Held = [{} for _ in range(self.first_pool)]
         self.taken = [0] * n_members
         self.load = [0] * n_members
-        self.excess = list(graph.supply)
+        self.supply: list[int] = graph.supply.tolist()
+        self.excess = list(self.supply)
         self._keep_claims(levels)
         self._balance_pools()
         n_nodes = self.first_pool + len(self.pool_lacks)
@@ -148,7 +149,7 @@ class _Flow:
         self.part_members: list[list[int]] = [[] for _ in range(n_parts)]
         self.pool_lacks = [0] * len(self.part_members)
         for source, out in enumerate(self.out):
-            self.pool_lacks[part_of_node[out[0]]] += self.graph.supply[source]
+            self.pool_lacks[part_of_node[out[0]]] += self.supply[source]
         for member, part in enumerate(self.part_of):
             if part >= 0:
                 self.part_members[part].append(member)

@@ -15,15 +15,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.assign.certificate import rack_weight_of
 from holdfast.assign.claims import Claims
+from holdfast.assign.flow_even import keep_all
 from holdfast.assign.flow_graph import NO_SOURCE, Graph
 from holdfast.assign.flow_levels import Held, balance
-from holdfast.assign.flow_moves import Moves, cheapest
+from holdfast.assign.flow_moves import cheapest
 from holdfast.assign.sticky_equal import Part, Prices, balance_equal, hand_out
 from holdfast.assign.sticky_spread import crowded, spread
-from holdfast.model.columns import I32, I64, NO_OWNER, starts, within
+from holdfast.model.columns import I32, I64, NO_OWNER, stable_order, starts, within
 
 
 def balance_flow(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
@@ -34,60 +36,69 @@ def balance_flow(claims: Claims, graph: Graph, target: I32, prices: Prices) -> N
     KIP-54, KIP-881.
     """
     group = claims.group
-    simple = [
-        (sources[0], hub)
-        for hub, sources in enumerate(graph.sources_of)
-        if len(sources) == 1 and len(graph.hubs_of[sources[0]]) == 1
-    ]
-    for _, hub in simple:
+    alone = np.flatnonzero(np.diff(graph.arc_start) == 1)  # sources with one hub
+    hubs = graph.arc_hub[graph.arc_start[alone]]
+    own = np.bincount(graph.arc_hub, minlength=len(graph.members_of))[hubs] == 1
+    for hub in hubs[own].tolist():
         members = np.array(graph.members_of[hub], np.int32)
         row = group.subscription[members[0]]
         topics = group.set_topic[group.set_start[row] : group.set_start[row + 1]]
         balance_equal(claims, Part(members=members, topics=topics), target, prices)
-    if len(simple) < len(graph.members_of):
-        rest = _without(graph, dict(simple)) if simple else graph
+    if own.sum() < len(graph.members_of):
+        rest = _without(graph, alone[own], hubs[own]) if own.any() else graph
         _solve(claims, rest, target, prices)
 
 
-def _without(graph: Graph, simple: dict[int, int]) -> Graph:
+def _without(graph: Graph, sources: I64, hubs: I32) -> Graph:
     """The graph without some sources and the one hub that reads each."""
-    sources = [s for s in range(len(graph.supply)) if s not in simple]
-    gone = set(simple.values())
-    hubs = [h for h in range(len(graph.members_of)) if h not in gone]
-    new_source = np.full(len(graph.supply) + 1, NO_SOURCE, np.int32)  # the last is NO_SOURCE's
-    new_source[sources] = np.arange(len(sources))
-    new_hub = np.full(len(graph.members_of) + 1, -1, np.int32)
-    new_hub[hubs] = np.arange(len(hubs))
-    to_hub, to_source = new_hub.tolist(), new_source.tolist()
+    to_source = _renumbered(graph.n_sources, sources)
+    to_hub = _renumbered(len(graph.members_of), hubs)
     degree = np.diff(graph.arc_start)
-    stays = np.repeat(new_source[:-1] >= 0, degree)
+    stays = to_source[:-1] >= 0
+    hub_list = to_hub.tolist()
     return replace(
         graph,
-        source_of=new_source[graph.source_of],
-        supply=[graph.supply[s] for s in sources],
-        arc_start=starts(degree[sources]),
-        arc_hub=new_hub[graph.arc_hub[stays]],
-        hubs_of=[[to_hub[h] for h in graph.hubs_of[s]] for s in sources],
-        sources_of=[[to_source[s] for s in graph.sources_of[h]] for h in hubs],
-        members_of=[graph.members_of[h] for h in hubs],
-        hub_of=new_hub[graph.hub_of],
-        claims=[graph.claims[s] for s in sources],
-        cross=[frozenset(to_hub[h] for h in graph.cross[s]) for s in sources],
+        source_of=to_source[graph.source_of],
+        supply=graph.supply[stays],
+        arc_start=starts(degree[stays]),
+        arc_hub=to_hub[graph.arc_hub[np.repeat(stays, degree)]],
+        members_of=[m for m, hub in zip(graph.members_of, hub_list[:-1], strict=True) if hub >= 0],
+        hub_of=to_hub[graph.hub_of],
+        cross=[
+            frozenset(hub_list[hub] for hub in cross)
+            for cross, stay in zip(graph.cross, stays.tolist(), strict=True)
+            if stay
+        ],
     )
 
 
+def _renumbered(n: int, gone: npt.NDArray[np.integer]) -> I32:
+    """New number of each of ``n``; NO_SOURCE for those gone and for one more behind them."""
+    stays = np.ones(n + 1, np.bool_)
+    stays[gone] = stays[n] = False
+    return np.where(stays, np.cumsum(stays) - 1, NO_SOURCE).astype(np.int32)
+
+
 def _solve(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
-    levels = balance(graph)
-    moves = cheapest(graph, levels, rack_weight_of(claims.group))
+    """Solve what is left: without a search if that is proven enough, else by the flow."""
     at = np.flatnonzero(graph.hub_of >= 0)
-    prices.level[at] = np.array(levels.hub, np.int64)[graph.hub_of[at]]
-    prices.minor[at] = np.array(moves.price, np.int64)[at]
-    choice = _keep(claims, graph, moves.kept, target)
-    free = np.flatnonzero((graph.source_of >= 0) & (target == NO_OWNER)).astype(np.int32)
-    if len(free):
-        _name_the_rest(claims, graph, moves, target, free)
-        if len(crowded(claims.group, target, free)):
-            spread(claims, target, free, choice)
+    rack_weight, choice = rack_weight_of(claims.group), graph.owned[:0]
+    even = None if rack_weight else keep_all(graph, claims.group.turn)
+    if even is not None:
+        prices.level[at] = even.level
+        target[graph.owned] = graph.owner[graph.owned]
+        sent, taken = even.sent, even.taken
+    else:
+        levels = balance(graph)
+        moves = cheapest(graph, levels, rack_weight)
+        prices.level[at] = np.array(levels.hub, np.int64)[graph.hub_of[at]]
+        prices.minor[at] = np.array(moves.price, np.int64)[at]
+        choice = _keep(claims, graph, moves.kept, target)
+        rows = [(s, hub, n) for s, row in enumerate(moves.sent) for hub, n in row.items()]
+        sent, taken = np.array(sorted(rows), np.int64), np.array(moves.taken, np.int64)
+    free = _name_the_rest(claims, graph, sent, taken, target)
+    if len(crowded(claims.group, target, free)):
+        spread(claims, target, free, choice)
 
 
 def _keep(claims: Claims, graph: Graph, kept: Held, target: I32) -> I32:
@@ -96,15 +107,15 @@ def _keep(claims: Claims, graph: Graph, kept: Held, target: I32) -> I32:
     Returns the claims of members that cannot keep all they have of a source: the choice is open.
     """
     topics, n_members = claims.group.topics, claims.group.n_members
-    tps = np.flatnonzero((graph.source_of >= 0) & (claims.owner != NO_OWNER))
-    row = graph.source_of[tps] * np.int64(n_members) + claims.owner[tps]
+    tps = graph.owned
+    row = graph.source_of[tps] * np.int64(n_members) + graph.owner[tps]
     cut = [
         source * n_members + member
         for source, claimed in enumerate(graph.claims)
         for member, count in claimed.items()
         if kept[source].get(member, 0) != count
     ]
-    stays, some = np.ones(len(tps), np.bool_), tps[:0]
+    stays, some = np.ones(len(tps), np.bool_), np.empty(0, np.int64)
     if cut:
         some = np.flatnonzero(np.isin(row, cut))
         order = np.lexsort((tps[some], topics.partition_of[tps[some]], row[some]))
@@ -112,27 +123,28 @@ def _keep(claims: Claims, graph: Graph, kept: Held, target: I32) -> I32:
         distinct, counts = np.unique(row[some], return_counts=True)
         quota = [kept[key // n_members].get(key % n_members, 0) for key in distinct.tolist()]
         stays[some] = within(counts) < np.repeat(quota, counts)
-    target[tps[stays]] = claims.owner[tps[stays]]
-    return tps[some].astype(np.int32)
+    target[tps[stays]] = graph.owner[tps[stays]]
+    return tps[some]
 
 
-def _name_the_rest(claims: Claims, graph: Graph, moves: Moves, target: I32, free: I32) -> None:
-    """Deal the free partitions of each source to its hubs, and those of each hub to members."""
-    group = claims.group
-    sent = [(s, hub, n) for s, row in enumerate(moves.sent) for hub, n in row.items()]
-    free = free[np.argsort(graph.source_of[free], kind="stable")]
-    to_hub = _deal(np.array(sorted(sent), np.int64))
+def _name_the_rest(claims: Claims, graph: Graph, sent: I64, taken: I64, target: I32) -> I32:
+    """Deal the free partitions of each source to its hubs, and those of each hub to members.
+
+    Returns the free partitions.
+    """
+    free = np.flatnonzero((graph.source_of >= 0) & (target == NO_OWNER)).astype(np.int32)
+    if not len(free):
+        return free
+    turn = claims.group.turn
+    free = free[stable_order(graph.source_of[free], graph.n_sources)]
+    to_hub = _deal(sent)
     free = free[np.lexsort((free, to_hub))]
-    place = np.empty(group.n_members, np.int64)  # of each member in the dealing order
-    place[group.turn] = np.arange(len(place))
-    taken = [
-        (hub, int(place[member]), moves.taken[member])
-        for hub, members in enumerate(graph.members_of)
-        for member in members
-        if moves.taken[member]
-    ]
-    slots = group.turn[_deal(np.array(sorted(taken), np.int64))]
+    place = np.flatnonzero(taken[turn])  # of each member that takes some in the dealing order
+    hub, units = graph.hub_of[turn[place]], taken[turn[place]]
+    order = stable_order(hub, len(graph.members_of))
+    slots = turn[_deal(np.stack((hub, place, units), axis=1).astype(np.int64)[order])]
     hand_out(claims, target, free, slots, np.sort(to_hub))
+    return free
 
 
 def _deal(places: I64) -> I64:
