@@ -42,7 +42,7 @@ __all__ = ["EagerAssignor", "Range", "RoundRobin", "Sticky", "assignor", "attach
 
 log = logging.getLogger(__name__)
 
-TESTED = ("0.14.",)
+TESTED = ("0.12.", "0.13.", "0.14.")
 """Versions of aiokafka, by how they begin, that the live tests ran with."""
 
 NO_GENERATION = -1

@@ -13,7 +13,6 @@ KIP-429; Kafka's ConsumerCoordinator ("metadata snapshot").
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -28,6 +27,7 @@ from holdfast.adapters.host import MemberHost
 from holdfast.adapters.lag_source import LagSource
 from holdfast.adapters.link import GroupLink
 from holdfast.adapters.lookup import Lookup
+from holdfast.adapters.member_log import MemberLog
 from holdfast.adapters.membership import Leadership, assignors_of, make_member
 from holdfast.adapters.metrics import Counters, Snapshot
 from holdfast.adapters.settings import Settings
@@ -35,8 +35,6 @@ from holdfast.adapters.topic_duties import TopicDuties
 from holdfast.errors import HoldfastError, RemoteProtocolError
 from holdfast.machine import events
 from holdfast.machine.holdings import Identity
-
-log = logging.getLogger("holdfast.member")
 
 Matches = Callable[[str], bool]
 
@@ -53,6 +51,7 @@ class Assembly:
     def __init__(self, settings: Settings):
         self._settings = settings
         self.counters = Counters()
+        log = MemberLog(settings)
         assignors = assignors_of(settings)
         member = make_member(settings, assignors)
         connections = Connections(settings)
@@ -67,15 +66,24 @@ class Assembly:
                 self._count_partitions,
                 lag_source=self._lag_source(),
                 find_racks=lambda topics: self.lookup.racks(topics).result(),
+                log=log,
             )
             delivery = _delivery(settings)
             self.duties = TopicDuties(
-                settings, delivery, self.link, self.lookup, fail=self._fail, counters=self.counters
+                settings,
+                delivery,
+                self.link,
+                self.lookup,
+                fail=self._fail,
+                counters=self.counters,
+                log=log,
             )
             self._closers.append(self.duties.close)
-            self.host = MemberHost(member, self.duties, leadership.compute, name=_name(settings))
+            self.host = MemberHost(
+                member, self.duties, leadership.compute, name=_name(settings), log=log
+            )
             self._closers.append(self.host.stop)
-            self._watch = MetadataWatch(settings, self.lookup, self._post, self._fail)
+            self._watch = MetadataWatch(settings, self.lookup, self._post, self._fail, log)
             self._closers.append(self._watch.close)
         except BaseException:
             self.close()
@@ -173,7 +181,9 @@ class MetadataWatch:
         lookup: Lookup,
         post: Callable[[events.Event], None],
         fail: Callable[[BaseException], None],
+        log: MemberLog,
     ):
+        self._log = log
         self._lookup = lookup
         self._post = post
         self._fail = fail
@@ -225,7 +235,7 @@ class MetadataWatch:
             except RemoteProtocolError as error:
                 self._fail(error)
             except HoldfastError as error:
-                log.warning("the topics are not known yet: %s", error)
+                self._log.warning("the topics are not known yet: %s", error)
                 wait_s = self._again_s
             self._wake.wait(wait_s)
 

@@ -26,13 +26,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.adapters.link import GroupLink
+from holdfast.adapters.member_log import NAME, Log, MemberLog
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.machine import actions, events
 from holdfast.machine.holdings import Identity
 from holdfast.machine.member import Member
 from holdfast.machine.states import ENDED, MemberState
-
-log = logging.getLogger("holdfast.member")
 
 
 class Duties(Protocol):
@@ -84,7 +83,9 @@ class MemberHost:
     compute : callable
         Plans a round for a member that leads.
     name : str
-        For the thread and the logs.
+        For the threads.
+    log : MemberLog, optional
+        Told who the member is from now on.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class MemberHost:
         compute: Callable[[actions.ComputeAssignment], events.AssignmentComputed],
         *,
         name: str,
+        log: MemberLog | None = None,
     ):
         self._member = member
         self._duties = duties
@@ -103,7 +105,9 @@ class MemberHost:
         self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._over = threading.Event()
-        self._log = logging.LoggerAdapter(log, {"member": name})
+        self._log: Log = log or logging.getLogger(NAME)
+        if log is not None:
+            log.identify = lambda: self.standing.identity
         self.failure: HoldfastError | None = None
         self.standing = _standing(member)
         self.n_rounds = 0

@@ -19,9 +19,8 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from holdfast.adapters.member_log import NAME, Log
 from holdfast.errors import HoldfastError
-
-log = logging.getLogger("holdfast.member")
 
 Lags = Mapping[str, Sequence[int]]
 LagSource = Callable[[Mapping[str, int]], Lags]
@@ -42,11 +41,16 @@ class AskedInTime:
         None: every round is planned by counts.
     timeout_ms : int
         For one question.
+    log : logger, optional
+        Told when a round goes without lags; ``holdfast.member`` by default.
     """
 
-    def __init__(self, source: LagSource | None, timeout_ms: int = TIMEOUT_MS):
+    def __init__(
+        self, source: LagSource | None, timeout_ms: int = TIMEOUT_MS, *, log: Log | None = None
+    ):
         self._source = source
         self._timeout_ms = timeout_ms
+        self._log = log or logging.getLogger(NAME)
         self._asked: concurrent.futures.Future[Lags] | None = None
 
     def __call__(self, partitions: Mapping[str, int]) -> Lags:
@@ -55,7 +59,7 @@ class AskedInTime:
             return self._checked(self._ask(partitions), partitions)
         except Exception as error:  # whatever the source does, the round goes on
             reason = str(error) or type(error).__name__
-            log.warning("lags are not known (%s): this round is planned by counts", reason)
+            self._log.warning("lags are not known (%s): this round is planned by counts", reason)
             return {topic: [0] * count for topic, count in partitions.items()}
 
     def _ask(self, partitions: Mapping[str, int]) -> Lags:

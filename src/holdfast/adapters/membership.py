@@ -14,11 +14,11 @@ KIP-429; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative Rebalancing, "Lea
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.adapters.lag_source import NEEDS_LAGS, AskedInTime, LagSource
+from holdfast.adapters.member_log import MemberLog
 from holdfast.adapters.settings import Settings
 from holdfast.assign.registry import find
 from holdfast.errors import ConfigError, HoldfastError, WireError
@@ -29,8 +29,6 @@ from holdfast.machine.options import MemberOptions
 from holdfast.machine.policy import Policy, When
 from holdfast.wire.consumer_protocol import Subscription, decode_subscription
 from holdfast.wire.incremental import Design
-
-log = logging.getLogger("holdfast.member")
 
 Racks = Mapping[str, Sequence[Sequence[str]]]
 _DEFAULT_STRATEGY = ("cooperative-sticky",)
@@ -142,6 +140,8 @@ class Leadership:
         Asked when a strategy looks at lags.
     find_racks : callable, optional
         Racks with a replica of each partition of these topics; asked when a member has a rack.
+    log : MemberLog, optional
+        The member's.
     """
 
     def __init__(
@@ -152,10 +152,12 @@ class Leadership:
         *,
         lag_source: LagSource | None = None,
         find_racks: Callable[[frozenset[str]], Racks] | None = None,
+        log: MemberLog | None = None,
     ):
+        self._log = log or MemberLog(settings)
         self._assignors = assignors
         self._count = count_partitions
-        self._ask = AskedInTime(lag_source, settings["holdfast.lag.timeout.ms"])
+        self._ask = AskedInTime(lag_source, settings["holdfast.lag.timeout.ms"], log=self._log)
         self._find_racks = find_racks
         self._wants_lags = bool(NEEDS_LAGS.intersection(settings["partition.assignment.strategy"]))
 
@@ -178,7 +180,7 @@ class Leadership:
         try:
             return _fitting(self._find_racks(frozenset(counts)), counts)
         except (HoldfastError, TimeoutError) as error:
-            log.warning("racks are not known (%s): this round is planned without", error)
+            self._log.warning("racks are not known (%s): this round is planned without", error)
             return None
 
 

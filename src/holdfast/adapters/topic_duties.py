@@ -17,7 +17,6 @@ KIP-429 (callbacks), KIP-447 (stable offsets), KAFKA-14024 (bounded commits).
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -27,14 +26,13 @@ from typing import Any, Protocol
 from holdfast.adapters.delivery import Delivery, TopicPartition
 from holdfast.adapters.link import GroupLink
 from holdfast.adapters.lookup import EARLIEST, LATEST, Lookup
+from holdfast.adapters.member_log import MemberLog
 from holdfast.adapters.metrics import Counters
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
 from holdfast.machine.events import Resource
-
-log = logging.getLogger("holdfast.member")
 
 
 class RebalanceListener(Protocol):
@@ -91,6 +89,8 @@ class TopicDuties:
         Takes an error that ends the member.
     counters : Counters
         What is counted for metrics.
+    log : MemberLog
+        The member's.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class TopicDuties:
         *,
         fail: Callable[[BaseException], None],
         counters: Counters,
+        log: MemberLog,
     ):
         self.delivery = delivery
         self.counters = counters
@@ -112,6 +113,7 @@ class TopicDuties:
         self._link = link
         self._lookup = lookup
         self._fail = fail
+        self._log = log
         self._lock = threading.Lock()
         self._coming: set[Resource] = set()
         self._prepared: dict[Resource, int] = {}
@@ -210,7 +212,7 @@ class TopicDuties:
                     self.delivery.prepare(now)
                     self._prepared.update(now)
         except Exception as error:  # the data plane's library may raise anything
-            log.debug("start positions are not known yet: %s", error)
+            self._log.debug("start positions are not known yet: %s", error)
 
     def reconsider(self, partitions: Collection[Resource]) -> None:
         """Ask again where these begin: the application has just committed, in its callback."""
@@ -233,7 +235,7 @@ class TopicDuties:
                 self._fail(error)
                 return
             except (HoldfastError, TimeoutError) as error:
-                log.warning("start positions are not known yet: %s", error)
+                self._log.warning("start positions are not known yet: %s", error)
                 self._closed.wait(self._pause_s)
                 continue
             self._start_those_still_wanted(positions)

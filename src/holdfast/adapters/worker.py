@@ -27,14 +27,13 @@ from typing import Any, NamedTuple, Protocol, Self
 from holdfast.adapters.connections import Connections
 from holdfast.adapters.host import MemberHost
 from holdfast.adapters.link import GroupLink
+from holdfast.adapters.member_log import NAME, Log, MemberLog
 from holdfast.adapters.membership import Leadership, make_member, policy_of
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, ConfigError, HoldfastError, LocalProtocolError
 from holdfast.machine import actions, events
 from holdfast.machine.designs import Designed
 from holdfast.wire.incremental import Design
-
-log = logging.getLogger("holdfast.member")
 
 PROTOCOL_TYPE = "holdfast"
 _DESIGNS = {
@@ -96,11 +95,12 @@ class Worker:
         self._settings = settings = Settings.parse(config)
         self._resources = _checked(resources)
         assignor = Designed(_policy(settings, self._resources, weights or {}))
-        self._leadership = Leadership(settings, (assignor,), lambda _: self._resources)
+        log = MemberLog(settings)
+        self._leadership = Leadership(settings, (assignor,), lambda _: self._resources, log=log)
         member = make_member(settings, (assignor,), protocol_type=PROTOCOL_TYPE, polls=False)
-        self._duties = _WorkerDuties(listener)
+        self._duties = _WorkerDuties(listener, log)
         name = f"holdfast-{settings['group.id']}-{settings['client.id']}"
-        self._host = MemberHost(member, self._duties, self._leadership.compute, name=name)
+        self._host = MemberHost(member, self._duties, self._leadership.compute, name=name, log=log)
         self._connections: Connections | None = None
         self._is_closed = False
 
@@ -200,8 +200,9 @@ class Worker:
 class _WorkerDuties:
     """See :class:`holdfast.adapters.host.Duties`: callbacks alone."""
 
-    def __init__(self, listener: Any):
+    def __init__(self, listener: Any, log: Log | None = None):
         self._listener = listener
+        self._log: Log = log or logging.getLogger(NAME)
         self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="holdfast-callbacks")
 
     def stop(self, resources: tuple[events.Resource, ...], drained: Callable[[], None]) -> None:
@@ -234,7 +235,7 @@ class _WorkerDuties:
         try:
             work([Resource(*r) for r in resources])
         except Exception as error:
-            log.exception("a callback raised")
+            self._log.exception("a callback raised")
             done(f"{type(error).__name__}: {error}")
         else:
             done(None)
