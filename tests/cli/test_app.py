@@ -205,3 +205,26 @@ def test_commands_are_registered_once() -> None:
     before = len(cli_app.app.registered_commands)
     cli_app.register_all()
     assert len(cli_app.app.registered_commands) == before
+
+
+def test_a_table_that_is_piped_holds_every_column(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {f"column_{i}": f"value {i}" for i in range(30)}
+    write_rows([row], list(row), Format.TABLE)
+    out = capsys.readouterr().out
+    assert all(name in out and value in out for name, value in row.items())
+
+
+def test_a_narrow_terminal_shows_whole_columns_and_names_the_rest(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = Console
+    monkeypatch.setattr(output, "Console", lambda **more: console(force_terminal=True, **more))
+    monkeypatch.setenv("COLUMNS", "60")
+    row = {f"column_{i}": f"value {i}" for i in range(9)}
+    write_rows([row], list(row), Format.TABLE)
+    out, err = capsys.readouterr()
+    assert "value 4" in out and "value 5" not in out
+    assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 60 for line in out.splitlines())
+    assert "column_5, column_6, column_7, column_8 (--format csv" in err.replace(
+        "\n", " "
+    )

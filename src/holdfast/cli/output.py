@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -31,6 +32,7 @@ from holdfast.report.names import spreadsheet_text, visible
 
 T = TypeVar("T")
 BAR_AFTER_S = 2.0
+MAX_CELL = 60
 
 stderr = Console(stderr=True, highlight=False)
 
@@ -126,7 +128,7 @@ def write_rows(
     rows : iterable of mapping
         Every mapping has the keys in ``columns``.
     columns : sequence of str
-        Order of the columns.
+        Order of the columns; a table shows as many of them as the terminal is wide.
     fmt : Format
         JSON is ``{"schema_version": 1, "rows": [...]}``.
     target : Path, optional
@@ -152,17 +154,43 @@ def write_rows(
 def _write_table(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], target: Path | None, title: str
 ) -> None:
+    cells = [["" if row[c] is None else printable(row[c]) for c in columns] for row in rows]
+    widths = [
+        min(MAX_CELL, max(map(cell_len, column))) for column in zip(columns, *cells, strict=True)
+    ]
+    whole = sum(widths) + 3 * len(widths) + 1
+    if target is not None:
+        with target.open("w", encoding="utf-8") as file:
+            console = Console(file=file, highlight=False, width=whole)
+            console.print(_people_table(columns, cells, title))
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=max(whole, len(title)))
+    n_shown = _columns_that_fit(widths, console.width)
+    console.print(_people_table(columns[:n_shown], cells, title))
+    if n_shown < len(columns):
+        hidden = ", ".join(columns[n_shown:])
+        print_note(f"too wide for this terminal: {hidden} (--format csv has every column)")
+
+
+def _columns_that_fit(widths: Sequence[int], width: int) -> int:
+    """How many columns stand side by side in ``width`` characters; at least one."""
+    used = 1
+    for i, column in enumerate(widths):
+        used += column + 3
+        if used > width and i > 0:
+            return i
+    return len(widths)
+
+
+def _people_table(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str) -> Table:
     table = Table(title=printable(title) or None, title_justify="left", header_style="bold")
     for name in columns:
         table.add_column(name, overflow="fold")
-    for row in rows:
-        cells = ("" if row[c] is None else printable(row[c]) for c in columns)
-        table.add_row(*(Text(cell) for cell in cells))
-    if target is None:
-        Console(highlight=False).print(table)
-    else:
-        with target.open("w", encoding="utf-8") as file:
-            Console(file=file, highlight=False, width=200).print(table)
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row[: len(columns)]))
+    return table
 
 
 def _write(text: str, target: Path | None) -> None:
