@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from tests.adapters.plugin_group import Cluster, Group
 
+from holdfast.adapters import kafka_python_attach
 from holdfast.adapters.kafka_python import (
     CooperativeSticky,
     Deferred,
@@ -357,3 +360,15 @@ def test_lags_reach_the_leader():
 def test_bad_settings_are_refused(call, word):
     with pytest.raises(ConfigError, match=word):
         call()
+
+
+def test_attach_refuses_what_it_was_not_tested_with(monkeypatch):
+    consumer = SimpleNamespace(config={"group_id": None})
+    monkeypatch.setattr(kafka_python_attach.kafka, "__version__", "9.0.1")
+    with pytest.raises(ConfigError, match=r"kafka-python 9\.0\.1 was not tested .*3\.0\.12"):
+        kafka_python_attach.attach(consumer)
+    with pytest.raises(ConfigError, match="no group_id"):
+        kafka_python_attach.attach(consumer, allow_untested=True)
+    again = SimpleNamespace(config={"group_id": "g"}, _holdfast_attached=True)
+    with pytest.raises(LocalProtocolError, match="attached already"):
+        kafka_python_attach.attach(again, allow_untested=True)
