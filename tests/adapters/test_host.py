@@ -1,0 +1,210 @@
+"""The host of a member machine: events in, actions out, in order, on one thread."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import pytest
+
+from holdfast.adapters.host import MemberHost
+from holdfast.errors import AdapterError, RemoteProtocolError
+from holdfast.machine import actions, events
+from holdfast.machine.actions import ListenerCall
+from holdfast.machine.holdings import Identity
+from holdfast.machine.states import MemberState
+
+A = (("a", 0),)
+
+
+class Script:
+    """Stands for a member machine: answers an event with what was written down for it."""
+
+    def __init__(self, answers):
+        self.answers = answers
+        self.seen = queue.SimpleQueue()
+        self.threads = set()
+        self.state = MemberState.UNJOINED
+        self.deadline_ms = None
+        self.identity = Identity(generation=3, member_id="m", instance_id=None)
+        self.is_leader = False
+        self.holdings = type("Holdings", (), {"owned": frozenset(A)})()
+
+    def step(self, now_ms, event):
+        self.threads.add(threading.current_thread())
+        answer = self.answers.get(type(event), ())
+        if isinstance(answer, MemberState):
+            self.state, answer = answer, ()
+        if isinstance(event, events.Tick):
+            self.deadline_ms = None
+        self.seen.put(event)
+        return answer
+
+    def next(self, kind):
+        """The next event of a kind, in time."""
+        while True:
+            event = self.seen.get(timeout=30)
+            if isinstance(event, kind):
+                return event
+
+
+class Notes:
+    """Duties that note their calls and are done at once."""
+
+    def __init__(self):
+        self.notes = []
+
+    def stop(self, resources, drained):
+        self.notes.append("stop")
+        drained()
+
+    def drop(self, resources):
+        self.notes.append("drop")
+
+    def start(self, resources):
+        self.notes.append("start")
+
+    def call(self, call, resources, done):
+        self.notes.append(call.value)
+        done("OSError: no" if call is ListenerCall.LOST else None)
+
+    def commit(self, action, done):
+        self.notes.append("commit")
+        done(27)
+
+    def completed(self, action):
+        self.notes.append("completed")
+
+
+class Link:
+    """Notes requests."""
+
+    def __init__(self):
+        self.sent = []
+
+    def perform(self, action):
+        self.sent.append(action)
+
+
+@pytest.fixture
+def run():
+    """Start a host on a script; stopped afterwards."""
+    hosts = []
+
+    def start(script, duties=None, compute=lambda _: None, link=None):
+        host = MemberHost(script, duties or Notes(), compute, name="t")
+        hosts.append(host)
+        host.start(link or Link())
+        script.next(events.Started)
+        return host
+
+    yield start
+    for host in hosts:
+        host.stop()
+        host.stop()
+
+
+COMMIT = actions.Commit(token=4, resources=A, generation=3, member_id="m", instance_id=None)
+DONE = actions.JoinCompleted(
+    generation=3,
+    member_id="m",
+    is_leader=False,
+    protocol_name="p",
+    owned=A,
+    gained=A,
+    revoked=(),
+    delay_ms=5,
+)
+
+
+def test_actions_are_done_in_order_and_their_answers_come_back(run):
+    script = Script(
+        {
+            events.Polled: (
+                actions.StopFetching(token=1, resources=A, deadline_ms=9),
+                actions.DropNow(A),
+                actions.StartFetching(A),
+                actions.CallListener(token=2, call=ListenerCall.ASSIGNED, resources=A),
+                actions.CallListener(token=3, call=ListenerCall.LOST, resources=A),
+                COMMIT,
+                DONE,
+                actions.Warn("mind the gap"),
+                actions.FindCoordinator(7, 100),
+            )
+        }
+    )
+    duties, link = Notes(), Link()
+    host = run(script, duties, link=link)
+    host.post(events.Polled())
+    assert script.next(events.Drained) == events.Drained(1)
+    assert script.next(events.ListenerReturned) == events.ListenerReturned(2, None)
+    assert script.next(events.ListenerReturned) == events.ListenerReturned(3, "OSError: no")
+    assert script.next(events.CommitAnswered) == events.CommitAnswered(4, 27)
+    assert duties.notes == ["stop", "drop", "start", "assigned", "lost", "commit", "completed"]
+    assert link.sent == [actions.FindCoordinator(7, 100)]
+    assert host.n_rounds == 1
+    assert host.standing.owned == frozenset(A)
+    assert len(script.threads) == 1
+    assert threading.main_thread() not in script.threads
+
+
+def test_time_comes_as_ticks(run):
+    script = Script({})
+    host = run(script)
+    script.deadline_ms = 0
+    host.post(events.Polled())
+    assert script.next(events.Tick).now_ms > 0
+
+
+def test_a_plan_is_made_elsewhere_and_one_that_fails_is_told(run):
+    plan = actions.ComputeAssignment(
+        token=8,
+        generation=1,
+        protocol_name="p",
+        members=(),
+        partitions=(),
+        member_id="m",
+        waited_ms=0,
+    )
+    threads = []
+
+    def compute(action):
+        threads.append(threading.current_thread())
+        raise ValueError("no such topic")
+
+    script = Script({events.Polled: (plan,)})
+    run(script, compute=compute).post(events.Polled())
+    failed = script.next(events.AssignmentFailed)
+    assert (failed.token, failed.reason) == (8, "ValueError: no such topic")
+    assert threads[0] not in script.threads
+
+
+def test_a_refusal_is_kept_for_the_application(run):
+    script = Script({events.Polled: (actions.Fail(82, "fenced"),)})
+    host = run(script)
+    host.post(events.Polled())
+    assert host.over.wait(30)
+    assert isinstance(host.failure, RemoteProtocolError)
+    assert host.failure.error_code == 82
+
+
+def test_a_machine_that_has_left_is_over(run):
+    script = Script({events.Polled: MemberState.DEAD})
+    host = run(script)
+    assert not host.over.is_set()
+    host.post(events.Polled())
+    assert host.over.wait(30)
+    assert host.failure is None
+
+
+def test_a_bug_of_ours_is_told_and_nothing_hangs(run):
+    class Broken(Notes):
+        def drop(self, resources):
+            raise KeyError("a-0")
+
+    script = Script({events.Polled: (actions.DropNow(A),)})
+    host = run(script, Broken())
+    host.post(events.Polled())
+    assert host.over.wait(30)
+    assert isinstance(host.failure, AdapterError)
+    assert "KeyError: 'a-0'" in str(host.failure)
