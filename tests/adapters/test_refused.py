@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from holdfast.adapters import refused
-from holdfast.adapters.connections import Connections
+from holdfast.adapters.connections import SOCKET_OPTIONS, Connections
 from holdfast.adapters.settings import Settings
 from holdfast.errors import SourceError
 
@@ -60,3 +60,14 @@ def test_a_connection_that_is_never_answered_ends(left_open, silent_server, monk
     assert f"no Kafka broker answered at {silent_server} over {protocol}" in text
     gc.collect()
     assert left_open == []
+
+
+def test_a_host_that_dies_without_a_word_is_noticed():
+    """The kernel looks after quiet connections: a JoinGroup may be pending for minutes."""
+    with socket.socket() as one:
+        for option in SOCKET_OPTIONS:
+            one.setsockopt(*option)
+        assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    made = Connections(Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}))
+    assert made._manager.config["socket_options"] == SOCKET_OPTIONS
+    made.close()

@@ -18,6 +18,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import logging
+import socket
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -35,6 +36,23 @@ TESTED = ("3.0.",)
 TopicPartition = tuple[str, int]
 _PASSING_CODES = frozenset({3, 5, 6, 7, 9, 13, 14, 15, 16, 74, 76, 88, 100})
 _T = TypeVar("_T")
+
+# A host that dies without a word is noticed within 25 s, also while it holds a JoinGroup, which may
+# wait for as long as the slowest member works.
+SOCKET_OPTIONS = [
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in {
+            "TCP_KEEPIDLE": 10,
+            "TCP_KEEPINTVL": 5,
+            "TCP_KEEPCNT": 3,
+            "TCP_USER_TIMEOUT": 25_000,
+        }.items()
+        if hasattr(socket, name)  # not every system has all of them
+    ),
+]
 
 
 class _HideSecrets(logging.Filter):
@@ -83,7 +101,8 @@ class Connections:
         self.settings = settings
         _hidden.hide(settings["sasl.password"])
         self.timeout_ms: int = settings["request.timeout.ms"]
-        self._client = KafkaNetClient(**render.kafka_python_connection(settings))
+        options = {**render.kafka_python_connection(settings), "socket_options": SOCKET_OPTIONS}
+        self._client = KafkaNetClient(**options)
         self._manager = self._client._manager
         self._net = self._manager._net
 
