@@ -1,0 +1,167 @@
+"""A progress bar for Spark jobs: tasks done, records a second, time left.
+
+**Rules.** On a terminal alone, on stderr, once two seconds have passed, and gone at the end. Asks
+what every kind of session answers: the status tracker of a classic one, the progress handler of a
+Spark Connect client.
+
+**Strategy.** Every stage passes over about all records, so the share of its tasks that are done,
+times the records of the whole, is what the stage has worked off.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from holdfast.cli.output import BAR_AFTER_S, printable, stderr
+
+LOOK_EVERY_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What a Spark stage has done of its tasks."""
+
+    number: int
+    n_tasks: int
+    n_done: int
+
+    def records(self, n_records: int) -> int:
+        """Records worked off, of ``n_records`` in all."""
+        return n_records * self.n_done // max(self.n_tasks, 1)
+
+
+def newest_stage(spark: Any) -> Stage | None:
+    """The newest running stage of a classic session, None where nothing runs.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Not one of Spark Connect: it has no tracker.
+    """
+    tracker = spark.sparkContext.statusTracker()
+    running = [tracker.getStageInfo(i) for i in tracker.getActiveStageIds()]
+    stages = [
+        Stage(number=s.stageId, n_tasks=s.numTasks, n_done=s.numCompletedTasks)
+        for s in running
+        if s is not None
+    ]
+    return max(stages, key=lambda stage: stage.number, default=None)
+
+
+class StageBar:
+    """Shows one stage after another on a bar; fed by :meth:`show`, from any thread.
+
+    Parameters
+    ----------
+    progress : Progress
+        What draws, with a field ``speed``.
+    n_records : int or None
+        Records of the whole; without it no speed is shown.
+    now : float
+        The clock, in seconds.
+    """
+
+    def __init__(self, progress: Progress, n_records: int | None, now: float):
+        self._progress = progress
+        self._n_records = n_records
+        self._began = self._stage_began = now
+        self._number: int | None = None
+        self._task = progress.add_task("", total=None, speed="", stage="", visible=False)
+
+    def show(self, stage: Stage, now: float) -> None:
+        """Draw what ``stage`` has done at ``now``."""
+        if stage.number != self._number:
+            self._number, self._stage_began = stage.number, now
+            self._progress.reset(self._task, total=stage.n_tasks, visible=False)
+        lasted = now - self._stage_began
+        speed = ""
+        if self._n_records is not None and lasted > 0 and stage.n_done:
+            speed = f"{stage.records(self._n_records) / lasted:,.0f} records/s"
+        self._progress.update(
+            self._task,
+            total=stage.n_tasks,
+            completed=stage.n_done,
+            speed=speed,
+            stage=f"stage {stage.number}",
+            visible=now - self._began > BAR_AFTER_S,
+        )
+
+
+@contextmanager
+def spark_bar(
+    spark: Any, what: str, n_records: int | None = None, *, quiet: bool = False
+) -> Iterator[None]:
+    """Show how far Spark is while the body runs.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Classic or of Spark Connect.
+    what : str
+        Such as ``history``.
+    n_records : int, optional
+        Records that every stage works on, for the speed.
+    quiet : bool
+        No bar.
+    """
+    if quiet or not stderr.is_terminal:
+        yield
+        return
+    columns = (
+        TextColumn(f"{printable(what)}, {{task.fields[stage]}}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("tasks  {task.fields[speed]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=stderr, transient=True) as progress:
+        bar = StageBar(progress, n_records, time.monotonic())
+        with _followed(spark, bar):
+            yield
+
+
+@contextmanager
+def _followed(spark: Any, bar: StageBar) -> Iterator[None]:
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+
+        def handler(stages: Any, **_: Any) -> None:
+            known = [s for s in stages or () if s.num_tasks]
+            if known:
+                newest = max(known, key=lambda s: s.stage_id)
+                bar.show(
+                    Stage(
+                        number=newest.stage_id,
+                        n_tasks=newest.num_tasks,
+                        n_done=newest.num_completed_tasks,
+                    ),
+                    time.monotonic(),
+                )
+
+        spark.registerProgressHandler(handler)
+        try:
+            yield
+        finally:
+            spark.removeProgressHandler(handler)
+        return
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK_EVERY_S):
+            stage = newest_stage(spark)
+            if stage is not None:
+                bar.show(stage, time.monotonic())
+
+    thread = threading.Thread(target=look, name="holdfast-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
