@@ -12,10 +12,17 @@ import typer
 from holdfast.cli.output import print_note
 from holdfast.errors import ConfigError
 
+_EXAMPLES = """\b
+Examples:
+  holdfast broker --port 9092
+  holdfast broker --brokers 3 --keep
+  holdfast broker --property group.initial.rebalance.delay.ms=3000
+"""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("broker")(broker)
+    app.command("broker", epilog=_EXAMPLES)(broker)
 
 
 def broker(  # noqa: PLR0917 - typer passes every option by name

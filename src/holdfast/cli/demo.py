@@ -21,9 +21,18 @@ if TYPE_CHECKING:
     from holdfast.demo.run import DemoResult
 
 
+_EXAMPLES = """\b
+Examples:
+  holdfast demo
+  holdfast demo --members 6 --partitions 24 -o bounce
+  holdfast demo --keep -o bounce    # then: holdfast doctor --input bounce/tables
+  holdfast demo --format json -q
+"""
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("demo")(demo)
+    app.command("demo", epilog=_EXAMPLES)(demo)
 
 
 class _Shown:
