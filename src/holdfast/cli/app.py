@@ -40,6 +40,7 @@ COMMANDS: tuple[str, ...] = (
     "history",
     "lag",
     "plan",
+    "replay",
     "watch",
     "decode",
     "encode",

@@ -14,6 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
+
 from holdfast.errors import SourceError
 from holdfast.report.markup import Markup, join, name_of, tag
 from holdfast.report.sections import NONE, number, seconds, table
@@ -23,6 +26,7 @@ COLUMNS = (
     "policy",
     "assignor",
     "delay_ms",
+    "actual",
     "rebalances",
     "moved",
     "moved_to_third",
@@ -36,7 +40,7 @@ _BAR_CELLS = 20
 
 
 def read_policies(path: Path) -> list[dict[str, Any]]:
-    """Rows of a file that ``holdfast replay --format json`` (or ``jsonl``) wrote.
+    """Rows of a file that ``holdfast replay`` wrote as JSON, JSON lines or Parquet.
 
     Raises
     ------
@@ -44,17 +48,27 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
         If it cannot be read, or is something else.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        content = path.read_bytes()
+        rows = _parquet(path) if content.startswith(b"PAR1") else _json(path, content.decode())
+    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         raise SourceError(f"{path}: cannot be read: {error}") from error
-    try:
-        document = json.loads(text)
-        rows = document["rows"] if isinstance(document, dict) and "rows" in document else [document]
-    except ValueError:
-        rows = _lines(path, text)
     if not all(isinstance(row, dict) and "policy" in row for row in rows):
         raise SourceError(f"{path}: expected rows with a policy, as `holdfast replay` prints them")
     return list(rows)
+
+
+def _parquet(path: Path) -> list[Any]:
+    rows: list[Any] = pyarrow.parquet.read_table(path).to_pylist()
+    return rows
+
+
+def _json(path: Path, text: str) -> list[Any]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return _lines(path, text)
+    rows = document.get("rows", document) if isinstance(document, dict) else document
+    return rows if isinstance(rows, list) else [rows]
 
 
 def _lines(path: Path, text: str) -> list[Any]:
@@ -85,8 +99,8 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
         ("Fidelity", True),
     ]
     lead = (
-        "The same history under other settings, by the same machines. Fidelity says how close a "
-        "replay of the actual setting came to what was recorded: 100 % is exact."
+        "The same history under other settings, by the same machines. The actual setting was "
+        "replayed too: fidelity says how close that came to what was recorded, 100 % is exact."
     )
     body = table(heads, (_row(row, top) for row in ordered))
     return tag(
@@ -109,7 +123,7 @@ def _row(row: Mapping[str, Any], top: float) -> list[object]:
     delay, fidelity = row.get("delay_ms"), row.get("fidelity")
     return [
         tag("td", name_of(row.get("group", NONE))),
-        tag("td", name_of(row["policy"])),
+        _policy(row),
         tag("td", name_of(row.get("assignor") or NONE)),
         _amount(None if delay is None else float(delay) / 1000, 1),
         _amount(row.get("rebalances", row.get("rounds"))),
@@ -121,6 +135,12 @@ def _row(row: Mapping[str, Any], top: float) -> list[object]:
         _seconds(row.get("time_to_balance_seconds")),
         (NONE, "") if fidelity is None else (f"{float(fidelity):.0%}", fidelity),
     ]
+
+
+def _policy(row: Mapping[str, Any]) -> Markup:
+    """The policy, and whether it is the one that the group has."""
+    actual = [" ", tag("b", "(actual)")] if row.get("actual") else []
+    return tag("td", name_of(row["policy"]), *actual)
 
 
 def _bar(cost: float, top: float) -> Markup:

@@ -1,0 +1,118 @@
+"""``holdfast replay``: every format, what the report makes of it, and one clear line when wrong."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from tests.cli.running import run
+from tests.pipeline import local, worlds
+
+from holdfast.errors import SourceError
+from holdfast.report.policies import COLUMNS, read_policies
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Tables of two small groups, as ``history -o`` keeps them."""
+    folder = tmp_path_factory.mktemp("replay")
+    runs = [
+        worlds.play(group, policy=policy, scenario="scale-down", members=3, partitions=6)
+        for group, policy in (("etl", "eager"), ("=1+1", "deferred"))
+    ]
+    worlds.write(folder / "dump", runs, topics=[("topic", 6)])
+    return local.run(folder / "dump", folder / "tables").root
+
+
+def test_json_has_the_actual_setting_first_and_then_what_was_asked_for(tables):
+    done = run("replay", "--input", tables, "--policy", "eager", "--policy", "deferred",
+               "--delay", "5s", "--delay", "PT1M", "--format", "json")  # fmt: skip
+    assert done.code == 0, done.err
+    document = json.loads(done.out)
+    assert document["schema_version"] == 1
+    shown = [(r["group"], r["policy"], r["delay_ms"], r["actual"]) for r in document["rows"]]
+    assert shown == [
+        ("=1+1", "deferred", 30_011, True),
+        ("=1+1", "eager", None, False),
+        ("=1+1", "deferred", 5_000, False),
+        ("=1+1", "deferred", 60_000, False),
+        ("etl", "eager", None, True),
+        ("etl", "deferred", 5_000, False),
+        ("etl", "deferred", 60_000, False),
+    ]
+    assert set(COLUMNS) <= set(document["rows"][0])
+    assert all(0 < row["fidelity"] <= 1 for row in document["rows"])
+    assert "replaying 2 groups under 3 settings" in done.err
+
+
+def test_every_format_says_the_same(tables, tmp_path):
+    ask = ("replay", "--input", tables, "--group", "et*", "--policy", "simple", "-q")
+    rows = json.loads(run(*ask, "--format", "json").out)["rows"]
+    assert [row["policy"] for row in rows] == ["eager", "simple"]
+    lines = run(*ask, "--format", "jsonl").out.splitlines()
+    assert [json.loads(line) for line in lines] == rows
+    cells = list(csv.DictReader(io.StringIO(run(*ask, "--format", "csv").out)))
+    assert [c["policy"] for c in cells] == ["eager", "simple"] and set(cells[0]) == set(rows[0])
+    assert run(*ask, "--format", "parquet", "-o", tmp_path / "r.parquet").code == 0
+    (tmp_path / "r.json").write_text(run(*ask, "--format", "json").out)
+    (tmp_path / "r.jsonl").write_text("\n".join(lines))
+    for name in ("r.parquet", "r.json", "r.jsonl"):
+        assert read_policies(tmp_path / name) == rows
+    table = run(*ask, width=200)
+    assert "fidelity" in table.out and "simple" in table.out and table.err == ""
+
+
+def test_the_report_compares_the_policies(tables, tmp_path):
+    replayed = tmp_path / "replay.json"
+    assert run("replay", "--input", tables, "--format", "json", "-o", replayed).code == 0
+    page = tmp_path / "page.html"
+    done = run("report", "--input", tables, "--replay", replayed, "-o", page)
+    assert done.code == 0, done.err
+    html = page.read_text()
+    assert "What other policies would have cost" in html
+    assert html.count("(actual)") == 2
+
+
+def test_what_is_no_replay_is_refused(tmp_path):
+    for name, content in (
+        ("a", b"PAR1 but no more"),
+        ("b", b"\xff\xfe"),
+        ("c", b"{}"),
+        ("d", b"["),
+    ):
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(SourceError, match=str(path)):
+            read_policies(path)
+
+
+def test_a_fidelity_that_is_too_low_is_a_finding(tables):
+    done = run("replay", "--input", tables, "--policy", "eager", "--fail-below", "1.01")
+    assert done.code == 1 and "is below 1.01" in done.err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--assignor", "stiky"], "did you mean"),
+        (["--policy", "sticky"], "is not one of"),
+        (["--delay", "soon"], "expected such as 30s"),
+        (["--batch", "0"], "batch: found 0"),
+        (["--group", "elt"], "did you mean etl?"),
+        (["--format", "parquet"], "name a file with -o"),
+        (["--cost", "rebuidl=1s"], "did you mean rebuild?"),
+        (["--policy", "cooperative-sticky", "--assignor", "lag"], "no cooperative form"),
+    ],
+)
+def test_a_wrong_option(tables, more, said):
+    done = run("replay", "--input", tables, *more)
+    assert done.code == 2 and done.out == ""
+    assert said in " ".join(done.err.split())
+
+
+def test_a_source_that_is_none(tmp_path):
+    done = run("replay", "--input", tmp_path)
+    assert done.code == 3 and "not a dump" in done.err
+    assert run("replay").code == 2

@@ -1,0 +1,228 @@
+"""Stories: what two successive generations are taken to mean, example by example. No Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from tests.pipeline import fleet, local
+from tests.pipeline.histories import COOPERATIVE, generation, histories, law
+
+from holdfast.pipeline.replay_rows import GenerationRow, GroupRows, MemberRow
+from holdfast.pipeline.replay_story import MAX_GENERATIONS, Do, Story, stories, tell
+from holdfast.sim.costs import Costs
+
+
+def rows_of(history, **more):
+    """Rows of one group as the tables would give them."""
+    generations = []
+    for g in history:
+        row = GenerationRow(
+            number=g["generation"],
+            time_ms=int(g["timestamp"] * 1000),
+            state=g["state"],
+            group_type=g["group_type"],
+            protocol=g["protocol"] if g["members"] else None,
+        )
+        for member_id, value in sorted(g["members"].items()):
+            extra, topics = value if isinstance(value, tuple) else ({}, value)
+            row.members.append(
+                MemberRow(
+                    member_id=member_id,
+                    instance_id=extra.get("group_instance_id"),
+                    client_id=extra.get("client_id", member_id.split("-")[0]),
+                    client_host=extra.get("client_host", "/10.0.0.1"),
+                    topics=tuple(sorted(extra.get("subscribed_topics", topics))),
+                    session_ms=10_000,
+                    rebalance_ms=60_000,
+                )
+            )
+            row.owned.append([(t, p) for t, ps in topics.items() for p in ps if p >= 0])
+        generations.append(row)
+    empty = {"rebalances": [], "pauses": []}
+    return GroupRows(group=history[0]["group"], generations=generations, **{**empty, **more})
+
+
+def told(history, topics=None, **more) -> Story:
+    """The story of one group."""
+    story = tell(rows_of(history, **more), topics or {}, Costs(slow_members=0))
+    assert story is not None
+    return story
+
+
+def done(story):
+    return [(h.do, h.slot, h.at_ms) for s in story.sessions for h in s.happenings]
+
+
+A, B = {"t": [0, 1]}, {"t": [2, 3]}
+
+
+def test_a_member_that_goes_and_comes_back_keeps_its_place():
+    story = told(
+        [
+            generation("g", 1, {"a-1": A, "b-1": B}, at=10),
+            generation("g", 2, {"a-1": {"t": [0, 1, 2, 3]}}, at=30),
+            generation("g", 3, {"a-1": A, "b-2": B}, at=50),
+        ]
+    )
+    assert story.places == (0, 1, 1)
+    assert done(story) == [(Do.STOP, 1, 17_000), (Do.START, 2, 37_000)]
+    assert story.sessions[0].generations == ((0,), (0, 1))
+    assert story.moved == 4 and story.n_rebalances == 2
+
+
+def test_a_member_that_comes_back_too_late_is_another_one():
+    story = told(
+        [
+            generation("g", 1, {"a-1": A, "b-1": B}, at=10),
+            generation("g", 2, {"a-1": A}, at=30),
+            generation("g", 3, {"a-1": A, "b-2": B}, at=331),
+        ]
+    )
+    assert story.places == (0, 1, 2)
+
+
+def test_slots_are_in_the_order_of_the_member_ids():
+    story = told([generation("g", 1, {"b": A, "c": {}, "a": B})])
+    assert story.sessions[0].slots == (0, 1, 2) and story.sessions[0].partitions == {"t": 4}
+    assert story.asked == {0: ("t",), 1: ("t",), 2: ()}
+
+
+def test_silence_of_a_session_timeout_is_a_crash():
+    """The last commit tells: 4 s before the record it said goodbye, 12 s before it it did not."""
+    history = [
+        generation("g", 1, {"a-1": A, "b-1": B}, at=10),
+        generation("g", 2, {"a-1": {"t": [0, 1, 2, 3]}}, at=30),
+    ]
+
+    def seen(at_ms):
+        pause = {
+            "timestamp": 30_000,
+            "unowned_since": None,
+            "last_seen": at_ms,
+            "topic": "t",
+            "partitions": [2, 3],
+            "basis": "eager",
+        }
+        return told(history, pauses=[pause])
+
+    assert done(seen(26_000)) == [(Do.STOP, 1, 16_000)]
+    assert done(seen(18_000)) == [(Do.CRASH, 1, 8_500)]
+    assert done(seen(10_000)) == [(Do.STOP, 1, 17_000)]  # no sign but the record itself
+
+
+def test_a_static_member_that_returns_in_time_makes_no_generation():
+    one, two = (({"group_instance_id": f"i{n}"}, own) for n, own in enumerate((A, B)))
+    history = [
+        generation("g", 1, {"a-1": one, "b-1": two}, at=10),
+        generation("g", 1, {"a-1": one, "b-2": two}, at=30),
+    ]
+    story = told(history)
+    assert story.static and story.places == (0, 1) and story.n_rebalances == 0
+    stop, start = story.sessions[0].happenings
+    assert (stop.do, stop.slot, stop.returns) == (Do.STOP, 1, True)
+    assert (start.do, start.slot, start.expired) == (Do.START, 1, False)
+    late = told([history[0], {**history[1], "generation": 2}])
+    crash, start = late.sessions[0].happenings
+    assert (crash.do, crash.at_ms) == (Do.CRASH, 7_000) and start.expired
+    assert late.n_rebalances == 1 and late.moved == 0
+
+
+def test_static_members_of_a_cooperative_group_leave_no_trace_of_their_pause():
+    one = ({"group_instance_id": "i"}, A)
+    history = [generation("g", 1, {m: one}, at=10 * n, protocol=COOPERATIVE) for n, m in
+               enumerate(("a-1", "a-2"), 1)]  # fmt: skip
+    assert told(history).blind
+    assert not told([{**g, "protocol": "range"} for g in history]).blind
+
+
+def test_time_without_members_is_left_out():
+    story = told(
+        [
+            generation("g", 1, {"a-1": A}, at=10),
+            generation("g", 2, {}, at=20),
+            generation("g", 3, {"a-2": A}, at=4_000),
+            generation("g", 4, {"a-2": A, "b-1": B}, at=4_010),
+        ]
+    )
+    assert len(story.sessions) == 2
+    assert done(story) == [(Do.START, 2, 7_000)]
+
+
+def test_subscriptions_and_partition_counts_change():
+    wide = {"t": [0, 1, 2, 3]}
+    history = [
+        generation("g", 1, {"a-1": A}, at=10),
+        generation("g", 2, {"a-1": wide}, at=20),
+        generation("g", 3, {"a-1": ({"subscribed_topics": ["t", "u"]}, wide)}, at=30),
+    ]
+    grown = {"generation": 2, "timestamp": 20_000, "cause": "partition_count_change"}
+    grown |= {"pause_lower_seconds": 0.5, "pause_upper_seconds": 2.0}
+    story = told(history, {"t": 4, "u": 1}, rebalances=[grown])
+    (session,) = story.sessions
+    assert session.partitions == {"t": 2, "u": 1}
+    resize, subscribe = session.happenings
+    assert (resize.do, resize.topics, resize.count) == (Do.RESIZE, ("t",), 4)
+    assert (subscribe.do, subscribe.topics) == (Do.SUBSCRIBE, ("t", "u"))
+    assert (story.pause_lower_seconds, story.pause_upper_seconds) == (0.5, 2.0)
+
+
+def test_a_delay_is_seen_where_a_round_came_unprompted():
+    history = [
+        generation("g", 1, {"a-1": A, "b-1": B}, at=10, protocol="holdfast-deferred"),
+        generation("g", 2, {"a-1": A}, at=20, protocol="holdfast-deferred"),
+        generation("g", 3, {"a-1": {"t": [0, 1, 2, 3]}}, at=50, protocol="holdfast-deferred"),
+    ]
+    assert told(history).delay_ms == 30_000
+    assert told(history[:2]).delay_ms == -1
+
+
+def test_a_long_story_is_cut_and_says_so():
+    history = [generation("g", n, {"a-1": A}, at=n) for n in range(MAX_GENERATIONS + 5)]
+    story = told(history)
+    assert story.n_rebalances == MAX_GENERATIONS - 1
+    assert story.note == f"the newest {MAX_GENERATIONS} of {MAX_GENERATIONS + 5} generations"
+
+
+def test_a_group_that_never_had_members_has_no_story():
+    assert tell(rows_of([generation("g", 1, {}, at=1)]), {}, Costs()) is None
+
+
+@law
+@given(history=histories())
+def test_laws_of_stories(history):
+    """Any history: JSON is the whole story, times ascend, starts and stops alternate per slot."""
+    for group in {g["group"]: None for g in history}:
+        story = tell(rows_of([g for g in history if g["group"] == group]), {}, Costs())
+        if story is None:
+            continue
+        assert Story.from_json(story.to_json()) == story
+        assert all(
+            0 < size <= 4 * 12 + 1024 for s in story.sessions for size in s.partitions.values()
+        )
+        for session in story.sessions:
+            here = set(session.slots)
+            times = [h.at_ms for h in session.happenings]
+            assert times == sorted(times) and all(time > 0 for time in times)
+            for happening in session.happenings:
+                if happening.do is Do.START:
+                    assert happening.slot not in here
+                    here.add(happening.slot)
+                elif happening.do in (Do.STOP, Do.CRASH):
+                    here.remove(happening.slot)
+                elif happening.do is Do.SUBSCRIBE:
+                    assert happening.slot in here
+            places = sorted(story.places[slot] for slot in here)
+            if session.generations:
+                assert places == list(session.generations[-1])
+
+
+@pytest.mark.parametrize("lags", [False, True])
+def test_lags_are_brought_only_where_they_are_asked_for(tmp_path, lags):
+    record = ("g", 1, fleet.classic(generation("g", 1, {"a": A}, at=1)))
+    commit = ("g", 2, fleet.commit("g", "t", 1, 5, at=2))
+    fleet.write_dump(tmp_path / "d", [record, commit], offsets=[("t", p, 0, 9) for p in range(2)])
+    (story,) = stories(local.run(tmp_path / "d", tmp_path / "t", reset="earliest"), lags=lags)
+    assert story.lags == ({"t": (9, 4)} if lags else {})
+    assert replace(story, lags={}).to_json() != story.to_json() or not lags

@@ -1,0 +1,68 @@
+"""Simulated groups as records of the offsets topic, with the simulation's own ledger as truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tests.pipeline import fleet
+
+from holdfast.sim.costs import Costs
+from holdfast.sim.scenarios import Setup, simulate
+from holdfast.sim.world import WALL_MS, World
+from holdfast.wire.offsets_records import decode_record, encode_record
+
+COSTS = Costs(slow_members=0)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A run: what it measured, its world, its records as (group, second, (key, value))."""
+
+    report: object
+    world: World
+    records: list
+
+    @property
+    def generations(self):
+        """(number, {member id}) of each record of the group, in the order of the log."""
+        found = []
+        for _, _, (key, value) in self.records:
+            record = decode_record(key, value)
+            if record.name == "GroupMetadata":
+                members = {m["memberId"] for m in record.value["members"]}
+                found.append((record.value["generation"], members))
+        return found
+
+
+def play(group="g", **setup):
+    """Simulate a scenario; a process keeps its client id over restarts, as real ones do."""
+    worlds = []
+    setup.setdefault("costs", COSTS)
+    report = simulate(Setup(**setup), ended=worlds.append)
+    (world,) = worlds
+    records = [
+        (group, (WALL_MS + time_ms) / 1000, renamed(group, key, value))
+        for time_ms, key, value in world.log
+    ]
+    return Played(report=report, world=world, records=records)
+
+
+def renamed(group, key, value):
+    """A record of the simulation for another group, clients without their incarnation."""
+    record = decode_record(key, value)
+    content = record.value
+    if record.name == "GroupMetadata" and content is not None:
+        members = tuple(
+            {**m, **{name: m[name].partition(".")[0] for name in ("clientId", "clientHost")}}
+            for m in content["members"]
+        )
+        content = {**content, "members": members}
+    key_of = {**record.key, "group": group}
+    return encode_record(replace(record, key=key_of, value=content))
+
+
+def write(folder, runs, topics=()):
+    """A dump of several runs."""
+    records = [record for run in runs for record in run.records]
+    records.sort(key=lambda record: record[1])
+    return fleet.write_dump(folder, records, topics=topics)
