@@ -48,6 +48,8 @@ def isolated_target(group: Group, assignor: Callable[[Group], I32]) -> I32:
     """
     n_members = len(group.member_ids)
     target = np.full(group.topics.n_tps, NO_OWNER, np.int32)
+    if not n_members:
+        return target
     load = np.zeros(n_members, np.int64)
     counts = group.topics.n_partitions
     for topic in np.lexsort((np.arange(len(counts)), -counts)).tolist():

@@ -1,0 +1,172 @@
+"""Targets over several kinds: isolated from each other, or balanced by weight."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests import strategies
+
+from holdfast.assign.registry import assign
+from holdfast.machine.leader import Claimant, plan_round
+from holdfast.machine.policy import Policy
+from holdfast.machine.targets import isolated_target, weighted_target
+from holdfast.model.columns import NO_OWNER
+from holdfast.model.group import Group
+from holdfast.wire.incremental import Design
+
+
+def sticky(group: Group):
+    return assign(group, "cooperative-sticky").target
+
+
+def group(partitions: dict, **members) -> Group:
+    """``a={"x": [0]}`` claims partition 0 of x; everybody subscribes to everything."""
+    return Group.from_dict(
+        {
+            "partitions": partitions,
+            "members": [
+                {
+                    "id": m,
+                    "topics": sorted(partitions),
+                    "owned": [[t, p] for t, numbers in owned.items() for p in numbers],
+                    "generation": 3 if owned else -1,
+                }
+                for m, owned in members.items()
+            ],
+        }
+    )
+
+
+def table(group: Group, target) -> dict:
+    """member -> kind -> how many."""
+    found = {m: Counter() for m in group.member_ids}
+    for tp, owner in enumerate(target.tolist()):
+        if owner != NO_OWNER:
+            found[group.member_ids[owner]][group.topics.names[group.topics.topic_of[tp]]] += 1
+    return found
+
+
+def test_each_kind_is_spread_by_itself_and_extras_go_to_whom_has_least():
+    kinds = group({"a": 4, "b": 1, "c": 1, "d": 1}, m={}, n={}, o={})
+    found = table(kinds, isolated_target(kinds, sticky))
+    assert sorted(f["a"] for f in found.values()) == [1, 1, 2]
+    assert sorted(sum(f.values()) for f in found.values()) == [2, 2, 3]
+    together = table(kinds, sticky(kinds))
+    assert sorted(sum(f.values()) for f in together.values()) == [2, 2, 3]
+
+
+def test_a_change_in_one_kind_never_moves_another():
+    before = {"m": {"a": [0, 1], "b": [0]}, "n": {"a": [2, 3], "b": [1]}}
+    stable = group({"a": 4, "b": 2}, **before)
+    held = isolated_target(stable, sticky)
+    assert assign(stable, "cooperative-sticky").owner.tolist() == held.tolist()
+    grown = group({"a": 9, "b": 2}, **before)
+    target = isolated_target(grown, sticky)
+    b = grown.topics.topic_of == 1
+    assert target[b].tolist() == [0, 1]
+    fewer = group({"a": 1, "b": 2}, **before)
+    assert isolated_target(fewer, sticky)[1:].tolist() == [0, 1]
+
+
+@given(strategies.snapshots())
+def test_isolated_is_what_the_assignor_says_of_each_kind_alone(snapshot):
+    whole = Group.from_dict(snapshot)
+    target = isolated_target(whole, sticky)
+    for topic, name in enumerate(whole.topics.names):
+        mine = target[whole.topics.topic_of == topic]
+        subscribers = [m for m in snapshot["members"] if name in m["topics"]]
+        assert (mine == NO_OWNER).all() == (not subscribers or not len(mine))
+        if subscribers and len(mine):
+            members = sorted(m["id"] for m in subscribers)
+            counts = Counter(whole.member_ids[i] for i in mine.tolist())
+            loads = [counts[m] for m in members]
+            assert sum(loads) == len(mine)
+            assert max(loads) - min(loads) <= 1
+
+
+def test_weights_balance_heavy_kinds_against_light_ones():
+    kinds = group({"heavy": 2, "light": 8}, m={}, n={})
+    weights = {"heavy": 4}
+    found = table(kinds, weighted_target(kinds, weights))
+    loads = [4 * f["heavy"] + f["light"] for f in found.values()]
+    assert loads == [8, 8]
+    odd = group({"heavy": 1, "light": 4}, m={}, n={})
+    found = table(odd, weighted_target(odd, weights))
+    assert sorted(tuple(f.items()) for f in found.values()) == [
+        (("heavy", 1),),
+        (("light", 4),),
+    ]
+
+
+def test_a_claim_moves_only_where_that_levels():
+    held = group({"heavy": 2, "light": 3}, m={"heavy": [0, 1]}, n={"light": [0, 1, 2]})
+    # 10 against 3: a heavy one goes over, then a light one comes back: 6 against 7
+    target = weighted_target(held, {"heavy": 5})
+    assert np.count_nonzero(target[:2] == 1) == 1
+    assert np.count_nonzero(target[2:] == 0) == 1
+    even = group({"heavy": 1, "light": 5}, m={"heavy": [0]}, n={"light": [0, 1, 2, 3, 4]})
+    assert weighted_target(even, {"heavy": 5}).tolist() == [0, 1, 1, 1, 1, 1]
+
+
+@given(
+    strategies.snapshots(),
+    st.dictionaries(st.sampled_from(["t0", "t1", "t2", "t3"]), st.integers(1, 9)),
+)
+def test_weighted_targets_are_whole_allowed_and_level(snapshot, weights):
+    whole = Group.from_dict(snapshot)
+    target = weighted_target(whole, weights)
+    topics = {m["id"]: set(m["topics"]) for m in snapshot["members"]}
+    loads = dict.fromkeys(whole.member_ids, 0)
+    owned = []
+    for tp, owner in enumerate(target.tolist()):
+        name = whole.topics.names[whole.topics.topic_of[tp]]
+        able = [m for m in whole.member_ids if name in topics[m]]
+        assert (owner == NO_OWNER) == (not able)
+        if able:
+            member = whole.member_ids[owner]
+            assert member in able
+            loads[member] += weights.get(name, 1)
+            owned.append((member, name))
+    for member, name in owned:  # no single move lowers the larger of two loads
+        weight = weights.get(name, 1)
+        for other, others in topics.items():
+            if name in others and other != member:
+                assert max(loads[member] - weight, loads[other] + weight) >= loads[member]
+
+
+def test_nothing_to_own():
+    empty = group({}, m={})
+    assert weighted_target(empty, {}).tolist() == []
+    assert isolated_target(empty, sticky).tolist() == []
+    alone = Group.from_dict({"partitions": {"t": 2}, "members": []})
+    assert weighted_target(alone, {}).tolist() == [NO_OWNER, NO_OWNER]
+
+
+@pytest.mark.parametrize("how", [{"isolate": True}, {"weights": {"connector": 9}}])
+def test_a_leader_plans_with_them(how):
+    policy = replace(Policy(design=Design.SIMPLE), **how)
+    kinds = {"connector": 2, "task": 6}
+    members = [
+        Claimant(
+            member_id=m,
+            topics=("connector", "task"),
+            owned=(("connector", (i,)), ("task", (3 * i, 3 * i + 1, 3 * i + 2))),
+            generation=3,
+        )
+        for i, m in enumerate("ab")
+    ]
+    done = plan_round(policy, members, kinds, generation=4)
+    assert not any(s.revoked or s.gained for s in done.shares.values())
+    done = plan_round(policy, members[:1], kinds, generation=5)  # b has gone
+    assert done.shares["a"].revoked == ()
+    assert done.shares["a"].gained == (("connector", (1,)), ("task", (3, 4, 5)))
+    joined = [*members, Claimant(member_id="c", topics=("connector", "task"))]
+    done = plan_round(policy, joined, kinds, generation=6)
+    taken = {kind for s in done.shares.values() for kind, _ in s.revoked}
+    # by themselves, two connectors are even over three members; heavy ones weigh more than tasks
+    assert ("connector" in taken) == bool(policy.weights)
