@@ -268,6 +268,18 @@ def test_scenario_32_an_error_of_an_older_generation_is_ignored():
     assert play.member.owned == (T0,)
 
 
+def test_a_commit_that_the_round_overtakes_loses_nothing():
+    """The coordinator has the new generation, the JoinGroup answer is on the way."""
+    play = Player().stable(T0)
+    generation = play.member.generation
+    play(RejoinRequested())
+    assert play.member.state is MemberState.PREPARING_REBALANCE
+    assert play(CommitRefused(generation, ErrorCode.ILLEGAL_GENERATION)) == ()
+    assert play.member.owned == (T0,)
+    lost = play(CommitRefused(generation, ErrorCode.UNKNOWN_MEMBER_ID))
+    assert DropNow((T0,)) in lost
+
+
 def test_scenario_11_a_fenced_member_stops_and_says_why():
     play = Player(instance_id="i").stable(T0)
     play(Tick(3_000))

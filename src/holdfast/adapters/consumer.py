@@ -30,9 +30,12 @@ from holdfast.adapters.topic_duties import RebalanceListener
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
 from holdfast.machine import events
 from holdfast.machine.codes import ErrorCode, describe
+from holdfast.machine.states import MemberState
 
 _SLICE_S = SLICE_MS / 1000  # how long a callback may wait
 _POLLED_EVERY_S = 0.1
+_BESIDE_S = 0.1  # a heartbeat that long ago is just now
+_JOINING = MemberState.PREPARING_REBALANCE
 _COMMIT_AGAIN = frozenset(
     {
         -1,
@@ -269,7 +272,9 @@ class Consumer:
             code = self._commit(parts, wanted).result()
             if code == 0:
                 return
-            if code not in _COMMIT_AGAIN or time.monotonic() >= deadline:
+            # Overtaken by a round whose answer is on the way: again, in the new generation.
+            late = code == ErrorCode.ILLEGAL_GENERATION and parts.host.standing.state is _JOINING
+            if not (late or code in _COMMIT_AGAIN) or time.monotonic() >= deadline:
                 raise RemoteProtocolError(
                     f"the commit was refused: {describe(code)}", error_code=code
                 )
@@ -287,7 +292,11 @@ class Consumer:
 
     def _commit_now_and_then(self, parts: Assembly) -> None:
         now = time.monotonic()
-        if not self._auto_commit or now < self._commit_at:
+        left_s = self._commit_at - now
+        # A commit is a sign of life. Beside a heartbeat it does not put off the moment at which
+        # the coordinator notices a death, so a heartbeat takes with it what is due soon.
+        beats = now - parts.host.beat_at < _BESIDE_S and left_s < self._commit_every_s / 2
+        if not self._auto_commit or (left_s > 0 and not beats):
             return
         self._commit_at = now + self._commit_every_s
         standing = parts.host.standing

@@ -111,6 +111,7 @@ class MemberHost:
         self.failure: HoldfastError | None = None
         self.standing = _standing(member)
         self.n_rounds = 0
+        self.beat_at = 0.0  # when the last heartbeat was sent, by the monotonic clock
 
     def start(self, link: GroupLink) -> None:
         """Begin; requests go through ``link``, whose answers come to :meth:`post`."""
@@ -192,6 +193,8 @@ class MemberHost:
                 self.fail(RemoteProtocolError(action.text, error_code=action.error))
             case _:
                 assert self._link is not None
+                if isinstance(action, actions.SendHeartbeat):
+                    self.beat_at = time.monotonic()
                 self._link.perform(action)
 
     def _plan(self, action: actions.ComputeAssignment) -> None:

@@ -564,13 +564,15 @@ class Member:
         error = event.error
         if error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self.contact_ms = max(self.contact_ms, self._heartbeat_sent_ms)
-        if error == ErrorCode.ILLEGAL_GENERATION and self.state is PREPARING:
-            return ()  # the round went on without this answer yet; the session bounds the wait
         return self._on_refusal(error, self._heartbeat_generation)
 
     def _on_refusal(self, error: int, generation: int) -> Actions:
         """An error code of a heartbeat or commit that was sent with ``generation``."""
         if error == ErrorCode.NONE or self.state in (*ENDED, LEAVING):
+            return ()
+        if error == ErrorCode.ILLEGAL_GENERATION and self.state is PREPARING:
+            # The round is over there and its JoinGroup answer on the way, on the other connection:
+            # what was sent with the old generation came too late. The session bounds the wait.
             return ()
         if error in COORDINATOR_GONE:
             self.coordinator_known = False
