@@ -125,6 +125,21 @@ def test_quiet_time_costs_nothing_and_changes_nothing(fleet):
         assert first == second
 
 
+def test_happenings_keep_their_distance_while_state_is_still_rebuilt():
+    """Rebuilding lasts far longer than the time between happenings: each still has its round."""
+    ids, history, at = ["m0-0", "m1-0", "m2-0"], [], 0
+    for number, change in enumerate([None, "m0-0", "m0-1", "m1-0", "m1-1"], 1):
+        if change is not None:
+            ids = [i for i in ids if i != change] if change in ids else sorted([*ids, change])
+        at += 20
+        owned = {i: {"t": list(range(k, 60, len(ids)))} for k, i in enumerate(ids)}
+        history.append(generation("g", number, owned, at=at, protocol="roundrobin"))
+    (row,) = replay(None, [told(history)], Request(costs=worlds.COSTS)).to_pylist()
+    assert (row["rebalances"], row["recorded_rebalances"]) == (4, 4)
+    assert row["fidelity_rebalances"] == 1
+    assert row["partition_seconds_stopped"] > 60 * 20
+
+
 def test_a_replay_is_the_same_every_time(fleet):
     request = Request(settings=OTHERS, costs=worlds.COSTS, seed=4)
     some = fleet[::7]

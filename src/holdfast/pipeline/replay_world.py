@@ -240,15 +240,14 @@ class _Run:
         for index, happening in enumerate(self.session.happenings):
             due_ms = happening.at_ms + shift_ms
             self._wait(due_ms)
-            if self._still() and world.now_ms < due_ms:
-                self._rebuilt()
-                if world.now_ms < due_ms:
-                    shift_ms -= due_ms - world.now_ms
-                    due_ms = world.now_ms
+            if self._still() and self._rebuilt(due_ms):
+                shift_ms -= due_ms - world.now_ms
+                due_ms = world.now_ms
                 if not returns[index]:
                     self._take(total)
             world.run(max(world.now_ms, due_ms))
             self._do(happening)
+            shift_ms += max(0, world.now_ms - due_ms)
         self._wait(world.now_ms + SETTLE_MS)
         total.gave_up |= not self._still()
         self._rebuilt()
@@ -320,10 +319,13 @@ class _Run:
             for p in living
         )
 
-    def _rebuilt(self) -> None:
-        """Wait until all state is rebuilt."""
+    def _rebuilt(self, until_ms: int | None = None) -> bool:
+        """Wait until all state is rebuilt, or to a time; False if it is not by then."""
         busy_ms = max((p.rebuilt_ms for p in self.world.living()), default=0)
+        if until_ms is not None and busy_ms > until_ms:
+            return False
         self.world.run(max(self.world.now_ms, busy_ms))
+        return True
 
     def _take(self, total: Outcome) -> None:
         """Take the numbers of a disturbance that is over."""
