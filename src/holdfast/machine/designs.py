@@ -325,11 +325,16 @@ class Designed:
         )
         # A static member that is back is answered with what was stored for it: it needs all.
         static = {c.member_id for c in claimants if c.instance_id is not None}
+        revoked = {member_id: share.revoked for member_id, share in done.shares.items()}
+        for c in claimants:
+            if gone := _vanished(c.owned, turn.partitions):
+                both = gone | resources_of(revoked[c.member_id])
+                revoked[c.member_id] = partitions_of(sorted(both))
         return {
             member_id: encode_verdict(
                 Verdict(
                     assigned=self._listed(share, static=member_id in static),
-                    revoked=share.revoked if share.revoked or done.again else None,
+                    revoked=revoked[member_id] if revoked[member_id] or done.again else None,
                     delay_ms=done.delay_ms,
                     nonce=turn.generation,
                     memory=done.memory or None,
@@ -366,6 +371,22 @@ NAMES: Mapping[Design, str] = {
     Design.INCREMENTAL: "holdfast-incremental",
 }
 """Protocol names of the designs."""
+
+
+def _vanished(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
+    """What is claimed beyond a topic's end: there are fewer than there were.
+
+    Nobody else can be given it, so nothing else would ever take it away. A topic that is not known
+    at all is another matter: it may be known again in the next round.
+    """
+    beyond = (
+        (topic, number)
+        for topic, numbers in owned
+        if max(numbers, default=-1) >= (count := partitions.get(topic, 2**31))
+        for number in numbers
+        if number >= count
+    )
+    return frozenset(beyond)
 
 
 def _claimant(member: JoinedMember, turn: Turn) -> Claimant:

@@ -1,0 +1,67 @@
+"""A topic that has fewer partitions than before, a kind with fewer resources."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.machine import actions, events
+from holdfast.machine.designs import assignors_for, compute
+from holdfast.machine.embedded import MemberView, RebalanceMode
+
+OWNED = {"a": (("t", 0), ("t", 2), ("u", 0)), "b": (("t", 1), ("t", 3))}
+
+
+def plan(policy, counts):
+    """What two members are told by a leader that knows these counts."""
+    (assignor,) = assignors_for(policy)
+    members = [
+        events.JoinedMember(
+            member_id=member_id,
+            metadata=assignor.subscribe(
+                MemberView(
+                    topics=("t", "u"),
+                    owned=owned,
+                    previous=owned,
+                    generation=3,
+                    mode=RebalanceMode.COOPERATIVE,
+                )
+            ),
+        )
+        for member_id, owned in OWNED.items()
+    ]
+    request = actions.ComputeAssignment(
+        token=1,
+        generation=4,
+        protocol_name=assignor.name,
+        members=tuple(members),
+        partitions=tuple(counts.items()),
+        member_id="a",
+        waited_ms=0,
+    )
+    answer = compute((assignor,), request)
+    assert answer.failure is None
+    return {m: assignor.read(data) for m, data in answer.assignments}
+
+
+@pytest.mark.parametrize("policy", ["simple", "deferred", "incremental"])
+def test_what_is_beyond_the_end_is_taken_back(policy):
+    """Nobody else can be given it, so without this its owner would keep it for ever."""
+    told = plan(policy, {"t": 2, "u": 1})
+    assert told["a"].revoked == {("t", 2)}
+    assert told["b"].revoked == {("t", 3)}
+    assert told["a"].assigned == {("t", 0), ("u", 0)}
+    assert told["b"].assigned == {("t", 1)}
+    assert told["a"].again
+
+
+@pytest.mark.parametrize("policy", ["simple", "deferred", "incremental"])
+def test_what_exists_stays(policy):
+    told = plan(policy, {"t": 4, "u": 1})
+    assert all(one.revoked == frozenset() for one in told.values())
+
+
+@pytest.mark.parametrize("policy", ["simple", "deferred", "incremental"])
+def test_a_topic_that_is_not_known_is_not_taken_back(policy):
+    """It may be known again in the next round."""
+    told = plan(policy, {"u": 1})
+    assert all(one.revoked == frozenset() for one in told.values())
