@@ -15,6 +15,7 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.live.cut import Cut
     from tests.live.security import Security
 
     from holdfast.adapters.broker import Broker
@@ -51,14 +52,26 @@ def security(tmp_path_factory: pytest.TempPathFactory) -> Security:
 
 
 @pytest.fixture(scope="session")
-def broker(security: Security) -> Iterator[Broker]:
+def cut() -> Iterator[Cut]:
+    """The proxy before the broker's listener ``CUT``; whoever cuts it mends it."""
+    from tests.live.cut import Cut
+
+    with Cut() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def broker(security: Security, cut: Cut) -> Iterator[Broker]:
     """One real broker for the run; use a topic and a group of your own.
 
-    Beside its plain listener it has ``TLS``, ``SCRAM`` and ``PLAIN`` (both over TLS) and ``OAUTH``.
+    Beside its plain listener it has ``TLS``, ``SCRAM`` and ``PLAIN`` (both over TLS), ``OAUTH``,
+    and ``CUT``, which is plain and behind a proxy.
     """
     from holdfast.adapters.broker import Broker
 
-    with Broker.start(settings=security.broker_settings()) as running:
+    with Broker.start(settings=security.broker_settings(cut.port)) as running:
+        host, port = running.bootstrap_of("CUT").split(":")
+        cut.target = host, int(port)
         yield running
 
 

@@ -27,14 +27,6 @@ def fresh(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    """Wait for a condition; a test that waits in vain says for what."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"waited {seconds:g} s in vain for: {what}"
-        time.sleep(0.02)
-
-
 class Topic:
     """One topic of one test."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from kafka import KafkaAdminClient
+from tests.live.waiting import PATIENCE_SECONDS, until
 
 from holdfast.demo.journal import JournalReader, holdings, intervals, overlaps
 from holdfast.jvm.jars import broker_jars
@@ -19,15 +20,6 @@ from holdfast.jvm.java import find_java
 
 HERE = Path(__file__).parent
 JAVA_MEMBER = HERE.parent / "java" / "LiveMember.java"
-PATIENCE_SECONDS = 120.0
-
-
-def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Wait for a condition, however slow the machine is."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 def create_topic(bootstrap: str, partitions: int, prefix: str = "t") -> str:
@@ -101,7 +93,7 @@ class Crew:
                 assert process.poll() is None, f"{name} ended by itself: {self.said(name)}"
             return bool(condition(self.holdings()))
 
-        until(check, f"{what}; now {self.holdings()}")
+        until(check, lambda: f"{what}; now {self.holdings()}")
         return self.holdings()
 
     def await_balance(self) -> dict[str, set[int]]:

@@ -22,6 +22,8 @@ _UNSECURED = (
     "OAuthBearerUnsecuredValidatorCallbackHandler"
 )
 
+RACK = "here"  # of the run's one broker
+
 
 @dataclass(frozen=True)
 class Security:
@@ -43,9 +45,16 @@ class Security:
         paths[2].write_bytes(_pkcs8(server))
         return cls(folder, *map(str, paths))
 
-    def broker_settings(self) -> BrokerSettings:
-        """A broker with one listener for each way in."""
+    def broker_settings(self, cut_port: int) -> BrokerSettings:
+        """A broker with one listener for each way in, and one behind a proxy at ``cut_port``.
+
+        It keeps access lists: who is not named in one may do everything.
+        """
         properties = {
+            "broker.rack": RACK,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+            "super.users": "User:ANONYMOUS",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": self.keystore,
             "ssl.client.auth": "none",
@@ -71,7 +80,9 @@ class Security:
                 "SCRAM": "SASL_SSL",
                 "PLAIN": "SASL_SSL",
                 "OAUTH": "SASL_PLAINTEXT",
+                "CUT": "PLAINTEXT",
             },
+            advertised={"CUT": (cut_port,)},
             format_arguments=(
                 "--add-scram",
                 f"SCRAM-SHA-256=[{scram}]",

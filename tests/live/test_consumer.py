@@ -7,7 +7,8 @@ import re
 import time
 
 import pytest
-from tests.live.crew import QUICK, Hand, Topic, account, closing, fresh, overlaps, spread, until
+from tests.live.crew import QUICK, Hand, Topic, account, closing, fresh, overlaps, spread
+from tests.live.waiting import until
 
 from holdfast import Consumer
 from holdfast.adapters.metrics import PrometheusCollector
@@ -332,8 +333,6 @@ def test_members_with_nothing_in_common_are_told_plainly(broker):
     assert closing([one]) == {}
 
 
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # kafka-python: refused connections
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_no_broker_at_the_address():
     began = time.monotonic()
     consumer = Consumer(

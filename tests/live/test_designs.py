@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.live.processes import Crew, crew, until
+from tests.live.processes import Crew, crew
+from tests.live.waiting import until
 
 pytestmark = pytest.mark.broker
 

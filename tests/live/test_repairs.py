@@ -14,7 +14,8 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import FencedInstanceIdError
 from kafka.structs import MemberState
-from tests.live.processes import create_topic, until
+from tests.live.processes import create_topic
+from tests.live.waiting import until
 
 from holdfast.adapters.kafka_python import CooperativeSticky, attach
 from holdfast.wire.consumer_protocol import decode_subscription

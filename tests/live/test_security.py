@@ -6,18 +6,14 @@ import gc
 import logging
 
 import pytest
-from tests.live.crew import QUICK, Topic, fresh, until
+from tests.live.crew import QUICK, Topic, fresh
 from tests.live.security import PASSWORD, USER, unsecured_token
+from tests.live.waiting import until
 
 from holdfast import Consumer
 from holdfast.errors import HoldfastError
 
-pytestmark = [
-    pytest.mark.broker,
-    # kafka-python leaves a socket behind where a connection is refused
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.broker
 
 LOGIN = {"sasl.username": USER, "sasl.password": PASSWORD}
 WAYS = {
@@ -48,6 +44,7 @@ def settings(broker, security, way, **extra):
 
 @pytest.fixture(autouse=True)
 def _collect():
+    """A socket that was left open fails the test that left it."""
     yield
     gc.collect()
 

@@ -21,7 +21,8 @@ from typing import Any, Protocol
 
 from holdfast.adapters import render
 from holdfast.adapters.settings import Settings
-from holdfast.errors import AdapterError
+from holdfast.errors import AdapterError, RemoteProtocolError
+from holdfast.machine.codes import ErrorCode, describe
 
 TopicPartition = tuple[str, int]
 _library_log = logging.getLogger("holdfast.librdkafka")
@@ -95,6 +96,9 @@ class ConfluentPlane:
         error = message.error()
         if error is None:
             return False
+        if error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            text = f"topic {message.topic()!r}: {describe(error.code())}"
+            raise RemoteProtocolError(text, error_code=error.code())
         if error.fatal() or not error.retriable():
             name = f"{message.topic()}-{message.partition()}"
             raise AdapterError(f"fetching {name} failed: {error.str()} ({error.name()})")

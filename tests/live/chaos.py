@@ -1,0 +1,89 @@
+"""The chaos suite in full: ``python -m tests.live.chaos --design simple --brokers 1``.
+
+Ten members, sixty partitions, records all the time, every fault after the other, for each design;
+prints one JSON line a run. The exit code is 1 if anything was wrong. ``make soak ARGS="--only
+chaos"`` runs all of it, `make test` a short form (``test_chaos.py``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.live.cut import Cut
+from tests.live.faults import ONE_BROKER, THREE_BROKERS, fire
+from tests.live.herd import CUT, herd_of
+
+from holdfast.adapters.broker import Broker, BrokerSettings
+
+DESIGNS = ("eager", "simple", "deferred", "incremental")
+
+
+def run(design: str, n_brokers: int, folder: Path, options: argparse.Namespace) -> dict:
+    """One design on one cluster; journals go to ``folder``."""
+    faults = ONE_BROKER if n_brokers == 1 else THREE_BROKERS
+    wanted = options.fault or faults
+    with Cut() as cut:
+        settings = BrokerSettings(
+            brokers=n_brokers,
+            listeners={CUT: "PLAINTEXT"},
+            advertised={CUT: (cut.port,) * n_brokers} if n_brokers == 1 else {},
+        )
+        with Broker.start(settings=settings) as broker:
+            cut.target = _address(broker)
+            sizes = {"n_members": options.members, "n_partitions": options.partitions}
+            with herd_of(broker, cut, folder, design=design, **sizes) as herd:
+                try:
+                    chosen = {name: faults[name] for name in faults if name in wanted}
+                    return fire(herd, chosen, note=lambda text: print(text, file=sys.stderr))
+                except AssertionError as error:  # waited in vain: the other runs go on
+                    return {"violations": [str(error)]}
+
+
+def _address(broker: Broker) -> tuple[str, int]:
+    host, port = broker.bootstrap_of(CUT).split(",")[0].split(":")
+    return host, int(port)
+
+
+def main() -> int:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--design", choices=DESIGNS, action="append")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), action="append")
+    parser.add_argument("--fault", action="append", choices=[*ONE_BROKER, *THREE_BROKERS])
+    parser.add_argument("--members", type=int, default=10)
+    parser.add_argument("--partitions", type=int, default=60)
+    parser.add_argument("--folder", type=Path, help="keep every journal here")
+    options = parser.parse_args()
+    wrong = False
+    for n_brokers in options.brokers or (1, 3):
+        for design in options.design or DESIGNS:
+            began = time.monotonic()
+            with _folder(options.folder, f"{design}-{n_brokers}") as folder:
+                found = run(design, n_brokers, folder, options)
+            took = round(time.monotonic() - began)
+            row = {"design": design, "brokers": n_brokers, "members": options.members}
+            row |= {"partitions": options.partitions, "seconds": took, **found}
+            print(json.dumps(row), flush=True)
+            wrong = wrong or bool(found["violations"])
+    return int(wrong)
+
+
+@contextmanager
+def _folder(kept: Path | None, name: str) -> Iterator[Path]:
+    if kept is None:
+        with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as folder:
+            yield Path(folder)
+    else:
+        (kept / name).mkdir(parents=True)
+        yield kept / name
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""What is done to a herd, and what comes of it.
+
+**Rules.** A fault returns when the group has settled again: everybody who lives holds partitions,
+each partition is held once, loads are within one, and everything written by then is processed.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+from confluent_kafka.admin import AdminClient
+from tests.live.chaos_member import FAILED
+from tests.live.herd import Herd
+from tests.live.waiting import until
+
+Fault = Callable[[Herd], None]
+
+
+def start_all(herd: Herd) -> None:
+    """Everybody at once."""
+    for slot in range(herd.n_members):
+        herd.start(slot)
+    herd.await_settled()
+
+
+def kill_two(herd: Herd) -> None:
+    """The leader and another one die; the others take over."""
+    leader = herd.leader()
+    dead = {leader, 2 if leader == 1 else 1}
+    herd.kill(*dead)
+    herd.await_settled()
+    for slot in dead:
+        herd.start(slot)
+    herd.await_settled()
+
+
+def kill_and_return(herd: Herd) -> None:
+    """One dies and is back at once, and so does a static one."""
+    for slot in (0, herd.static[0]):
+        herd.kill(slot)
+        herd.start(slot)
+        herd.await_settled()
+
+
+def freeze(herd: Herd) -> None:
+    """SIGSTOP until the others have taken over, then SIGCONT: a zombie."""
+    slot, ledger = 0, herd.ledger
+    name = herd.names[slot]
+    herd.send(slot, signal.SIGSTOP)
+    when = time.time()
+    try:
+        herd.await_settled(without={slot})
+        # It owns nothing while it sleeps, whatever it believes when it wakes up.
+        ledger.note(name, when, "lost", ledger.held[name])
+    finally:
+        herd.send(slot, signal.SIGCONT)
+    herd.await_settled()
+
+
+def restart_broker(herd: Herd) -> None:
+    """Stop one node in order, and start it again."""
+    herd.broker.stop_node(1)
+    herd.broker.start_node(1)
+    herd.await_settled()
+
+
+def crash_broker(herd: Herd) -> None:
+    """Kill one node, and start it again."""
+    herd.broker.stop_node(1, orderly=False)
+    herd.broker.start_node(1)
+    herd.await_settled()
+
+
+def cut_silently(herd: Herd) -> None:
+    """Three members hear nothing for so long that they are out; then the late bytes arrive."""
+    herd.cut.hold()
+    try:
+        herd.await_settled(without=herd.behind)
+        names = [herd.names[slot] for slot in herd.behind]
+        until(
+            lambda: not any(herd.ledger.read().held[name] for name in names),
+            "members behind the cut know that they lost everything",
+        )
+    finally:
+        herd.cut.mend()
+    herd.await_settled()
+
+
+def cut_shortly(herd: Herd) -> None:
+    """Three members' connections are broken, and refused for a moment."""
+    before = herd.cut.n_refused
+    herd.cut.reset()
+    try:
+        until(lambda: herd.cut.n_refused >= before + 6, "members come knocking")
+    finally:
+        herd.cut.mend()
+    herd.await_settled()
+
+
+def twin(herd: Herd) -> None:
+    """A second process with the same group.instance.id; the first one has to go."""
+    slot = herd.static[-1]
+    older = herd.names[slot]
+    newer = herd.start(slot)
+    # The older one hears of it at its next heartbeat.
+    herd.allowed_overlaps.add((older, newer))
+    until(lambda: herd.running[older].poll() is not None, "the older twin ends")
+    assert herd._gone(older) == FAILED, herd.said(older)
+    assert "group.instance.id" in herd.ledger.read().failed[older]
+    herd.await_settled()
+
+
+def move_coordinator(herd: Herd) -> None:
+    """The group's coordinator stops in order; another node takes over."""
+    _lose_coordinator(herd, orderly=True)
+
+
+def crash_coordinator(herd: Herd) -> None:
+    """The group's coordinator is killed; another node takes over."""
+    _lose_coordinator(herd, orderly=False)
+
+
+def _lose_coordinator(herd: Herd, *, orderly: bool) -> None:
+    node = coordinator(herd)
+    herd.broker.stop_node(node, orderly=orderly)
+    try:
+        herd.await_settled()
+    finally:
+        herd.broker.start_node(node)
+    herd.await_settled()
+
+
+def coordinator(herd: Herd) -> int:
+    """Node id of the group's coordinator."""
+    admin = AdminClient({"bootstrap.servers": herd.broker.bootstrap, "log_level": 0})
+    found = admin.describe_consumer_groups([herd.group])[herd.group].result(60)
+    return int(found.coordinator.id)
+
+
+ONE_BROKER: dict[str, Fault] = {
+    "kill -9 two": kill_two,
+    "kill -9, back at once": kill_and_return,
+    "SIGSTOP, SIGCONT": freeze,
+    "network cut": cut_silently,
+    "connections reset": cut_shortly,
+    "twin static ids": twin,
+    "broker restart": restart_broker,
+    "broker kill -9": crash_broker,
+}
+THREE_BROKERS: dict[str, Fault] = {
+    "coordinator stops": move_coordinator,
+    "coordinator kill -9": crash_coordinator,
+}
+
+
+def fire(
+    herd: Herd, faults: dict[str, Fault], *, note: Callable[[str], None] = print
+) -> dict[str, object]:
+    """Do all of these to a herd, one after the other.
+
+    Parameters
+    ----------
+    herd : Herd
+        Nobody has started yet.
+    faults : dict of str to callable
+        From :data:`ONE_BROKER` or :data:`THREE_BROKERS`.
+    note : callable
+        Told how long each took.
+
+    Returns
+    -------
+    dict
+        Figures, and ``violations``: everything that must not be.
+    """
+    start_all(herd)
+    settle_s, stop_s = {}, {}
+    for name, fault in faults.items():
+        begin = time.time()
+        fault(herd)
+        end = time.time()
+        settle_s[name] = round(end - begin, 1)
+        stop_s[name] = round(herd.ledger.longest_stop(begin, end), 1)
+        note(f"{name}: settled after {end - begin:.1f} s")
+    produced, wrong = herd.finish()
+    ledger = herd.ledger
+    return {
+        "records": sum(produced),
+        "read_again": sum(ledger.duplicates().values()),
+        "in_flight": sum(ledger.in_flight.values()),
+        "settle_s": settle_s,
+        "longest_stop_s": stop_s,
+        "violations": wrong,
+    }

@@ -1,0 +1,266 @@
+"""A group of processes under fire: members, their producer, and what is done to them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.live.cut import Cut
+from tests.live.ledger import Ledger
+from tests.live.offsets_log import Generation, read_group
+from tests.live.waiting import until
+
+from holdfast.adapters.broker import Broker
+
+HERE = Path(__file__).parent
+CUT = "CUT"  # the listener behind the proxy
+
+
+class Producing:
+    """Writes to every partition, all the time, until it is told to stop."""
+
+    def __init__(self, bootstrap: str, topic: str, n_partitions: int, every_s: float):
+        self._topic = topic
+        self._every_s = every_s
+        self._producer = confluent_kafka.Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0}
+        )
+        self.written = [0] * n_partitions
+        self.errors: list[str] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        n = 0
+        while not self._end.wait(self._every_s):
+            n += 1
+            for partition in range(len(self.written)):
+                self._producer.produce(
+                    self._topic, b"%d" % n, partition=partition, on_delivery=self._delivered
+                )
+            self._producer.poll(0)
+
+    def _delivered(self, error: object, message: confluent_kafka.Message) -> None:
+        if error is not None:
+            self.errors.append(str(error))
+        else:
+            self.written[message.partition()] = message.offset() + 1
+
+    def end(self) -> None:
+        """Write no more."""
+        self._end.set()
+        self._thread.join(30)
+
+    def stop(self) -> list[int]:
+        """End, and wait for every delivery; returns the records of each partition."""
+        self.end()
+        assert self._producer.flush(60) == 0
+        assert self.errors == []
+        return self.written
+
+
+class Herd:
+    """Members of one group, by slot: a slot's process may be another one from time to time.
+
+    The last two slots are static members; the three before them reach the broker through a proxy.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        cut: Cut,
+        folder: Path,
+        *,
+        design: str,
+        n_members: int,
+        n_partitions: int,
+        session_ms: int = 6_000,
+        delay_ms: int = 10_000,
+        every_s: float = 0.05,
+    ):
+        self.broker, self.cut, self.folder = broker, cut, folder
+        self.n_members, self.n_partitions = n_members, n_partitions
+        self.topic = f"chaos-{uuid4().hex[:8]}"
+        self.group = f"g-{self.topic}"
+        self._design = {
+            "holdfast.policy": design,
+            "scheduled.rebalance.max.delay.ms": delay_ms,
+            "holdfast.incremental.batch": 8,
+            "holdfast.incremental.interval.ms": 500,
+            "session.timeout.ms": session_ms,
+        }
+        self.static = range(n_members - 2, n_members)
+        self.behind = range(max(0, n_members - 5), n_members - 2)
+        self.ledger = Ledger(folder, n_partitions)
+        self.names: dict[int, str] = {}
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.allowed_overlaps: set[tuple[str, str]] = set()
+        self._seats: dict[str, str] = {}
+        self._n_started = 0
+        self._create_topic()
+        self.producing = Producing(broker.bootstrap, self.topic, n_partitions, every_s)
+
+    def _create_topic(self) -> None:
+        n_brokers = self.broker.settings.brokers
+        config = {"min.insync.replicas": str(min(2, n_brokers))}
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
+        topic = NewTopic(self.topic, self.n_partitions, n_brokers, config=config)
+        for future in admin.create_topics([topic]).values():
+            future.result(60)
+
+    # Members
+
+    def start(self, slot: int) -> str:
+        """Start a process for a slot; an older one of the slot is forgotten, not ended."""
+        self._n_started += 1
+        name = f"m{slot}.{self._n_started}"
+        listener = CUT if slot in self.behind else "PLAINTEXT"
+        config = {
+            "bootstrap.servers": self.broker.bootstrap_of(listener),
+            "group.id": self.group,
+            "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 500,
+            "auto.commit.interval.ms": 500,
+            "request.timeout.ms": 10_000,
+            **self._design,
+        }
+        if listener == CUT and self.broker.settings.brokers == 1:
+            config["bootstrap.servers"] = f"127.0.0.1:{self.cut.port}"
+        if slot in self.static:
+            config["group.instance.id"] = self._seats[name] = f"static-{slot}"
+        spec = {
+            "name": name,
+            "topic": self.topic,
+            "journal": str(self.folder / f"{name}.journal"),
+            "config": config,
+            "work_s": 0.02,
+        }
+        with (self.folder / f"{name}.stderr").open("wb") as errors:
+            self.running[name] = subprocess.Popen(
+                [sys.executable, "-m", "tests.live.chaos_member", json.dumps(spec)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd=HERE.parent.parent,
+            )
+        self.names[slot] = name
+        return name
+
+    def _gone(self, name: str) -> int:
+        process = self.running.pop(name)
+        code = process.wait(60)
+        process.stdin.close()
+        return code
+
+    def kill(self, *slots: int) -> None:
+        """SIGKILL."""
+        for slot in slots:
+            self.running[self.names[slot]].kill()
+        now = time.time()
+        for slot in slots:
+            name = self.names.pop(slot)
+            self._gone(name)
+            self.ledger.read().note(name, now, "end")
+            self.ledger.held.pop(name, None)
+
+    def send(self, slot: int, number: signal.Signals) -> None:
+        """Send a signal to a slot's process."""
+        self.running[self.names[slot]].send_signal(number)
+
+    def leader(self) -> int:
+        """The slot that led the last round."""
+        log = read_group(self.broker.bootstrap, self.group, self.topic)
+        last = [entry for entry in log if isinstance(entry, Generation) and entry.owned][-1]
+        return next(slot for slot, name in self.names.items() if name == last.leader)
+
+    # States
+
+    def settled(self, marks: list[int], names: set[str]) -> bool:
+        """These members hold everything, each partition once, evenly, and have read to here."""
+        ledger = self.ledger.read()
+        loads = [len(ledger.held[name]) for name in names]
+        if max(loads) - min(loads) > 1 or sum(loads) != self.n_partitions:
+            return False
+        if len(set().union(*(ledger.held[name] for name in names))) != self.n_partitions:
+            return False
+        return all(ledger.prefix(p) >= mark for p, mark in enumerate(marks))
+
+    def await_settled(self, *, without: set[int] | range = frozenset()) -> None:
+        """Wait until the group has settled, and has read what was written by now."""
+        marks = list(self.producing.written)
+        names = {name for slot, name in self.names.items() if slot not in without}
+
+        def check() -> bool:
+            for name in names:
+                code = self.running[name].poll()
+                assert code is None, f"{name} ended by itself ({code}): {self.said(name)}"
+            return self.settled(marks, names)
+
+        until(check, lambda: f"a settled group; {self.picture(marks, names)}")
+
+    def picture(self, marks: list[int], names: set[str]) -> str:
+        """Who holds how much, and where records are missing."""
+        held = {name: len(self.ledger.held[name]) for name in sorted(names)}
+        behind = {
+            p: (self.ledger.prefix(p), mark)
+            for p, mark in enumerate(marks)
+            if self.ledger.prefix(p) < mark
+        }
+        return f"held {held}, unread (read to, written) {dict(list(behind.items())[:5])}"
+
+    def said(self, name: str) -> str:
+        """Stderr of a member."""
+        return (self.folder / f"{name}.stderr").read_text(errors="replace")[-2000:]
+
+    # The end
+
+    def finish(self) -> tuple[list[int], list[str]]:
+        """Stop in order; returns the records produced and everything that was wrong."""
+        produced = self.producing.stop()
+        until(
+            lambda: self.settled(produced, set(self.names.values())),
+            lambda: f"everything read; {self.picture(produced, set(self.names.values()))}",
+        )
+        for name in self.names.values():
+            self.running[name].terminate()
+        wrong = [
+            f"{name} ended with {code}: {self.said(name)}"
+            for name in self.names.values()
+            if (code := self._gone(name)) != 0
+        ]
+        ledger = self.ledger.read()
+        ledger.close()
+        log = read_group(self.broker.bootstrap, self.group, self.topic)
+        wrong += ledger.unread(produced)
+        wrong += ledger.read_too_often()
+        wrong += ledger.two_owners(self.allowed_overlaps)
+        wrong += ledger.wrong_commits(log, produced, self._seats)
+        return produced, wrong
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        self.producing.end()
+        for name in list(self.running):
+            self.running[name].kill()
+            self._gone(name)
+
+
+@contextmanager
+def herd_of(broker: Broker, cut: Cut, folder: Path, **settings: object) -> Iterator[Herd]:
+    """A herd that is gone afterwards."""
+    made = Herd(broker, cut, folder, **settings)
+    try:
+        yield made
+    finally:
+        made.end()

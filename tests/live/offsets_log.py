@@ -1,0 +1,94 @@
+"""What the coordinator itself wrote down about one group: the offsets topic, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from holdfast.wire.consumer_protocol import decode_assignment
+from holdfast.wire.offsets_records import decode_record
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A finished round; ``owned`` is client id -> partitions of the topic by its assignment."""
+
+    number: int
+    leader: str
+    owned: dict[str, set[int]]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One committed offset, and the name that signed it."""
+
+    partition: int
+    offset: int
+    signed: str
+
+
+def read_group(bootstrap: str, group: str, topic: str) -> list[Generation | Commit]:
+    """Every finished round and every commit of a group, as the coordinator ordered them."""
+    return [found for record in _records(bootstrap) if (found := _read(record, group, topic))]
+
+
+def leaders(bootstrap: str, group: str, topic: str) -> set[str]:
+    """Client ids of the members that led a round."""
+    log = read_group(bootstrap, group, topic)
+    return {entry.leader for entry in log if isinstance(entry, Generation) and entry.owned}
+
+
+def _records(bootstrap: str) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """All of the topic up to now; a group's records are in one partition."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"unused-{uuid4().hex}",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        n = len(reader.list_topics(OFFSETS_TOPIC, timeout=60).topics[OFFSETS_TOPIC].partitions)
+        parts = [TopicPartition(OFFSETS_TOPIC, p, OFFSET_BEGINNING) for p in range(n)]
+        ends = [reader.get_watermark_offsets(part, timeout=60)[1] for part in parts]
+        reader.assign(parts)
+        unfinished = {p for p, end in enumerate(ends) if end > 0}
+        while unfinished:
+            for message in reader.consume(1000, 0.2):
+                assert message.error() is None, message.error()
+                partition = message.partition()
+                if message.offset() < ends[partition]:
+                    yield message.key(), message.value()
+                if message.offset() >= ends[partition] - 1:
+                    unfinished.discard(partition)
+    finally:
+        reader.close()
+
+
+def _read(
+    record: tuple[bytes | None, bytes | None], group: str, topic: str
+) -> Generation | Commit | None:
+    found = decode_record(*record)
+    if found.value is None or found.key.get("group") != group:
+        return None
+    if found.name == "OffsetCommit" and found.key["topic"] == topic:
+        return Commit(found.key["partition"], found.value["offset"], found.value["metadata"])
+    if found.name == "GroupMetadata":
+        members = found.value["members"]
+        names = {member["memberId"]: member["clientId"] for member in members}
+        owned = {m["clientId"]: _partitions(m["assignment"], topic) for m in members}
+        leader = names.get(found.value["leader"], "")
+        return Generation(found.value["generation"], leader, owned)
+    return None
+
+
+def _partitions(assignment: bytes | None, topic: str) -> set[int]:
+    if not assignment:
+        return set()
+    by_topic = dict(decode_assignment(assignment).partitions)
+    return set(by_topic.get(topic, ()))

@@ -1,0 +1,36 @@
+"""The chaos suite in short: one group of each of two designs under every kind of fire.
+
+All of it, ten members and three brokers, is ``python -m tests.live.chaos`` (`make soak`).
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.live.faults import ONE_BROKER, fire
+from tests.live.herd import herd_of
+
+pytestmark = pytest.mark.broker
+
+SHORT = {
+    "simple": ("kill -9 two", "SIGSTOP, SIGCONT", "twin static ids"),
+    "deferred": ("kill -9, back at once", "network cut", "broker kill -9"),
+}
+
+
+@pytest.mark.parametrize("design", SHORT)
+def test_a_group_under_fire(broker, cut, tmp_path, design):
+    """Every record is processed, nobody commits what it lost, only what was in flight is reread."""
+    with herd_of(
+        broker,
+        cut,
+        tmp_path,
+        design=design,
+        n_members=5,
+        n_partitions=20,
+        session_ms=4_000,
+        delay_ms=3_000,
+    ) as herd:
+        found = fire(herd, {name: ONE_BROKER[name] for name in SHORT[design]})
+    print(found)
+    assert found["violations"] == []
+    assert found["records"] > 0

@@ -1,0 +1,138 @@
+"""The chaos suite's own eyes: what it must find is planted, and found."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+from tests.live.cut import Cut
+from tests.live.ledger import Ledger
+from tests.live.offsets_log import Commit, Generation
+
+
+def ledger_of(folder, **journals):
+    """A ledger of two partitions; times count up over all journals, line by line."""
+    clock = 0
+    for name, lines in journals.items():
+        with (folder / f"{name}.journal").open("w") as file:
+            for line in lines:
+                clock += 1
+                file.write(json.dumps([float(clock), *line]) + "\n")
+    found = Ledger(folder, 2).read()
+    found.close()
+    return found
+
+
+A_CLEAN = [
+    ("assigned", [0]),
+    ("batch", 0, 0, 4),
+    ("revoked", [0]),
+    ("commit", {"0": 5}),
+    ("end",),
+]
+
+
+def test_a_clean_hand_over(tmp_path):
+    b = [("assigned", [0, 1]), ("batch", 0, 5, 9), ("batch", 1, 0, 2), ("revoked", [0, 1])]
+    ledger = ledger_of(tmp_path, a=A_CLEAN, b=[*b, ("commit", {"0": 10, "1": 3}), ("end",)])
+    assert ledger.unread([10, 3]) == []
+    assert ledger.read_too_often() == []
+    assert ledger.two_owners(set()) == []
+    assert ledger.in_flight.total() == 0
+    log = [
+        Generation(1, "a", {"a": {0}}),
+        Commit(0, 5, "a"),
+        Generation(2, "a", {"b": {0, 1}}),
+        Commit(0, 10, "b"),
+        Commit(1, 3, "b"),
+    ]
+    assert ledger.wrong_commits(log, [10, 3]) == []
+
+
+def test_what_a_dead_member_had_not_committed_may_be_read_again(tmp_path):
+    dead = [("assigned", [0]), ("batch", 0, 0, 4), ("commit", {"0": 3}), ("batch", 0, 5, 7)]
+    ledger = ledger_of(tmp_path, a=dead, b=[("assigned", [0]), ("batch", 0, 3, 9)])
+    assert ledger.duplicates()[0] == 5
+    assert ledger.in_flight[0] == 5 + 7  # b is not committed either
+    assert ledger.read_too_often() == []
+
+
+def test_reading_again_what_was_committed_is_found(tmp_path):
+    b = [("assigned", [0]), ("batch", 0, 4, 9), ("commit", {"0": 10}), ("end",)]
+    ledger = ledger_of(tmp_path, a=A_CLEAN, b=b)
+    assert ledger.read_too_often() == ["partition 0: 1 read again, 0 in flight"]
+
+
+def test_a_hole_and_an_end_that_was_not_read_are_found(tmp_path):
+    ledger = ledger_of(tmp_path, a=[("assigned", [0]), ("batch", 0, 0, 1), ("batch", 0, 3, 4)])
+    assert ledger.prefix(0) == 2
+    assert len(ledger.unread([5, 1])) == 2
+
+
+def test_two_owners_are_found_unless_allowed(tmp_path):
+    a = [("assigned", [0]), ("end",)]
+    ledger = ledger_of(tmp_path, a=a, b=[("assigned", [0])])
+    assert ledger.two_owners(set()) == []
+    (tmp_path / "c.journal").write_text('[1.5, "assigned", [0]]\n')
+    ledger.read()
+    assert len(ledger.two_owners(set())) == 2
+    assert len(ledger.two_owners({("a", "c")})) == 1
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ([Commit(0, 5, "a")], "None holds it"),
+        ([Generation(1, "a", {"b": {0}}), Commit(0, 5, "a")], "b holds it"),
+        ([Generation(1, "a", {"a": {0}}), Commit(0, 6, "a")], "unprocessed"),
+        ([Generation(1, "a", {"a": {0}}), Commit(0, 5, "a"), Commit(0, 4, "a")], "after 5"),
+        ([Generation(1, "a", {"a": {0}}), Commit(0, 4, "a")], "not committed to the end"),
+    ],
+    ids=["nobody's", "another's", "ahead", "backwards", "short"],
+)
+def test_wrong_commits_are_found(tmp_path, log, words):
+    ledger = ledger_of(tmp_path, a=A_CLEAN)
+    assert words in " ".join(ledger.wrong_commits(log, [5, 0]))
+
+
+def test_a_round_that_withholds_a_partition_leaves_it_to_its_last_holder(tmp_path):
+    ledger = ledger_of(tmp_path, a=A_CLEAN)
+    log = [Generation(1, "a", {"a": {0}}), Generation(2, "a", {"a": set()}), Commit(0, 5, "a")]
+    assert ledger.wrong_commits(log, [5, 0]) == []
+
+
+def test_processes_of_one_static_member_follow_one_another(tmp_path):
+    """The coordinator goes on calling the member by its first process's name."""
+    b = [("assigned", [0]), ("batch", 0, 5, 9), ("commit", {"0": 10}), ("end",)]
+    ledger = ledger_of(tmp_path, a=A_CLEAN, b=b)
+    seats = {"a": "static", "b": "static"}
+    log = [Generation(1, "a", {"a": {0}}), Commit(0, 5, "a"), Commit(0, 10, "b")]
+    assert ledger.wrong_commits(log, [10, 0], seats) == []
+    found = ledger.wrong_commits([*log[:2], Commit(0, 5, "b"), Commit(0, 5, "a")], [5, 0], seats)
+    assert found == ["partition 0: a commits 5, b has its place"]
+
+
+def test_bytes_wait_at_a_silent_cut_and_break_at_a_reset():
+    with Cut() as cut, socket.create_server(("127.0.0.1", 0)) as server:
+        cut.target = server.getsockname()
+        with socket.create_connection(("127.0.0.1", cut.port), timeout=10) as client:
+            far, _ = server.accept()
+            with far:
+                far.settimeout(10)
+                client.sendall(b"one")
+                assert far.recv(10) == b"one"
+                cut.hold()
+                client.sendall(b"two")
+                far.settimeout(0.2)
+                with pytest.raises(TimeoutError):
+                    far.recv(10)
+                cut.mend()
+                far.settimeout(10)
+                assert far.recv(10) == b"two"
+                cut.reset()
+                assert client.recv(10) == b""
+                assert far.recv(10) == b""
+        with socket.create_connection(("127.0.0.1", cut.port), timeout=10) as refused:
+            assert refused.recv(10) == b""
+        assert cut.n_refused == 1

@@ -1,0 +1,280 @@
+"""holdfast.Worker in real groups: resources that are no topics."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.live.crew import QUICK, Hand, Topic, closing, fresh
+from tests.live.waiting import until
+
+from holdfast import Worker
+from holdfast.adapters.worker import Resource
+from holdfast.demo.journal import JournalReader, holdings, intervals, overlaps
+from holdfast.errors import RemoteProtocolError
+
+pytestmark = pytest.mark.broker
+
+BEATS = {key: QUICK[key] for key in ("session.timeout.ms", "heartbeat.interval.ms")}
+LONG = {"scheduled.rebalance.max.delay.ms": 600_000}
+
+
+class Desk:
+    """One worker, and a diary of its callbacks."""
+
+    def __init__(self, broker, group, resources, *, weights=None, **config):
+        settings = {k.replace("_", "."): v for k, v in config.items()}
+        self.diary: list[tuple[str, list[Resource]]] = []
+        self.held: set[Resource] = set()
+        self.may_revoke = threading.Event()
+        self.may_revoke.set()
+        self.is_asked = threading.Event()
+        self.worker = Worker(
+            {"bootstrap.servers": broker.bootstrap, "group.id": group, **BEATS, **settings},
+            resources,
+            self,
+            weights=weights,
+        )
+
+    def start(self):
+        self.worker.start()
+        return self
+
+    def on_assigned(self, resources):
+        self.held |= set(resources)
+        self.diary.append(("assigned", resources))
+
+    def on_revoked(self, resources):
+        self.is_asked.set()
+        assert self.may_revoke.wait(60)
+        self.held -= set(resources)
+        self.diary.append(("revoked", resources))
+
+    def on_lost(self, resources):
+        self.held -= set(resources)
+        self.diary.append(("lost", resources))
+
+    def loads(self):
+        return Counter(resource.kind for resource in self.held)
+
+    def touched(self, kind):
+        """Callbacks that named this kind."""
+        return sum(any(r.kind == kind for r in resources) for _, resources in self.diary)
+
+
+def shared(desks, counts):
+    """Every resource held once, and every kind evenly."""
+    held = sorted(resource for desk in desks for resource in desk.held)
+    if held != sorted(Resource(k, n) for k, count in counts.items() for n in range(count)):
+        return False
+    loads = [[desk.loads()[kind] for desk in desks] for kind in counts]
+    return all(max(load) - min(load) <= 1 for load in loads)
+
+
+def close_all(desks):
+    for desk in desks:
+        desk.worker.close(returns=False)
+        assert desk.held == set()
+
+
+@pytest.mark.parametrize("policy", ["simple", "deferred", "incremental"])
+def test_workers_come_and_go(broker, policy):
+    counts, group = {"connector": 4, "shard": 9}, fresh("workers")
+    config = {
+        "holdfast_policy": policy,
+        "holdfast_clean_leave": "immediate",
+        "holdfast_incremental_interval_ms": 100,
+        "scheduled_rebalance_max_delay_ms": 1_000,
+    }
+    desks = [Desk(broker, group, counts, **config).start()]
+    until(lambda: shared(desks, counts), "one worker has all")
+    desks += [Desk(broker, group, counts, **config).start() for _ in range(2)]
+    until(lambda: shared(desks, counts), "three workers share evenly")
+    assert all(desk.worker.owned == desk.held for desk in desks)
+    gone = desks.pop()
+    gone.worker.close(returns=False)
+    assert gone.held == set()
+    until(lambda: shared(desks, counts), "two workers share evenly")
+    close_all(desks)
+
+
+def test_nobody_begins_before_the_old_owner_has_ended(broker):
+    """Work on a resource has ended when ``on_revoked`` returns, however long that takes."""
+    counts, group = {"shard": 4}, fresh("workers")
+    first = Desk(broker, group, counts).start()
+    until(lambda: len(first.held) == 4, "one worker has all")
+    first.may_revoke.clear()
+    second = Desk(broker, group, counts).start()
+    until(first.is_asked.is_set, "the first is asked to end some work")
+    until(lambda: second.worker.generation == first.worker.generation, "the round is over")
+    third = Desk(broker, group, counts).start()
+    assert second.held == third.held == set()
+    first.may_revoke.set()
+    until(lambda: shared([first, second, third], counts), "three workers share")
+    close_all([first, second, third])
+
+
+def test_a_change_in_one_kind_leaves_the_others_alone(broker):
+    group = fresh("workers")
+    desks = [Desk(broker, group, {"connector": 4, "shard": 6}).start() for _ in range(2)]
+    until(lambda: shared(desks, {"connector": 4, "shard": 6}), "two workers share")
+    before = [desk.touched("connector") for desk in desks]
+    for counts in ({"connector": 4, "shard": 11}, {"connector": 4, "shard": 3, "model": 5}):
+        for desk in desks:
+            desk.worker.update(counts)
+        until(lambda: shared(desks, counts), f"two workers share {counts}")  # noqa: B023
+    assert [desk.touched("connector") for desk in desks] == before
+    close_all(desks)
+
+
+def test_weights_balance_kinds_against_each_other(broker):
+    counts, weights, group = {"big": 2, "small": 6}, {"big": 6}, fresh("workers")
+    desks = [Desk(broker, group, counts, weights=weights).start() for _ in range(2)]
+
+    def loads():
+        return [sum(weights.get(r.kind, 1) for r in desk.held) for desk in desks]
+
+    until(lambda: sum(len(desk.held) for desk in desks) == 8, "everything is held")
+    until(lambda: loads() == [9, 9], "the same weight each")
+    close_all(desks)
+
+
+def test_a_group_for_leadership_alone(broker):
+    """One resource: one worker has it, the others stand by."""
+    group, counts = fresh("leader"), {"leader": 1}
+    desks = [Desk(broker, group, counts).start() for _ in range(3)]
+    until(lambda: sum(len(desk.held) for desk in desks) == 1, "one leads")
+    until(lambda: len({desk.worker.generation for desk in desks}) == 1, "all are in the group")
+    while len(desks) > 1:
+        leader = next(desk for desk in desks if desk.held)
+        desks.remove(leader)
+        leader.worker.close(returns=False)
+        until(lambda: sum(len(desk.held) for desk in desks) == 1, "another one leads")
+    close_all(desks)
+
+
+def test_a_static_worker_returns_to_its_resources_without_a_round(broker):
+    group, counts = fresh("workers"), {"shard": 6}
+    a, b = (Desk(broker, group, counts, group_instance_id=i).start() for i in "ab")
+    until(lambda: shared([a, b], counts), "two workers share")
+    until(lambda: a.worker.generation == b.worker.generation, "the group is settled")
+    generation, had = a.worker.generation, set(b.held)
+    b.worker.close(returns=True)
+    again = Desk(broker, group, counts, group_instance_id="b").start()
+    until(lambda: again.held == had, "it has its resources back")
+    assert a.worker.generation == again.worker.generation == generation
+    close_all([a, again])
+
+
+def test_a_worker_that_was_fenced_says_why(broker):
+    group, counts = fresh("workers"), {"shard": 2}
+    older = Desk(broker, group, counts, group_instance_id="same").start()
+    until(lambda: len(older.held) == 2, "the first has all")
+    newer = Desk(broker, group, counts, group_instance_id="same").start()
+    with pytest.raises(RemoteProtocolError, match=r"group\.instance\.id") as caught:
+        older.worker.run(60)
+    assert caught.value.error_code == 82
+    until(lambda: older.held == set(), "the first has lost them")
+    assert older.diary[-1][0] == "lost"
+    until(lambda: len(newer.held) == 2, "the second has all")
+    older.worker.close()
+    close_all([newer])
+
+
+def test_a_worker_in_a_group_of_consumers_is_refused_plainly(broker):
+    topic, group = Topic(broker.bootstrap, 1), fresh("group")
+    hand = Hand(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: len(hand.owns) == 1, "a consumer is in the group")
+    desk = Desk(broker, group, {"shard": 1}).start()
+    with pytest.raises(RemoteProtocolError, match="protocol type") as caught:
+        desk.worker.run(60)
+    assert caught.value.error_code == 23
+    with pytest.raises(RemoteProtocolError):
+        desk.worker.owned  # noqa: B018
+    desk.worker.close()
+    assert closing([hand]) == {}
+
+
+class Troop:
+    """Workers as processes, with one kind of resource."""
+
+    def __init__(self, broker, folder: Path, count: int, **config):
+        settings = {k.replace("_", "."): v for k, v in config.items()}
+        self._fixed = [broker.bootstrap, fresh("troop")]
+        self._more = [
+            json.dumps({"session.timeout.ms": 3_000, "heartbeat.interval.ms": 300, **settings}),
+            json.dumps({"shard": count}),
+        ]
+        self.folder, self.journal, self.count = folder, JournalReader(folder), count
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name):
+        command = [sys.executable, str(Path(__file__).with_name("worker_member.py"))]
+        command += [*self._fixed, name, str(self.folder / f"{name}.jsonl"), *self._more]
+        self.running[name] = subprocess.Popen(command, stdin=subprocess.PIPE)
+
+    def end(self, name, *, kill=False):
+        process = self.running.pop(name)
+        process.kill() if kill else process.terminate()
+        code = process.wait(60)
+        process.stdin.close()
+        return code
+
+    def held(self):
+        found = holdings(self.journal.read())
+        return {name: found.get(name, set()) for name in self.running}
+
+    def await_shared(self):
+        def check():
+            loads = sorted(map(len, self.held().values()))
+            return sum(loads) == self.count and loads[-1] - loads[0] <= 1
+
+        until(check, lambda: f"workers share; now {self.held()}")
+        return self.held()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for name in list(self.running):
+            self.end(name, kill=True)
+
+
+def test_a_killed_worker_is_replaced(broker, tmp_path):
+    with Troop(broker, tmp_path, 6) as troop:
+        for name in "abc":
+            troop.start(name)
+        before = troop.await_shared()
+        killed = time.time()
+        troop.end("b", kill=True)
+        after = troop.await_shared()
+        assert all(before[name] <= after[name] for name in troop.running)
+        ends = [i for i in intervals(troop.journal.read(), time.time()) if i.member != "b"]
+        assert overlaps(ends) == []
+        taken = [i for i in ends if i.start > killed]
+        assert {i.partition for i in taken} == before["b"]
+        assert {name: troop.end(name) for name in "ac"} == {"a": 0, "c": 0}
+
+
+def test_a_killed_worker_that_comes_back_has_its_resources_again(broker, tmp_path):
+    """Design II: nobody else has touched them meanwhile."""
+    with Troop(broker, tmp_path, 6, holdfast_policy="deferred", **LONG) as troop:
+        for name in "abc":
+            troop.start(name)
+        before = troop.await_shared()
+        killed = time.time()
+        troop.end("b", kill=True)
+        troop.start("b2")
+        until(lambda: troop.held()["b2"] == before["b"], "what was lost is given back")
+        others = [
+            e for e in troop.journal.read() if e.time_seconds > killed and e.member in ("a", "c")
+        ]
+        assert not any(e.partitions for e in others)
+        for name in ("a", "c", "b2"):
+            assert troop.end(name) == 0

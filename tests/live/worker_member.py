@@ -1,0 +1,46 @@
+"""One holdfast.Worker, and a journal: resources of one kind by number.
+
+Arguments: BOOTSTRAP GROUP NAME JOURNAL CONFIG RESOURCES, the last two as JSON. SIGTERM closes it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from holdfast import Worker
+from holdfast.demo.journal import Entry
+from holdfast.demo.lifeline import watch
+
+
+def main(bootstrap, group, name, journal, config, resources) -> None:
+    stop = watch()
+    with Path(journal).open("a", encoding="utf-8") as file:
+
+        def write(event, owned=()) -> None:
+            numbers = tuple(sorted(resource.number for resource in owned))
+            entry = Entry(time_seconds=time.time(), member=name, event=event, partitions=numbers)
+            file.write(entry.to_line() + "\n")
+            file.flush()
+
+        class Listener:
+            def on_assigned(self, owned) -> None:
+                write("assigned", owned)
+
+            def on_revoked(self, owned) -> None:
+                write("revoked", owned)
+
+            def on_lost(self, owned) -> None:
+                write("lost", owned)
+
+        settings = {"bootstrap.servers": bootstrap, "group.id": group, **json.loads(config)}
+        with Worker(settings, json.loads(resources), Listener()) as worker:
+            while not stop.wait(0.1):
+                assert worker.generation >= -1
+        write("end")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
