@@ -225,6 +225,4 @@ def test_a_narrow_terminal_shows_whole_columns_and_names_the_rest(
     out, err = capsys.readouterr()
     assert "value 4" in out and "value 5" not in out
     assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 60 for line in out.splitlines())
-    assert "column_5, column_6, column_7, column_8 (--format csv" in err.replace(
-        "\n", " "
-    )
+    assert "column_5, column_6, column_7, column_8 (--format csv" in err.replace("\n", " ")
