@@ -13,7 +13,12 @@ from tests.live.waiting import until
 from holdfast import Consumer
 from holdfast.errors import HoldfastError
 
-pytestmark = pytest.mark.broker
+pytestmark = [
+    pytest.mark.broker,
+    # kafka-python leaves a socket behind where a connection is refused
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 LOGIN = {"sasl.username": USER, "sasl.password": PASSWORD}
 WAYS = {
