@@ -1,9 +1,20 @@
 """CPU of the pipeline's stages per million, as JSON lines; the whole process tree counts.
 
-``python bench/pipeline.py [--commits N] [--assignments N] [--work DIR] [--master local[1]]`` makes
-the data once with ``pipeline_fleet.py``. Every stage runs ``--repeat`` times in one session; the
-first run of each is cold (the JVM compiles), the minimum of the others is what a long job pays.
-The tables are held against the generator's truth.
+``python bench/pipeline.py [--stages ...] [--commits N] [--assignments N] [--work DIR] [--master
+local[1]]`` makes its data once with ``pipeline_fleet.py``. Every stage runs ``--repeat`` times in
+one session; the first run of each is cold (the JVM compiles), the minimum of the others is what
+a long job pays. The tables are held against the generator's truth.
+
+=====================  ==========================================================================
+stage                  from Parquet of the offsets topic
+=====================  ==========================================================================
+commits                to ``offset_commits``
+assignments            to ``assignments`` alone, nested
+groups                 to generations, members, assignments, movements, rebalances, pauses, ...
+history                all of a history: the last one, with commits, lag and bounds of pauses
+whale, small, both     ``groups`` over one group of 1M partitions, 3,000 small ones, and both
+...-by-...             peers: ``pipeline_peers.py``
+=====================  ==========================================================================
 """
 
 from __future__ import annotations
@@ -12,100 +23,166 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.pipeline.jobs import Job, group_bytes, is_commit
-from holdfast.pipeline.lag import OWNERS
+import pyarrow as pa
+
+from holdfast.pipeline import decode
+from holdfast.pipeline.history import run
+from holdfast.pipeline.jobs import Job, remove_staged
+from holdfast.pipeline.selection import Selection
 from holdfast.pipeline.session import get_session
 from holdfast.pipeline.source import Dump
-from holdfast.pipeline.storage import FILES_DDL, Batch, Tables
-from holdfast.pipeline.tasks import commits_task, groups_task
-from pipeline_cpu import Usage
+from holdfast.pipeline.split import pieces, read_pieces
+from holdfast.pipeline.storage import FILES_DDL, Batch, BatchWriter, Tables
+from pipeline_cpu import Usage, Watcher
+from pipeline_peers import PEERS
 
 HERE = Path(__file__).parent
-STAGES = ("commits", "groups")
+WHALE = ("whale", "small", "both")
+
+
+def data_for(stage: str, args: argparse.Namespace) -> list[str]:
+    """Arguments of the generator for the data of a stage."""
+    groups = str(max(1, args.assignments // (1000 * args.generations)))
+    fleet = ["--groups", groups, "--generations", str(args.generations)]
+    commits = ["--commits", str(args.commits)]
+    if stage.startswith("commits"):
+        return commits
+    if stage == "history":
+        return [*fleet, *commits]
+    small = ["--groups", "3000", "--generations", "2", "--members", "10", "--partitions", "50"]
+    if stage in WHALE:
+        return [*(small if stage != "whale" else ["--groups", "0"]), *_whale(stage)]
+    return fleet
+
+
+def _whale(stage: str) -> list[str]:
+    return [] if stage == "small" else ["--whale", "1000000"]
 
 
 def run_stage(name: str, spark: Any, dump: Dump, out: Path) -> None:
-    """One stage of a history, from the dump's Parquet to committed tables."""
-    job = Job(spark=spark, tables=Tables(out), batch=0)
-    records = dump.records(spark)
-    if name == "commits":
-        done = records.where(is_commit()).mapInArrow(commits_task(str(out), 0), FILES_DDL)
+    """One stage, from the dump's Parquet to committed tables."""
+    if name in PEERS:
+        PEERS[name](spark, dump, out)
+        return
+    if name == "history":
+        run(spark, dump, out)
+        return
+    tables = Tables(out)
+    job = Job(spark=spark, tables=tables, batch=tables.next_batch())
+    if name == "assignments":
+        size = sum(file.stat().st_size for file in dump.record_files())
+        listed = pieces([str(file) for file in dump.record_files()], max(1, size >> 26))
+        task = assignments_task(str(out), job.batch)
+        job.collect(spark.createDataFrame(listed).mapInArrow(task, FILES_DDL).toArrow())
     else:
-        keyed = records.where(~is_commit()).withColumn("_group", group_bytes())
-        ordered = keyed.repartition("_group").sortWithinPartitions("_group", "partition", "offset")
-        done = ordered.drop("_group").mapInArrow(groups_task(str(out), 0, {}), FILES_DDL)
-    job.collect(done.toArrow())
-    job.files.pop(OWNERS, None)
-    job.tables.commit(Batch(id=0, files=job.files), replace=True)
+        job.read_dump(dump, Selection(), {})
+    files = {table: found for table, found in job.files.items() if not table.startswith("_")}
+    tables.commit(Batch(id=job.batch, files=files), replace=True)
+    remove_staged(out)
+
+
+def assignments_task(root: str, batch: int) -> Any:
+    """Pieces of a dump to ``assignments``, with no more than that stage needs."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        writer = BatchWriter(root, batch)
+        named = [
+            p for rows in batches for text in rows["pieces"].to_pylist() for p in json.loads(text)
+        ]
+        for rows in decode.assignments(read_pieces(named)):
+            table = pa.Table.from_batches([rows]).drop_columns(["log_partition", "log_offset"])
+            writer.write("assignments", table)
+        yield from writer.close().to_batches()
+
+    return task
 
 
 def check(name: str, out: Path, truth: dict[str, int]) -> dict[str, int]:
     """Rows of the tables, held against what the generator wrote."""
+    if name in PEERS:
+        return {}
     tables = Tables(out)
-    if name == "commits":
-        rows = {"offset_commits": tables.rows("offset_commits")}
-        assert rows["offset_commits"] == truth["commits"], rows
-        return rows
-    rows = {t: tables.rows(t) for t in ("generations", "movements", "rebalances", "pauses")}
-    flat = tables.table("assignments").num_rows if truth["assignments"] <= 20_000_000 else -1
-    assert flat in (-1, truth["assignments"]), flat
-    assert rows["movements"] == truth["moved"], (rows, truth)
-    return rows
+    found = {table: rows for table in tables.batches()[0].files if (rows := tables.rows(table))}
+    if name in ("commits", "history"):
+        assert found["offset_commits"] == truth["commits"], found
+    if name != "commits" and truth["assignments"] <= 20_000_000:
+        assert tables.table("assignments").num_rows == truth["assignments"], found
+    if name not in ("commits", "assignments"):
+        assert found.get("movements", 0) == truth["moved"], (found, truth)
+    return found
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commits", type=int, default=1_000_000)
-    parser.add_argument("--assignments", type=int, default=2_000_000)
+    parser.add_argument("--assignments", type=int, default=4_000_000)
     parser.add_argument("--generations", type=int, default=20)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--master", default="local[1]")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--stages", nargs="*", default=list(STAGES))
+    parser.add_argument("--stages", nargs="*", default=["commits", "assignments", "groups"])
     args = parser.parse_args()
     work = args.work or Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
-    dump = work / f"dump-{args.commits}-{args.assignments}-{args.generations}"
-    if not (dump / "dump.json").is_file():
-        groups = max(1, args.assignments // (1000 * args.generations))
-        size = ["--groups", str(groups), "--generations", str(args.generations)]
-        command = [sys.executable, str(HERE / "pipeline_fleet.py"), str(dump), *size]
-        subprocess.run([*command, "--commits", str(args.commits)], check=True)
-    truth = json.loads((dump / "dump.json").read_text())
+    dumps = {name: made(work, data_for(name, args)) for name in args.stages}
     usage = Usage(os.getsid(0))
     spark = get_session(master=args.master)
     for name in args.stages:
         out = work / f"out-{name}"
-        cpu, wall = [], []
-        for _ in range(args.repeat):
+        found = measured(name, spark, dumps[name], out, repeat=args.repeat, usage=usage)
+        sys.stdout.write(json.dumps(found | {"master": args.master}) + "\n")
+        sys.stdout.flush()
+    spark.stop()
+
+
+def made(work: Path, size: list[str]) -> Path:
+    """A dump of this size, generated once."""
+    dump = work / ("dump" + "".join(size).replace("--", "-"))
+    if not (dump / "dump.json").is_file():
+        command = [sys.executable, str(HERE / "pipeline_fleet.py"), str(dump), *size]
+        subprocess.run(command, check=True)
+    return dump
+
+
+def measured(
+    name: str, spark: Any, dump: Path, out: Path, *, repeat: int, usage: Usage
+) -> dict[str, Any]:
+    """Run one stage ``repeat`` times; what it used, and what it wrote."""
+    truth = json.loads((dump / "dump.json").read_text())
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    cpu, wall = [], []
+    with Watcher(usage):
+        for _ in range(repeat):
             before, started = usage.total(), time.monotonic()
             run_stage(name, spark, Dump.open(dump), out)
             cpu.append(usage.total() - before)
             wall.append(time.monotonic() - started)
-        millions = truth["commits" if name == "commits" else "assignments"] / 1e6
-        line = {
-            "stage": name,
-            "commit": commit_id(),
-            "python": platform.python_version(),
-            "cpus": os.cpu_count(),
-            "master": args.master,
-            "millions": millions,
-            "cpu_seconds": [round(seconds, 2) for seconds in cpu],
-            "wall_seconds": [round(seconds, 2) for seconds in wall],
-            "cpu_seconds_per_million": round(min(cpu[1:] or cpu) / millions, 3),
-            "peak_mib": round(usage.peak_bytes / 2**20),
-            "rows": check(name, out, truth),
-        }
-        sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
-    spark.stop()
+    millions = truth["commits" if name.startswith("commits") else "assignments"] / 1e6
+    found = check(name, out, truth)
+    shutil.rmtree(out)
+    return {
+        "stage": name,
+        "commit": commit_id(),
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "commits": truth["commits"],
+        "assignments": truth["assignments"],
+        "cpu_seconds": [round(seconds, 2) for seconds in cpu],
+        "wall_seconds": [round(seconds, 2) for seconds in wall],
+        "cpu_seconds_per_million": round(min(cpu[1:] or cpu) / millions, 3),
+        "peak_mib": round(usage.peak_bytes / 2**20),
+        "rows": found,
+    }
 
 
 def commit_id() -> str:

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,33 @@ class Usage:
             name = self.names[pid]
             total[name] = total.get(name, 0.0) + ticks / TICK
         return {name: round(seconds, 2) for name, seconds in sorted(total.items())}
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Looks at a session all the while, for the peak of its memory."""
+
+    usage: Usage
+    every_seconds: float = 0.1
+    _done: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Watcher:
+        """Start to look."""
+        self.usage.peak_bytes = 0
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Stop."""
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(self.every_seconds):
+            self.usage.look()
 
 
 def measure(command: list[str], *, every_seconds: float = 0.05) -> tuple[int, dict[str, object]]:

@@ -1,9 +1,9 @@
 """Write a dump of a fleet with known numbers: commits, generations, moves.
 
 ``python bench/pipeline_fleet.py DIR --commits 1000000 --groups 100 --generations 10 --members 50
---partitions 20 [--moved 0.05]`` makes ``groups x generations x members x partitions`` assignment
-rows, of which the given share moves with each generation, in records as Kafka 4.3.1 writes them.
-The same arguments give the same bytes.
+--partitions 20 [--moved 0.05] [--whale N]`` makes ``groups x generations x members x partitions``
+assignment rows, of which the given share moves with each generation, in records as Kafka 4.3.1
+writes them. The same arguments give the same bytes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from holdfast.wire.offsets_records import Record, encode_record
 
 START_MS = 1_700_000_000_000
 N_LOG_PARTITIONS = 50
+WHALE = 99_999
+"""Number of the whale's group: it comes after all others."""
 
 
 class Writer:
@@ -102,7 +104,7 @@ def write_generations(writer: Writer, args: argparse.Namespace, rng: np.random.G
         Subscription(version=3, topics=("orders",), user_data=None, owned=(), generation=-1)
     )
     moved = 0
-    for group in range(args.groups):
+    for group in range(args.first, args.first + args.groups):
         owner = np.repeat(np.arange(args.members), args.partitions)
         for generation in range(1, args.generations + 1):
             if generation > 1:
@@ -137,6 +139,23 @@ def write_generations(writer: Writer, args: argparse.Namespace, rng: np.random.G
     return moved
 
 
+def write_whale(writer: Writer, n_tps: int) -> tuple[int, int]:
+    """One group of 1,000 members with this many partitions, in two generations.
+
+    Returns
+    -------
+    (assignments, moved) : tuple of int
+        Each member hands one partition to the next.
+    """
+    if not n_tps:
+        return 0, 0
+    n_members = 1000
+    sizes = argparse.Namespace(groups=1, generations=2, members=n_members, first=WHALE)
+    sizes.partitions, sizes.moved = n_tps // n_members, n_members / n_tps
+    moved = write_generations(writer, sizes, np.random.default_rng(2))
+    return 2 * n_members * sizes.partitions, moved
+
+
 def _member(group: int, member: int, asked: bytes, tps: np.ndarray) -> dict[str, object]:
     owned = (("orders", tuple(tps.tolist())),)
     return {
@@ -163,11 +182,14 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=50)
     parser.add_argument("--partitions", type=int, default=20)
     parser.add_argument("--moved", type=float, default=0.05)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--whale", type=int, default=0, help="partitions of one big group")
     args = parser.parse_args()
     writer = Writer(args.folder)
     rng = np.random.default_rng(1)
-    write_commits(writer, args.commits, args.groups, rng)
+    write_commits(writer, args.commits, max(args.groups, 1), rng)
     moved = write_generations(writer, args, rng)
+    whale, whale_moved = write_whale(writer, args.whale)
     writer.close()
     for name in ("topics", "offsets"):
         (args.folder / name).mkdir(exist_ok=True)
@@ -178,8 +200,8 @@ def main() -> None:
         "cluster_id": "bench",
         "taken_at": "2023-11-15T00:00:00+00:00",
         "commits": args.commits,
-        "assignments": args.groups * args.generations * args.members * args.partitions,
-        "moved": moved,
+        "assignments": args.groups * args.generations * args.members * args.partitions + whale,
+        "moved": moved + whale_moved,
     }
     (args.folder / "dump.json").write_text(json.dumps(truth, indent=1) + "\n")
 

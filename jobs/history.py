@@ -11,5 +11,6 @@ import sys
 from holdfast.pipeline.history import run
 from holdfast.pipeline.session import get_session
 
-made = run(get_session(), sys.argv[1], sys.argv[2])
+dump, out = sys.argv[1:3]
+made = run(get_session(), dump, out)
 sys.stdout.write(f"{made.n_records} records, {made.tables.rows('rebalances')} rebalances\n")

@@ -91,7 +91,7 @@ def classic(g):
     return record(2, 3, {"group": g["group"]}, value)
 
 
-def consumer_member(group, member_id, topics, *, instance=None):
+def consumer_member(group, member_id, topics, *, instance=None, classic=None):
     value = {
         "instanceId": instance,
         "rackId": None,
@@ -101,7 +101,7 @@ def consumer_member(group, member_id, topics, *, instance=None):
         "subscribedTopicRegex": None,
         "rebalanceTimeoutMs": 45_000,
         "serverAssignor": None,
-        "classicMemberMetadata": None,
+        "classicMemberMetadata": classic,
     }
     return record(5, 0, {"groupId": group, "memberId": member_id}, value)
 
@@ -111,6 +111,25 @@ def consumer_target(group, member_id, topics):
         {"topicId": topic_id(topic), "partitions": tuple(ps)} for topic, ps in topics.items()
     )
     return record(7, 0, {"groupId": group, "memberId": member_id}, {"topicPartitions": parts})
+
+
+def consumer_current(group, member_id, epoch, topics, *, pending=None, state=0):
+    """What a member works on, and what it is asked to give up."""
+
+    def parts(of):
+        return tuple(
+            {"topicId": topic_id(topic), "partitions": tuple(ps), "assignmentEpochs": None}
+            for topic, ps in (of or {}).items()
+        )
+
+    value = {
+        "memberEpoch": epoch,
+        "previousMemberEpoch": max(epoch - 1, 0),
+        "state": state,
+        "assignedPartitions": parts(topics),
+        "partitionsPendingRevocation": parts(pending),
+    }
+    return record(8, 0, {"groupId": group, "memberId": member_id}, value)
 
 
 def consumer_epoch(group, epoch):

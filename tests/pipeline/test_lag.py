@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
 from holdfast.pipeline import lag as lag_module
+from holdfast.pipeline.positions import POSITION, reduced
 
 TAKEN_AT = 1_000
 ISO = "1970-01-01T00:16:40+00:00"
@@ -118,13 +121,52 @@ def test_an_expired_commit_counts_only_for_a_partition_with_an_owner(tmp_path):
     assert found == [(0, None, "expired"), (1, 4, "committed"), (2, 4, "committed")]
 
 
-def test_seconds_are_the_age_of_the_commit_where_there_is_lag(tmp_path):
-    commits = [("g", "t", 0, 4, 900), ("g", "t", 1, 10, 900)]
-    offsets = [("t", 0, 0, 10), ("t", 1, 0, 10), ("t", 2, 0, 0)]
-    history = [generation("g", 1, {"m": {"t": [2]}})]
+def test_seconds_count_from_the_first_commit_in_a_row_that_says_the_same(tmp_path):
+    commits = [
+        *(("g", "t", 0, offset, at) for offset, at in ((4, 800), (5, 850), (4, 900), (4, 950))),
+        ("g", "t", 1, 10, 900),
+        *(("g", "t", 3, offset, at) for offset, at in ((4, 800), (None, 850), (4, 900))),
+    ]
+    offsets = [("t", 0, 0, 10), ("t", 1, 0, 10), ("t", 2, 0, 0), ("t", 3, 0, 10)]
+    history = [generation("g", 1, {"m": {"t": [2]}}, at=1)]
     columns = ("partition", "lag_seconds", "is_idle")
-    found = lag(tmp_path, commits, history, offsets, columns=columns)
-    assert found == [(0, 100.0, False), (1, 0.0, False), (2, None, True)]
+    expected = [(0, 100.0, False), (1, 0.0, False), (2, None, True), (3, 100.0, False)]
+    for rows in (1, 2, 100):
+        folder = tmp_path / str(rows)
+        found = lag(folder, commits, history, offsets, columns=columns, batch_rows=rows)
+        assert found == expected
+
+
+@given(commits, st.lists(st.integers(0, 12), max_size=3))
+def test_positions_of_parts_make_those_of_the_whole(rows, cuts):
+    whole = positions([(g, t, p, o, at, i) for i, ((g, t, p), o, at) in enumerate(rows)])
+    edges = [0, *sorted(cuts), len(rows)]
+    parts = [reduced(whole.slice(a, max(b - a, 0))) for a, b in pairwise(edges)]
+    again = reduced(pa.concat_tables([POSITION.empty_table(), *reversed(parts)]))
+    order = [(name, "ascending") for name in ("group", "topic", "partition")]
+    assert again.sort_by(order).equals(reduced(whole).sort_by(order))
+    latest, since = {}, {}
+    for place, offset, at in rows:
+        since[place] = since[place] if latest.get(place, -1) == offset else at
+        latest[place] = offset
+    found = {(r["group"], r["topic"], r["partition"]): r for r in reduced(whole).to_pylist()}
+    assert {k: r["offset"] for k, r in found.items()} == latest
+    assert {k: r["since"].timestamp() for k, r in found.items()} == since
+
+
+def positions(rows):
+    names = ("group", "topic", "partition", "offset", "at", "log_offset")
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
+    n = len(rows)
+    time = pa.array([at * 1_000_000 for at in columns.get("at", ())], pa.timestamp("us", "UTC"))
+    made = {
+        name: pa.nulls(n, field.type) for name, field in zip(POSITION.names, POSITION, strict=True)
+    }
+    for name in ("group", "topic", "partition", "offset", "log_offset"):
+        made[name] = pa.array(columns.get(name, ()), POSITION.field(name).type)
+    made |= {"commit_timestamp": time, "since": time, "goes_back": pa.array([True] * n, pa.bool_())}
+    made["log_partition"] = pa.array([0] * n, pa.int32())
+    return pa.table(made, schema=POSITION)
 
 
 def test_the_last_generation_says_who_owns_what(tmp_path):

@@ -9,7 +9,8 @@ import pytest
 from holdfast.adapters.cluster import LiveCluster
 from holdfast.errors import SourceError
 from holdfast.pipeline.dump import write_dump
-from holdfast.pipeline.history import Selection, run
+from holdfast.pipeline.history import run
+from holdfast.pipeline.selection import Selection
 from holdfast.pipeline.source import OFFSETS_TOPIC, Dump
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

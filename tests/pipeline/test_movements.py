@@ -27,8 +27,16 @@ def movements(history):
 
 def pauses(history):
     rows = tables(build(history))[1].to_pylist()
-    names = ("topic", "partitions", "pause_lower_seconds", "pause_upper_seconds", "basis")
-    return [tuple(r[n] for n in names) for r in rows]
+    return [
+        (
+            r["topic"],
+            r["partitions"],
+            r["pause_lower_seconds"],
+            (r["timestamp"] - r["last_seen"]).total_seconds(),
+            r["basis"],
+        )
+        for r in rows
+    ]
 
 
 @law

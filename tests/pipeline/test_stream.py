@@ -12,7 +12,18 @@ from tests.pipeline.histories import generation, histories
 
 from holdfast.pipeline import tasks
 
-TABLES = ("generations", "members", "assignments", "movements", "rebalances", "anomalies")
+TABLES = (
+    "generations",
+    "members",
+    "assignments",
+    "movements",
+    "rebalances",
+    "pauses",
+    "anomalies",
+    "offset_commits",
+    "lag",
+    "bad_records",
+)
 
 
 def classics(history):
@@ -20,25 +31,39 @@ def classics(history):
 
 
 def everything(tables):
-    """Rows of every table; of ``pauses`` flat and without order."""
-    found = {n: sorted(map(repr, tables.table(n).to_pylist())) for n in (*TABLES, "bad_records")}
-    return found | {"pauses": sorted(map(repr, tables.table("pauses").to_pylist()))}
+    return {n: sorted(map(repr, tables.table(n).to_pylist())) for n in TABLES}
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     histories(),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["g", "../h", ""]),
+            st.sampled_from(["t", "../x"]),
+            st.integers(0, 3),
+            st.none() | st.integers(0, 3),
+            st.integers(0, 125),
+        ),
+        max_size=12,
+    ),
     st.lists(st.integers(0, 12).map(lambda n: n * 10_000_000 + 5), max_size=3, unique=True),
     st.sampled_from([2_000_000, 1]),
 )
-def test_batch_equals_stream(tmp_path_factory, history, cuts, bound):
+def test_batch_equals_stream(tmp_path_factory, history, commits, cuts, bound):
     base = tmp_path_factory.mktemp("stream")
-    dump = fleet.write_dump(base / "dump", classics(history))
+    records = [(g, at, fleet.commit(g, t, p, o, at=at)) for g, t, p, o, at in commits]
+    records = sorted([*classics(history), *records], key=lambda record: record[1])
+    offsets = [("t", p, 0, 2) for p in range(4)]
+    dump = fleet.write_dump(base / "dump", records, offsets=offsets)
     whole = everything(local.run(dump, base / "whole"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks, "ASSIGNED_AT_ONCE", bound)
         assert everything(local.stream(dump, base / "stream", cuts, batch_rows=3)) == whole
     shutil.rmtree(base)
+
+
+CLASSIC = {"sessionTimeoutMs": 1, "supportedProtocols": ({"name": "range", "metadata": b"\xff"},)}
 
 
 def consumer_records(group):
@@ -48,22 +73,30 @@ def consumer_records(group):
         fleet.consumer_epoch(group, 1),
         fleet.consumer_target(group, "a-1", {"t": [0, 1]}),
         fleet.assignment_epoch(group, 1),
-        fleet.consumer_member(group, "b-1", ["t"]),
+        fleet.consumer_current(group, "a-1", 1, {"t": [0, 1]}),
+        fleet.commit(group, "t", 1, 5, at=105),
+        fleet.consumer_member(group, "b-1", ["t"], classic=CLASSIC),
         fleet.consumer_epoch(group, 2),
         fleet.consumer_target(group, "a-1", {"t": [0]}),
         fleet.consumer_target(group, "b-1", {"t": [1]}),
         fleet.assignment_epoch(group, 2),
+        fleet.consumer_current(group, "b-1", 2, {}, state=2),
+        fleet.consumer_current(group, "a-1", 1, {"t": [0]}, pending={"t": [1]}, state=1),
+        fleet.commit(group, "t", 1, 6, at=113),
+        fleet.consumer_current(group, "a-1", 2, {"t": [0]}),
+        fleet.consumer_current(group, "b-1", 2, {"t": [1]}),
         *[fleet.tombstone(n, group, "a-1") for n in (8, 7, 5)],
         fleet.consumer_epoch(group, 3),
         fleet.consumer_target(group, "b-1", {"t": [0, 1]}),
         fleet.assignment_epoch(group, 3),
+        fleet.consumer_current(group, "b-1", 3, {"t": [0, 1]}),
     ]
     return [(group, 100 + i, step) for i, step in enumerate(steps)]
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(st.integers(100, 116), min_size=1, max_size=4, unique=True),
+    st.lists(st.integers(100, 125), min_size=1, max_size=4, unique=True),
     st.sampled_from([2_000_000, 0]),
 )
 def test_kip_848_groups_may_be_cut_anywhere(tmp_path_factory, cuts, bound):
@@ -77,4 +110,39 @@ def test_kip_848_groups_may_be_cut_anywhere(tmp_path_factory, cuts, bound):
         cuts = [cut * 1_000_000 for cut in cuts]
         assert everything(local.stream(dump, base / "stream", cuts, batch_rows=2)) == whole
     assert len(whole["generations"]) == 15
+    assert len(whole["pauses"]) == 4
     shutil.rmtree(base)
+
+
+def test_what_members_say_they_have_bounds_their_pauses(tmp_path):
+    dump = fleet.write_dump(tmp_path / "dump", consumer_records("g"), topics=[("t", 2)])
+    names = ("generation", "partition", "pause_lower_seconds", "pause_upper_seconds", "basis")
+    found = local.run(dump, tmp_path / "out").table("pauses").to_pylist()
+    # 1 is asked back at 112, committed at 113, given up at 114 and had by b at 115. When a is
+    # gone at 116, 0 was in its record of 114; b has it at 122.
+    assert [tuple(row[n] for n in names) for row in found] == [
+        (2, 1, 1.0, 2.0, "reconciled"),
+        (3, 0, 6.0, 8.0, "reconciled"),
+    ]
+    rebalances = local.run(dump, tmp_path / "out").table("rebalances").to_pylist()
+    sums = [
+        (r["generation"], r["pause_lower_seconds"], r["pause_upper_seconds"]) for r in rebalances
+    ]
+    assert sums == [(1, 0.0, 0.0), (2, 1.0, 2.0), (3, 6.0, 8.0)]
+
+
+def test_a_topic_id_that_nobody_knows_is_told(tmp_path):
+    dump = fleet.write_dump(tmp_path / "dump", consumer_records("g"))
+    tables = local.run(dump, tmp_path / "out")
+    topic = str(fleet.topic_id("t"))
+    found = [
+        (r["kind"], r["generation"], r["topic"], r["member_ids"])
+        for r in tables.table("anomalies").to_pylist()
+    ]
+    kind = "unknown_topic_id"
+    assert found == [
+        (kind, 1, topic, ["a-1"]),
+        (kind, 2, topic, ["a-1", "b-1"]),
+        (kind, 3, topic, ["b-1"]),
+    ]
+    assert {r["topic"] for r in tables.table("assignments").to_pylist()} == {topic}

@@ -142,12 +142,16 @@ def test_a_tombstone_of_an_unknown_group(tmp_path):
 def test_pauses_are_narrowed_by_commits(tmp_path):
     members = {"a-1": {"t": [0, 1, 2]}}
     history = [generation("g", n, members, at=at) for n, at in ((1, 100), (2, 200))]
-    commits = [(0, 150), (0, 190), (0, 205), (1, 90), (2, 200)]
+    commits = [(0, 150), (0, 190), (0, 205), (1, 90), (2, 199.5)]
     records = classics(history) + [
         ("g", at, fleet.commit("g", "t", p, 5, at=at)) for p, at in commits
     ]
+    records.sort(key=lambda record: record[1])
     tables = local.run(fleet.write_dump(tmp_path / "dump", records), tmp_path / "out")
-    pauses, rebalances = local.paused(tables)
-    found = [(r["partitions"], r["pause_upper_seconds"]) for r in pauses.to_pylist()]
-    assert found == [([0], 10.0), ([1], 100.0), ([2], 0.0)]
-    assert rebalances["pause_upper_seconds"].to_pylist() == [0.0, 110.0]
+    assert rows(tables, "pauses", "partition", "pause_upper_seconds") == [
+        (0, 10.0),
+        (1, 100.0),
+        (2, 0.5),
+    ]
+    summed = rows(tables, "rebalances", "pause_upper_seconds")
+    assert summed == [(0.0,), (110.5,)]

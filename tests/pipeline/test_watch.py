@@ -11,7 +11,8 @@ from tests.pipeline.histories import generation
 from tests.pipeline.test_stream import consumer_records
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.history import Selection, run, topic_names
+from holdfast.pipeline.history import run
+from holdfast.pipeline.selection import Selection
 from holdfast.pipeline.source import Dump
 from holdfast.pipeline.storage import Tables
 from holdfast.pipeline.watch import Stream
@@ -26,6 +27,8 @@ TABLES = (
     "movements",
     "rebalances",
     "pauses",
+    "lag",
+    "anomalies",
     "bad_records",
 )
 
@@ -43,14 +46,22 @@ def dump(tmp_path):
     return Dump.open(fleet.write_dump(tmp_path / "dump", records, topics=[("t", 2)]))
 
 
+class Said:
+    """What a cluster says, as the dump has it."""
+
+    def __init__(self, dump):
+        self.cluster_id, self.taken_at = dump.cluster_id, dump.taken_at
+        self.topics = [tuple(row.values()) for row in dump.topics().to_pylist()]
+        self.offsets = [tuple(row.values()) for row in dump.offsets().to_pylist()]
+
+
 def everything(tables):
     return {n: sorted(map(repr, tables.table(n).to_pylist())) for n in TABLES}
 
 
 def stream(dump, root, query="q"):
-    names = topic_names(dump)
     return Stream(
-        tables=Tables(root), query=query, topic_names=lambda: names, selection=Selection()
+        tables=Tables(root), query=query, snapshot=lambda: Said(dump), selection=Selection()
     )
 
 

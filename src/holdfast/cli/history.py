@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,29 @@ from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.pipeline.history import History
+
+
+class TableFormat(StrEnum):
+    """``--format`` of commands that can keep their tables."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    DELTA = "delta"
+
+
+def wants_delta(fmt: TableFormat, output: Path | None) -> bool:
+    """Whether Delta tables are wanted.
+
+    Raises
+    ------
+    ConfigError
+        They are, but there is no folder for them.
+    """
+    if fmt is TableFormat.DELTA and output is None:
+        raise ConfigError("--format delta writes tables: name their folder with -o")
+    return fmt is TableFormat.DELTA
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +58,10 @@ def history(  # noqa: PLR0917 (typer passes every option by name)
     table: Annotated[
         str, typer.Option("--table", help="Table to print (rebalances, movements, ...).")
     ] = "rebalances",
-    fmt: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+    fmt: Annotated[
+        TableFormat,
+        typer.Option("--format", help="How to print it; delta: Delta tables in the -o folder."),
+    ] = TableFormat.TABLE,
     group: Annotated[
         list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
     ] = None,
@@ -63,6 +90,7 @@ def history(  # noqa: PLR0917 (typer passes every option by name)
             groups=group or [],
             all_groups=all_groups,
             command_config=command_config,
+            delta=wants_delta(fmt, output),
             note=note,
         )
         n_bad = made.tables.rows("bad_records")
@@ -72,8 +100,10 @@ def history(  # noqa: PLR0917 (typer passes every option by name)
             note(f"{made.n_unknown} of {made.n_records} records have a type that is not known")
         if output is not None:
             note(f"tables are in {output}")
+        if fmt is TableFormat.DELTA:
+            return
         rows = made.table(table)
-        write_rows(rows_of(rows), definition.flat_names, fmt, title=table)
+        write_rows(rows_of(rows), definition.flat_names, Format(fmt), title=table)
 
 
 def known_table(name: str) -> Any:
@@ -105,9 +135,11 @@ def make_history(
     command_config: Path | None,
     note: Any,
     auto_offset_reset: str = "latest",
+    delta: bool = False,
 ) -> History:
     """Run the pipeline on what the command line named."""
-    from holdfast.pipeline.history import Selection, run
+    from holdfast.pipeline.history import run
+    from holdfast.pipeline.selection import Selection
     from holdfast.pipeline.session import get_session
     from holdfast.pipeline.source import Dump
 
@@ -115,10 +147,10 @@ def make_history(
     if isinstance(where, Dump):
         where.check_read()
     note("starting Spark")
-    spark = get_session(kafka=not isinstance(where, Dump), quick=is_small(where))
+    spark = get_session(kafka=not isinstance(where, Dump), delta=delta, quick=is_small(where))
     note(f"reading {bootstrap or source}")
     selection = Selection(groups=groups, all_groups=all_groups)
-    return run(
+    made = run(
         spark,
         where,
         out_dir,
@@ -126,6 +158,11 @@ def make_history(
         auto_offset_reset=auto_offset_reset,
         note=note,
     )
+    if delta:
+        from holdfast.pipeline.delta import write_delta
+
+        note(f"Delta tables are in {write_delta(spark, made.tables)}")
+    return made
 
 
 def named_source(bootstrap: str | None, source: Path | None, command_config: Path | None) -> Any:

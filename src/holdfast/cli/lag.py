@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.history import make_history, rows_of
+from holdfast.cli.history import TableFormat, make_history, rows_of, wants_delta
 from holdfast.cli.output import Format, print_note, write_rows
 
 
@@ -38,7 +38,10 @@ def lag(  # noqa: PLR0917 (typer passes every option by name)
         Reset,
         typer.Option("--auto-offset-reset", help="What a partition without a commit lags behind."),
     ] = Reset.LATEST,
-    fmt: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+    fmt: Annotated[
+        TableFormat,
+        typer.Option("--format", help="How to print it; delta: Delta tables in the -o folder."),
+    ] = TableFormat.TABLE,
     group: Annotated[
         list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
     ] = None,
@@ -73,6 +76,7 @@ def lag(  # noqa: PLR0917 (typer passes every option by name)
             all_groups=all_groups,
             command_config=command_config,
             auto_offset_reset=str(reset),
+            delta=wants_delta(fmt, output),
             note=note,
         )
         rows = rows_of(made.table("lag"))
@@ -81,4 +85,5 @@ def lag(  # noqa: PLR0917 (typer passes every option by name)
         clamped = sum(row["clamped"] != "none" for row in rows)
         if clamped:
             note(f"{clamped} commits lie beyond the end or before the beginning and are clamped")
-        write_rows(rows, LAG.flat_names, fmt, title="lag")
+        if fmt is not TableFormat.DELTA:
+            write_rows(rows, LAG.flat_names, Format(fmt), title="lag")

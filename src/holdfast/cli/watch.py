@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from holdfast.cli.history import is_small
+from holdfast.cli.lag import Reset
 from holdfast.cli.output import print_note
+
+
+class Stored(StrEnum):
+    """``--format`` of what is kept."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
 
 
 def register(app: typer.Typer) -> None:
@@ -40,6 +49,13 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
         Path | None,
         typer.Option("--metrics", help="Write Prometheus text to this file after each batch."),
     ] = None,
+    reset: Annotated[
+        Reset,
+        typer.Option("--auto-offset-reset", help="What a partition without a commit lags behind."),
+    ] = Reset.LATEST,
+    fmt: Annotated[
+        Stored, typer.Option("--format", help="delta: Delta tables beside the Parquet files.")
+    ] = Stored.PARQUET,
     command_config: Annotated[
         Path | None,
         typer.Option("--command-config", help="Kafka client properties (security, ...)."),
@@ -52,8 +68,9 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     Ctrl-C; without, it takes what is there since the last time and ends.
     """
     from holdfast.adapters.cluster import LiveCluster, read_properties
-    from holdfast.pipeline.history import Selection
+    from holdfast.pipeline.delta import append_delta
     from holdfast.pipeline.prometheus import write_exposition
+    from holdfast.pipeline.selection import Selection
     from holdfast.pipeline.session import get_session
     from holdfast.pipeline.storage import Tables
     from holdfast.pipeline.watch import watch as follow
@@ -62,9 +79,11 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     config = read_properties(command_config) if command_config else {}
     cluster = LiveCluster(bootstrap=bootstrap, config=config)
     cluster.check()
-    spark = get_session(kafka=True, quick=is_small(cluster))
+    spark = get_session(kafka=True, delta=fmt is Stored.DELTA, quick=is_small(cluster))
 
     def say(tables: Tables, batch: int) -> None:
+        if fmt is Stored.DELTA:
+            append_delta(spark, tables, batch)
         if metrics is not None:
             write_exposition(tables, metrics)
         note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
@@ -76,5 +95,6 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
         selection=Selection(groups=group or [], all_groups=all_groups),
         every_seconds=every,
         max_records=max_records,
+        auto_offset_reset=str(reset),
         after_batch=say,
     )

@@ -36,6 +36,8 @@ LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
+DELTA = "io.delta:delta-spark_2.13"
+
 Note = Callable[[str], None]
 
 _ATTEMPTS = 3
@@ -71,6 +73,14 @@ def connector_jars(
     version = version or os.environ.get("HOLDFAST_SPARK_CONNECTOR") or first_patch(pyspark_version)
     name = f"spark-sql-kafka-0-10_2.13-{version}"
     return resolve([f"{CONNECTOR}:{version}"], name, without=_modules_of_pyspark(), note=note)
+
+
+def delta_jars(pyspark_version: str, *, note: Note | None = None) -> list[Path]:
+    """Jars to give to ``spark.jars`` for the ``delta`` format; numbered as Spark's minors are."""
+    version = first_patch(pyspark_version)
+    coordinates = [f"{DELTA}:{version}"]
+    name = f"delta-spark_2.13-{version}"
+    return resolve(coordinates, name, without=_modules_of_pyspark(), note=note)
 
 
 def first_patch(pyspark_version: str) -> str:

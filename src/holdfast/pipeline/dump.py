@@ -99,10 +99,8 @@ def write_parts(root: Path, snapshot: Snapshot) -> None:
     """Write topics, offsets and, last, ``dump.json``."""
     ids, names, counts = zip(*snapshot.topics, strict=True) if snapshot.topics else ((), (), ())
     topics = from_columns("topics", {"topic_id": ids, "topic": names, "partitions": counts})
-    rows = list(zip(*snapshot.offsets, strict=True)) if snapshot.offsets else [(), (), (), ()]
-    columns = dict(zip(arrow_schema("offsets").names, rows, strict=True))
     _write(root / "topics", topics)
-    _write(root / "offsets", from_columns("offsets", columns))
+    _write(root / "offsets", offsets_table(snapshot))
     document = {
         "schema_version": DUMP_VERSION,
         "cluster_id": snapshot.cluster_id,
@@ -111,6 +109,12 @@ def write_parts(root: Path, snapshot: Snapshot) -> None:
     draft = root / f"{DUMP_FILE}.tmp"
     draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     draft.replace(root / DUMP_FILE)
+
+
+def offsets_table(snapshot: Snapshot) -> pa.Table:
+    """Begin and end offsets as the part ``offsets`` of a dump."""
+    rows = list(zip(*snapshot.offsets, strict=True)) if snapshot.offsets else [(), (), (), ()]
+    return from_columns("offsets", dict(zip(arrow_schema("offsets").names, rows, strict=True)))
 
 
 def _make_room(root: Path) -> None:

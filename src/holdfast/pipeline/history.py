@@ -13,8 +13,6 @@ makes the tables of a batch of them, which one rename makes count.
 
 from __future__ import annotations
 
-import fnmatch
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,36 +20,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.dump import write_dump
-from holdfast.pipeline.jobs import Job, group_bytes
-from holdfast.pipeline.lag import OWNERS, Ends
+from holdfast.pipeline.jobs import Job, remove_staged
+from holdfast.pipeline.lag import Ends
+from holdfast.pipeline.selection import Selection
 from holdfast.pipeline.source import Cluster, Dump
 from holdfast.pipeline.storage import Batch, Tables, remove_tree
+
+__all__ = ["History", "Selection", "history_of", "open_tables", "run", "taken_at_us", "to_us"]
 
 Note = Callable[[str], None]
 
 DUMP_FOLDER: Final = "_dump"
-SPARK_GROUPS: Final = ("spark-kafka-relation-", "spark-kafka-source-")
-"""Groups that Spark's own connector makes when it subscribes: left out unless asked for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """Which groups to look at.
-
-    Parameters
-    ----------
-    groups : sequence of str
-        Names, or patterns with ``*`` and ``?``; empty: all.
-    all_groups : bool
-        Those of Spark's connector too.
-    """
-
-    groups: Sequence[str] = ()
-    all_groups: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +100,7 @@ def run(
 def history_of(spark: Any, dump: Dump, tables: Tables, selection: Selection, ends: Ends) -> History:
     """Write the tables of one dump as one new batch that replaces all others."""
     job = Job(spark=spark, tables=tables, batch=tables.next_batch())
-    records = select_groups(dump.records(spark), selection)
-    job.read(records, topic_names(dump))
+    job.read_dump(dump, selection, topic_names(dump))
     job.lag(ends)
     job.pauses()
     notes = {
@@ -129,7 +110,7 @@ def history_of(spark: Any, dump: Dump, tables: Tables, selection: Selection, end
         "n_unknown": job.n_unknown,
     }
     tables.commit(Batch(id=job.batch, files=job.files, notes=notes), replace=True)
-    remove_tree(tables.root / OWNERS)
+    remove_staged(tables.root)
     return History(tables=tables, dump=dump, n_records=notes["n_records"], n_unknown=job.n_unknown)
 
 
@@ -144,10 +125,16 @@ def _open(spark: Any, source: Dump | Cluster | Path | str, root: Path, note: Not
 
 def taken_at_us(dump: Dump) -> int:
     """When the dump was taken, in microseconds; the time or else of its newest record."""
+    found = to_us(dump.taken_at)
+    return dump.newest_us() if found is None else found
+
+
+def to_us(text: str) -> int | None:
+    """ISO 8601 as microseconds since 1970; without a zone it is UTC; None where it is no time."""
     try:
-        moment = datetime.fromisoformat(dump.taken_at.replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
-        return dump.newest_us()
+        return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1_000_000)
@@ -157,38 +144,6 @@ def topic_names(dump: Dump) -> dict[str, str]:
     """Topic id to name, as KIP-848 records need it."""
     topics = dump.topics()
     return dict(zip(topics["topic_id"].to_pylist(), topics["topic"].to_pylist(), strict=True))
-
-
-def select_groups(records: Any, selection: Selection) -> Any:
-    """Records of the groups asked for."""
-    if selection.groups:
-        wanted = [name for name in selection.groups if not is_pattern(name)]
-        patterns = [name for name in selection.groups if is_pattern(name)]
-        condition = group_bytes().isin(*[F.lit(name.encode()) for name in wanted])
-        if patterns:
-            anywhere = "|".join(f"(?:{to_regex(pattern)})" for pattern in patterns)
-            text = F.decode(group_bytes(), "UTF-8")
-            condition = (
-                condition | text.rlike(f"\\A(?:{anywhere})\\z")
-                if wanted
-                else text.rlike(f"\\A(?:{anywhere})\\z")
-            )
-        return records.where(condition)
-    if selection.all_groups:
-        return records
-    ours = [F.substring("key", 5, len(prefix)) == F.lit(prefix.encode()) for prefix in SPARK_GROUPS]
-    return records.where(~F.coalesce(ours[0] | ours[1], F.lit(False)))
-
-
-def is_pattern(name: str) -> bool:
-    """Whether a ``--group`` is a pattern rather than a name."""
-    return any(char in name for char in "*?[")
-
-
-def to_regex(pattern: str) -> str:
-    """A shell pattern as a regular expression that Java reads alike."""
-    translated = fnmatch.translate(pattern)
-    return re.sub(r"\\Z$", "", translated)
 
 
 def open_tables(path: Path | str) -> Tables:

@@ -6,12 +6,12 @@ of the log. Where a job has little to do it is done in the driver, by the same t
 **Strategy.**
 
 =========  ======================================================  ================================
-job        reads                                                   writes
+step       reads                                                   writes
 =========  ======================================================  ================================
-commits    records of types 0 and 1, no shuffle                    offset_commits, bad_records
-groups     all other records, by group                             generations, members, assignments
+split      all records, once                                       offset_commits, bad_records
+groups     what is no commit, by group                             generations, members, assignments
                                                                    movements, anomalies, bad_records
-lag        owners by the records, commits and end offsets          lag
+lag        owners by the records, positions and end offsets        lag
 pauses     pauses by the records, and commits of those groups      pauses
 =========  ======================================================  ================================
 
@@ -24,29 +24,43 @@ one action. The tasks write their files themselves (:mod:`holdfast.pipeline.stor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-from holdfast.pipeline.generations import make_lists
-from holdfast.pipeline.lag import INPUT, INPUT_DDL, OWNERS, Ends, commits_input, lag_task
-from holdfast.pipeline.pauses import COMMIT, pauses_task
+from holdfast.pipeline.lag import INPUT, INPUT_DDL, OWNERS, Ends, lag_task, positions_input
+from holdfast.pipeline.pauses import (
+    COMMIT,
+    PAUSES,
+    SEEN,
+    STAGED,
+    STAGED_DDL,
+    commit_rows,
+    pauses_task,
+)
+from holdfast.pipeline.positions import LATEST, POSITION_DDL, POSITIONS, from_commits
 from holdfast.pipeline.schemas import arrow_schema, spark_ddl
-from holdfast.pipeline.source import plain_reader, reading
+from holdfast.pipeline.selection import Selection
+from holdfast.pipeline.session import local_cores
+from holdfast.pipeline.source import Dump, plain_reader, reading
+from holdfast.pipeline.split import SPLIT_DDL, UNKNOWN, pieces, pieces_task, split_task
+from holdfast.pipeline.state import STATE
 from holdfast.pipeline.storage import (
     FILES_DDL,
     FILES_SCHEMA,
+    Batch,
     BatchWriter,
     Tables,
     files_of,
     read_parquet,
+    remove_tree,
 )
-from holdfast.pipeline.tasks import UNKNOWN, commits_task, groups_task
+from holdfast.pipeline.tasks import groups_task
 
 Files = list[tuple[str, int]]
 
@@ -54,118 +68,159 @@ DRIVER_ROWS: Final = 200_000
 """Below so many rows a job is done where the driver is: starting it would cost more."""
 
 
-def is_commit() -> Any:
-    """Whether a record is an offset commit by its key's type; False for a key without one."""
-    head = F.substring("key", 1, 2)
-    commit = head.isin(F.lit(b"\x00\x00"), F.lit(b"\x00\x01"))
-    return F.coalesce(commit, F.lit(False))
+STAGED_TABLES: Final = (OWNERS, POSITIONS, PAUSES)
+"""What one step writes for another of the same batch."""
 
+STATE_TABLES: Final = (STATE, LATEST, SEEN)
+"""What a batch of a stream writes for the next one."""
 
-def group_bytes() -> Any:
-    """The group of a record as bytes: every key has it behind its type; what is odd gives some."""
-    size = F.conv(F.hex(F.substring("key", 3, 2)), 16, 10).cast("int")
-    return F.coalesce(F.substring(F.col("key"), F.lit(5), size), F.lit(b""))
+PIECE_BYTES: Final = 64 << 20
+"""A task reads about so much of a dump, or less where there are cores for more tasks."""
 
 
 @dataclass(slots=True)
 class Job:
-    """One batch in the making."""
+    """One batch in the making.
+
+    Parameters
+    ----------
+    keep_state : bool
+        The next batch wants the state of this one.
+    past : mapping
+        Files of :data:`STATE_TABLES` that the batch before left.
+    """
 
     spark: Any
     tables: Tables
     batch: int
     keep_state: bool = False
+    past: Mapping[str, Files] = field(default_factory=dict)
     files: dict[str, Files] = field(default_factory=dict)
     n_unknown: int = 0
 
-    def read(self, records: Any, names: dict[str, str]) -> None:
-        """Run the commits job and the groups job; they are one action, so they run side by side."""
+    def read_dump(self, dump: Dump, selection: Selection, names: Mapping[str, str]) -> None:
+        """Split and group the records of a dump, which the tasks read themselves."""
+        listed = pieces([str(file) for file in dump.record_files()], self._n_parts(dump))
+        if listed.num_rows == 0:
+            return
+        task = pieces_task(str(self.tables.root), self.batch, selection)
+        self._groups(self.spark.createDataFrame(listed).mapInArrow(task, SPLIT_DDL), names)
+
+    def read(self, records: Any, selection: Selection, names: Mapping[str, str]) -> None:
+        """Split and group records that Spark has, with the state of their groups."""
+        state = self._paths(self.past.get(STATE, []))
+        if state:
+            past = plain_reader(self.spark).schema(spark_ddl("records")).parquet(*state)
+            records = records.unionByName(past)
+        task = split_task(str(self.tables.root), self.batch, selection)
+        self._groups(records.mapInArrow(task, SPLIT_DDL), names)
+
+    def _groups(self, records: Any, names: Mapping[str, str]) -> None:
+        ordered = records.repartition("group").sortWithinPartitions("group", "partition", "offset")
         root = str(self.tables.root)
-        commits = records.where(is_commit()).mapInArrow(commits_task(root, self.batch), FILES_DDL)
-        keyed = records.where(~is_commit()).withColumn("_group", group_bytes())
-        ordered = keyed.repartition("_group").sortWithinPartitions("_group", "partition", "offset")
-        others = ordered.drop("_group")
         task = groups_task(root, self.batch, names, keep_state=self.keep_state)
-        groups = others.mapInArrow(task, FILES_DDL)
         with reading("the records"):
-            rows = commits.union(groups).toArrow()
-        self.collect(rows)
+            self.collect(ordered.drop("group").mapInArrow(task, FILES_DDL).toArrow())
+
+    def _n_parts(self, dump: Dump) -> int:
+        size = sum(file.stat().st_size for file in dump.record_files())
+        master = self.spark.conf.get("spark.master", "")
+        cores = local_cores(master) if master.startswith("local") else 1
+        return max(cores, -(-size // PIECE_BYTES))
 
     def lag(self, ends: Ends) -> None:
         """Run the lag job."""
-        owners, commits = self.files.pop(OWNERS, []), self.files.get("offset_commits", [])
-        task = lag_task(str(self.tables.root), self.batch, ends)
-        if sum(rows for _, rows in (*owners, *commits)) <= DRIVER_ROWS:
-            found = [commits_input(part) for part in self._tables(commits)]
+        owners, positions = self.files.pop(OWNERS, []), self.files.pop(POSITIONS, [])
+        positions = [*self.past.get(LATEST, []), *positions]
+        task = lag_task(str(self.tables.root), self.batch, ends, keep_state=self.keep_state)
+        if sum(rows for _, rows in (*owners, *positions)) <= DRIVER_ROWS:
+            found = [positions_input(part) for part in self._tables(positions)]
             rows = pa.concat_tables([INPUT.empty_table(), *self._tables(owners), *found])
             batches = iter(rows.sort_by("group").to_batches())
             self.collect(pa.Table.from_batches(task(batches), FILES_SCHEMA))
             return
-        frame = self._lag_input(owners, commits)
+        frame = self._lag_input(owners, positions)
         ordered = frame.repartition("group").sortWithinPartitions("group")
         self.collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
 
-    def _lag_input(self, owners: Files, commits: Files) -> Any:
-        names = [str(self.tables.root / file) for file, _ in owners]
-        frame = self.spark.createDataFrame([], INPUT_DDL)
-        if owners:
-            frame = plain_reader(self.spark).schema(INPUT_DDL).parquet(*names)
-        if not commits:
-            return frame
-        time = F.coalesce("commit_timestamp", "timestamp").alias("commit_timestamp")
-        plain = ["group", "topic", "offset", "expire_timestamp", "log_partition", "log_offset"]
-        rows = self._frame("offset_commits", commits)
-        rows = rows.select(*plain, F.array("partition").alias("partitions"), time)
-        return frame.unionByName(rows, allowMissingColumns=True)
+    def _lag_input(self, owners: Files, positions: Files) -> Any:
+        frame = self._read(owners, INPUT_DDL)
+        rows = self._read(positions, POSITION_DDL).withColumn("partitions", F.array("partition"))
+        return frame.unionByName(rows.drop("partition"), allowMissingColumns=True)
 
-    def pauses(self, earlier: Files | None = None) -> None:
-        """Run the pauses job, and put its sums into ``rebalances``.
-
-        Parameters
-        ----------
-        earlier : list of (file, rows), optional
-            ``offset_commits`` of batches before this one: a pause may begin in them.
-        """
-        staged = self.files.pop("pauses", [])
-        commits = [*(earlier or []), *self.files.get("offset_commits", [])]
+    def pauses(self) -> None:
+        """Run the pauses job, and put its sums into ``rebalances``."""
+        staged, commits = self.files.pop(PAUSES, []), self.files.get("offset_commits", [])
+        latest, seen = self.past.get(LATEST, []), self.past.get(SEEN, [])
         task = pauses_task(str(self.tables.root), self.batch)
-        if sum(rows for _, rows in (*staged, *commits)) <= DRIVER_ROWS:
-            self.collect(pa.Table.from_batches(task(self._here(staged, commits)), FILES_SCHEMA))
-        else:
-            frame = self._with_commits(self._frame("pauses", staged), commits)
+        if sum(rows for _, rows in (*staged, *commits, *latest, *seen)) <= DRIVER_ROWS:
+            rows = self._here(staged, commits, latest, seen)
+            self.collect(pa.Table.from_batches(task(rows), FILES_SCHEMA))
+        elif staged:
+            frame = self._with_commits(staged, commits, latest, seen)
             ordered = frame.repartition("group").sortWithinPartitions("group")
             self.collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
         rebalances = self.files.pop("rebalances", [])
         if rebalances:
             self._fill(rebalances)
 
-    def _here(self, staged: Files, commits: Files) -> Iterator[pa.RecordBatch]:
+    def _here(
+        self, staged: Files, commits: Files, latest: Files, seen: Files
+    ) -> Iterator[pa.RecordBatch]:
         """What the pauses job reads, in this process."""
-        parts = [arrow_schema("pauses").empty_table(), *self._tables(staged)]
-        pauses = pa.concat_tables(parts)
-        rows = [pauses.drop_columns(["pause_upper_seconds"])]
+        pauses = pa.concat_tables([STAGED.empty_table(), *self._tables(staged)])
         groups = pc.unique(pauses["group"])
-        for part in self._tables(commits):
-            found = part.filter(pc.invert(part["is_tombstone"]))
-            found = found.filter(pc.is_in(found["group"], groups))
-            rows.append(as_pauses(found, rows[0].schema))
-        yield from pa.concat_tables(rows).sort_by("group").to_batches()
+        rows = [commit_rows(from_commits(part)) for part in self._tables(commits)]
+        rows += [commit_rows(part) for part in self._tables(latest)]
+        rows += self._tables(seen)
+        known = pa.concat_tables([STAGED.empty_table(), *rows])
+        known = known.filter(pc.is_in(known["group"], groups))
+        yield from pa.concat_tables([pauses, known]).sort_by("group").to_batches()
+
+    def _with_commits(self, staged: Files, commits: Files, latest: Files, seen: Files) -> Any:
+        pauses = self._read(staged, STAGED_DDL)
+        time = F.coalesce("commit_timestamp", "timestamp").alias("timestamp")
+        plain = ["group", "topic", "log_offset", F.array("partition").alias("partitions")]
+        made = self._read(commits, spark_ddl("offset_commits")).where(~F.col("is_tombstone"))
+        known = made.select(*plain, time)
+        held = self._read(latest, POSITION_DDL).where(F.col("offset").isNotNull())
+        known = known.unionByName(
+            held.select(*plain, F.col("commit_timestamp").alias("timestamp"))
+        ).withColumn("basis", F.lit(COMMIT))
+        known = self._read(seen, STAGED_DDL).unionByName(known, allowMissingColumns=True)
+        groups = F.broadcast(pauses.select("group").distinct())
+        return pauses.unionByName(known.join(groups, "group", "left_semi"))
+
+    def amended(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Earlier batches, with the pauses of this one that belong to their rebalances added."""
+        pauses = self._tables(self.files.get("pauses", []))
+        own = self._tables(self.files.get("rebalances", []))
+        late = late_pauses(pauses, own)
+        return [self._amended(batch, late) for batch in batches] if late.num_rows else list(batches)
+
+    def _amended(self, batch: Batch, late: pa.Table) -> Batch:
+        files = []
+        for name, n_rows in batch.files.get("rebalances", []):
+            rows = read_parquet(self.tables.root / name)
+            more = add_pauses(rows, late)
+            if more.equals(rows):
+                files.append((name, n_rows))
+                continue
+            writer = BatchWriter(str(self.tables.root), self.batch)
+            writer.write("rebalances", more)
+            files += files_of(writer.close())["rebalances"]
+        return replace(batch, files={**batch.files, "rebalances": files}) if files else batch
 
     def _tables(self, files: Files) -> list[pa.Table]:
         return [read_parquet(self.tables.root / name) for name, _ in files]
 
-    def _with_commits(self, pauses: Any, files: Files) -> Any:
-        rows = pauses.drop("pause_upper_seconds")
+    def _paths(self, files: Files) -> list[str]:
+        return [str(self.tables.root / name) for name, _ in files]
+
+    def _read(self, files: Files, ddl: str) -> Any:
         if not files:
-            return rows
-        commits = self._frame("offset_commits", files).where(~F.col("is_tombstone"))
-        time = F.coalesce("commit_timestamp", "timestamp")
-        found = commits.select(
-            "group", "topic", F.array("partition").alias("partitions"), time.alias("timestamp")
-        )
-        groups = F.broadcast(pauses.select("group").distinct())
-        found = found.join(groups, "group", "left_semi").withColumn("basis", F.lit(COMMIT))
-        return rows.unionByName(found, allowMissingColumns=True)
+            return self.spark.createDataFrame([], ddl)
+        return plain_reader(self.spark).schema(ddl).parquet(*self._paths(files))
 
     def _fill(self, rebalances: Files) -> None:
         """Rewrite ``rebalances`` with the sums of its pauses; small, so done on the driver."""
@@ -176,10 +231,6 @@ class Job:
         writer.write("rebalances", fill_pauses(whole, parts).cast(schema))
         self.files.update(files_of(writer.close()))
 
-    def _frame(self, name: str, files: Files) -> Any:
-        reader = plain_reader(self.spark).schema(spark_ddl(name))
-        return reader.parquet(*[str(self.tables.root / file) for file, _ in files])
-
     def collect(self, rows: pa.Table) -> None:
         """Take in the names of files that tasks handed back."""
         unknown = pc.equal(rows["table"], UNKNOWN)
@@ -188,35 +239,47 @@ class Job:
             self.files.setdefault(table, []).extend(files)
 
 
-def as_pauses(commits: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Commits in the shape in which the pauses job takes them."""
-    n = commits.num_rows
-    columns = {field.name: pa.nulls(n, field.type) for field in schema}
-    time = pc.coalesce(commits["commit_timestamp"], commits["timestamp"])
-    columns |= {"group": commits["group"], "topic": commits["topic"], "timestamp": time}
-    columns["partitions"] = make_lists(commits["partition"].to_numpy(), np.arange(n))
-    columns["basis"] = pa.repeat(COMMIT, n)
-    return pa.table(columns, schema=schema)
+def remove_staged(root: Path) -> None:
+    """Delete what the steps of a batch wrote for each other."""
+    for name in STAGED_TABLES:
+        remove_tree(root / name)
+
+
+_SUMS: Final = ("pause_lower_seconds", "pause_upper_seconds")
+_KEYS: Final = ["group", "generation"]
+
+
+def late_pauses(pauses: Sequence[pa.Table], rebalances: Sequence[pa.Table]) -> pa.Table:
+    """Pauses whose rebalance is not among these."""
+    rows = pa.concat_tables([arrow_schema("pauses").empty_table(), *pauses])
+    own = pa.concat_tables([arrow_schema("rebalances").empty_table(), *rebalances])
+    wanted = rows.append_column("_row", pa.array(range(rows.num_rows), pa.int64()))
+    kept = wanted.select([*_KEYS, "_row"]).join(own.select(_KEYS), _KEYS, join_type="left anti")
+    return rows.take(kept["_row"].sort())
 
 
 def fill_pauses(rebalances: pa.Table, pauses: Sequence[pa.Table]) -> pa.Table:
-    """Sums of the pauses of each rebalance, in partition-seconds."""
+    """Rebalances with the sums of their pauses, in partition-seconds."""
     if not pauses:
         return rebalances
-    rows = pa.concat_tables(pauses)
-    size = pc.list_value_length(rows["partitions"]).cast(pa.float64())
-    names = ("pause_lower_seconds", "pause_upper_seconds")
+    return add_pauses(rebalances, pa.concat_tables(pauses))
+
+
+def add_pauses(rebalances: pa.Table, pauses: pa.Table) -> pa.Table:
+    """Rebalances with the sums of these pauses added to what they have, rows in their order."""
+    size = pc.list_value_length(pauses["partitions"]).cast(pa.float64())
     weighted = pa.table(
         {
-            "group": rows["group"],
-            "generation": rows["generation"],
-            **{name: pc.multiply(rows[name], size) for name in names},
+            **{name: pauses[name] for name in _KEYS},
+            **{name: pc.multiply(pauses[name], size) for name in _SUMS},
         }
     )
-    keys = ["group", "generation"]
-    sums = weighted.group_by(keys).aggregate([(name, "sum") for name in names])
-    plain = rebalances.drop_columns(list(names)).join(sums, keys, join_type="left outer")
-    for name in names:
-        plain = plain.append_column(name, pc.fill_null(plain[f"{name}_sum"], 0.0))
-    result: pa.Table = plain.select(rebalances.column_names)
+    sums = weighted.group_by(_KEYS).aggregate([(name, "sum") for name in _SUMS])
+    numbered = rebalances.append_column("_row", pa.array(range(rebalances.num_rows), pa.int64()))
+    joined = numbered.join(sums, _KEYS, join_type="left outer").sort_by("_row")
+    for name in _SUMS:
+        more = pc.add(joined[name], pc.fill_null(joined[f"{name}_sum"], 0.0))
+        more = pc.round(more, 6)  # to the microsecond, so in whatever order they were added
+        joined = joined.set_column(joined.schema.get_field_index(name), name, more)
+    result: pa.Table = joined.select(rebalances.column_names)
     return result

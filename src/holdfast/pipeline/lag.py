@@ -7,8 +7,9 @@ lag is what ``auto.offset.reset`` makes of it: 0 for ``latest``, the whole log f
 A commit beyond the end or before the beginning is clamped, and the row says so. A topic that
 the cluster does not have leaves the lag unknown.
 
-**Strategy.** Commits and owners of a group come to one task, in one shape; one sort by partition
-and place in the log brings the latest of each to the end of its run.
+**Strategy.** Positions (:mod:`holdfast.pipeline.positions`) and owners of a group come to one task,
+in one shape; one sort by partition brings each position and its owner together. What is behind the
+table is also what a stream keeps for its next batch.
 
 References
 ----------
@@ -30,14 +31,17 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I64
 from holdfast.pipeline.dense import codes
-from holdfast.pipeline.generations import Generations, ints, list_parts
+from holdfast.pipeline.generations import Generations, ints, list_parts, make_lists
 from holdfast.pipeline.movements import take
+from holdfast.pipeline.positions import LATEST, POSITION, reduced
 from holdfast.pipeline.schemas import arrow_schema, from_columns
 from holdfast.pipeline.storage import BatchWriter
 
 Batches = Iterator[pa.RecordBatch]
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
+
+_STATED: Final = [field for field in POSITION if field.name not in {"group", "topic", "partition"}]
 
 INPUT: Final[pa.Schema] = pa.schema(
     [
@@ -47,18 +51,15 @@ INPUT: Final[pa.Schema] = pa.schema(
         pa.field("member_id", pa.string()),
         pa.field("client_id", pa.string()),
         pa.field("client_host", pa.string()),
-        pa.field("offset", pa.int64()),
-        pa.field("commit_timestamp", _TIME),
-        pa.field("expire_timestamp", _TIME),
-        pa.field("log_partition", pa.int32()),
-        pa.field("log_offset", pa.int64()),
+        *_STATED,
     ]
 )
-"""A commit (no member; a tombstone has no offset), or what a member owns (no ``log_offset``)."""
+"""A position (no member; a tombstone has no offset), or what a member owns (no ``log_offset``)."""
 INPUT_DDL: Final = (
     "`group` string, `topic` string, `partitions` array<int>, `member_id` string, "
     "`client_id` string, `client_host` string, `offset` bigint, `commit_timestamp` timestamp, "
-    "`expire_timestamp` timestamp, `log_partition` int, `log_offset` bigint"
+    "`expire_timestamp` timestamp, `since` timestamp, `goes_back` boolean, "
+    "`log_partition` int, `log_offset` bigint"
 )
 
 OWNERS: Final = "_owners"
@@ -86,8 +87,10 @@ class Ends:
     reset: str
 
 
-def lag_task(root: str, batch: int, ends: Ends) -> Callable[[Batches], Batches]:
-    """Rows of :data:`INPUT`, sorted by group, to ``lag``."""
+def lag_task(
+    root: str, batch: int, ends: Ends, *, keep_state: bool = False
+) -> Callable[[Batches], Batches]:
+    """Rows of :data:`INPUT`, sorted by group, to ``lag``; with ``keep_state`` to LATEST too."""
 
     def run(batches: Batches) -> Batches:
         writer = BatchWriter(root, batch)
@@ -98,13 +101,30 @@ def lag_task(root: str, batch: int, ends: Ends) -> Callable[[Batches], Batches]:
                 whole = pa.concat_tables(waiting)
                 # The last group may go on: it waits.
                 open_rows = pc.equal(whole["group"], whole["group"][whole.num_rows - 1])
-                writer.write("lag", lag_table(whole.filter(pc.invert(open_rows)), ends))
+                _write(writer, whole.filter(pc.invert(open_rows)), ends, keep_state=keep_state)
                 waiting = [whole.filter(open_rows)]
         if waiting:
-            writer.write("lag", lag_table(pa.concat_tables(waiting), ends))
+            _write(writer, pa.concat_tables(waiting), ends, keep_state=keep_state)
         yield from writer.close().to_batches()
 
     return run
+
+
+def _write(writer: BatchWriter, rows: pa.Table, ends: Ends, *, keep_state: bool) -> None:
+    is_owner = rows["log_offset"].is_null()
+    latest = reduced(_positions(rows.filter(pc.invert(is_owner))))
+    if keep_state:
+        writer.write(LATEST, latest)
+    both = pa.concat_tables([rows.filter(is_owner), positions_input(latest)])
+    writer.write("lag", lag_table(both, ends))
+
+
+def _positions(rows: pa.Table) -> pa.Table:
+    """Rows of INPUT that are positions, as POSITION."""
+    _, partition = list_parts(rows["partitions"])
+    columns = {name: rows[name] for name in POSITION.names if name != "partition"}
+    columns["partition"] = pa.array(partition, pa.int32())
+    return pa.table({name: columns[name] for name in POSITION.names}, schema=POSITION)
 
 
 def owners_of(gens: Generations, rows: I64) -> pa.Table:
@@ -124,16 +144,12 @@ def owners_of(gens: Generations, rows: I64) -> pa.Table:
     return pa.table(columns, schema=INPUT)
 
 
-def commits_input(commits: pa.Table) -> pa.Table:
-    """Rows of ``offset_commits`` in the shape of :data:`INPUT`."""
-    n = commits.num_rows
+def positions_input(positions: pa.Table) -> pa.Table:
+    """Rows of :data:`POSITION` in the shape of :data:`INPUT`."""
+    n = positions.num_rows
     columns: dict[str, Any] = {field.name: pa.nulls(n, field.type) for field in INPUT}
-    for name in ("group", "topic", "offset", "expire_timestamp", "log_partition", "log_offset"):
-        columns[name] = commits[name]
-    columns["commit_timestamp"] = pc.coalesce(commits["commit_timestamp"], commits["timestamp"])
-    starts = pa.array(np.arange(n + 1, dtype=np.int32))
-    values = commits["partition"].combine_chunks()
-    columns["partitions"] = pa.ListArray.from_arrays(starts, values)
+    columns |= {name: positions[name] for name in INPUT.names if name in POSITION.names}
+    columns["partitions"] = make_lists(ints(positions, "partition"), np.arange(n))
     return pa.table(columns, schema=INPUT)
 
 
@@ -143,7 +159,7 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
     Parameters
     ----------
     rows : Table of INPUT
-        Every commit that may be the latest, and what every member owns.
+        One position for each partition that has a commit, and what every member owns.
     """
     starts, partition = list_parts(rows["partitions"])
     row = np.repeat(np.arange(rows.num_rows), np.diff(starts))
@@ -216,14 +232,14 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
     unknown_lag = np.zeros_like(at) if ends.reset == "latest" else end - begin
     lag = np.where(has, end - np.clip(current, begin, np.maximum(begin, end)), unknown_lag)
     beyond, before = has & known & (current > end), has & known & (current < begin)
-    age = np.maximum(ends.taken_at_us - time, 0) / 1e6
+    stood = np.maximum(ends.taken_at_us - ints(rows, "since")[np.maximum(commit, 0)], 0) / 1e6
     status = np.select([has, deleted, expired], [0, 2, 3], 1)
     return {
         "current_offset": pa.array(current, mask=~has),
         "log_start_offset": pa.array(begin, mask=~known),
         "log_end_offset": pa.array(end, mask=~known),
         "lag": pa.array(np.maximum(lag, 0), mask=~known),
-        "lag_seconds": pa.array(np.where(lag > 0, age, 0.0), mask=~(known & has)),
+        "lag_seconds": pa.array(np.where(lag > 0, stood, 0.0), mask=~(known & has)),
         "member_id": take(rows["member_id"], owner),
         "client_id": take(rows["client_id"], owner),
         "client_host": take(rows["client_host"], owner),

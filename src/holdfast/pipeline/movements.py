@@ -23,8 +23,10 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.model.columns import I32, I64, NO_OWNER
+from holdfast.pipeline.arrow_columns import TIMESTAMP
 from holdfast.pipeline.dense import Dense, Mask
 from holdfast.pipeline.generations import DEAD, Generations, concat, ints, make_lists
+from holdfast.pipeline.pauses import OPEN, STAGED
 from holdfast.pipeline.schemas import from_columns
 
 MOVED, MOVED_THROUGH_GAP, GAINED, LOST = range(4)
@@ -248,15 +250,24 @@ def take(column: Any, index: I64) -> Any:
     return column.take(pa.array(index, mask=index < 0))
 
 
-def pause_candidates(gens: Generations, layout: Dense, events: Events) -> pa.Table:
+def pause_candidates(
+    gens: Generations, layout: Dense, events: Events, covered: Mask | None = None
+) -> pa.Table:
     """Pauses by the group records alone; commits narrow their upper bound later.
+
+    Parameters
+    ----------
+    covered : bool[n_rows], optional
+        Rows that something better tells of (:mod:`holdfast.pipeline.reconciled`).
 
     Returns
     -------
-    Table
-        As ``pauses``; ``last_seen`` is the record in which the partitions had an owner last.
+    Table of STAGED
+        ``last_seen`` is the record in which the partitions had an owner last.
     """
     new = ~gens.head["context"].to_numpy()
+    if covered is not None:
+        new &= ~covered
     keep = np.flatnonzero(new[events.pause_row] & ~events.fresh[events.pause_row])
     keep = keep[np.lexsort((events.pause_tp[keep], events.pause_row[keep]))]
     row, tp = events.pause_row[keep], events.pause_tp[keep]
@@ -270,21 +281,50 @@ def pause_candidates(gens: Generations, layout: Dense, events: Events) -> pa.Tab
     unowned = basis == UNOWNED
     since = time[last_row + unowned]
     lower = np.where(unowned, np.maximum(time[row] - since, 0), 0) / 1e6
-    return from_columns(
-        "pauses",
-        {
-            "group": take(gens.head["group"], row),
-            "generation": ints(gens.head, "generation")[row],
-            "topic": take(layout.topics, topic),
-            "partitions": make_lists(layout.tp_partition[tp], first),
-            "pause_lower_seconds": lower,
-            "pause_upper_seconds": np.maximum(time[row] - time[last_row], 0) / 1e6,
-            "unowned_since": pa.array(since, mask=~unowned).cast(pa.timestamp("us", tz="UTC")),
-            "last_seen": time[last_row],
-            "timestamp": time[row],
-            "basis": take(pa.array(BASES), basis),
-        },
-    )
+    limit = np.where(unowned, last_row + 1, row)
+    columns = {
+        "group": take(gens.head["group"], row),
+        "generation": pa.array(ints(gens.head, "generation")[row].astype(np.int32)),
+        "topic": take(layout.topics, topic),
+        "partitions": make_lists(layout.tp_partition[tp], first),
+        "pause_lower_seconds": pa.array(lower),
+        "unowned_since": pa.array(since, mask=~unowned).cast(TIMESTAMP),
+        "last_seen": pa.array(time[last_row]).cast(TIMESTAMP),
+        "timestamp": pa.array(time[row]).cast(TIMESTAMP),
+        "basis": take(pa.array(BASES), basis),
+        "log_offset": pa.array(ints(gens.head, "log_offset")[limit]),
+    }
+    return pa.table(columns, schema=STAGED)
+
+
+def open_pauses(gens: Generations, layout: Dense, events: Events, groups: I64) -> pa.Table:
+    """Partitions of some groups that had an owner once and have none now.
+
+    Parameters
+    ----------
+    groups : int64
+        Group numbers of the layout.
+
+    Returns
+    -------
+    Table of STAGED
+        Of basis ``open``: which commit was the last before they lost it will be asked later.
+    """
+    wanted = np.zeros(len(layout.first_row), bool)
+    wanted[groups] = True
+    tp = np.flatnonzero((events.now == NO_OWNER) & (events.last != NO_OWNER))
+    tp = tp[wanted[layout.tp_group[tp]]]
+    row = layout.row(tp, events.last_ordinal[tp]) + 1
+    n = len(tp)
+    columns: dict[str, Any] = {field.name: pa.nulls(n, field.type) for field in STAGED}
+    columns |= {
+        "group": take(gens.head["group"], row),
+        "topic": take(layout.topics, layout.tp_topic[tp]),
+        "partitions": make_lists(layout.tp_partition[tp], np.arange(n)),
+        "basis": pa.repeat(OPEN, n),
+        "log_offset": pa.array(ints(gens.head, "log_offset")[row]),
+    }
+    return pa.table(columns, schema=STAGED)
 
 
 def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Generations:

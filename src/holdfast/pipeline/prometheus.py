@@ -45,8 +45,8 @@ def exposition(tables: Tables) -> str:
     -------
     str
         ``holdfast_group_rebalances_total{group, cause}``, the sums of ``rebalances`` by group,
-        ``holdfast_bad_records_total``, and, where the folder has a lag table,
-        ``kafka_consumergroup_lag{group, topic, partition}``.
+        ``holdfast_bad_records_total``, and, where the lag table has rows,
+        ``kafka_consumergroup_lag{group, topic, partition}`` and ``holdfast_group_lag_seconds``.
     """
     rebalances = tables.table("rebalances")
     counted = rebalances.group_by(["group", "cause"]).aggregate([([], "count_all")])
@@ -67,6 +67,11 @@ def exposition(tables: Tables) -> str:
         rows = known.select(["group", "topic", "partition", "lag"])
         rows = rows.rename_columns(["group", "topic", "partition", "value"])
         lines += _metric("kafka_consumergroup_lag", "gauge", "Records behind the end.", rows)
+        longest = lag.group_by("group").aggregate([("lag_seconds", "max")])
+        longest = longest.filter(pc.is_valid(longest["lag_seconds_max"]))
+        text = "Longest time that a partition with lag has stood at its position."
+        named = longest.select(["group", "lag_seconds_max"]).rename_columns(["group", "value"])
+        lines += _metric("holdfast_group_lag_seconds", "gauge", text, named)
     return "\n".join(lines) + "\n"
 
 

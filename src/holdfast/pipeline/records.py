@@ -30,6 +30,7 @@ from holdfast.pipeline.schemas import arrow_schema
 COMMIT_TYPES: Final = (0, 1)
 CLASSIC_TYPE: Final = 2
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BYTES: Final = "classicMemberMetadata"
 CONSUMER_TYPES: Final = (3, 5, 6, 7, 8)
 """KIP-848 records that matter here."""
 
@@ -98,12 +99,13 @@ def to_generations(batch: pa.RecordBatch) -> Generations:
 
 
 def _event(record_type: int, row: dict[str, Any]) -> dict[str, Any]:
-    """One KIP-848 record as a plain event."""
+    """One KIP-848 record as a plain event, fit for JSON: a member's own bytes are left out."""
+    value = row["value"] and {k: v for k, v in row["value"].items() if k != _BYTES}
     return {
         "type": record_type,
         "group": row["key"]["groupId"],
         "member_id": row["key"].get("memberId"),
-        "value": row["value"],
+        "value": value,
         "timestamp": (row["timestamp"] - _EPOCH) // timedelta(microseconds=1),
         "log_partition": row["log_partition"],
         "log_offset": row["log_offset"],

@@ -29,12 +29,18 @@ RUNTIME_CONF: Mapping[str, str] = {
 }
 """Settings that a running session takes too."""
 
+DELTA_CONF: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
 
 def get_session(
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     kafka: bool = False,
+    delta: bool = False,
     quick: bool = False,
     remote: str | None = None,
     app_name: str = "holdfast",
@@ -50,11 +56,14 @@ def get_session(
     kafka : bool
         Put the Kafka connector on the class path, as jars from the cache that
         :mod:`holdfast.jvm.jars` fills (or from ``HOLDFAST_JARS``), unless somebody chose jars.
+    delta : bool
+        Put Delta Lake there too, and its settings.
     quick : bool
         Choose for little data: no second compiler and no generated code, which cost more to make
         than they save below some hundred thousand records.
     remote : str, optional
-        Address of a Spark Connect server (``sc://host``, or ``local[2]`` for one in process).
+        Address of a Spark Connect server (``sc://host``), or ``local[2]`` for a server that is
+        started here and ends with this process.
 
     Raises
     ------
@@ -65,23 +74,24 @@ def get_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return _with_runtime_conf(active, wanted)
-    if remote or os.environ.get("SPARK_REMOTE"):
-        builder = SparkSession.builder
-        if remote:
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-            builder = builder.remote(remote)
+    address = remote or os.environ.get("SPARK_REMOTE")
+    if address and not address.startswith("local"):
+        builder = SparkSession.builder.remote(address)
         return _with_runtime_conf(builder.getOrCreate(), wanted)
     taken = already_set()
-    settings = {
-        k: v
-        for k, v in _defaults(master, wanted, taken, kafka=kafka, quick=quick).items()
-        if k not in taken
+    defaults = {
+        "spark.app.name": app_name,
+        **_defaults(address or master, wanted, taken, kafka=kafka, delta=delta, quick=quick),
     }
+    settings = {key: value for key, value in defaults.items() if key not in taken}
     settings.update(wanted)
     if master is not None:
         settings["spark.master"] = master
-    _prepare_environment(settings.get("spark.master", taken.get("spark.master", "")))
-    builder = SparkSession.builder.appName(app_name)
+    _prepare_environment(address or settings.get("spark.master", taken.get("spark.master", "")))
+    builder = SparkSession.builder
+    if address:
+        builder = builder.remote(address)
+        del settings["spark.master"]
     for key, value in settings.items():
         builder = builder.config(key, value)
     return _with_runtime_conf(builder.getOrCreate(), wanted)
@@ -93,6 +103,7 @@ def _defaults(
     taken: Mapping[str, str],
     *,
     kafka: bool,
+    delta: bool,
     quick: bool,
 ) -> dict[str, str]:
     chosen = master or wanted.get("spark.master") or taken.get("spark.master") or "local[*]"
@@ -113,8 +124,10 @@ def _defaults(
         defaults["spark.sql.shuffle.partitions"] = str(local_cores(chosen))
         defaults["spark.sql.adaptive.enabled"] = "false"
         defaults["spark.sql.codegen.wholeStage"] = "false"
-    if kafka and not {"spark.jars", "spark.jars.packages"} & (set(wanted) | set(taken)):
-        defaults["spark.jars"] = ",".join(str(jar) for jar in _connector())
+    if delta:
+        defaults.update(DELTA_CONF)
+    if (kafka or delta) and not {"spark.jars", "spark.jars.packages"} & {*wanted, *taken}:
+        defaults["spark.jars"] = ",".join(str(jar) for jar in _jars(kafka=kafka, delta=delta))
     return defaults
 
 
@@ -126,10 +139,11 @@ def local_cores(master: str) -> int:
     return int(inside) if inside.isdigit() else 1
 
 
-def _connector() -> list[Path]:
-    from holdfast.jvm.jars import connector_jars
+def _jars(*, kafka: bool, delta: bool) -> list[Path]:
+    from holdfast.jvm.jars import connector_jars, delta_jars
 
-    return connector_jars(pyspark.__version__)
+    found = connector_jars(pyspark.__version__) if kafka else []
+    return found + (delta_jars(pyspark.__version__) if delta else [])
 
 
 def _prepare_environment(master: str) -> None:

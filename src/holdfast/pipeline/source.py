@@ -134,6 +134,10 @@ class Dump:
             F.col("value").cast("binary").alias("value"),
         )
 
+    def record_files(self) -> list[Path]:
+        """Files of the records."""
+        return _files(self.path, "records")
+
     def topics(self) -> pa.Table:
         """Topic ids, names and partition counts; empty where the dump has none."""
         return _read_part(self.path, "topics")
@@ -246,8 +250,13 @@ def reading(what: str) -> Iterator[None]:
 
     try:
         yield
-    except PythonException:
-        raise
+    except PythonException as error:
+        # A task of ours said it already, in a worker: its last line is the error itself.
+        name = f"{SourceError.__module__}.{SourceError.__qualname__}: "
+        said = [line for line in str(error).splitlines() if line.strip().startswith(name)]
+        if not said:
+            raise
+        raise SourceError(said[-1].strip().removeprefix(name)) from error
     except (PySparkException, Py4JError, pa.ArrowException) as error:
         chain: BaseException = error
         while isinstance(chain, pa.ArrowException) and chain.__context__ is not None:

@@ -115,7 +115,7 @@ def _unpack(value: bytes) -> tuple[Generations, list[Event]]:
         parts.append(value[at + 8 : at + 8 + size])
         at += 8 + size
     head, members, owned = (pa.ipc.open_stream(part).read_all() for part in parts[:3])
-    events: list[Event] = json.loads(parts[3])
+    events: list[Event] = [{**event, "old": True} for event in json.loads(parts[3])]
     return Generations(head=head, members=members, owned=owned), events
 
 

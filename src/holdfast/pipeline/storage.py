@@ -138,10 +138,22 @@ class Tables:
             raise SourceError(f"{path} has schema_version {version}, expected {SCHEMA_VERSION}")
         return [_batch_from_json(entry) for entry in listed]
 
-    def commit(self, batch: Batch, *, replace: bool = False) -> None:
-        """Make a batch visible, in place of one with its id, or with ``replace`` of all others."""
+    def commit(
+        self, batch: Batch, *, replace: bool = False, earlier: Sequence[Batch] | None = None
+    ) -> None:
+        """Make a batch visible by one rename.
+
+        Parameters
+        ----------
+        batch : Batch
+            Stands in place of one with its id.
+        replace : bool
+            It replaces all others.
+        earlier : sequence of Batch, optional
+            What from now on stands for the batches before it.
+        """
         self.root.mkdir(parents=True, exist_ok=True)
-        known = self.batches() if (self.root / MANIFEST).is_file() and not replace else []
+        known = [] if replace else list(self.committed() if earlier is None else earlier)
         kept = [old for old in known if old.id != batch.id]
         listed = sorted([*kept, batch], key=lambda b: b.id)
         document = {"schema_version": SCHEMA_VERSION, "batches": [_to_json(b) for b in listed]}
@@ -153,6 +165,10 @@ class Tables:
             os.fsync(file.fileno())
         draft.replace(path)
         self.sweep()
+
+    def committed(self) -> list[Batch]:
+        """The same; none where there is no manifest yet."""
+        return self.batches() if (self.root / MANIFEST).is_file() else []
 
     def sweep(self) -> None:
         """Delete files that no committed batch names (tasks that died, batches replaced)."""
@@ -168,9 +184,7 @@ class Tables:
 
     def next_batch(self) -> int:
         """Smallest id above all committed ones."""
-        if not (self.root / MANIFEST).is_file():
-            return 0
-        return max((batch.id for batch in self.batches()), default=-1) + 1
+        return max((batch.id for batch in self.committed()), default=-1) + 1
 
     def files(self, name: str) -> list[Path]:
         """Committed files of a table."""

@@ -35,10 +35,18 @@ from holdfast.pipeline.generations import (
     list_parts,
 )
 from holdfast.pipeline.lag import OWNERS, owners_of
-from holdfast.pipeline.movements import carry, compare, movement_table, pause_candidates
+from holdfast.pipeline.movements import (
+    carry,
+    compare,
+    movement_table,
+    open_pauses,
+    pause_candidates,
+)
+from holdfast.pipeline.pauses import PAUSES
 from holdfast.pipeline.rebalances import anomaly_table, rebalance_table
-from holdfast.pipeline.records import Decoded, bad_table, read_commits, read_groups
-from holdfast.pipeline.schemas import arrow_schema
+from holdfast.pipeline.reconciled import Reconciled, reconcile, unknown_topics
+from holdfast.pipeline.records import Decoded, bad_table, read_groups
+from holdfast.pipeline.split import UNKNOWN, names_table, take_names
 from holdfast.pipeline.state import (
     STATE,
     Remembered,
@@ -53,57 +61,34 @@ CELLS_AT_ONCE: Final = 16_000_000
 ROWS_AT_ONCE: Final = 64
 """Generations at once of a group that alone needs more cells than that."""
 
-UNKNOWN: Final = "_unknown"
-"""In the names that go back: how many records had an unknown type."""
-
 Batches = Iterator[pa.RecordBatch]
-
-
-def commits_task(root: str, batch: int) -> Callable[[Batches], Batches]:
-    """Commits to ``offset_commits``, and what is bad among them to ``bad_records``."""
-
-    def run(batches: Batches) -> Batches:
-        writer = BatchWriter(root, batch)
-        n_unknown = 0
-        for rows in batches:
-            out = Decoded()
-            read_commits(rows, out)
-            commits = pa.Table.from_batches(out.commits, arrow_schema("offset_commits"))
-            writer.write("offset_commits", commits)
-            writer.write("bad_records", bad_table(out))
-            n_unknown += out.n_unknown
-        yield from _names(writer, n_unknown)
-
-    return run
 
 
 def groups_task(
     root: str, batch: int, topic_names: Mapping[str, str], *, keep_state: bool = False
 ) -> Callable[[Batches], Batches]:
-    """All other records to every table that comes from generations.
+    """Records that are no commits to every table that comes from generations.
 
-    With ``keep_state`` the state of every group is written too, and state rows of the batch before
-    may stand among the records (:mod:`holdfast.pipeline.state`).
+    Records that name files (:mod:`holdfast.pipeline.split`) may stand among them: what they name
+    goes back to the driver with what is written here. With ``keep_state`` the state of every group
+    is written too, and state rows of the batch before may stand among the records
+    (:mod:`holdfast.pipeline.state`).
     """
 
     def run(batches: Batches) -> Batches:
         work = GroupWork(
             writer=BatchWriter(root, batch), topic_names=topic_names, keep_state=keep_state
         )
+        files: list[dict[str, Any]] = []
         for rows in batches:
-            work.take(rows)
+            work.take(take_names(rows, files))
         work.finish()
-        yield from _names(work.writer, work.n_unknown)
+        files += work.writer.close().to_pylist()
+        if work.n_unknown:
+            files.append({"table": UNKNOWN, "file": "", "rows": work.n_unknown})
+        yield from names_table(files).to_batches()
 
     return run
-
-
-def _names(writer: BatchWriter, n_unknown: int) -> Batches:
-    files = writer.close()
-    if n_unknown:
-        note = {"table": [UNKNOWN], "file": [""], "rows": [n_unknown]}
-        files = pa.concat_tables([files, pa.Table.from_pydict(note, schema=files.schema)])
-    yield from files.to_batches()
 
 
 @dataclass(slots=True)
@@ -146,11 +131,14 @@ class GroupWork:
         gens = concat(parts).sorted()
         if last_goes_on:
             gens, events = self._hold_back(gens, waiting, remembered)
+        told = reconcile(events)
+        self.writer.write(PAUSES, told.table(self.topic_names, with_open=self.keep_state))
+        self.writer.write("anomalies", unknown_topics(gens, self.topic_names))
         keep = self._goes_on(gens, last_goes_on=last_goes_on)
-        past = work(gens, self.writer, keep, every_past=self.keep_state)
+        past = work(gens, self.writer, keep, told, every_past=self.keep_state)
         if self.keep_state:
             done, past = _split_last(past, goes_on=last_goes_on and len(keep) > 0)
-            self.writer.write(STATE, state_rows(done, events))
+            self.writer.write(STATE, state_rows(done, [*events, *told.released]))
         self.past = past
 
     def _goes_on(self, gens: Generations, *, last_goes_on: bool) -> I64:
@@ -194,7 +182,12 @@ def _split_last(past: Generations, *, goes_on: bool) -> tuple[Generations, Gener
 
 
 def work(
-    gens: Generations, writer: BatchWriter, keep: I64, *, every_past: bool = False
+    gens: Generations,
+    writer: BatchWriter,
+    keep: I64,
+    told: Reconciled,
+    *,
+    every_past: bool = False,
 ) -> Generations:
     """Write every table of these generations.
 
@@ -204,6 +197,8 @@ def work(
         Sorted; whole groups, or with their past as context.
     keep : int64
         Numbers of the groups that go on.
+    told : Reconciled
+        Pauses that need no inference.
     every_past : bool
         The past of all groups is wanted, not only of those.
 
@@ -218,14 +213,14 @@ def work(
     code, first = group_codes(gens)
     cells = cells_needed(gens)
     if int(cells.sum()) <= CELLS_AT_ONCE:
-        return _write(gens, writer, keep, every_past=every_past)
+        return _write(gens, writer, keep, told, every_past=every_past)
     kept = [Generations.empty()]
     is_big = cells > CELLS_AT_ONCE // 4
     small = np.flatnonzero(~is_big)
     for part in np.array_split(small, 1 + int(cells[small].sum()) // CELLS_AT_ONCE):
         rows = np.flatnonzero(np.isin(code, part))
         goes_on = np.flatnonzero(np.isin(part, keep))
-        kept.append(_write(gens.take(rows), writer, goes_on, every_past=every_past))
+        kept.append(_write(gens.take(rows), writer, goes_on, told, every_past=every_past))
     end = np.append(first[1:], gens.n_rows)
     for group in np.flatnonzero(is_big):
         past = Generations.empty()
@@ -233,12 +228,14 @@ def work(
             stop = min(start + ROWS_AT_ONCE, int(end[group]))
             goes_on = np.arange(int(group in keep or stop < int(end[group])))
             piece = concat([past, gens.take(np.arange(start, stop))])
-            past = _write(piece, writer, goes_on, every_past=every_past)
+            past = _write(piece, writer, goes_on, told, every_past=every_past)
         kept.append(past)
     return concat(kept).sorted()
 
 
-def _write(gens: Generations, writer: BatchWriter, keep: I64, *, every_past: bool) -> Generations:
+def _write(
+    gens: Generations, writer: BatchWriter, keep: I64, told: Reconciled, *, every_past: bool
+) -> Generations:
     if gens.n_rows == 0:
         return gens
     layout = dense(gens)
@@ -246,13 +243,18 @@ def _write(gens: Generations, writer: BatchWriter, keep: I64, *, every_past: boo
     tables = generation_tables(gens)
     tables["movements"] = movement_table(gens, layout, events)
     tables["rebalances"] = rebalance_table(gens, layout, events)
-    tables["pauses"] = pause_candidates(gens, layout, events)
+    tables[PAUSES] = pause_candidates(gens, layout, events, told.covered(gens))
     tables["anomalies"] = anomaly_table(gens, layout, events)
     for name, rows in tables.items():
         writer.write(name, rows)
     last = np.append(layout.first_row[1:], gens.n_rows) - 1
     writer.write(OWNERS, owners_of(gens, np.delete(last, keep)))
-    wanted = np.arange(len(layout.first_row)) if every_past else keep
+    every = np.arange(len(layout.first_row))
+    if every_past:
+        inferred = every[~told.covered(gens)[last]]
+        inferred = inferred[~np.isin(inferred, keep)]
+        writer.write(PAUSES, open_pauses(gens, layout, events, inferred))
+    wanted = every if every_past else keep
     return carry(gens, layout, events, wanted)
 
 

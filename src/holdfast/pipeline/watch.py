@@ -6,32 +6,27 @@ the tables are those of one run over the whole topic, row for row. Checkpoint an
 live in one folder and belong together.
 
 **Strategy.** ``foreachBatch`` runs the jobs of :mod:`holdfast.pipeline.jobs` over the new records
-and the state rows of the batch before (:mod:`holdfast.pipeline.state`). ``lag`` is a snapshot and
-no history: it is what ``holdfast lag`` prints, and not among the tables of a stream.
+and what the batch before left: the state of every group (:mod:`holdfast.pipeline.state`), and where
+each stands. So no record is read twice. ``lag`` is a snapshot and no history: each batch replaces
+it. A pause that ends in a later batch than its rebalance began is added to that rebalance.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.history import Selection, select_groups
-from holdfast.pipeline.jobs import Job
-from holdfast.pipeline.lag import OWNERS
-from holdfast.pipeline.schemas import spark_ddl
-from holdfast.pipeline.source import (
-    OFFSETS_TOPIC,
-    Cluster,
-    kafka_options,
-    plain_reader,
-    reading,
-)
-from holdfast.pipeline.state import STATE
-from holdfast.pipeline.storage import Batch, Tables, batch_folder, remove_tree
+from holdfast.pipeline.dump import offsets_table
+from holdfast.pipeline.history import to_us
+from holdfast.pipeline.jobs import STATE_TABLES, Job, remove_staged
+from holdfast.pipeline.lag import Ends
+from holdfast.pipeline.selection import Selection
+from holdfast.pipeline.source import OFFSETS_TOPIC, Cluster, Snapshot, kafka_options, reading
+from holdfast.pipeline.storage import MANIFEST, Batch, Tables, batch_folder, remove_tree
 
 CHECKPOINT: Final = "_checkpoint"
 
@@ -46,14 +41,19 @@ class Stream:
         The folder.
     query : str
         Which stream this is; a folder belongs to one.
-    topic_names : callable
-        Topic id to name, asked anew for every batch.
+    snapshot : callable
+        Topics and offsets of the cluster, asked anew for every batch, after its records are fixed.
+    selection : Selection
+        Which groups.
+    auto_offset_reset : str
+        What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
     """
 
     tables: Tables
     query: str
-    topic_names: Callable[[], Mapping[str, str]]
+    snapshot: Callable[[], Snapshot]
     selection: Selection
+    auto_offset_reset: str = "latest"
 
     def process(self, records: Any, batch_id: int) -> None:
         """Take one batch in; do nothing if it is there already.
@@ -71,33 +71,31 @@ class Stream:
         before = self._before(batch_id)
         if before is not None and before.id >= batch_id:
             return
-        spark = records.sparkSession
-        job = Job(spark=spark, tables=self.tables, batch=batch_id, keep_state=True)
-        chosen = select_groups(records, self.selection)
-        state = before.notes["state"] if before else []
-        if state:
-            files = [str(self.tables.root / name) for name in state]
-            past = plain_reader(spark).schema(spark_ddl("records")).parquet(*files)
-            chosen = chosen.unionByName(past)
-        job.read(chosen, dict(self.topic_names()))
-        earlier = [f for b in self._committed() for f in b.files.get("offset_commits", [])]
-        job.pauses(earlier)
-        job.files.pop(OWNERS, None)
-        kept = [name for name, _ in job.files.pop(STATE, [])]
-        notes = {"query": self.query, "state": kept, "n_unknown": job.n_unknown}
-        self.tables.commit(Batch(id=batch_id, files=job.files, notes=notes))
+        job = Job(
+            spark=records.sparkSession,
+            tables=self.tables,
+            batch=batch_id,
+            keep_state=True,
+            past=before.notes["state"] if before else {},
+        )
+        cluster = self.snapshot()
+        names = {topic_id: topic for topic_id, topic, _ in cluster.topics}
+        job.read(records, self.selection, names)
+        job.lag(self._ends(cluster))
+        job.pauses()
+        state = {name: job.files.pop(name, []) for name in STATE_TABLES}
+        notes = {"query": self.query, "state": state, "n_unknown": job.n_unknown}
+        done = Batch(id=batch_id, files=job.files, notes=notes)
+        self.tables.commit(done, earlier=job.amended(_without_lag(self.tables.committed())))
         self._sweep(batch_id)
 
-    def _committed(self) -> list[Batch]:
-        try:
-            return self.tables.batches()
-        except SourceError:
-            if (self.tables.root / "_manifest.json").exists():
-                raise
-            return []
+    def _ends(self, cluster: Snapshot) -> Ends:
+        taken_at = to_us(cluster.taken_at) or 0
+        offsets = offsets_table(cluster)
+        return Ends(offsets=offsets, taken_at_us=taken_at, reset=self.auto_offset_reset)
 
     def _before(self, batch_id: int) -> Batch | None:
-        batches = self._committed()
+        batches = self.tables.committed()
         if not batches:
             if batch_id:
                 raise SourceError(
@@ -117,11 +115,20 @@ class Stream:
 
     def _sweep(self, batch_id: int) -> None:
         """Delete the state of earlier batches, and what was only staged."""
-        remove_tree(self.tables.root / OWNERS)
+        remove_staged(self.tables.root)
         keep = batch_folder(batch_id)
-        for folder in sorted((self.tables.root / STATE).glob("batch-*")):
-            if folder.name != keep:
-                remove_tree(folder)
+        for name in STATE_TABLES:
+            for folder in sorted((self.tables.root / name).glob("batch-*")):
+                if folder.name != keep:
+                    remove_tree(folder)
+
+
+def _without_lag(batches: Sequence[Batch]) -> list[Batch]:
+    """Batches whose lag is that of an earlier moment, without it."""
+    return [
+        replace(batch, files={name: fs for name, fs in batch.files.items() if name != "lag"})
+        for batch in batches
+    ]
 
 
 def watch(
@@ -132,6 +139,7 @@ def watch(
     selection: Selection | None = None,
     every_seconds: float | None = None,
     max_records: int | None = None,
+    auto_offset_reset: str = "latest",
     after_batch: Callable[[Tables, int], None] | None = None,
 ) -> Tables:
     """Follow the offsets topic of a live cluster into a folder of tables.
@@ -142,6 +150,8 @@ def watch(
         Look so often, until stopped; by default take what is there, and end.
     max_records : int, optional
         At most so many records in a batch.
+    auto_offset_reset : str
+        What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
     after_batch : callable, optional
         Called with the tables and the batch id after each batch (metrics, a progress line).
 
@@ -151,51 +161,61 @@ def watch(
         The cluster cannot be read, or Spark read nothing though the topic holds records.
     """
     tables = Tables(Path(out_dir).absolute())
-    tables.root.mkdir(parents=True, exist_ok=True)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     stream = spark.readStream.format("kafka").option("startingOffsets", "earliest")
     for key, value in kafka_options(cluster, sorted(ends)).items():
         stream = stream.option(key, value)
     if max_records is not None:
         stream = stream.option("maxOffsetsPerTrigger", str(max_records))
-    checkpoint = tables.root / CHECKPOINT
-    names = _TopicNames(cluster)
-
-    def take(records: Any, batch_id: int) -> None:
-        query = json.loads((checkpoint / "metadata").read_text())["id"]
-        into = Stream(
-            tables=tables, query=query, topic_names=names, selection=selection or Selection()
-        )
-        into.process(records, batch_id)
-        if after_batch is not None:
-            after_batch(tables, batch_id)
-
-    frame = stream.load().select("partition", "offset", "timestamp", "key", "value")
-    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
-    trigger: dict[str, Any] = {"availableNow": True}
-    if every_seconds is not None:
-        trigger = {"processingTime": f"{round(every_seconds * 1000)} milliseconds"}
+    into = Stream(
+        tables=tables,
+        query="",
+        snapshot=cluster.snapshot,
+        selection=selection or Selection(),
+        auto_offset_reset=auto_offset_reset,
+    )
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
-        query = writer.trigger(**trigger).start()
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
-    if (
-        any(end > begin for begin, end in ends.values())
-        and not (tables.root / "_manifest.json").exists()
-    ):
+        follow(stream.load(), into, every_seconds=every_seconds, after_batch=after_batch)
+    if any(end > begin for begin, end in ends.values()) and not (tables.root / MANIFEST).exists():
         raise SourceError(
             f"Spark read no record, but {OFFSETS_TOPIC} of {cluster.bootstrap} holds some"
         )
     return tables
 
 
-@dataclass(frozen=True, slots=True)
-class _TopicNames:
-    """Topic id to name, as the cluster says it now."""
+def follow(
+    records: Any,
+    into: Stream,
+    *,
+    every_seconds: float | None = None,
+    after_batch: Callable[[Tables, int], None] | None = None,
+) -> None:
+    """Take a streaming frame of records into tables, until it ends or is stopped.
 
-    cluster: Cluster
+    Parameters
+    ----------
+    records : streaming DataFrame
+        partition, offset, timestamp, key, value; the records of each partition in order.
+    into : Stream
+        Where to; its ``query`` is that of the checkpoint.
+    """
+    tables = into.tables
+    tables.root.mkdir(parents=True, exist_ok=True)
+    checkpoint = tables.root / CHECKPOINT
 
-    def __call__(self) -> Mapping[str, str]:
-        return {topic_id: topic for topic_id, topic, _ in self.cluster.snapshot().topics}
+    def take(batch: Any, batch_id: int) -> None:
+        query = json.loads((checkpoint / "metadata").read_text())["id"]
+        replace(into, query=query).process(batch, batch_id)
+        if after_batch is not None:
+            after_batch(tables, batch_id)
+
+    frame = records.select("partition", "offset", "timestamp", "key", "value")
+    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+    trigger: dict[str, Any] = {"availableNow": True}
+    if every_seconds is not None:
+        trigger = {"processingTime": f"{round(every_seconds * 1000)} milliseconds"}
+    query = writer.trigger(**trigger).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()

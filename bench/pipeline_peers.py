@@ -1,0 +1,158 @@
+"""The same stages as people write them today: Spark SQL, and Python record by record.
+
+Each function takes a session, a dump and a folder, and writes what its stage writes as Parquet:
+the columns that it can, no bad records, one version of each record.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.pipeline.source import Dump
+
+COMMITS_DDL = (
+    "`group` string, `topic` string, `partition` int, `offset` bigint, `commit_timestamp` timestamp"
+)
+COMMITS = pa.schema(
+    [
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("commit_timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+ASSIGNMENTS_DDL = (
+    "`group` string, `generation` int, `member_id` string, `topic` string, `partitions` array<int>"
+)
+ASSIGNMENTS = pa.schema(
+    [
+        ("group", pa.string()),
+        ("generation", pa.int32()),
+        ("member_id", pa.string()),
+        ("topic", pa.string()),
+        ("partitions", pa.list_(pa.int32())),
+    ]
+)
+
+# Version 4 of the value: offset at 3, leader epoch at 11, metadata (compact) at 15, then the time.
+SQL = """
+with lengths as (
+  select *, cast(conv(hex(substring(key, 3, 2)), 16, 10) as int) as g from records
+), topics as (
+  select *, cast(conv(hex(substring(key, 5 + g, 2)), 16, 10) as int) as t from lengths
+), metadata as (
+  select *, cast(conv(hex(substring(value, 15, 1)), 16, 10) as int) as m from topics
+)
+select decode(substring(key, 5, g), 'UTF-8') as `group`,
+  decode(substring(key, 7 + g, t), 'UTF-8') as topic,
+  cast(conv(hex(substring(key, 7 + g + t, 4)), 16, -10) as int) as partition,
+  cast(conv(hex(substring(value, 3, 8)), 16, -10) as bigint) as offset,
+  timestamp_millis(cast(conv(hex(substring(value, 15 + m, 8)), 16, -10) as bigint))
+    as commit_timestamp
+from metadata
+"""
+
+
+def commits_by_sql(spark: Any, dump: Dump, out: Path) -> None:
+    """Spark SQL over the bytes: the JVM reads, decodes and writes."""
+    dump.records(spark).createOrReplaceTempView("records")
+    spark.sql(SQL).write.mode("overwrite").parquet(str(out / "commits"))
+
+
+def commits_by_struct(spark: Any, dump: Dump, out: Path) -> None:
+    """``struct.unpack`` for each record, in ``mapInArrow``."""
+    frame = dump.records(spark).select("key", "value").mapInArrow(_unpack_commits, COMMITS_DDL)
+    frame.write.mode("overwrite").parquet(str(out / "commits"))
+
+
+def _unpack_commits(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        rows = []
+        for key, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True):
+            (size,) = struct.unpack_from(">h", key, 2)
+            group = key[4 : 4 + size].decode()
+            at = 4 + size
+            (size,) = struct.unpack_from(">h", key, at)
+            topic = key[at + 2 : at + 2 + size].decode()
+            (partition,) = struct.unpack_from(">i", key, at + 2 + size)
+            (offset,) = struct.unpack_from(">q", value, 2)
+            (time,) = struct.unpack_from(">q", value, 14 + value[14])
+            rows.append((group, topic, partition, offset, time * 1000))
+        columns = zip(*rows, strict=True)
+        arrays = [
+            pa.array(list(column), pa.int64() if pa.types.is_timestamp(field.type) else field.type)
+            for column, field in zip(columns, COMMITS, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(
+            [array.cast(field.type) for array, field in zip(arrays, COMMITS, strict=True)],
+            schema=COMMITS,
+        )
+
+
+def assignments_by_kafka_python(spark: Any, dump: Dump, out: Path) -> None:
+    """``struct`` for the record, kafka-python's own classes for what a member was given."""
+    frame = dump.records(spark).select("key", "value").mapInArrow(_read_groups, ASSIGNMENTS_DDL)
+    frame.write.mode("overwrite").parquet(str(out / "assignments"))
+
+
+def _read_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from kafka.protocol.consumer.group import ConsumerProtocolAssignment
+
+    for batch in batches:
+        rows = []
+        for key, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True):
+            group = key[4:].decode()
+            generation, members = _members(value)
+            for member_id, given in members:
+                decoded = ConsumerProtocolAssignment.decode(given)
+                rows += [
+                    (group, generation, member_id, part.topic, list(part.partitions))
+                    for part in decoded.assigned_partitions
+                ]
+        arrays = [
+            pa.array(list(column), field.type)
+            for column, field in zip(zip(*rows, strict=True), ASSIGNMENTS, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=ASSIGNMENTS)
+
+
+def _members(value: bytes) -> tuple[int, list[tuple[str, bytes]]]:
+    """Generation, and (member id, assignment) of each member, of GroupMetadataValue version 3."""
+    at = 2
+
+    def sized(form: str) -> bytes:
+        nonlocal at
+        (size,) = struct.unpack_from(form, value, at)
+        at += struct.calcsize(form)
+        found = value[at : at + max(size, 0)]
+        at += max(size, 0)
+        return found
+
+    sized(">h")  # protocol type
+    (generation,) = struct.unpack_from(">i", value, at)
+    at += 4
+    sized(">h"), sized(">h")  # protocol, leader
+    at += 8  # time of the state
+    (n_members,) = struct.unpack_from(">i", value, at)
+    at += 4
+    found = []
+    for _ in range(n_members):
+        member_id = sized(">h").decode()
+        sized(">h"), sized(">h"), sized(">h")  # instance id, client id, host
+        at += 8  # two timeouts
+        sized(">i")  # subscription
+        found.append((member_id, sized(">i")))
+    return generation, found
+
+
+PEERS = {
+    "commits-by-spark-sql": commits_by_sql,
+    "commits-by-struct": commits_by_struct,
+    "assignments-by-kafka-python": assignments_by_kafka_python,
+}

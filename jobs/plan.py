@@ -1,0 +1,24 @@
+"""What another assignment would be for every group; nothing is applied.
+
+``spark-submit --py-files holdfast.whl jobs/plan.py DUMP TABLES ASSIGNOR OUT.parquet``: TABLES is
+what ``jobs/history.py`` wrote of DUMP.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pyarrow.parquet as pq
+
+from holdfast.pipeline.history import open_tables
+from holdfast.pipeline.plan import plan
+from holdfast.pipeline.session import get_session
+from holdfast.pipeline.source import Dump
+
+dump, tables, assignor, out = sys.argv[1:5]
+topics = {row["topic"]: row["partitions"] for row in Dump.open(dump).topics().to_pylist()}
+found = plan(get_session(), open_tables(tables), topics, assignor)
+pq.write_table(found, out)
+sys.stdout.write(
+    f"{found.num_rows} groups, {sum(found['n_moved'].drop_null().to_pylist())} moves\n"
+)

@@ -1,0 +1,81 @@
+"""A stream over a folder of records that kills itself at one stage of one batch: run by a test.
+
+``python stream_that_dies.py DUMP OUT [STAGE BATCH]``. SIGKILL cannot be caught: nothing of the
+driver runs after it, and its JVM ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from holdfast.pipeline.jobs import Job
+from holdfast.pipeline.selection import Selection
+from holdfast.pipeline.session import get_session
+from holdfast.pipeline.source import Dump
+from holdfast.pipeline.storage import MANIFEST, Tables
+from holdfast.pipeline.watch import Stream, follow
+
+
+class Said:
+    """What a cluster says, as the dump has it."""
+
+    def __init__(self, dump):
+        self.cluster_id, self.taken_at = dump.cluster_id, dump.taken_at
+        self.topics = [tuple(row.values()) for row in dump.topics().to_pylist()]
+        self.offsets = [tuple(row.values()) for row in dump.offsets().to_pylist()]
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arrange(stage, batch):
+    """Die in ``batch``: before anything is written, between tables, before or after the rename."""
+    process, rename, sweep = Stream.process, Path.replace, Tables.sweep
+    now = []
+
+    def processed(self, records, batch_id):
+        now[:] = [batch_id]
+        if stage == "before-write" and batch_id == batch:
+            die()
+        process(self, records, batch_id)
+
+    def renamed(self, target):
+        if stage == "before-rename" and now == [batch] and Path(target).name == MANIFEST:
+            die()
+        return rename(self, target)
+
+    def swept(self):
+        if stage == "after-rename" and now == [batch]:
+            die()
+        sweep(self)
+
+    lag = Job.lag
+
+    def between(self, ends):
+        if stage == "between-tables" and now == [batch]:
+            die()
+        lag(self, ends)
+
+    Stream.process, Path.replace, Tables.sweep, Job.lag = processed, renamed, swept, between
+
+
+def main():
+    dump, out = Dump.open(sys.argv[1]), Path(sys.argv[2])
+    if len(sys.argv) > 3:
+        arrange(sys.argv[3], int(sys.argv[4]))
+    spark = get_session(master="local[1]", quick=True)
+    ddl = "partition int, offset bigint, timestamp timestamp, key binary, value binary"
+    reader = spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1)
+    records = reader.parquet(str(dump.path / "records"))
+    snapshot = Said(dump)
+    into = Stream(tables=Tables(out), query="", snapshot=lambda: snapshot, selection=Selection())
+    follow(records, into)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

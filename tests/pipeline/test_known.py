@@ -1,0 +1,98 @@
+"""Made-up fleets: the tables say what is true, in one run, as a stream, and on Spark."""
+
+from __future__ import annotations
+
+import pytest
+from tests.pipeline import fleet, known, local
+from tests.pipeline.test_stream import everything
+
+from holdfast.pipeline.history import run
+from holdfast.pipeline.selection import Selection
+
+EVERYONE = Selection(all_groups=True)
+
+
+def written(folder, seed, **sizes):
+    records, offsets, topics, truth = known.fleet_of(seed, **sizes)
+    return fleet.write_dump(folder, records, topics=topics, offsets=offsets, files=3), truth
+
+
+def check(tables, truth):
+    found = tables.table("rebalances").to_pylist()
+    wanted = sorted(truth.rebalances, key=lambda r: (r["group"].encode(), r["generation"]))
+    assert [{name: row[name] for name in wanted[0]} for row in found] == wanted
+    names = ("group", "generation", "topic", "partition", "from_member", "to_member", "kind")
+    moves = [tuple(row[n] for n in names) for row in tables.table("movements").to_pylist()]
+    assert sorted(moves, key=repr) == sorted(truth.movements, key=repr)
+    given = {
+        (r["group"], r["generation"], r["topic"], r["partition"]): r["member_id"]
+        for r in tables.table("assignments").to_pylist()
+    }
+    assert given == truth.owners
+    names = ("group", "topic", "partition", "current_offset", "log_end_offset", "lag", "member_id")
+    lag = [tuple(row[n] for n in names) for row in tables.table("lag").to_pylist()]
+    assert sorted(lag, key=repr) == sorted(truth.lag, key=repr)
+    assert tables.rows("offset_commits") == truth.commits
+    assert tables.rows("bad_records") == truth.bad
+    assert {row["kind"] for row in tables.table("anomalies").to_pylist()} <= {"generation_reset"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_tables_say_what_is_true(tmp_path, seed):
+    dump, truth = written(tmp_path / "dump", seed)
+    tables = local.run(dump, tmp_path / "out", reset="earliest", batch_rows=50)
+    check(tables, truth)
+    assert tables.batches()[0].notes["n_unknown"] == truth.unknown
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_so_does_a_stream(tmp_path, seed):
+    dump, truth = written(tmp_path / "dump", seed)
+    cuts = [second * 1_000_000 for second in (1_300, 1_700, 2_400)]
+    tables = local.stream(dump, tmp_path / "out", cuts, reset="earliest", batch_rows=50)
+    check(tables, truth)
+    assert everything(tables) == everything(
+        local.run(dump, tmp_path / "whole", reset="earliest", batch_rows=500)
+    )
+
+
+@pytest.mark.spark
+def test_so_does_spark(spark, tmp_path):
+    dump, truth = written(tmp_path / "dump", 100, n_groups=40)
+    made = run(spark, dump, tmp_path / "out", selection=EVERYONE, auto_offset_reset="earliest")
+    check(made.tables, truth)
+    assert made.n_unknown == truth.unknown
+    whole = local.run(dump, tmp_path / "whole", reset="earliest", batch_rows=500)
+    assert everything(made.tables) == everything(whole)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_compaction_leaves_is_still_true(tmp_path, seed):
+    records, offsets, topics, truth = known.fleet_of(seed)
+    left = known.compacted(records, 1_900)
+    assert len(left) < len(records)
+    dump = fleet.write_dump(tmp_path / "dump", left, topics=topics, offsets=offsets)
+    tables = local.run(dump, tmp_path / "out", reset="earliest", batch_rows=50)
+    # Owners, positions and lag are those of the whole log; of the past there is less.
+    named = ("group", "topic", "partition", "current_offset", "log_end_offset", "lag", "member_id")
+    lag = [tuple(row[n] for n in named) for row in tables.table("lag").to_pylist()]
+    assert sorted(lag, key=repr) == sorted(truth.lag, key=repr)
+    last = {}
+    for row in truth.rebalances:
+        last[row["group"]] = row["generation"]
+    given = {
+        (r["group"], r["generation"], r["topic"], r["partition"]): r["member_id"]
+        for r in tables.table("assignments").to_pylist()
+    }
+    assert given.items() <= truth.owners.items()
+    at_last = {k: m for k, m in truth.owners.items() if last[k[0]] == k[1]}
+    assert {k: m for k, m in given.items() if last[k[0]] == k[1]}.keys() <= at_last.keys()
+    kept = {(r["group"], r["generation"]): r for r in tables.table("rebalances").to_pylist()}
+    for row in truth.rebalances:
+        found = kept.get((row["group"], row["generation"]))
+        if (
+            found is not None
+            and found["n_missed_generations"] == 0
+            and found["previous_generation"]
+        ):
+            assert {name: found[name] for name in row} == row
