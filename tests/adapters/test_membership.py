@@ -30,7 +30,7 @@ def test_a_cooperative_assignor_is_refused_under_the_eager_policy(name):
     wanted = settings(
         holdfast_policy="eager", partition_assignment_strategy=["range", name, "sticky"]
     )
-    with pytest.raises(ConfigError, match="needs holdfast.policy=simple"):
+    with pytest.raises(ConfigError, match=r"needs holdfast\.policy=simple"):
         assignors_of(wanted)
 
 
