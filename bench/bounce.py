@@ -1,0 +1,335 @@
+"""A rolling bounce of a live group on a real broker, kind by kind, as JSON lines.
+
+``python bench/bounce.py [--restore 0.5] [--slow 2] [--crash] [--static] KIND...``. Six members
+share 24 partitions that are written to all the time. Each in turn ends (``--crash``: is killed),
+is away for ``--down`` seconds and comes back; the next one follows when every member has read
+again, and 4 s more. ``--restore`` is what rebuilding the state of one gained partition takes,
+``--slow`` how long member 0 works on a batch, ``--static`` gives members a ``group.instance.id``.
+Sessions last 10 s, heartbeats go every second, Design II's delay is 20 s.
+
+*No progress*: over all partitions, the sum of gaps of more than 0.3 s between two batches, from the
+first bounce to 4 s after all read again; member 0's work on a batch is progress. *Survivor gap*:
+the longest time between two batches of a member that is neither away nor slow, its own restoring
+left out. Both clocks are the members' own, on one machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bounce_member import KINDS
+
+NOTICED_SECONDS = 0.3
+QUIET_SECONDS = 4.0
+FRESH_SECONDS = 1.0
+LIMIT_SECONDS = 90.0
+SESSION_MS = 10_000
+BATCH_EVERY_SECONDS = 0.04
+Line = tuple[float, str, str, list[Any]]
+"""Seconds, member, what, more."""
+
+
+@dataclass(kw_only=True)
+class Bounce:
+    """One kind's run."""
+
+    kind: str
+    options: argparse.Namespace
+    bootstrap: str
+    folder: Path
+    sent: Counter[int] = field(default_factory=Counter)
+    away: list[tuple[int, float, float]] = field(default_factory=list)  # slot, from, to
+    began: float = 0.0
+    ended: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.topic = f"bounce-{self.kind}"
+        self.n_starts: Counter[int] = Counter()
+        self._halt = threading.Event()
+
+    def start(self, slot: int) -> subprocess.Popen[bytes]:
+        """Start the member of a slot, in a process of its own."""
+        name = f"{slot}.{self.n_starts[slot]}"
+        self.n_starts[slot] += 1
+        kafka = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": self.topic,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": 1_000,
+            "auto.commit.interval.ms": 1_000,
+        }
+        if self.options.static:
+            kafka["group.instance.id"] = f"member-{slot}"
+        task = {
+            "kind": self.kind,
+            "topic": self.topic,
+            "diary": str(self.folder / f"{self.kind}.{name}.jsonl"),
+            "restore": self.options.restore,
+            "work": self.options.slow if slot == 0 else 0.0,
+            "kafka": kafka,
+        }
+        program = Path(__file__).with_name("bounce_member.py")
+        with (self.folder / f"{self.kind}.{name}.err").open("wb") as errors:
+            return subprocess.Popen([sys.executable, program, json.dumps(task)], stderr=errors)
+
+    def run(self) -> None:
+        """Write, bounce every member, and close."""
+        self._make_topic()
+        writer = threading.Thread(target=self._write)
+        writer.start()
+        members = [self.start(slot) for slot in range(self.options.members)]
+        try:
+            self._await_all_reading()
+            self.began = time.time()
+            for slot, member in enumerate(members):
+                member.send_signal(signal.SIGKILL if self.options.crash else signal.SIGTERM)
+                member.wait(60)
+                gone = time.time()
+                time.sleep(self.options.down)
+                members[slot] = self.start(slot)
+                self._await_all_reading()
+                self.away.append((slot, gone, time.time()))
+            self.ended = time.time()
+        finally:
+            self._halt.set()
+            writer.join()
+            time.sleep(2)
+            for member in members:
+                member.terminate()
+            for member in members:
+                try:
+                    member.wait(20)
+                except subprocess.TimeoutExpired:
+                    member.kill()
+                    member.wait()
+
+    def _await_all_reading(self) -> None:
+        """Every member has just read, and every partition was; then a while of quiet."""
+        newest: dict[str, float] = {}
+        read: dict[int, float] = {}
+        files: dict[Path, int] = {}
+        names = {f"{slot}.{n - 1}" for slot, n in self.n_starts.items()}
+        give_up = time.monotonic() + LIMIT_SECONDS
+        while True:
+            for at, member, what, more in self._more_lines(files):
+                if what == "read":
+                    newest[member] = read[more[0]] = at
+            since = time.time() - FRESH_SECONDS - 2 * self.options.slow
+            members = {member for member, at in newest.items() if at > since} & names
+            partitions = {partition for partition, at in read.items() if at > since}
+            if members == names and len(partitions) == self.options.partitions:
+                time.sleep(QUIET_SECONDS)
+                return
+            if time.monotonic() > give_up:
+                raise SystemExit(f"{self.kind}: {len(members)} members read {len(partitions)}")
+            time.sleep(0.25)
+
+    def _more_lines(self, files: dict[Path, int]) -> list[Line]:
+        """What the diaries say beyond these positions, which move on."""
+        found: list[Line] = []
+        for path in self.folder.glob(f"{self.kind}.*.jsonl"):
+            with path.open("rb") as file:
+                file.seek(files.get(path, 0))
+                data = file.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            files[path] = files.get(path, 0) + len(whole)
+            member = path.name.removeprefix(f"{self.kind}.").removesuffix(".jsonl")
+            for text in whole.splitlines():
+                at, what, *more = json.loads(text)
+                found.append((at, member, what, more))
+        return sorted(found, key=lambda line: line[0])
+
+    def _make_topic(self) -> None:
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        made = admin.create_topics([NewTopic(self.topic, self.options.partitions, 1)])
+        for future in made.values():
+            future.result(60)
+
+    def _write(self) -> None:
+        """The same number of records to every partition, a batch every 40 ms."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
+        due = time.monotonic()
+        while not self._halt.is_set():
+            for partition in range(self.options.partitions):
+                producer.produce(self.topic, b"x" * 50, partition=partition)
+                self.sent[partition] += 1
+            producer.poll(0)
+            due += BATCH_EVERY_SECONDS
+            time.sleep(max(0.0, due - time.monotonic()))
+        producer.flush(60)
+
+    # What the diaries say
+
+    def lines(self) -> list[Line]:
+        """All diaries in one, by time; a killed member ends when it was killed."""
+        found = self._more_lines({})
+        if self.options.crash:
+            found += [(gone, f"{slot}.0", "closed", []) for slot, gone, _ in self.away]
+        return sorted(found, key=lambda line: line[0])
+
+    def result(self) -> dict[str, Any]:
+        """The numbers of the run."""
+        lines = self.lines()
+        no_progress, longest = self._stops(lines)
+        changes, moved = self._moves(lines)
+        unread, twice = self._account(lines)
+        texts = [path.read_bytes() for path in self.folder.glob(f"{self.kind}.*.err")]
+        return {
+            "kind": self.kind,
+            "crash": self.options.crash,
+            "static": self.options.static,
+            "restore_seconds": self.options.restore,
+            "slow_seconds": self.options.slow,
+            "no_progress_partition_seconds": round(no_progress, 1),
+            "longest_stop_seconds": round(longest, 2),
+            "survivor_gap_seconds": round(self._survivor_gap(lines), 2),
+            "owner_changes": changes,
+            "partitions_moved": moved,
+            "sent": sum(self.sent.values()),
+            "unread": unread,
+            "read_twice": twice,
+            "owned_twice": self._owned_twice(lines),
+            "errors": sum(b"Traceback" in text for text in texts),
+        }
+
+    def _stops(self, lines: list[Line]) -> tuple[float, float]:
+        last = dict.fromkeys(range(self.options.partitions), self.began)
+        reader: dict[int, str] = {}
+        total = longest = 0.0
+
+        def gap(partition: int, at: float) -> float:
+            work = self.options.slow if reader.get(partition) == "0" else 0.0
+            return at - last[partition] - work
+
+        for at, member, what, more in lines:
+            if what != "read" or at > self.ended:
+                continue
+            partition = more[0]
+            if at >= self.began:
+                stop = gap(partition, at)
+                if stop > NOTICED_SECONDS:
+                    total, longest = total + stop, max(longest, stop)
+                last[partition] = at
+            reader[partition] = member.split(".")[0]
+        for partition in last:
+            stop = gap(partition, self.ended)
+            if stop > NOTICED_SECONDS:
+                total, longest = total + stop, max(longest, stop)
+        return total, longest
+
+    def _moves(self, lines: list[Line]) -> tuple[int, int]:
+        """Changes of the slot that reads a partition, and partitions that saw another slot."""
+        slots: dict[int, list[str]] = defaultdict(list)
+        for at, member, what, more in lines:
+            slot = member.split(".")[0]
+            if what == "read" and self.began <= at <= self.ended and slots[more[0]][-1:] != [slot]:
+                slots[more[0]].append(slot)
+        changes = sum(len(visited) - 1 for visited in slots.values())
+        return changes, sum(len(set(visited)) > 1 for visited in slots.values())
+
+    def _account(self, lines: list[Line]) -> tuple[int, int]:
+        times: dict[int, Counter[int]] = defaultdict(Counter)
+        for _, _, what, more in lines:
+            if what == "read":
+                partition, first, last = more
+                times[partition].update(range(first, last + 1))
+        unread = sum(n - len(times[p]) for p, n in self.sent.items())
+        return unread, sum(n - 1 for seen in times.values() for n in seen.values() if n > 1)
+
+    def _owned_twice(self, lines: list[Line]) -> int:
+        owner: dict[int, str] = {}
+        twice = 0
+        for _, member, what, more in lines:
+            if what == "assigned":
+                twice += sum(owner.get(p, member) != member for p in more[0])
+                owner.update(dict.fromkeys(more[0], member))
+            elif what in ("revoked", "lost", "closed"):
+                gone = more[0] if what != "closed" else list(owner)
+                owner = {p: m for p, m in owner.items() if not (m == member and p in gone)}
+        return twice
+
+    def _survivor_gap(self, lines: list[Line]) -> float:
+        """Longest time between batches of a member in service, its restoring not counted."""
+        last: dict[str, float] = {}
+        longest = 0.0
+        for at, member, what, _ in lines:
+            slot = int(member.split(".")[0])
+            if what == "assigned" and self.options.restore:
+                last.pop(member, None)  # it may rebuild state now: count from the next batch on
+            if what != "read" or not self.began <= at <= self.ended:
+                continue
+            slow = slot == 0 and self.options.slow
+            away = any(s == slot and gone - 5 <= at <= back for s, gone, back in self.away)
+            if member in last and not slow and not away:
+                longest = max(longest, at - last[member])
+            last[member] = at
+        return longest
+
+
+def versions() -> dict[str, Any]:
+    """What was measured, and on what."""
+    import aiokafka
+    import confluent_kafka
+    import kafka
+
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, check=False, capture_output=True, text=True).stdout.strip()
+    return {
+        "commit": commit,
+        "python": platform.python_version(),
+        "confluent_kafka": confluent_kafka.version()[0],
+        "kafka_python": kafka.__version__,
+        "aiokafka": aiokafka.__version__,
+        "cpus": os.cpu_count(),
+    }
+
+
+def main() -> None:
+    """Start a broker, run the kinds one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--members", type=int, default=6)
+    parser.add_argument("--partitions", type=int, default=24)
+    parser.add_argument("--down", type=float, default=3.0)
+    parser.add_argument("--restore", type=float, default=0.0)
+    parser.add_argument("--slow", type=float, default=0.0)
+    parser.add_argument("--crash", action="store_true")
+    parser.add_argument("--static", action="store_true")
+    parser.add_argument("--folder", type=Path, help="keep the diaries there")
+    parser.add_argument("kinds", nargs="+", choices=KINDS, metavar="KIND")
+    options = parser.parse_args()
+    from holdfast.adapters.broker import Broker, BrokerSettings
+
+    print(json.dumps(versions()), flush=True)
+    properties = {"group.initial.rebalance.delay.ms": "1000"}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        with Broker.start(settings=BrokerSettings(properties=properties)) as broker:
+            for kind in options.kinds:
+                bounce = Bounce(
+                    kind=kind, options=options, bootstrap=broker.bootstrap, folder=folder
+                )
+                bounce.run()
+                print(json.dumps(bounce.result()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""One member of the live group of ``bounce.py``: a diary of what it read, and of its callbacks.
+
+``python bench/bounce_member.py '{"kind": ..., "name": ..., "diary": ..., ...}'``. A line of the
+diary is ``[seconds, "read", partition, first offset, last offset]`` or ``[seconds, "assigned" |
+"revoked" | "lost" | "closed", partitions]``. State is rebuilt for a partition only when this
+process does not hold it already. SIGTERM closes the member, SIGKILL does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+POLL_SECONDS = 0.05
+MOST_RECORDS = 5000
+OURS = ("eager", "simple", "deferred", "incremental")
+KINDS = (
+    *OURS,
+    "confluent-range",
+    "confluent-coop",
+    "kafka-python-range",
+    "kafka-python-coop",
+    "aiokafka-range",
+)
+
+
+class Diary:
+    """What happened to this member; also its listener, and its application."""
+
+    def __init__(self, path: str, restore_seconds: float, work_seconds: float):
+        self._file = Path(path).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115 (to the end)
+        self._restore_seconds = restore_seconds
+        self._work_seconds = work_seconds
+        self._state: set[int] = set()
+        self._given_up: set[int] = set()
+        self.over = False
+        signal.signal(signal.SIGTERM, self._end)
+
+    def _end(self, *_: object) -> None:
+        self.over = True
+
+    def write(self, what: str, *more: object) -> None:
+        """Add a line."""
+        self._file.write(json.dumps([time.time(), what, *more]) + "\n")
+
+    def process(self, places: Iterable[tuple[int, int]]) -> None:
+        """Note the (partition, offset) of a batch, and work on it."""
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for partition, offset in places:
+            first.setdefault(partition, offset)
+            last[partition] = offset
+        for partition, offset in first.items():
+            self.write("read", partition, offset, last[partition])
+        time.sleep(self._work_seconds)
+
+    def on_partitions_assigned(self, partitions: Iterable[Any]) -> None:
+        """Rebuild the state of what is new here."""
+        numbers = {p.partition for p in partitions}
+        self.write("assigned", sorted(numbers))
+        time.sleep(self._restore_seconds * len(numbers - self._state))
+        self._state -= self._given_up - numbers
+        self._state |= numbers
+        self._given_up.clear()
+
+    def on_partitions_revoked(self, partitions: Iterable[Any]) -> None:
+        """Their state is kept until something else is assigned: an eager client gives up all."""
+        numbers = {p.partition for p in partitions}
+        self.write("revoked", sorted(numbers))
+        self._given_up |= numbers
+
+    def on_partitions_lost(self, partitions: Iterable[Any]) -> None:
+        """As if revoked."""
+        numbers = {p.partition for p in partitions}
+        self.write("lost", sorted(numbers))
+        self._given_up |= numbers
+
+
+def run_ours(task: dict[str, Any], diary: Diary) -> None:
+    """holdfast.Consumer."""
+    from holdfast import Consumer
+
+    config = {
+        **task["kafka"],
+        "holdfast.policy": task["kind"],
+        "scheduled.rebalance.max.delay.ms": 20_000,
+    }
+    with Consumer(config) as consumer:
+        consumer.subscribe([task["topic"]], diary)
+        while not diary.over:
+            messages = consumer.poll(POLL_SECONDS, MOST_RECORDS)
+            diary.process([(m.partition(), m.offset()) for m in messages])
+
+
+def run_confluent(task: dict[str, Any], diary: Diary) -> None:
+    """confluent_kafka.Consumer."""
+    from confluent_kafka import Consumer
+
+    coop = task["kind"].endswith("coop")
+    strategy = "cooperative-sticky" if coop else "range"
+    consumer = Consumer({**task["kafka"], "partition.assignment.strategy": strategy})
+    consumer.subscribe(
+        [task["topic"]],
+        on_assign=lambda _, parts: diary.on_partitions_assigned(parts),
+        on_revoke=lambda _, parts: diary.on_partitions_revoked(parts),
+        on_lost=lambda _, parts: diary.on_partitions_lost(parts),
+    )
+    while not diary.over:
+        messages = consumer.consume(MOST_RECORDS, POLL_SECONDS)
+        diary.process([(m.partition(), m.offset()) for m in messages if m.error() is None])
+    consumer.close()
+
+
+def run_kafka_python(task: dict[str, Any], diary: Diary) -> None:
+    """kafka.KafkaConsumer with its own assignors."""
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc] # the client has no types
+        on_partitions_assigned = staticmethod(diary.on_partitions_assigned)
+        on_partitions_revoked = staticmethod(diary.on_partitions_revoked)
+        on_partitions_lost = staticmethod(diary.on_partitions_lost)
+
+    coop = task["kind"].endswith("coop")
+    consumer = KafkaConsumer(
+        **_spelled(task["kafka"]),
+        partition_assignment_strategy=[
+            CooperativeStickyAssignor if coop else RangePartitionAssignor
+        ],
+    )
+    consumer.subscribe([task["topic"]], listener=Listener())
+    while not diary.over:
+        found = consumer.poll(int(POLL_SECONDS * 1000), max_records=MOST_RECORDS)
+        diary.process([(tp.partition, r.offset) for tp, rs in found.items() for r in rs])
+    consumer.close()
+
+
+def run_aiokafka(task: dict[str, Any], diary: Diary) -> None:
+    """aiokafka.AIOKafkaConsumer, whose default is range."""
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc] # the client has no types
+        on_partitions_assigned = staticmethod(diary.on_partitions_assigned)
+        on_partitions_revoked = staticmethod(diary.on_partitions_revoked)
+
+    async def consume() -> None:
+        consumer = AIOKafkaConsumer(**_spelled(task["kafka"]))
+        consumer.subscribe([task["topic"]], listener=Listener())
+        await consumer.start()
+        while not diary.over:
+            found = await consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000))
+            diary.process([(tp.partition, r.offset) for tp, rs in found.items() for r in rs])
+        await consumer.stop()
+
+    asyncio.run(consume())
+
+
+def _spelled(config: dict[str, Any]) -> dict[str, Any]:
+    """Kafka's keys as the Python clients write them."""
+    return {key.replace(".", "_"): value for key, value in config.items()}
+
+
+RUN: dict[str, Callable[[dict[str, Any], Diary], None]] = {
+    **dict.fromkeys(OURS, run_ours),
+    "confluent-range": run_confluent,
+    "confluent-coop": run_confluent,
+    "kafka-python-range": run_kafka_python,
+    "kafka-python-coop": run_kafka_python,
+    "aiokafka-range": run_aiokafka,
+}
+
+
+def main() -> None:
+    """Run until SIGTERM."""
+    task = json.loads(sys.argv[1])
+    diary = Diary(task["diary"], task["restore"], task["work"])
+    RUN[task["kind"]](task, diary)
+    diary.write("closed", [])
+
+
+if __name__ == "__main__":
+    main()

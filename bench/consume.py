@@ -1,0 +1,171 @@
+"""Throughput and memory of ``holdfast.Consumer`` beside bare confluent-kafka, as JSON lines.
+
+``python bench/consume.py [--records 1000000] [--size 100] [--batch 500,5000] [--repeat 5]``. A
+broker of its own is filled once; every run is a process and a group of its own that reads it all,
+the two clients in turn. The clock runs from the first batch to the last record, so the join counts
+for nobody; CPU and the largest resident size are the whole process's. The last line of a batch size
+compares: records per second of the medians, and how much more memory the largest run took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+CLIENTS = ("confluent", "holdfast")
+TOPIC = "records"
+LIMIT_SECONDS = 120.0
+
+
+def opened(client: str, bootstrap: str, group: str) -> tuple[Any, Any]:
+    """The client's ``poll(seconds, records)`` and ``close``, subscribed."""
+    config = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    if client == "holdfast":
+        from holdfast import Consumer
+
+        ours = Consumer(config)
+        ours.subscribe([TOPIC])
+        return ours.poll, ours.close
+    import confluent_kafka
+
+    bare = confluent_kafka.Consumer(config)
+    bare.subscribe([TOPIC])
+    return lambda seconds, records: bare.consume(records, seconds), bare.close
+
+
+def read_all(client: str, bootstrap: str, n_records: int, batch: int) -> dict[str, Any]:
+    """Read everything in this process."""
+    poll, close = opened(client, bootstrap, f"{client}-{uuid.uuid4().hex}")
+    give_up = time.monotonic() + LIMIT_SECONDS
+    first = poll(1.0, batch)
+    while not first and time.monotonic() < give_up:
+        first = poll(1.0, batch)
+    n, n_batches, began, cpu = len(first), 1, time.perf_counter(), time.process_time()
+    while n < n_records and time.monotonic() < give_up:
+        n += len(poll(1.0, batch))
+        n_batches += 1
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    close()
+    rest = n - len(first)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "client": client,
+        "batch": batch,
+        "records": n,
+        "polls": n_batches,
+        "seconds": round(seconds, 3),
+        "records_per_second": round(rest / seconds),
+        "cpu_seconds": round(cpu, 3),
+        "max_rss_mib": round(usage.ru_maxrss / 1024, 1),
+    }
+
+
+def fill(bootstrap: str, n_records: int, size: int, n_partitions: int) -> None:
+    """Make the topic and write the records, evenly."""
+    import confluent_kafka
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(TOPIC, n_partitions, 1)]).values():
+        future.result(60)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    value = b"x" * size
+    for i in range(n_records):
+        while True:
+            try:
+                producer.produce(TOPIC, value, partition=i % n_partitions)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if i % 10_000 == 0:
+            producer.poll(0)
+    if producer.flush(120):
+        raise SystemExit("the broker did not take all records")
+
+
+def run(client: str, bootstrap: str, n_records: int, batch: int) -> dict[str, Any]:
+    """Read everything in a process of its own."""
+    command = [sys.executable, __file__, "--read", client, "--bootstrap", bootstrap]
+    command += ["--records", str(n_records), "--batch", str(batch)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=2 * LIMIT_SECONDS)
+    result: dict[str, Any] = json.loads(done.stdout)
+    if result["records"] < n_records:
+        raise SystemExit(f"{client} read {result['records']} of {n_records} records")
+    return result
+
+
+def compare(runs: list[dict[str, Any]], batch: int) -> dict[str, Any]:
+    """Medians of both clients, side by side."""
+    by = {c: [r for r in runs if r["client"] == c and r["batch"] == batch] for c in CLIENTS}
+    speed = {c: statistics.median(r["records_per_second"] for r in by[c]) for c in CLIENTS}
+    cpu = {c: statistics.median(r["cpu_seconds"] for r in by[c]) for c in CLIENTS}
+    size = {c: max(r["max_rss_mib"] for r in by[c]) for c in CLIENTS}
+    bare, ours = CLIENTS
+    return {
+        "batch": batch,
+        "records_per_second": speed,
+        "of_bare_percent": round(100 * speed[ours] / speed[bare], 1),
+        "cpu_seconds": cpu,
+        "max_rss_mib": size,
+        "above_bare_mib": round(size[ours] - size[bare], 1),
+    }
+
+
+def versions() -> dict[str, Any]:
+    """What was measured, and on what."""
+    import confluent_kafka
+
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, check=False, capture_output=True, text=True).stdout.strip()
+    return {
+        "commit": commit,
+        "python": platform.python_version(),
+        "confluent_kafka": confluent_kafka.version()[0],
+        "librdkafka": confluent_kafka.libversion()[0],
+        "cpus": os.cpu_count(),
+    }
+
+
+def main() -> None:
+    """Fill a broker, run both clients in turn, compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--size", type=int, default=100, help="bytes of a record")
+    parser.add_argument("--partitions", type=int, default=6)
+    parser.add_argument("--batch", default="500,5000", help="records a poll, one or more")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--bootstrap", help="with --read: the broker to read from")
+    parser.add_argument("--read", choices=CLIENTS, help="read in this process (for our own use)")
+    options = parser.parse_args()
+    batches = [int(b) for b in options.batch.split(",")]
+    if options.read:
+        found = read_all(options.read, options.bootstrap, options.records, batches[0])
+        print(json.dumps(found), flush=True)
+        return
+    from holdfast.adapters.broker import Broker, BrokerSettings
+
+    print(json.dumps(versions()), flush=True)
+    properties = {"group.initial.rebalance.delay.ms": "0"}
+    with Broker.start(settings=BrokerSettings(properties=properties)) as broker:
+        fill(broker.bootstrap, options.records, options.size, options.partitions)
+        for batch in batches:
+            runs = []
+            for _ in range(options.repeat):
+                for client in CLIENTS:
+                    runs.append(run(client, broker.bootstrap, options.records, batch))
+                    print(json.dumps(runs[-1]), flush=True)
+            print(json.dumps(compare(runs, batch)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""Rules of a member that only a real coordinator can show: one sentence of docs/members.md each."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import confluent_kafka
+import pytest
+from tests.live.crew import QUICK, Hand, Topic, account, closing, fresh, overlaps, spread
+from tests.live.waiting import until
+
+from holdfast.adapters.broker_lags import BrokerLags
+from holdfast.machine import actions
+
+pytestmark = pytest.mark.broker
+
+
+class HeldJoins:
+    """A member whose JoinGroup requests wait: its round stays open for as long as we like."""
+
+    def __init__(self, hand: Hand):
+        self._link = hand.consumer._parts.link
+        self._perform = self._link.perform
+        self._lock = threading.Lock()
+        self._waiting: list[actions.Action] | None = []
+        self._link.perform = self._hold
+        self.n_held = 0
+
+    def _hold(self, action: actions.Action) -> None:
+        with self._lock:
+            if isinstance(action, actions.SendJoin) and self._waiting is not None:
+                self._waiting.append(action)
+                self.n_held += 1
+                return
+        self._perform(action)
+
+    def let_go(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting or [], None
+        for action in waiting:
+            self._perform(action)
+
+
+def committed(hand: Hand, topic: Topic) -> int:
+    tps = [(topic.name, p) for p in range(topic.n_partitions)]
+    return sum(at or 0 for at in hand.consumer.committed(tps).values())
+
+
+def test_members_read_and_commit_while_a_round_waits_for_one_of_them(broker):
+    topic, group = Topic(broker.bootstrap, 4), fresh("group")
+    late = Hand(broker.bootstrap, group, [topic.name]).start()
+    quick = Hand(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: spread([late, quick], topic), "two members share")
+    held = HeldJoins(late)
+    joiner = Hand(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: held.n_held, "the round has begun, and waits")
+    until(lambda: quick.consumer.metrics().state == "PREPARING_REBALANCE", "the quick one joins")
+    generation = quick.consumer.generation
+    topic.produce(10)
+    until(lambda: account([late, quick], topic)[0] == 0, "both read on")
+    until(lambda: committed(quick, topic) == 40, "both commit")
+    assert quick.consumer.generation == generation
+    held.let_go()
+    hands = [late, quick, joiner]
+    until(lambda: spread(hands, topic), "three members share")
+    assert closing(hands) == {}
+    assert account(hands, topic) == (0, 0)
+
+
+def test_a_hand_over_waits_no_longer_than_its_bound(broker):
+    topic, group = Topic(broker.bootstrap, 2), fresh("group")
+    topic.produce(5)
+    busy = Hand(broker.bootstrap, group, [topic.name], holdfast_drain_timeout_ms=300)
+    busy.start()
+    until(lambda: len(busy.read) == 10, "all is read")
+    busy.hold()
+    until(busy.is_held.is_set, "it is busy")
+    topic.produce(5)
+    other = Hand(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: len(other.owns) == 1, "the other member is given one, busy or not")
+    (moved,) = other.owns
+    until(lambda: any(p == moved for _, p, _ in other.read), "and reads it")
+    assert busy.is_held.is_set()
+    busy.release()
+    until(lambda: spread([busy, other], topic), "the busy member was told when it came back")
+    until(lambda: account([busy, other], topic)[0] == 0, "every record is read")
+    assert closing([busy, other]) == {}
+    unread, twice = account([busy, other], topic)
+    assert unread == 0
+    assert twice <= 10  # what was in flight, at most
+
+
+def test_a_partition_starts_after_the_open_transaction_that_commits_it(broker):
+    topic, group = Topic(broker.bootstrap, 1), fresh("group")
+    topic.produce(8)
+    client = {"bootstrap.servers": broker.bootstrap, "log_level": 0}
+    reader = confluent_kafka.Consumer({**client, "group.id": group})
+    producer = confluent_kafka.Producer({**client, "transactional.id": fresh("writer")})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    at = confluent_kafka.TopicPartition(topic.name, 0, 6)
+    producer.send_offsets_to_transaction([at], reader.consumer_group_metadata(), 60)
+    reader.close()
+    hand = Hand(broker.bootstrap, group, [topic.name]).start()
+    link = hand.consumer._parts.link
+    asked, fetch = [], link._fetch_committed
+
+    def count(request):
+        asked.append(request)
+        return fetch(request)
+
+    link._fetch_committed = count
+    until(lambda: len(asked) >= 3, "it asks again and again: the offset is not stable")
+    assert hand.read == []
+    producer.commit_transaction(60)
+    until(lambda: len(hand.read) == 2, "it reads what is left")
+    assert [offset for _, _, offset in hand.read] == [6, 7]
+    assert closing([hand]) == {}
+
+
+def test_a_static_leader_that_returns_keeps_the_assignment_and_watches_the_topics(broker):
+    """KIP-814: it is told to skip the assignment, and still notices new partitions."""
+    topic, group = Topic(broker.bootstrap, 4), fresh("group")
+
+    def hand(name):
+        return Hand(
+            broker.bootstrap,
+            group,
+            [topic.name],
+            group_instance_id=name,
+            metadata_max_age_ms=300,
+        ).start()
+
+    leader = hand("a")
+    until(lambda: len(leader.owns) == 4, "one member owns all")
+    follower = hand("b")
+    until(lambda: spread([leader, follower], topic), "two members share")
+    until(lambda: leader.consumer.generation == follower.consumer.generation, "settled")
+    assert leader.consumer.metrics().is_leader
+    generation, had = leader.consumer.generation, leader.owns
+    leader.stop(returns=True)
+    again = hand("a")
+    until(lambda: again.owns == had, "it has its partitions back")
+    assert (again.consumer.generation, again.consumer.metrics().is_leader) == (generation, True)
+    topic.grow(6)
+    until(lambda: spread([again, follower], topic), "the new partitions are shared")
+    assert again.consumer.generation > generation
+    assert closing([again, follower]) == {}
+    assert overlaps([leader, again, follower]) == []
+
+
+def test_latest_begins_at_the_end(broker):
+    topic, group = Topic(broker.bootstrap, 1), fresh("group")
+    topic.produce(5)
+    hand = Hand(broker.bootstrap, group, [topic.name], auto_offset_reset="latest").start()
+    until(hand.consumer._parts.duties.delivery.active, "it has begun")
+    topic.produce(2)
+    until(lambda: len(hand.read) == 2, "the new records")
+    assert [offset for _, _, offset in hand.read] == [5, 6]
+    assert closing([hand]) == {}
+
+
+def test_a_partition_paused_in_its_callback_hands_nothing_out(broker):
+    topic, group = Topic(broker.bootstrap, 2), fresh("group")
+    topic.produce(5)
+    hand = Hand(broker.bootstrap, group, [topic.name])
+    hand.on_assigned = lambda parts: hand.consumer.pause([p for p in parts if p.partition == 0])
+    hand.start()
+    until(lambda: len(hand.read) == 5, "the other partition is read")
+    assert {p for _, p, _ in hand.read} == {1}
+    hand.consumer.resume([(topic.name, 0)])
+    until(lambda: account([hand], topic) == (0, 0), "all is read, once")
+    assert closing([hand]) == {}
+
+
+def test_an_offset_committed_in_the_callback_is_where_the_partition_starts(broker):
+    topic, group = Topic(broker.bootstrap, 1), fresh("group")
+    topic.produce(9)
+    hand = Hand(broker.bootstrap, group, [topic.name])
+    hand.on_assigned = lambda parts: hand.consumer.commit(
+        {(p.topic, p.partition): 6 for p in parts}
+    )
+    hand.start()
+    until(lambda: len(hand.read) == 3, "what is left")
+    assert [offset for _, _, offset in hand.read] == [6, 7, 8]
+    assert closing([hand]) == {}
+
+
+def test_what_is_logged_carries_group_member_and_generation(broker, caplog):
+    topic, group = Topic(broker.bootstrap, 1), fresh("group")
+    caplog.set_level(logging.INFO, "holdfast.member")
+    hand = Hand(broker.bootstrap, group, [topic.name], client_id="me").start()
+    until(lambda: len(hand.owns) == 1, "an assignment")
+    records = [r for r in caplog.records if getattr(r, "group", None) == group]
+    rounds = [r for r in records if "gained 1" in r.getMessage()]
+    assert len(rounds) == 1
+    assert rounds[0].client_id == "me"
+    assert rounds[0].member_id == hand.consumer.member_id != ""
+    assert rounds[0].generation == hand.consumer.generation >= 1
+    assert closing([hand]) == {}
+
+
+# Lags
+
+
+def lagging(broker, group: str, topic: Topic, lags: list[int]) -> None:
+    """A group that has committed so far behind."""
+    topic.produce(max(lags))
+    reader = confluent_kafka.Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": group, "log_level": 0}
+    )
+    reader.commit(
+        offsets=[
+            confluent_kafka.TopicPartition(topic.name, p, max(lags) - lag)
+            for p, lag in enumerate(lags)
+        ],
+        asynchronous=False,
+    )
+    reader.close()
+
+
+def test_the_ready_source_reads_lags_from_the_broker(broker):
+    topic, group = Topic(broker.bootstrap, 4), fresh("group")
+    lagging(broker, group, topic, [90, 0, 3, 88])
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": group}
+    never = Topic(broker.bootstrap, 1)
+    never.produce(7)
+    counts = {topic.name: 4, never.name: 1}
+    for reset, unread in (("earliest", 7), ("latest", 0)):
+        source = BrokerLags.connect({**config, "auto.offset.reset": reset})
+        try:
+            assert source(counts) == {topic.name: [90, 0, 3, 88], never.name: [unread]}
+            assert source({}) == {}
+        finally:
+            source.close()
+
+
+@pytest.mark.parametrize(
+    "strategy", [{"holdfast_policy": "eager"}, {"holdfast_policy": "deferred"}], ids=str
+)
+def test_lags_from_the_broker_decide_without_any_setting(broker, strategy):
+    """By counts the second member would get neighbours; by lags it gets a large and a small one."""
+    topic, group = Topic(broker.bootstrap, 4), fresh("group")
+    lagging(broker, group, topic, [90, 80, 3, 1])
+    name = "lag" if strategy["holdfast_policy"] == "eager" else "lag-sticky"
+    wanted = {"partition_assignment_strategy": name, "enable_auto_commit": False, **strategy}
+    hands = [Hand(broker.bootstrap, group, [topic.name], **wanted).start() for _ in range(2)]
+    until(lambda: spread(hands, topic), "two members share")
+    assert sorted(h.owns for h in hands) == [[0, 3], [1, 2]]
+    assert closing(hands) == {}
+
+
+# Our plug-ins in kafka-python's consumer
+
+
+def plugged(broker, topic: Topic, group: str, plugin):
+    """A stock client with our assignor, joined; closed by the test."""
+    from kafka import KafkaConsumer
+
+    from holdfast.adapters.kafka_python import attach
+
+    consumer = KafkaConsumer(
+        topic.name,
+        bootstrap_servers=broker.bootstrap,
+        group_id=group,
+        heartbeat_interval_ms=QUICK["heartbeat.interval.ms"],
+        session_timeout_ms=QUICK["session.timeout.ms"],
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[plugin],
+    )
+    attach(consumer)
+    return consumer
+
+
+def test_every_assignor_of_the_registry_serves_a_stock_client(broker):
+    from holdfast.adapters.kafka_python import assignor
+    from holdfast.assign.registry import ASSIGNORS
+
+    topic = Topic(broker.bootstrap, 3)
+    for name in ASSIGNORS:
+        consumer = plugged(broker, topic, fresh(name), assignor(name))
+        try:
+            until(lambda c=consumer: [c.poll(50)] and len(c.assignment()) == 3, name)
+        finally:
+            consumer.close()
+
+
+def test_lags_from_the_broker_decide_in_a_stock_client(broker):
+    from holdfast.adapters.kafka_python import assignor
+
+    topic, group = Topic(broker.bootstrap, 4), fresh("group")
+    lagging(broker, group, topic, [90, 80, 3, 1])
+    source = BrokerLags.connect({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    consumers = [plugged(broker, topic, group, assignor("lag", lags=source)) for _ in range(2)]
+    try:
+        until(
+            lambda: (
+                [c.poll(50) for c in consumers] and all(len(c.assignment()) == 2 for c in consumers)
+            ),
+            "two members share",
+        )
+        owned = sorted(sorted(tp.partition for tp in c.assignment()) for c in consumers)
+        assert owned == [[0, 3], [1, 2]]
+    finally:
+        for consumer in consumers:
+            consumer.close()
+        source.close()
