@@ -326,16 +326,18 @@ class Designed:
         # A static member that is back is answered with what was stored for it: it needs all.
         static = {c.member_id for c in claimants if c.instance_id is not None}
         revoked = {member_id: share.revoked for member_id, share in done.shares.items()}
+        again, delay_ms = done.again, done.delay_ms
         for c in claimants:
             if gone := _vanished(c.owned, turn.partitions):
+                again, delay_ms = True, 0  # S9: no delay beside it, the memory keeps the deadline
                 both = gone | resources_of(revoked[c.member_id])
                 revoked[c.member_id] = partitions_of(sorted(both))
         return {
             member_id: encode_verdict(
                 Verdict(
                     assigned=self._listed(share, static=member_id in static),
-                    revoked=revoked[member_id] if revoked[member_id] or done.again else None,
-                    delay_ms=done.delay_ms,
+                    revoked=revoked[member_id] if revoked[member_id] or again else None,
+                    delay_ms=delay_ms,
                     nonce=turn.generation,
                     memory=done.memory or None,
                 )
