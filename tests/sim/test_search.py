@@ -2,22 +2,165 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from holdfast.machine.designs import assignors_for
+from holdfast.machine import holdings, member
+from holdfast.machine.codes import ErrorCode
+from holdfast.machine.coordinator import Coordinator
+from holdfast.machine.designs import Designed, assignors_for
+from holdfast.machine.events import HeartbeatAnswered
 from holdfast.machine.policy import Policy
-from holdfast.sim.search import KINDS, Bound, Search
+from holdfast.sim.search import KINDS, Bound, Found, Search
+from holdfast.wire.container import decode_verdict, encode_verdict
 
 POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
 POLICIES = ("eager", "simple", "deferred", "incremental")
+PAIR = Bound(members=2, joins=0, partitions=3)
+GROWING = Bound(members=1, joins=1, partitions=2)
+
+
+def search(policy: str, bound: Bound, assignors=None) -> Found:
+    found = Search(assignors or assignors_for(policy, POLICY), bound).run()
+    print(policy, bound.lost or "nothing lost", found.line())
+    assert found.complete
+    return found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_interleaving_with_two_messages_lost_or_late(policy):
+    found = search(policy, replace(PAIR, lost="join,sync", leaves=0))
+    assert found.violations == []
+    assert len(found.outcomes) >= 3
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_interleaving_of_three_members_and_a_joiner(policy):
+    found = search(policy, Bound(partitions=3))
+    assert found.violations == []
+    assert len(found.outcomes) >= 11
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["", *KINDS])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_interleaving_of_the_default_bound(policy, lost):
+    assert search(policy, Bound(lost=lost)).violations == []
 
 
 @pytest.mark.parametrize("lost", ["", *KINDS])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_interleaving_with_one_message_lost_or_late(policy, lost):
-    bound = Bound(members=2, joins=0, partitions=3, crashes=1, leaves=1, lost=lost)
-    found = Search(tuple(assignors_for(policy, POLICY)), bound).run()
-    print(policy, lost or "nothing lost", found.line())
-    assert found.violations == []
-    assert found.complete
-    assert found.settled > 0
+def test_every_interleaving_of_two_members_reduced_and_in_full(policy, lost):
+    agree(policy, replace(PAIR, lost=lost))
+
+
+@pytest.mark.parametrize(("policy", "lost"), [("deferred", ""), ("simple", "join")])
+def test_every_interleaving_of_a_member_and_a_joiner_reduced_and_in_full(policy, lost):
+    agree(policy, replace(GROWING, lost=lost))
+
+
+def agree(policy: str, bound: Bound) -> None:
+    """The reduced search finds the same settled ends as the full one, and neither a fault."""
+    reduced, full = both(policy, bound)
+    assert reduced.outcomes == full.outcomes
+    assert len(full.outcomes) >= 4
+    assert reduced.violations == full.violations == []
+    assert reduced.states < full.states
+
+
+def both(policy: str, bound: Bound, assignors=None) -> tuple[Found, Found]:
+    reduced = search(policy, bound, assignors)
+    return reduced, search(policy, replace(bound, reduce=False), assignors)
+
+
+def rules(policy: str, bound: Bound, assignors=None) -> set[str]:
+    """Rules that a planted bug breaks, the same in a reduced search and in a full one."""
+    reduced, full = ({v.rule for v in f.violations} for f in both(policy, bound, assignors))
+    assert reduced == full
+    return reduced
+
+
+class Generous(Designed):
+    """Gives everybody everything."""
+
+    def lead(self, turn):
+        verdicts = {m: decode_verdict(data) for m, data in Designed.lead(self, turn).items()}
+        everything = (("t", tuple(range(turn.partitions["t"]))),)
+        return {
+            m: encode_verdict(replace(v, assigned=everything, revoked=None))
+            for m, v in verdicts.items()
+        }
+
+
+class Restless(Designed):
+    """Announces another round in every round of two members or more."""
+
+    def lead(self, turn):
+        if len(turn.members) < 2:
+            return Designed.lead(self, turn)
+        verdicts = {m: decode_verdict(data) for m, data in Designed.lead(self, turn).items()}
+        return {m: encode_verdict(replace(v, revoked=v.revoked or ())) for m, v in verdicts.items()}
+
+
+def test_no_bug_no_finding():
+    assert rules("deferred", PAIR) == set()
+
+
+def test_double_assignment_is_found():
+    simple = assignors_for("simple", POLICY)[0].policy
+    assert {"S1", "S3"} <= rules("simple", PAIR, (Generous(simple),))
+
+
+def test_rounds_that_never_end_are_found():
+    simple = assignors_for("simple", POLICY)[0].policy
+    bound = replace(GROWING, crashes=0, leaves=0, generations=9)
+    assert rules("simple", bound, (Restless(simple),)) == {"L4"}
+
+
+def test_a_rejoin_before_the_hand_over_is_found(monkeypatch):
+    give_up = holdings.Holdings.give_up
+
+    def too_early(self, resources, identity, deadline_ms, **how):
+        actions = give_up(self, resources, identity, deadline_ms, **how)
+        self.owned -= resources  # claimed no more, and still running
+        self.hand_over = None
+        return actions
+
+    monkeypatch.setattr(holdings.Holdings, "give_up", too_early)
+    assert "S1" in rules("simple", replace(GROWING, crashes=0, leaves=0))
+
+
+def test_a_zombie_that_does_not_stop_is_found(monkeypatch):
+    monkeypatch.setattr(member.Member, "_session_ends_ms", property(lambda self: member.NEVER_MS))
+    on_heartbeat = member.Member._on_heartbeat
+
+    def deaf(self, event):
+        if event.error:
+            event = HeartbeatAnswered(event.request, ErrorCode.NONE)
+        return on_heartbeat(self, event)
+
+    monkeypatch.setattr(member.Member, "_on_heartbeat", deaf)
+    assert "L1" in rules("simple", PAIR)
+
+
+def test_a_join_that_is_not_sent_again_is_found(monkeypatch):
+    def gives_up(self):
+        self.state, self._retry_ms = member.UNJOINED, member.NEVER_MS
+        return ()
+
+    assert rules("deferred", replace(PAIR, lost="join")) == set()
+    monkeypatch.setattr(member.Member, "_retry", gives_up)
+    assert rules("deferred", replace(PAIR, lost="join")) == {"L1"}
+
+
+def test_a_coordinator_that_forgets_a_parked_sync_is_found(monkeypatch):
+    answer_syncs = Coordinator._answer_syncs
+
+    def one_only(self):
+        outs = answer_syncs(self)
+        return outs[:1]
+
+    monkeypatch.setattr(Coordinator, "_answer_syncs", one_only)
+    search_of = Search(assignors_for("simple", POLICY), Bound(members=1, joins=1, partitions=2))
+    assert "L1" in {v.rule for v in search_of.run().violations}
