@@ -148,6 +148,27 @@ def test_actions_are_done_in_order_and_their_answers_come_back(run):
     assert threading.main_thread() not in script.threads
 
 
+def test_whoever_is_called_sees_what_the_member_owns_by_now(run):
+    """A callback may seek and commit what it was just given, however soon it runs."""
+    seen = []
+
+    class Asking(Notes):
+        def call(self, call, resources, done):
+            seen.append((hosts[0].standing.owned, hosts[0].standing.identity.generation))
+            done(None)
+
+    script = Script(
+        {events.Polled: (actions.CallListener(token=2, call=ListenerCall.ASSIGNED, resources=A),)}
+    )
+    script.holdings.owned = frozenset()
+    hosts = [run(script, Asking())]
+    script.holdings.owned = frozenset(A)
+    script.identity = Identity(generation=4, member_id="m", instance_id=None)
+    hosts[0].post(events.Polled())
+    script.next(events.ListenerReturned)
+    assert seen == [(frozenset(A), 4)]
+
+
 def test_time_comes_as_ticks(run):
     script = Script({})
     host = run(script)

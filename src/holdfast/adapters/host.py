@@ -63,7 +63,7 @@ class Duties(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A member's standing as of the last event; read by any thread."""
+    """A member's standing as of the last event, whose actions may still be under way."""
 
     state: MemberState
     identity: Identity
@@ -147,9 +147,10 @@ class MemberHost:
     def _run(self) -> None:
         try:
             while (event := self._next()) is not None:
-                for action in self._member.step(_now_ms(), event):
+                answer = self._member.step(_now_ms(), event)
+                self.standing = _standing(self._member)  # before a callback can ask for it
+                for action in answer:
                     self._perform(action)
-                self.standing = _standing(self._member)
                 if self._member.state in ENDED:
                     self._over.set()
         except Exception as error:  # our bug: the application hears of it, nothing hangs
