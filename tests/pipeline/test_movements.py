@@ -157,3 +157,14 @@ def test_a_negative_partition_is_left_out(negative):
         generation(number=2, members={"b": {"t": [negative, 0]}}),
     ]
     assert movements(history) == [("g", 2, "t", 0, "a", "b", "moved")]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "basis"),
+    [("holdfast-deferred", "handover"), ("holdfast-simple", "handover"), ("compatible", "handover"),
+     ("range", "eager"), ("sticky", "eager")],
+)  # fmt: skip
+def test_who_stops_follows_from_the_protocol(protocol, basis):
+    first = generation("g", 1, {"a-1": {"t": [0]}, "b-1": {}}, at=0, protocol=protocol)
+    second = generation("g", 2, {"a-1": {}, "b-1": {"t": [0]}}, at=10, protocol=protocol)
+    assert [p[-1] for p in pauses([first, second])] == [basis]

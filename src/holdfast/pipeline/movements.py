@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from holdfast.assign.registry import ASSIGNORS
+from holdfast.machine.designs import NAMES as DESIGN_NAMES
 from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.pipeline.arrow_columns import TIMESTAMP
 from holdfast.pipeline.dense import Dense, Mask
@@ -38,8 +40,12 @@ BASES = ("unowned", "eager", "handover")
 RESTART_WINDOW_SECONDS = 300
 """A member with the client id and host of one that went at most so long ago is the same one."""
 
-COOPERATIVE_PROTOCOLS = frozenset({"cooperative-sticky", "constrained-cooperative-sticky"})
-"""Assignors under which a member keeps working through a rebalance; all others stop it."""
+COOPERATIVE_PROTOCOLS = frozenset(
+    [info.name for info in ASSIGNORS.values() if info.cooperative]
+    + list(DESIGN_NAMES.values())
+    + ["compatible", "sessioned"]  # Kafka Connect's, since KIP-415
+)
+"""Protocols under which a member keeps working through a rebalance; all others stop it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -194,7 +194,13 @@ def replay_task(request: Request) -> Callable[[Batches], Batches]:
     return run
 
 
-def replay(spark: Callable[[], Any] | None, told: Sequence[Story], request: Request) -> pa.Table:
+def replay(
+    spark: Callable[[], Any] | None,
+    told: Sequence[Story],
+    request: Request,
+    *,
+    track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+) -> pa.Table:
     """Replay every story under every setting, and under its own.
 
     Parameters
@@ -203,6 +209,8 @@ def replay(spark: Callable[[], Any] | None, told: Sequence[Story], request: Requ
         Gives the session, if there is enough to do to use one.
     told : sequence of Story
         From :func:`holdfast.pipeline.replay_story.stories`.
+    track : callable
+        Passes on what the driver works off one by one, for a progress bar.
 
     Returns
     -------
@@ -212,7 +220,7 @@ def replay(spark: Callable[[], Any] | None, told: Sequence[Story], request: Requ
     pairs = [(story, setting) for story in told for setting in settings_of(story, request)]
     work = sum(story.n_events + 1 for story, _ in pairs)
     if spark is None or work <= DRIVER_EVENTS:
-        rows = [replay_rows(story, setting, request) for story, setting in pairs]
+        rows = [replay_rows(story, setting, request) for story, setting in track(pairs)]
         done = pa.Table.from_pylist(rows, schema=REPLAY)
     else:
         done = _spread(spark(), pairs, request)

@@ -162,8 +162,10 @@ def _prepare_environment(master: str) -> None:
 def already_set() -> dict[str, str]:
     """Settings made outside this process: spark-submit's, or those of ``spark-defaults.conf``."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        from pyspark import SparkConf
+        from pyspark import SparkConf, SparkContext
 
+        # Without its JVM a SparkConf of Python's own is empty, and knows nothing of --conf.
+        SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
     found: dict[str, str] = {}
     for folder in (os.environ.get("SPARK_CONF_DIR"), _spark_home_conf()):

@@ -1,0 +1,32 @@
+"""What every group's history would have cost under other settings; one row per group and setting.
+
+``spark-submit --py-files holdfast.whl jobs/replay.py DUMP TABLES OUT.parquet SETTING...``: TABLES
+is what ``jobs/history.py`` wrote of DUMP; a SETTING is ``policy:assignor`` or
+``policy:assignor:delay_ms``, such as ``deferred:cooperative-sticky:30000``. The settings that a
+group had are replayed in any case, and say how far to believe the others.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pyarrow.parquet as pq
+
+from holdfast.pipeline.history import open_tables
+from holdfast.pipeline.replay import Request, replay
+from holdfast.pipeline.replay_story import stories
+from holdfast.pipeline.replay_world import Setting
+from holdfast.pipeline.session import get_session
+from holdfast.pipeline.source import Dump
+
+dump, tables, out, *wanted = sys.argv[1:]
+topics = {row["topic"]: row["partitions"] for row in Dump.open(dump).topics().to_pylist()}
+settings = []
+for text in wanted:
+    policy, assignor, *delay = text.split(":")
+    delay_ms = int(delay[0]) if delay else 0
+    settings.append(Setting(policy=policy, assignor=assignor, delay_ms=delay_ms))
+told = list(stories(open_tables(tables), topics, lags=True))
+found = replay(get_session, told, Request(settings=tuple(settings)))
+pq.write_table(found, out)
+sys.stdout.write(f"{len(told)} groups, {found.num_rows} rows\n")
