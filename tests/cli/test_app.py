@@ -98,10 +98,27 @@ def test_every_command_has_help(name: str) -> None:
     assert len(done.out) > 200
 
 
-@pytest.mark.parametrize("name", ["report", "doctor", "explain", "export"])
-def test_help_has_examples_that_name_the_command(name: str) -> None:
-    text = run(name, "--help").out
-    assert re.search(rf"Examples:\s+.*holdfast {name}", text, re.S)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_examples_that_use_the_command_and_its_options(name: str) -> None:
+    called = {"config": "config show"}.get(name, name.replace("_", "-"))
+    text = run(*called.split(), "--help", width=200).out
+    examples = text.split("Examples:")[1]
+    assert re.search(rf"holdfast {called}\b", examples)
+    known = set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", text.split("Examples:")[0]))
+    for line in re.findall(rf"holdfast {called}\b(?:[^&|>#\n]|&&\n)*", examples):
+        assert {w for w in line.split() if re.fullmatch(r"--?[a-z][a-z-]*", w)} <= known, line
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_fit_on_80_columns(name: str) -> None:
+    called = {"config": "config show"}.get(name, name.replace("_", "-")).split()
+    narrow, wide = (
+        [line.rstrip() for line in run(*called, "--help", width=w).out.split("Examples:")[1:]]
+        for w in (80, 300)
+    )
+    assert [re.sub(r" +\n", "\n", text) for text in narrow] == [
+        re.sub(r" +\n", "\n", text) for text in wide
+    ]
 
 
 def test_python_m_and_completion_work_as_a_shell_would() -> None:

@@ -104,3 +104,9 @@ def test_changed_shows_only_what_differs(folder: Path, monkeypatch: pytest.Monke
 def test_show_refuses_an_unknown_command(folder: Path) -> None:
     assert run("config", "show", "--command", "nothing").code == 2
     assert schema_text()
+
+
+def test_help_shows_the_sections_of_a_settings_file() -> None:
+    lines = [line.strip() for line in run("config", "show", "--help").out.splitlines()]
+    at = lines.index("[defaults]")
+    assert lines[at + 1 : at + 3] == ['bootstrap-server = "localhost:9092"', "[doctor]"]

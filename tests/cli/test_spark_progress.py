@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import io
+import os
+import pty
+import re
+import select
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from tests.cli.running import run
 
 from holdfast.cli import spark_progress
 from holdfast.cli.spark_progress import Stage, StageBar, newest_stage, spark_bar
+from holdfast.errors import SourceError
 
 
 def drawn(stage: Stage, seconds: list[float], n_records: int | None = None) -> str:
@@ -57,6 +65,33 @@ def test_a_new_stage_begins_its_own_clock() -> None:
     bar.show(Stage(number=2, n_tasks=2, n_done=1), 110.0)
     console.print(progress.get_renderable())
     assert "50 records/s" in out.getvalue()
+
+
+def test_the_clock_begins_anew_when_spark_has_rested() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, color_system=None)
+    progress = Progress(TextColumn("{task.fields[stage]}"), console=console, auto_refresh=False)
+    bar = StageBar(progress, None, 0.0)
+    bar.rest(1.0)
+    bar.rest(90.0)
+    bar.show(Stage(number=3, n_tasks=8, n_done=2), 100.0)
+    console.print(progress.get_renderable())
+    assert "stage 3" not in out.getvalue()
+    bar.show(Stage(number=3, n_tasks=8, n_done=3), 102.5)
+    console.print(progress.get_renderable())
+    assert "stage 3" in out.getvalue()
+
+
+def test_nothing_is_shown_while_spark_rests() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, color_system=None)
+    progress = Progress(TextColumn("{task.fields[stage]}"), console=console, auto_refresh=False)
+    bar = StageBar(progress, None, 0.0)
+    bar.show(Stage(number=1, n_tasks=1, n_done=1), 1.9)
+    bar.show(Stage(number=1, n_tasks=1, n_done=1), 2.1)
+    bar.rest(2.2)
+    console.print(progress.get_renderable())
+    assert "stage 1" not in out.getvalue()
 
 
 @pytest.mark.parametrize("quiet", [False, True])
@@ -115,3 +150,110 @@ def test_a_real_session_tells_its_running_stage(spark: Any) -> None:
     job.join()
     assert seen is not None
     assert seen.n_tasks == 4
+
+
+def until(held: int, words: str, seconds: float = 120.0) -> str:
+    """What came out of ``held`` up to ``words``, without control sequences."""
+    text, over = "", time.monotonic() + seconds
+    while words not in text and time.monotonic() < over:
+        if select.select([held], [], [], 0.2)[0]:
+            text += os.read(held, 65536).decode(errors="replace")
+            text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+    return text
+
+
+@pytest.mark.spark
+def test_a_terminal_sees_the_bar_and_a_pipe_does_not(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second task of a job ends when the terminal has shown that the first is done."""
+    monkeypatch.setattr(spark_progress, "BAR_AFTER_S", 0.0)
+    monkeypatch.setattr(spark_progress, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setenv("TERM", "xterm")
+    seen = tmp_path / "seen"
+
+    def work(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for _ in range(1200):
+                if 0 in batch["id"].to_pylist() or seen.exists():
+                    break
+                time.sleep(0.1)
+            yield batch
+
+    def under_bar(file: int) -> None:
+        with os.fdopen(file, "w") as stream:
+            console = Console(file=stream, width=100)
+            with monkeypatch.context() as patch:
+                patch.setattr(spark_progress, "stderr", console)
+                with spark_bar(spark, "history", 1000):
+                    spark.range(2, numPartitions=2).mapInArrow(work, "id long").count()
+
+    ours, theirs = pty.openpty()
+    job = threading.Thread(target=under_bar, args=(theirs,))
+    job.start()
+    try:
+        shown = until(ours, "records/s")
+    finally:
+        seen.touch()
+        while job.is_alive():
+            if select.select([ours], [], [], 0.1)[0]:
+                os.read(ours, 65536)
+        os.close(ours)
+    assert re.search(r"history, stage \d+.*1/2 tasks +[\d,]+ records/s", shown, re.S)
+    ours, theirs = os.pipe()
+    under_bar(theirs)
+    assert os.read(ours, 65536) == b""
+    os.close(ours)
+
+
+@pytest.fixture
+def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Bars that commands asked for; no Spark is started and nothing is read."""
+    asked: list[tuple[Any, ...]] = []
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise SourceError("far enough")
+
+    @contextmanager
+    def bar(spark: Any, what: str, n: int | None = None, *, quiet: bool, **_: Any) -> Any:
+        asked.append((what, n, quiet))
+        yield
+
+    cluster = SimpleNamespace(
+        check=lambda: None, partition_ends=lambda topic: {0: (5, 25), 1: (0, 10)}
+    )
+    monkeypatch.setattr("holdfast.adapters.cluster.LiveCluster", lambda **_: cluster)
+    monkeypatch.setattr("holdfast.pipeline.session.get_session", lambda **_: object())
+    for slow in ("history.run", "dump.write_dump", "watch.watch"):
+        monkeypatch.setattr(f"holdfast.pipeline.{slow}", stop)
+    for command in ("history", "dump", "watch"):
+        monkeypatch.setattr(f"holdfast.cli.{command}.spark_bar", bar)
+    return asked
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+@pytest.mark.parametrize(
+    ("command", "options", "bar"),
+    [
+        ("history", (), ("history", 30)),
+        ("lag", (), ("history", 30)),
+        ("plan", ("--assignor", "sticky"), ("history", 30)),
+        ("replay", (), ("history", 30)),
+        ("doctor", (), ("history", 30)),
+        ("report", ("-o", "{folder}/r.html"), ("history", 30)),
+        ("dump", ("-o", "{folder}/dump"), ("dump", 30)),
+        ("watch", ("-o", "{folder}/tables"), ("watch", None)),
+    ],
+)
+def test_every_command_that_runs_spark_does_so_under_a_bar(
+    command: str,
+    options: tuple[str, ...],
+    bar: tuple[Any, ...],
+    quiet: bool,
+    bars: list[tuple[Any, ...]],
+    tmp_path: Path,
+) -> None:
+    given = [option.replace("{folder}", str(tmp_path)) for option in options]
+    done = run(command, "-b", "broker:1", *given, *(["-q"] if quiet else []))
+    assert (done.code, "far enough" in done.err) == (3, True), done.err
+    assert bars == [(*bar, quiet)]

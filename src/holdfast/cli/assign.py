@@ -33,12 +33,13 @@ _MEMBERS = ("member", "partitions", "lag", "assignment", "waits for")
 _EXAMPLES = """\b
 Examples:
   holdfast assign group.json --assignor sticky
-  holdfast assign group.json --assignor cooperative-sticky --all-rounds --format json
-  holdfast assign group.json --assignor lag-sticky --option max_skew=1 --option hysteresis=20
+  holdfast assign group.json --assignor cooperative-sticky --all-rounds
+  holdfast assign group.json --assignor lag-sticky --option max_skew=1
   holdfast assign - --compare range,sticky,lag-sticky < group.json
 \b
-A snapshot: {"partitions": {"orders": 3}, "members": [{"id": "C0", "topics": ["orders"],
-"owned": [["orders", 0]], "generation": 4}]}; also "lags", "offsets" and "racks".
+A snapshot: {"partitions": {"orders": 3}, "members": [{"id": "C0", "topics":
+["orders"], "owned": [["orders", 0]], "generation": 4}]}; also "lags",
+"offsets" and "racks".
 """
 
 

@@ -17,11 +17,12 @@ Examples:
   holdfast config show --command doctor --format json
   HOLDFAST_DOCTOR_FAIL_ON=warn holdfast config show --changed
 \b
-A settings file is holdfast.toml here or in a folder above, in ~/.config/holdfast,
-or what HOLDFAST_CONFIG names. Flags win over the environment, which wins over it:
-  [defaults]
+A settings file is holdfast.toml here or in a folder above, in
+~/.config/holdfast, or what HOLDFAST_CONFIG names. Flags win over the
+environment, which wins over the file:
+  \\[defaults]
   bootstrap-server = "localhost:9092"
-  [doctor]
+  \\[doctor]
   fail-on = "warn"
 """
 _COLUMNS = ("command", "option", "value", "source", "environment")
@@ -29,7 +30,9 @@ _COLUMNS = ("command", "option", "value", "source", "environment")
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    config = typer.Typer(help="Settings: holdfast.toml, environment, flags.", no_args_is_help=True)
+    config = typer.Typer(
+        help="Settings: holdfast.toml, environment, flags.", epilog=_EXAMPLES, no_args_is_help=True
+    )
     config.callback()(_root)
     config.command("show", epilog=_EXAMPLES)(show)
     app.add_typer(config, name="config")

@@ -34,6 +34,14 @@ EXIT_BAD_BYTES = 3
 NAMES = (*SCHEMAS, RECORD)
 
 
+_EXAMPLES = """\b
+Examples:
+  holdfast decode subscription 0000000000010001740000000000
+  holdfast decode record --key 0001000365746c00017400000000 --format json
+  holdfast decode assignment - < assignments.hex
+"""
+
+
 class JsonFormat(StrEnum):
     """``--format``: one line each, or an indented document."""
 
@@ -43,7 +51,7 @@ class JsonFormat(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("decode")(decode)
+    app.command("decode", epilog=_EXAMPLES)(decode)
 
 
 def decode(

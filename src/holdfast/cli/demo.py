@@ -25,7 +25,8 @@ _EXAMPLES = """\b
 Examples:
   holdfast demo
   holdfast demo --members 6 --partitions 24 -o bounce
-  holdfast demo --keep -o bounce    # then: holdfast doctor --input bounce/tables
+  holdfast demo --keep -o bounce
+  holdfast doctor --input bounce/tables
   holdfast demo --format json -q
 """
 

@@ -7,12 +7,21 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.history import count_records
 from holdfast.cli.output import print_note
+from holdfast.cli.spark_progress import spark_bar
+
+_EXAMPLES = """\b
+Examples:
+  holdfast dump -b localhost:9092 -o dump
+  holdfast dump -b broker:9093 --command-config client.properties -o dump
+  holdfast dump -b localhost:9092 -o dump && holdfast doctor --input dump
+"""
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("dump")(dump)
+    app.command("dump", epilog=_EXAMPLES)(dump)
 
 
 def dump(
@@ -41,5 +50,6 @@ def dump(
     note("starting Spark")
     spark = get_session(kafka=True)
     note(f"reading the offsets topic of {bootstrap}")
-    written = write_dump(spark, cluster, output, note=note)
+    with spark_bar(spark, "dump", count_records(cluster), quiet=quiet):
+        written = write_dump(spark, cluster, output, note=note)
     note(f"{written.n_records()} records, {written.topics().num_rows} topics in {written.path}")

@@ -19,10 +19,17 @@ from holdfast.cli.decode import NAMES, check_name, stdin_lines, write_lines
 from holdfast.cli.wire_json import encode_line, error_json
 from holdfast.errors import SourceError, WireError
 
+_EXAMPLES = """\b
+Examples:
+  holdfast decode subscription 0000000000010001740000000000 > s.json
+  holdfast encode subscription s.json
+  holdfast encode subscription --version 3 - < s.json
+"""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("encode")(encode)
+    app.command("encode", epilog=_EXAMPLES)(encode)
 
 
 def encode(

@@ -45,6 +45,7 @@ def open_fleet(
     command_config: Path | None,
     note: Any,
     auto_offset_reset: str = "earliest",
+    quiet: bool = False,
 ) -> Iterator[FleetTables]:
     """Tables of ``--input`` (tables or a dump) or of ``--bootstrap-server``.
 
@@ -71,6 +72,7 @@ def open_fleet(
             command_config=command_config,
             auto_offset_reset=auto_offset_reset,
             note=note,
+            quiet=quiet,
         )
         topics = {row["topic"]: row["partitions"] for row in made.dump.topics().to_pylist()}
         yield FleetTables(tables=made.tables, topics=topics, groups=None)

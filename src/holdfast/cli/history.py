@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,10 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.output import Format, print_note, write_rows
+from holdfast.cli.people import for_people
+from holdfast.cli.spark_progress import spark_bar
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.pipeline.history import History
+
+
+_EXAMPLES = """\b
+Examples:
+  holdfast history -b localhost:9092 -o tables
+  holdfast history --input dump --group 'etl-*' --table movements
+  holdfast history --input dump --table pauses --format jsonl | jq .topic
+"""
 
 
 class TableFormat(StrEnum):
@@ -41,7 +52,7 @@ def wants_delta(fmt: TableFormat, output: Path | None) -> bool:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("history")(history)
+    app.command("history", epilog=_EXAMPLES)(history)
 
 
 def history(  # noqa: PLR0917 (typer passes every option by name)
@@ -92,6 +103,7 @@ def history(  # noqa: PLR0917 (typer passes every option by name)
             command_config=command_config,
             delta=wants_delta(fmt, output),
             note=note,
+            quiet=quiet,
         )
         n_bad = made.tables.rows("bad_records")
         if n_bad:
@@ -102,8 +114,11 @@ def history(  # noqa: PLR0917 (typer passes every option by name)
             note(f"tables are in {output}")
         if fmt is TableFormat.DELTA:
             return
-        rows = made.table(table)
-        write_rows(rows_of(rows), definition.flat_names, Format(fmt), title=table)
+        rows = rows_of(made.table(table))
+        columns: Sequence[str] = definition.flat_names
+        if fmt is TableFormat.TABLE:
+            rows, columns = for_people(definition, rows)
+        write_rows(rows, columns, Format(fmt), title=table)
 
 
 def known_table(name: str) -> Any:
@@ -136,6 +151,7 @@ def make_history(
     note: Any,
     auto_offset_reset: str = "latest",
     delta: bool = False,
+    quiet: bool = False,
 ) -> History:
     """Run the pipeline on what the command line named."""
     from holdfast.pipeline.history import run
@@ -147,17 +163,20 @@ def make_history(
     if isinstance(where, Dump):
         where.check_read()
     note("starting Spark")
-    spark = get_session(kafka=not isinstance(where, Dump), delta=delta, quick=is_small(where))
+    held = count_records(where)
+    quick = held < SMALL_RECORDS
+    spark = get_session(kafka=not isinstance(where, Dump), delta=delta, quick=quick)
     note(f"reading {bootstrap or source}")
     selection = Selection(groups=groups, all_groups=all_groups)
-    made = run(
-        spark,
-        where,
-        out_dir,
-        selection=selection,
-        auto_offset_reset=auto_offset_reset,
-        note=note,
-    )
+    with spark_bar(spark, "history", held, quiet=quiet):
+        made = run(
+            spark,
+            where,
+            out_dir,
+            selection=selection,
+            auto_offset_reset=auto_offset_reset,
+            note=note,
+        )
     if delta:
         from holdfast.pipeline.delta import write_delta
 
@@ -192,15 +211,14 @@ def named_source(bootstrap: str | None, source: Path | None, command_config: Pat
 SMALL_RECORDS = 500_000
 
 
-def is_small(where: Any) -> bool:
-    """Whether a dump, or the offsets topic of a cluster, holds little."""
+def count_records(where: Any) -> int:
+    """Records in a dump, or at most so many in the offsets topic of a cluster."""
     from holdfast.pipeline.source import OFFSETS_TOPIC, Dump
 
     if isinstance(where, Dump):
-        return bool(where.n_records() < SMALL_RECORDS)
+        return where.n_records()
     ends = where.partition_ends(OFFSETS_TOPIC)
-    held: int = sum(end - begin for begin, end in ends.values())
-    return held < SMALL_RECORDS
+    return sum(int(end - begin) for begin, end in ends.values())
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:

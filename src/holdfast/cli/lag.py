@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,14 @@ import typer
 
 from holdfast.cli.history import TableFormat, make_history, rows_of, wants_delta
 from holdfast.cli.output import Format, print_note, write_rows
+from holdfast.cli.people import for_people
+
+_EXAMPLES = """\b
+Examples:
+  holdfast lag -b localhost:9092 --group etl
+  holdfast lag --input dump --topic orders --auto-offset-reset earliest
+  holdfast lag --input dump --format csv > lag.csv
+"""
 
 
 class Reset(StrEnum):
@@ -23,7 +32,7 @@ class Reset(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("lag")(lag)
+    app.command("lag", epilog=_EXAMPLES)(lag)
 
 
 def lag(  # noqa: PLR0917 (typer passes every option by name)
@@ -78,6 +87,7 @@ def lag(  # noqa: PLR0917 (typer passes every option by name)
             auto_offset_reset=str(reset),
             delta=wants_delta(fmt, output),
             note=note,
+            quiet=quiet,
         )
         rows = rows_of(made.table("lag"))
         if topic:
@@ -85,5 +95,9 @@ def lag(  # noqa: PLR0917 (typer passes every option by name)
         clamped = sum(row["clamped"] != "none" for row in rows)
         if clamped:
             note(f"{clamped} commits lie beyond the end or before the beginning and are clamped")
-        if fmt is not TableFormat.DELTA:
-            write_rows(rows, LAG.flat_names, Format(fmt), title="lag")
+        if fmt is TableFormat.DELTA:
+            return
+        columns: Sequence[str] = LAG.flat_names
+        if fmt is TableFormat.TABLE:
+            rows, columns = for_people(LAG, rows)
+        write_rows(rows, columns, Format(fmt), title="lag")

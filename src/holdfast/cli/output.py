@@ -66,7 +66,7 @@ def print_note(message: str) -> None:
     stderr.print(Text(printable(message)), soft_wrap=True)
 
 
-def track(items: Iterable[T], total: int, what: str, *, quiet: bool = False) -> Iterator[T]:
+def track(items: Iterable[T], total: int | None, what: str, *, quiet: bool = False) -> Iterator[T]:
     """Pass items on, with a progress bar on stderr: count, speed and time left.
 
     Silent where stderr is no terminal; shown only once two seconds have passed, gone at the end.
@@ -75,8 +75,8 @@ def track(items: Iterable[T], total: int, what: str, *, quiet: bool = False) -> 
     ----------
     items : iterable
         What is worked on, one by one.
-    total : int
-        How many there are.
+    total : int or None
+        How many there are; None where that is not known.
     what : str
         A plural, such as ``groups``.
     quiet : bool
@@ -154,11 +154,9 @@ def write_rows(
 def _write_table(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], target: Path | None, title: str
 ) -> None:
-    cells = [["" if row[c] is None else printable(row[c]) for c in columns] for row in rows]
-    widths = [
-        min(MAX_CELL, max(map(cell_len, column))) for column in zip(columns, *cells, strict=True)
-    ]
-    whole = sum(widths) + 3 * len(widths) + 1
+    cells = [[_cell(row[c]) for c in columns] for row in rows]
+    held = [max(map(cell_len, column)) for column in zip(*cells, strict=True)] or [0] * len(columns)
+    whole = sum(min(MAX_CELL, max(n, len(c))) + 3 for n, c in zip(held, columns, strict=True)) + 1
     if target is not None:
         with target.open("w", encoding="utf-8") as file:
             console = Console(file=file, highlight=False, width=whole)
@@ -167,11 +165,37 @@ def _write_table(
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=max(whole, len(title)))
+    heads = [_heading(c, n) for n, c in zip(held, columns, strict=True)]
+    widths = [
+        min(MAX_CELL, max(n, *map(len, head.split("\n"))))
+        for n, head in zip(held, heads, strict=True)
+    ]
     n_shown = _columns_that_fit(widths, console.width)
-    console.print(_people_table(columns[:n_shown], cells, title))
+    console.print(_people_table(heads[:n_shown], cells, title))
     if n_shown < len(columns):
         hidden = ", ".join(columns[n_shown:])
         print_note(f"too wide for this terminal: {hidden} (--format csv has every column)")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    return printable(value)
+
+
+def _heading(name: str, width: int) -> str:
+    """A column's name over as many lines as make it no wider than needed: ``n_moved`` stays."""
+    lines = [""]
+    for word in name.split("_"):
+        longer = f"{lines[-1]}_{word}" if lines[-1] else word
+        if lines[-1] and len(longer) > max(width, 9):
+            lines[-1] += "_"
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return "\n".join(lines)
 
 
 def _columns_that_fit(widths: Sequence[int], width: int) -> int:

@@ -10,11 +10,19 @@ import typer
 
 from holdfast.cli.history import make_history
 from holdfast.cli.output import Format, print_note, write_rows
+from holdfast.cli.spark_progress import spark_bar
+
+_EXAMPLES = """\b
+Examples:
+  holdfast plan --assignor sticky -b localhost:9092 --group etl
+  holdfast plan --assignor lag --input dump
+  holdfast plan --assignor cooperative-sticky --input dump --format json
+"""
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("plan")(plan)
+    app.command("plan", epilog=_EXAMPLES)(plan)
 
 
 def plan(  # noqa: PLR0917 (typer passes every option by name)
@@ -58,9 +66,12 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
             command_config=command_config,
             auto_offset_reset="earliest",
             note=note,
+            quiet=quiet,
         )
         topics = {row["topic"]: row["partitions"] for row in made.dump.topics().to_pylist()}
         spark = SparkSession.getActiveSession()
-        rows = plan_groups(spark, made.tables, topics, assignor).to_pylist()
+        n_groups = len(set(made.table("generations")["group"].to_pylist()))
+        with spark_bar(spark, "plan", n_groups, unit="groups", quiet=quiet):
+            rows = plan_groups(spark, made.tables, topics, assignor).to_pylist()
         columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
         write_rows([{c: row[c] for c in columns} for row in rows], columns, fmt, title="plan")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -11,8 +13,9 @@ import typer
 
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.fleet_tables import open_fleet
-from holdfast.cli.output import Format, print_note, write_rows
+from holdfast.cli.output import Format, print_note, track, write_rows
 from holdfast.cli.simulate import read_costs
+from holdfast.cli.spark_progress import spark_bar
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,13 +24,13 @@ if TYPE_CHECKING:
 _EXAMPLES = """\b
 Examples:
   holdfast replay -b localhost:9092 --group etl
-  holdfast replay --input tables --policy eager --policy deferred --delay 30s --delay 5m
-  holdfast replay --input dump --policy deferred --assignor lag-sticky --cost rebuild=10s
+  holdfast replay --input tables --policy deferred --delay 30s --delay 5m
+  holdfast replay --input dump --assignor lag-sticky --cost rebuild=10s
   holdfast replay --input tables --format json -o replay.json &&
     holdfast report --input tables --replay replay.json
 \b
-The first row of a group is its actual policy: fidelity says how far to believe the others
-(1 is exact; docs/metrics.md defines it).
+The first row of a group is its actual policy: fidelity says how far to
+believe the others (1 is exact; docs/metrics.md defines it).
 """
 
 
@@ -135,7 +138,6 @@ def run(
     2 a wrong option; 3 a source that cannot be read.
     """
     from holdfast.pipeline.replay import Request
-    from holdfast.pipeline.replay import replay as replay_all
     from holdfast.pipeline.replay_story import stories
 
     if fmt is ReplayFormat.PARQUET and output is None:
@@ -159,13 +161,14 @@ def run(
         groups=group or (),
         command_config=command_config,
         note=note,
+        quiet=quiet,
     ) as fleet:
         found = stories(
             fleet.tables, fleet.topics, groups=fleet.groups, costs=costs, lags=_wants_lags(request)
         )
-        told = list(found)
+        told = list(track(found, None, "groups read", quiet=quiet))
         note(f"replaying {len(told)} groups under {len(request.settings)} settings and their own")
-        rows = replay_all(_session, told, request)
+        rows = _replayed(told, request, quiet=quiet)
     _write(rows, fmt, output)
     worst = [r["fidelity"] for r in rows.to_pylist() if r["fidelity"] is not None]
     if worst and min(worst) < fail_below:
@@ -230,10 +233,22 @@ def _wants_lags(request: Any) -> bool:
     return any(setting.assignor.startswith("lag") for setting in request.settings)
 
 
-def _session() -> Any:
+def _replayed(told: Sequence[Any], request: Any, *, quiet: bool) -> Any:
+    """All replays, with a bar: of pairs of group and setting here, of tasks under Spark."""
+    from holdfast.pipeline.replay import replay as replay_all
     from holdfast.pipeline.session import get_session
 
-    return get_session()
+    n_pairs = len(told) * (len(request.settings) + 1)
+    with ExitStack() as stack:
+
+        def session() -> Any:
+            spark = get_session()
+            stack.enter_context(spark_bar(spark, "replay", n_pairs, unit="replays", quiet=quiet))
+            return spark
+
+        return replay_all(
+            session, told, request, track=lambda p: track(p, len(p), "replays", quiet=quiet)
+        )
 
 
 def _write(rows: Any, fmt: ReplayFormat, output: Path | None) -> None:

@@ -13,7 +13,8 @@ from holdfast.errors import ConfigError
 
 _EXAMPLES = """\b
 Examples:
-  holdfast history -b localhost:9092 -o tables && holdfast report --input tables
+  holdfast history -b localhost:9092 -o tables &&
+    holdfast report --input tables
   holdfast report --input dump --group etl -o etl.html --trace etl.json
 """
 

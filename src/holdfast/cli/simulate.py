@@ -31,14 +31,17 @@ _COLUMNS = ("measure", "value")
 
 _EXAMPLES = """\b
 Examples:
-  holdfast simulate --scenario rolling-bounce --policy deferred --members 50 --partitions 1000
-  holdfast simulate --policy eager --cost rebuild=0s --cost slow-members=0 --format json
+  holdfast simulate --scenario rolling-bounce --policy deferred \\
+    --members 50 --partitions 1000
+  holdfast simulate --policy eager --cost rebuild=0s --cost slow-members=0
   holdfast simulate --scenario story.json --policy incremental --trace
-  holdfast simulate --policy eager --dump runs/eager && holdfast history --input runs/eager -o t
+  holdfast simulate --policy eager --dump runs/eager &&
+    holdfast history --input runs/eager -o tables
   holdfast simulate --soak 500 --seed 7
 \b
-A scenario file: {"steps": [{"at": "10s", "do": "crash", "slot": 2}, {"at": "20s", "do": "start",
-"slot": 2}]}; do is start, stop, crash, stall, split, resize or restart-coordinator.
+A scenario file: {"steps": [{"at": "10s", "do": "crash", "slot": 2},
+{"at": "20s", "do": "start", "slot": 2}]}; do is start, stop, crash, stall,
+split, resize or restart-coordinator.
 """
 
 

@@ -71,5 +71,6 @@ def open_source(
             all_groups=not groups,
             command_config=command_config,
             note=(lambda text: None) if quiet else print_note,
+            quiet=quiet,
         )
         yield read_tables(folder)

@@ -1,6 +1,6 @@
 """A progress bar for Spark jobs: tasks done, records a second, time left.
 
-**Rules.** On a terminal alone, on stderr, once two seconds have passed, and gone at the end. Asks
+**Rules.** On a terminal alone, on stderr, once Spark is busy for two seconds; gone at the end. Asks
 what every kind of session answers: the status tracker of a classic one, the progress handler of a
 Spark Connect client.
 
@@ -66,24 +66,33 @@ class StageBar:
         Records of the whole; without it no speed is shown.
     now : float
         The clock, in seconds.
+    unit : str
+        What a record is called.
     """
 
-    def __init__(self, progress: Progress, n_records: int | None, now: float):
+    def __init__(
+        self, progress: Progress, n_records: int | None, now: float, unit: str = "records"
+    ):
         self._progress = progress
         self._n_records = n_records
+        self._unit = unit
         self._began = self._stage_began = now
+        self._resting: float | None = None
         self._number: int | None = None
         self._task = progress.add_task("", total=None, speed="", stage="", visible=False)
 
     def show(self, stage: Stage, now: float) -> None:
         """Draw what ``stage`` has done at ``now``."""
+        if self._resting is not None and now - self._resting > BAR_AFTER_S:
+            self._began = now
+        self._resting = None
         if stage.number != self._number:
             self._number, self._stage_began = stage.number, now
             self._progress.reset(self._task, total=stage.n_tasks, visible=False)
         lasted = now - self._stage_began
         speed = ""
         if self._n_records is not None and lasted > 0 and stage.n_done:
-            speed = f"{stage.records(self._n_records) / lasted:,.0f} records/s"
+            speed = f"{stage.records(self._n_records) / lasted:,.0f} {self._unit}/s"
         self._progress.update(
             self._task,
             total=stage.n_tasks,
@@ -93,10 +102,21 @@ class StageBar:
             visible=now - self._began > BAR_AFTER_S,
         )
 
+    def rest(self, now: float) -> None:
+        """Show nothing: Spark does nothing."""
+        if self._resting is None:
+            self._resting = now
+        self._progress.update(self._task, visible=False)
+
 
 @contextmanager
 def spark_bar(
-    spark: Any, what: str, n_records: int | None = None, *, quiet: bool = False
+    spark: Any,
+    what: str,
+    n_records: int | None = None,
+    *,
+    unit: str = "records",
+    quiet: bool = False,
 ) -> Iterator[None]:
     """Show how far Spark is while the body runs.
 
@@ -108,6 +128,8 @@ def spark_bar(
         Such as ``history``.
     n_records : int, optional
         Records that every stage works on, for the speed.
+    unit : str
+        What a record is called.
     quiet : bool
         No bar.
     """
@@ -122,7 +144,7 @@ def spark_bar(
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=stderr, transient=True) as progress:
-        bar = StageBar(progress, n_records, time.monotonic())
+        bar = StageBar(progress, n_records, time.monotonic(), unit)
         with _followed(spark, bar):
             yield
 
@@ -155,7 +177,9 @@ def _followed(spark: Any, bar: StageBar) -> Iterator[None]:
     def look() -> None:
         while not over.wait(LOOK_EVERY_S):
             stage = newest_stage(spark)
-            if stage is not None:
+            if stage is None:
+                bar.rest(time.monotonic())
+            else:
                 bar.show(stage, time.monotonic())
 
     thread = threading.Thread(target=look, name="holdfast-progress", daemon=True)

@@ -31,11 +31,13 @@ _EXAMPLES = """\b
 Examples:
   holdfast upgrade-check --from range --to cooperative-sticky
   holdfast upgrade-check --from range --to cooperative-sticky,range
-  holdfast upgrade-check --from cooperative-sticky --to holdfast-deferred --plan
+  holdfast upgrade-check --from cooperative-sticky --to holdfast-deferred \\
+    --plan
   holdfast upgrade-check members.json
 \b
-A file: {"members": [{"id": "a", "assignors": ["range"], "client": "java", "version": "2.3",
-"next": ["cooperative-sticky", "range"]}]}; a member without "next" is not bounced.
+A file: {"members": [{"id": "a", "assignors": ["range"], "client": "java",
+"version": "2.3", "next": ["cooperative-sticky", "range"]}]};
+a member without "next" is not bounced.
 """
 
 

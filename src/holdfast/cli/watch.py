@@ -8,9 +8,18 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.history import is_small
+from holdfast.cli.history import SMALL_RECORDS, count_records
 from holdfast.cli.lag import Reset
 from holdfast.cli.output import print_note
+from holdfast.cli.spark_progress import spark_bar
+
+_EXAMPLES = """\b
+Examples:
+  holdfast watch -b localhost:9092 -o tables
+  holdfast watch -b localhost:9092 -o tables --every 30 --metrics h.prom
+  holdfast watch -b localhost:9092 -o tables --every 30 &
+  holdfast export --input tables
+"""
 
 
 class Stored(StrEnum):
@@ -22,7 +31,7 @@ class Stored(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("watch")(watch)
+    app.command("watch", epilog=_EXAMPLES)(watch)
 
 
 def watch(  # noqa: PLR0917 (typer passes every option by name)
@@ -79,7 +88,8 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     config = read_properties(command_config) if command_config else {}
     cluster = LiveCluster(bootstrap=bootstrap, config=config)
     cluster.check()
-    spark = get_session(kafka=True, delta=fmt is Stored.DELTA, quick=is_small(cluster))
+    quick = count_records(cluster) < SMALL_RECORDS
+    spark = get_session(kafka=True, delta=fmt is Stored.DELTA, quick=quick)
 
     def say(tables: Tables, batch: int) -> None:
         if fmt is Stored.DELTA:
@@ -88,13 +98,14 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
             write_exposition(tables, metrics)
         note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
 
-    follow(
-        spark,
-        cluster,
-        output,
-        selection=Selection(groups=group or [], all_groups=all_groups),
-        every_seconds=every,
-        max_records=max_records,
-        auto_offset_reset=str(reset),
-        after_batch=say,
-    )
+    with spark_bar(spark, "watch", quiet=quiet):
+        follow(
+            spark,
+            cluster,
+            output,
+            selection=Selection(groups=group or [], all_groups=all_groups),
+            every_seconds=every,
+            max_records=max_records,
+            auto_offset_reset=str(reset),
+            after_batch=say,
+        )
