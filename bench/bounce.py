@@ -295,7 +295,7 @@ def versions() -> dict[str, Any]:
     return {
         "commit": commit,
         "python": platform.python_version(),
-        "confluent_kafka": confluent_kafka.version()[0],
+        "confluent_kafka": confluent_kafka.__version__,
         "kafka_python": kafka.__version__,
         "aiokafka": aiokafka.__version__,
         "cpus": os.cpu_count(),

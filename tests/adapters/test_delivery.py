@@ -6,7 +6,8 @@ from collections import namedtuple
 
 import pytest
 
-from holdfast.adapters.delivery import Delivery
+from holdfast.adapters.delivery import Delivery, _Gate
+from holdfast.errors import AdapterError, RemoteProtocolError
 
 Message = namedtuple("Message", "topic partition offset")
 A, B = ("t", 0), ("t", 1)
@@ -221,3 +222,122 @@ def test_what_is_held_back_waits_for_its_resumption(delivery):
     assert B not in delivery.uncommitted()
     delivery.resume([B])
     assert offsets(delivery.poll(0, 10), 1) == [7, 8]
+
+
+# Who comes first
+
+
+def between(monkeypatch, gate_method, work):
+    """Do something when a thread is about to pass the gate that way, once."""
+    passing = getattr(_Gate, gate_method)
+
+    def pass_later(gate):
+        monkeypatch.setattr(_Gate, gate_method, passing)
+        work()
+        return passing(gate)
+
+    monkeypatch.setattr(_Gate, gate_method, pass_later)
+
+
+def test_a_slice_that_slips_in_before_a_stop_reaches_the_plane(delivery, monkeypatch):
+    """The partition is stopped here, and the plane has it still."""
+    delivery.start({A: 0, B: 0})
+    found = []
+    between(monkeypatch, "change", lambda: found.extend(delivery.poll(0, 10)))
+    delivery.stop([A], lambda: None)
+    assert {m.partition for m in found} == {1}
+    delivery.processed()
+    assert delivery.uncommitted() == {B: 2}
+
+
+def test_a_start_between_two_looks_of_a_poll_keeps_the_order(delivery, monkeypatch):
+    delivery.start({A: 0})
+    delivery.prepare({B: 7})
+    delivery.poll(0, 10)  # 7 and 8 wait
+    between(monkeypatch, "poll", lambda: delivery.start({B: 7}))
+    found = offsets([m for _ in range(3) for m in delivery.poll(0, 10)], 1)
+    assert found[:4] == [7, 8, 9, 10]
+    assert delivery.position(B) == found[-1] + 1
+
+
+def test_a_resumption_between_two_looks_of_a_poll_keeps_the_order(delivery, monkeypatch):
+    delivery.start({A: 0})
+    delivery.prepare({B: 7})
+    delivery.poll(0, 10)
+    delivery.start({B: 7}, held_back={B})
+    between(monkeypatch, "poll", lambda: delivery.resume([B]))
+    found = offsets([m for _ in range(3) for m in delivery.poll(0, 10)], 1)
+    assert found[:4] == [7, 8, 9, 10]
+
+
+def test_a_slice_that_slips_in_before_a_seek_reaches_the_plane(delivery, monkeypatch):
+    """What it returns was handed out before; the position is the one that was sought."""
+    delivery.start({A: 90})
+    between(monkeypatch, "change", lambda: delivery.poll(0, 10))
+    delivery.seek(A, 40)
+    assert delivery.position(A) == 40
+    assert offsets(delivery.poll(0, 10), 0) == [40, 41]
+    delivery.processed()
+    assert delivery.uncommitted() == {A: 42}
+
+
+def test_a_seek_of_what_is_not_handed_out_changes_nothing(delivery):
+    delivery.start({A: 0})
+    delivery.stop([A], lambda: None)
+    delivery.seek(A, 40)
+    assert delivery.position(A) == 0
+
+
+def test_a_position_of_ones_own_is_to_be_committed(delivery):
+    delivery.start({A: 5, B: 6}, fresh=[B])
+    assert delivery.uncommitted() == {B: 6}
+    delivery.committed({B: 6})
+    assert delivery.uncommitted() == {}
+
+
+# A plane that fails
+
+
+@pytest.mark.parametrize("error", [SystemError("returned NULL"), RuntimeError("out of order")])
+def test_a_slice_that_fails_has_lost_nothing(delivery, error):
+    """What the library had taken when it failed is fetched again."""
+    delivery.start({A: 0, B: 0})
+    delivery.poll(0, 10)
+    delivery.prepare({("t", 2): 7})
+    delivery.pause([B])
+    assert delivery.poll(0, 10)
+
+    def fail():
+        delivery.plane.during_poll = None
+        raise error
+
+    delivery.plane.during_poll = fail
+    assert delivery.poll(0, 10) == []
+    assert delivery.plane.next == {A: 4, B: 4, ("t", 2): 7}
+    assert delivery.plane.calls == [("pause", [B])] * 2
+    assert offsets(delivery.poll(0, 10), 0) == [4, 5]
+    delivery.start({("t", 2): 7})
+    found = delivery.poll(0, 10) + delivery.poll(0, 10)
+    assert offsets(found, 2)[:3] == [7, 8, 9]
+
+
+def test_a_plane_that_fails_again_and_again_is_given_up(delivery):
+    delivery.start({A: 0})
+    delivery.plane.during_poll = lambda: 1 / 0
+    assert [delivery.poll(0, 10) for _ in range(2)] == [[], []]
+    with pytest.raises(AdapterError, match="ZeroDivisionError: division by zero"):
+        delivery.poll(0, 10)
+    delivery.plane.during_poll = None
+    assert offsets(delivery.poll(0, 10), 0) == [0, 1]
+
+
+def test_an_error_of_one_topic_loses_nothing_of_the_others(delivery):
+    def refuse():
+        delivery.plane.during_poll = None
+        raise RemoteProtocolError("topic 'u': not authorised", error_code=29)
+
+    delivery.start({A: 0})
+    delivery.plane.during_poll = refuse
+    with pytest.raises(RemoteProtocolError, match="not authorised"):
+        delivery.poll(0, 10)
+    assert offsets(delivery.poll(0, 10), 0) == [0, 1]

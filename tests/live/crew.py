@@ -13,6 +13,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from holdfast import Consumer
+from holdfast.machine import actions
 
 QUICK = {
     "auto.offset.reset": "earliest",
@@ -136,6 +137,35 @@ class Hand:
         self._thread.join(60)
         assert not self._thread.is_alive(), "the consumer did not close"
         return self
+
+
+class Held:
+    """Requests of one kind wait, for as long as we like; the other requests of the member go on."""
+
+    def __init__(self, hand: Hand, kind: type[actions.Action]):
+        parts = hand.consumer._parts
+        assert parts is not None
+        self._perform = parts.link.perform
+        self._kind = kind
+        self._lock = threading.Lock()
+        self._waiting: list[actions.Action] | None = []
+        parts.link.perform = self._hold  # type: ignore[method-assign]
+        self.n_held = 0
+
+    def _hold(self, action: actions.Action) -> None:
+        with self._lock:
+            if isinstance(action, self._kind) and self._waiting is not None:
+                self._waiting.append(action)
+                self.n_held += 1
+                return
+        self._perform(action)
+
+    def let_go(self) -> None:
+        """Send what waits, and hold no more."""
+        with self._lock:
+            waiting, self._waiting = self._waiting or [], None
+        for action in waiting:
+            self._perform(action)
 
 
 def _place(message: Any) -> tuple[str, int, int]:

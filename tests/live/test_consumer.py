@@ -7,12 +7,13 @@ import re
 import time
 
 import pytest
-from tests.live.crew import QUICK, Hand, Topic, account, closing, fresh, overlaps, spread
+from tests.live.crew import QUICK, Hand, Held, Topic, account, closing, fresh, overlaps, spread
 from tests.live.waiting import until
 
 from holdfast import Consumer
 from holdfast.adapters.metrics import PrometheusCollector
 from holdfast.errors import LocalProtocolError, RemoteProtocolError, SourceError
+from holdfast.machine import actions
 
 pytestmark = pytest.mark.broker
 
@@ -153,7 +154,8 @@ def test_commits_of_ones_own(broker):
     topic.produce(10)
     with Consumer(config(broker, group, enable_auto_commit=False)) as consumer:
         consumer.subscribe([topic.name])
-        until(lambda: consumer.poll(0.2, 4), "records")
+        read: list[object] = []
+        until(lambda: [read.extend(consumer.poll(0.2, 4 - len(read)))] and len(read) == 4, "four")
         consumer.commit()
         assert consumer.committed([(topic.name, 0)]) == {(topic.name, 0): 4}
         consumer.commit({(topic.name, 0): 2})
@@ -172,11 +174,12 @@ def test_a_commit_of_a_member_that_was_taken_out_is_refused_and_its_partitions_l
     topic.produce(10)
     hand = Hand(broker.bootstrap, group, [topic.name], enable_auto_commit=False).start()
     until(lambda: len(hand.read) == 20, "records")
-    standing = hand.consumer._parts.host.standing
-    taken_out(broker, group, standing.identity.member_id)
+    beats = Held(hand, actions.SendHeartbeat)  # or a heartbeat may hear of it first
+    taken_out(broker, group, hand.consumer.member_id)
     with pytest.raises(RemoteProtocolError) as caught:
         hand.consumer.commit({(topic.name, 0): 3})
     assert caught.value.error_code == 25
+    beats.let_go()
     until(lambda: "lost" in hand.words(), "its partitions are lost")
     until(lambda: len(hand.owns) == 2, "it joins again")
     assert closing([hand]) == {}

@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 import confluent_kafka
 import pytest
-from tests.live.crew import QUICK, Hand, Topic, account, closing, fresh, overlaps, spread
+from tests.live.crew import QUICK, Hand, Held, Topic, account, closing, fresh, overlaps, spread
 from tests.live.waiting import until
 
 from holdfast.adapters.broker_lags import BrokerLags
 from holdfast.machine import actions
 
 pytestmark = pytest.mark.broker
-
-
-class HeldJoins:
-    """A member whose JoinGroup requests wait: its round stays open for as long as we like."""
-
-    def __init__(self, hand: Hand):
-        self._link = hand.consumer._parts.link
-        self._perform = self._link.perform
-        self._lock = threading.Lock()
-        self._waiting: list[actions.Action] | None = []
-        self._link.perform = self._hold
-        self.n_held = 0
-
-    def _hold(self, action: actions.Action) -> None:
-        with self._lock:
-            if isinstance(action, actions.SendJoin) and self._waiting is not None:
-                self._waiting.append(action)
-                self.n_held += 1
-                return
-        self._perform(action)
-
-    def let_go(self) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting or [], None
-        for action in waiting:
-            self._perform(action)
 
 
 def committed(hand: Hand, topic: Topic) -> int:
@@ -52,7 +25,7 @@ def test_members_read_and_commit_while_a_round_waits_for_one_of_them(broker):
     late = Hand(broker.bootstrap, group, [topic.name]).start()
     quick = Hand(broker.bootstrap, group, [topic.name]).start()
     until(lambda: spread([late, quick], topic), "two members share")
-    held = HeldJoins(late)
+    held = Held(late, actions.SendJoin)
     joiner = Hand(broker.bootstrap, group, [topic.name]).start()
     until(lambda: held.n_held, "the round has begun, and waits")
     until(lambda: quick.consumer.metrics().state == "PREPARING_REBALANCE", "the quick one joins")

@@ -24,10 +24,11 @@ from typing import Any, Self
 
 from holdfast.adapters.assembly import Assembly
 from holdfast.adapters.delivery import SLICE_MS, TopicPartition
+from holdfast.adapters.host import Standing
 from holdfast.adapters.metrics import Snapshot
 from holdfast.adapters.settings import Settings
 from holdfast.adapters.topic_duties import RebalanceListener
-from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
+from holdfast.errors import AdapterError, HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.machine import events
 from holdfast.machine.codes import ErrorCode, describe
 from holdfast.machine.states import MemberState
@@ -35,6 +36,7 @@ from holdfast.machine.states import MemberState
 _SLICE_S = SLICE_MS / 1000  # how long a callback may wait
 _POLLED_EVERY_S = 0.1
 _BESIDE_S = 0.1  # a heartbeat that long ago is just now
+_COMMIT_AGAIN_S = 0.05
 _JOINING = MemberState.PREPARING_REBALANCE
 _COMMIT_AGAIN = frozenset(
     {
@@ -186,7 +188,7 @@ class Consumer:
         AdapterError
             If the data plane failed.
         """
-        parts = self._running()
+        parts = self._running(polls=True)
         limit = self._settings["max.poll.records"] if max_records is None else max_records
         deadline = time.monotonic() + timeout
         delivery = parts.duties.delivery
@@ -257,6 +259,8 @@ class Consumer:
         ------
         RemoteProtocolError
             If the group refused it: these partitions are, or may be, somebody else's by now.
+        AdapterError
+            If no broker answered within ``request.timeout.ms``.
         LocalProtocolError
             If a partition is not this member's: the broker would not notice.
         """
@@ -265,30 +269,39 @@ class Consumer:
         if offsets is not None:
             parts.duties.reconsider(offsets)
         while True:
-            delivery = parts.duties.delivery
-            wanted = delivery.uncommitted(handed=self.is_seen) if offsets is None else offsets
+            standing = parts.host.standing
+            wanted = offsets
+            if wanted is None:
+                delivery = parts.duties.delivery
+                wanted = delivery.uncommitted(standing.owned, handed=self.is_seen)
             if not wanted:
                 return
-            code = self._commit(parts, wanted).result()
+            code = self._commit(parts, wanted, standing)
             if code == 0:
                 return
             # Overtaken by a round whose answer is on the way: again, in the new generation.
             late = code == ErrorCode.ILLEGAL_GENERATION and parts.host.standing.state is _JOINING
             if not (late or code in _COMMIT_AGAIN) or time.monotonic() >= deadline:
-                raise RemoteProtocolError(
-                    f"the commit was refused: {describe(code)}", error_code=code
-                )
-            self._run_calls(parts, wait_s=0.05)
+                raise _not_committed(code)
+            parts.host.over.wait(_COMMIT_AGAIN_S)
+            if parts.host.failure is not None:
+                raise parts.host.failure
 
-    def _commit(self, parts: Assembly, offsets: Mapping[tuple[str, int], int]) -> Any:
-        standing = parts.host.standing
+    def _commit(
+        self, parts: Assembly, offsets: Mapping[tuple[str, int], int], standing: Standing
+    ) -> int:
+        """Error code of one commit, -1 where no broker answered."""
         for topic, partition in offsets:
             if (topic, partition) not in standing.owned:
                 raise LocalProtocolError(
                     f"{topic}-{partition} is not this member's in generation "
                     f"{standing.identity.generation}; nothing was committed"
                 )
-        return parts.commit(offsets, standing.identity)
+        answer = parts.commit(offsets, standing.identity)
+        error = answer.exception()
+        if isinstance(error, RemoteProtocolError):
+            raise error
+        return -1 if error is not None else answer.result()
 
     def _commit_now_and_then(self, parts: Assembly) -> None:
         now = time.monotonic()
@@ -367,11 +380,15 @@ class Consumer:
 
     # Plumbing
 
-    def _running(self) -> Assembly:
+    def _running(self, *, polls: bool = False) -> Assembly:
+        """The parts; callbacks run for who polls alone: others may be called from inside one."""
         self._check_open()
         if self._parts is None:
             raise LocalProtocolError("subscribe() first")
-        self._raise_failure(self._parts)
+        if polls:
+            self._raise_failure(self._parts)
+        elif self._parts.host.failure is not None:
+            raise self._parts.host.failure
         return self._parts
 
     def _raise_failure(self, parts: Assembly) -> None:
@@ -385,6 +402,12 @@ class Consumer:
 
     def _settings_s(self, key: str) -> float:
         return float(self._settings[key]) / 1000
+
+
+def _not_committed(code: int) -> HoldfastError:
+    if code < 0:
+        return AdapterError("the commit was not answered in time: it may be done, or not")
+    return RemoteProtocolError(f"the commit was refused: {describe(code)}", error_code=code)
 
 
 def _pattern(topics: Collection[str] | str | re.Pattern[str]) -> Callable[[str], bool] | None:

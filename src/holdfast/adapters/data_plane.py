@@ -74,6 +74,7 @@ class ConfluentPlane:
     def start(self, positions: Mapping[TopicPartition, int]) -> None:
         """See :class:`DataPlane`."""
         part = self._lib.TopicPartition
+        self.stop(positions)  # librdkafka refuses to begin what it fetches already
         self._assigned.update(positions)
         self._consumer.incremental_assign([part(t, p, at) for (t, p), at in positions.items()])
 

@@ -9,8 +9,9 @@ prepared before it is started: it is fetched, and what comes of it waits here.
 **Strategy.** Two threads meet here under one lock: the application's, in :meth:`Delivery.poll`, and
 the member's, in all else. The data plane itself is used by one thread at a time (librdkafka lets a
 change of assignment wait for as long as another thread keeps polling): polls are short slices, and
-a change goes before the next slice. What a slice returned of partitions that were stopped meanwhile
-is filtered out.
+a change goes before the next slice. So what a slice returns belongs to what the plane had all the
+while, and is sorted by what has become of it: handed out, put aside, or dropped. A slice that fails
+may have lost records it had taken: every partition goes back to where the application is.
 
 References
 ----------
@@ -20,14 +21,19 @@ document, "stop processing, commit, and then initiate another join group".
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from holdfast.adapters.data_plane import DataPlane
+from holdfast.adapters.member_log import NAME
+from holdfast.errors import AdapterError, HoldfastError
 
 SLICE_MS = 25  # how long a change may wait for a poll
+_FAILURES = 3  # slices in a row that fail for a reason of the plane's library until we give up
+_log = logging.getLogger(NAME)
 
 
 class TopicPartition(NamedTuple):
@@ -106,7 +112,8 @@ class Delivery:
         self._prepared: dict[tuple[str, int], int] = {}
         self._early: dict[tuple[str, int], list[Any]] = {}  # came before their partition started
         self._paused: set[tuple[str, int]] = set()
-        self._epoch = 0
+        self._leaving: set[tuple[str, int]] = set()  # stopped here, but not in the plane yet
+        self._n_failures = 0
         self._handed: dict[tuple[str, int], int] = {}
         self._processed: dict[tuple[str, int], int] = {}
         self._committed: dict[tuple[str, int], int] = {}
@@ -120,16 +127,15 @@ class Delivery:
         Waits :data:`SLICE_MS` at most, however long ``timeout_ms`` is.
         """
         self.processed()
-        epoch = self._epoch
         if not self._active:
             return []
         if self._early and (messages := self._hand_out_early(max_records)):
             return messages
         with self._gate.poll():  # to the end: a change comes before or after all of it
-            messages = self._plane.poll(min(timeout_ms, SLICE_MS), max_records)
+            messages = self._slice(min(timeout_ms, SLICE_MS), max_records)
             positions = self._plane.positions() if messages else {}
             with self._lock:
-                if self._epoch != epoch or self._prepared:
+                if self._leaving or self._prepared or self._early:
                     messages = self._sort_out(messages)
                 for tp, offset in positions.items():
                     if tp not in self._active or tp in self._early:
@@ -138,15 +144,47 @@ class Delivery:
                         self._handed[tp] = offset
         return messages
 
+    def _slice(self, timeout_ms: int, max_records: int) -> list[Any]:
+        try:
+            messages = self._plane.poll(timeout_ms, max_records)
+        except HoldfastError:
+            self._go_back()
+            raise
+        except Exception as error:  # the data plane's library may raise anything
+            self._go_back()
+            self._n_failures += 1
+            if self._n_failures >= _FAILURES:
+                self._n_failures = 0
+                kind = type(error).__name__
+                raise AdapterError(f"fetching failed: {kind}: {error}; nothing is lost") from error
+            _log.warning("fetching failed, and is tried again: %r", error)
+            return []
+        self._n_failures = 0
+        return messages
+
+    def _go_back(self) -> None:
+        """Fetch again from where the application is; the caller holds the gate."""
+        with self._lock:
+            self._early.clear()
+            here = {**self._prepared, **{tp: self._reached(tp) for tp in self._active}}
+            paused = self._paused & self._active
+        self._plane.stop(here)
+        self._plane.start(here)
+        if paused:
+            self._plane.pause(paused)
+
+    def _reached(self, tp: tuple[str, int]) -> int:
+        return self._handed.get(tp, self._processed[tp])
+
     def _sort_out(self, messages: list[Any]) -> list[Any]:
-        """Keep what is active, put aside what is prepared, drop the rest."""
+        """Keep what is active, put aside what comes too soon or after such, drop the rest."""
         kept = []
         for message in messages:
             tp = self._place(message)
-            if tp in self._active:
-                kept.append(message)
-            elif tp in self._prepared:
+            if tp in self._prepared or tp in self._early:
                 self._early.setdefault(tp, []).append(message)
+            elif tp in self._active:
+                kept.append(message)
         return kept
 
     def _hand_out_early(self, max_records: int) -> list[Any]:
@@ -177,7 +215,6 @@ class Delivery:
     def prepare(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Fetch these from their positions on, but hand nothing out before :meth:`start`."""
         with self._lock:
-            self._epoch += 1
             self._prepared.update(positions)
         with self._gate.change():
             self._plane.start(positions)
@@ -186,8 +223,12 @@ class Delivery:
         self,
         positions: Mapping[tuple[str, int], int],
         held_back: Collection[tuple[str, int]] = (),
+        fresh: Collection[tuple[str, int]] = (),
     ) -> None:
-        """Hand out these partitions from their positions on; some only when they are resumed."""
+        """Hand out these partitions from their positions on; some only when they are resumed.
+
+        Positions of ``fresh`` ones are not the group's committed offsets, and are to be committed.
+        """
         with self._lock:
             prepared = self._prepared
             elsewhere = [tp for tp in positions if prepared.get(tp, positions[tp]) != positions[tp]]
@@ -195,9 +236,12 @@ class Delivery:
             self._silence(elsewhere)
         new = {tp: at for tp, at in positions.items() if tp not in prepared}
         with self._lock:
-            self._epoch += 1
             for tp, offset in positions.items():
-                self._processed[tp] = self._committed[tp] = offset
+                self._processed[tp] = offset
+                if tp in fresh:
+                    self._committed.pop(tp, None)
+                else:
+                    self._committed[tp] = offset
                 if tp in held_back:
                     prepared[tp] = offset
                 else:
@@ -249,12 +293,13 @@ class Delivery:
 
     def _silence(self, partitions: Collection[tuple[str, int]]) -> None:
         with self._lock:
-            self._epoch += 1
+            self._leaving.update(partitions)
             self._active.difference_update(partitions)
             self._paused.difference_update(partitions)
         with self._gate.change():
             self._plane.stop(partitions)
         with self._lock:
+            self._leaving.difference_update(partitions)
             for tp in partitions:
                 self._prepared.pop(tp, None)
                 self._early.pop(tp, None)
@@ -294,12 +339,14 @@ class Delivery:
             return set(self._active)
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Continue a partition at ``offset``."""
-        with self._lock:
-            self._handed.pop(partition, None)
-            self._early.pop(partition, None)
-            self._processed[partition] = offset
-        with self._gate.change():
+        """Continue a partition at ``offset``; nothing happens to one that is not handed out."""
+        with self._gate.change():  # all of it: what a slice returned comes before
+            with self._lock:
+                if partition not in self._active:
+                    return
+                self._handed.pop(partition, None)
+                self._early.pop(partition, None)
+                self._processed[partition] = offset
             self._plane.seek(partition, offset)
 
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:

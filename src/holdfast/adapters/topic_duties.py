@@ -21,7 +21,7 @@ import queue
 import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.adapters.delivery import Delivery, TopicPartition
 from holdfast.adapters.link import GroupLink
@@ -65,11 +65,16 @@ class PendingCall:
         """Call the listener, tell the machine, and return what was raised."""
         try:
             self._work([TopicPartition(*r) for r in self._resources])
-        except Exception as error:
+        except BaseException as error:  # even Ctrl-C in a callback ends it
             self._done(f"{type(error).__name__}: {error}")
             return error
         self._done(None)
         return None
+
+
+class _Start(NamedTuple):
+    offset: int
+    is_committed: bool
 
 
 class TopicDuties:
@@ -115,9 +120,10 @@ class TopicDuties:
         self._fail = fail
         self._log = log
         self._lock = threading.Lock()
-        self._coming: set[Resource] = set()
-        self._prepared: dict[Resource, int] = {}
-        self._wanted: set[Resource] = set()
+        self._n_jobs = 0
+        self._coming: dict[Resource, int] = {}  # in their callback; which job prepares them
+        self._prepared: dict[Resource, _Start] = {}
+        self._wanted: dict[Resource, int] = {}  # to be started; which job does it
         self._sought: dict[Resource, int] = {}
         self._held_back: set[Resource] = set()
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="holdfast-positions")
@@ -137,17 +143,23 @@ class TopicDuties:
 
     def _forget(self, resources: tuple[Resource, ...]) -> None:
         with self._lock:
-            self._wanted.difference_update(resources)
-            self._coming.difference_update(resources)
             for tp in resources:
-                self._prepared.pop(tp, None)
+                for noted in (self._wanted, self._coming, self._prepared, self._sought):
+                    noted.pop(tp, None)
 
     def start(self, resources: tuple[Resource, ...]) -> None:
         """See :class:`Duties`."""
         with self._lock:
-            self._wanted.update(resources)
-            self._coming.difference_update(resources)
-        self._starter.submit(self._begin, resources)
+            job = self._new_job(self._wanted, resources)
+            for tp in resources:
+                self._coming.pop(tp, None)
+        self._starter.submit(self._begin, job, resources)
+
+    def _new_job(self, noted: dict[Resource, int], resources: tuple[Resource, ...]) -> int:
+        """A number that a partition loses when it is given up, and does not get back."""
+        self._n_jobs += 1
+        noted.update(dict.fromkeys(resources, self._n_jobs))
+        return self._n_jobs
 
     def call(
         self,
@@ -162,11 +174,11 @@ class TopicDuties:
         if work is None:
             done(None)
             return
-        self.calls.put(PendingCall(work, resources, done))
         if call is ListenerCall.ASSIGNED and resources:
-            with self._lock:
-                self._coming.update(resources)
-            self._starter.submit(self._prepare, resources)
+            with self._lock:  # before the callback, which may commit, and ask to reconsider
+                job = self._new_job(self._coming, resources)
+            self._starter.submit(self._prepare, job, resources)
+        self.calls.put(PendingCall(work, resources, done))
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """See :class:`Duties`."""
@@ -198,18 +210,21 @@ class TopicDuties:
         self.counters.add("revoked", len(action.revoked))
         with self._lock:
             self._held_back.intersection_update(action.owned)
+            for tp in self._sought.keys() - set(action.owned):
+                del self._sought[tp]
 
     # Starting
 
-    def _prepare(self, resources: tuple[Resource, ...]) -> None:
+    def _prepare(self, job: int, resources: tuple[Resource, ...]) -> None:
         """Fetch what is about to start; when that fails, the start itself tries again."""
         try:
-            positions = self.start_positions(resources)
+            found = self._look_up(resources)
             with self._lock:
-                now = {tp: at for tp, at in positions.items() if tp in self._coming}
-                self._coming.difference_update(now)
+                now = {tp: at for tp, at in found.items() if self._coming.get(tp) == job}
+                for tp in now:
+                    del self._coming[tp]
                 if now:
-                    self.delivery.prepare(now)
+                    self.delivery.prepare({tp: start.offset for tp, start in now.items()})
                     self._prepared.update(now)
         except Exception as error:  # the data plane's library may raise anything
             self._log.debug("start positions are not known yet: %s", error)
@@ -217,20 +232,20 @@ class TopicDuties:
     def reconsider(self, partitions: Collection[Resource]) -> None:
         """Ask again where these begin: the application has just committed, in its callback."""
         with self._lock:
-            self._coming.difference_update(partitions)
             for tp in partitions:
+                self._coming.pop(tp, None)
                 self._prepared.pop(tp, None)
 
-    def _begin(self, resources: tuple[Resource, ...]) -> None:
+    def _begin(self, job: int, resources: tuple[Resource, ...]) -> None:
         while not self._closed.is_set():
             with self._lock:
-                missing = [r for r in resources if r in self._wanted]
+                missing = [tp for tp in resources if self._wanted.get(tp) == job]
                 known = {tp: self._prepared[tp] for tp in missing if tp in self._prepared}
             if not missing:
                 return
             try:
                 unknown = [tp for tp in missing if tp not in known]
-                positions = {**known, **(self.start_positions(unknown) if unknown else {})}
+                found = {**known, **(self._look_up(unknown) if unknown else {})}
             except RemoteProtocolError as error:
                 self._fail(error)
                 return
@@ -238,19 +253,24 @@ class TopicDuties:
                 self._log.warning("start positions are not known yet: %s", error)
                 self._closed.wait(self._pause_s)
                 continue
-            self._start_those_still_wanted(positions)
+            self._start_those_still_wanted(job, found)
             return
 
-    def _start_those_still_wanted(self, positions: dict[Resource, int]) -> None:
+    def _start_those_still_wanted(self, job: int, found: Mapping[Resource, _Start]) -> None:
         with self._lock:
-            now = {tp: at for tp, at in positions.items() if tp in self._wanted}
-            now.update({tp: self._sought.pop(tp) for tp in list(self._sought) if tp in now})
+            now = {tp: start for tp, start in found.items() if self._wanted.get(tp) == job}
             for tp in now:
                 self._prepared.pop(tp, None)
+                if tp in self._sought:
+                    now[tp] = _Start(self._sought.pop(tp), is_committed=False)
             if not now:
                 return
             try:
-                self.delivery.start(now, held_back=self._held_back & now.keys())
+                self.delivery.start(
+                    {tp: start.offset for tp, start in now.items()},
+                    held_back=self._held_back & now.keys(),
+                    fresh=[tp for tp, start in now.items() if not start.is_committed],
+                )
             except Exception as error:  # the data plane's library may raise anything
                 self._fail(AdapterError(f"fetching could not start: {error}"))
 
@@ -264,18 +284,24 @@ class TopicDuties:
         AdapterError
             If no broker answered in time.
         """
+        return {tp: start.offset for tp, start in self._look_up(partitions).items()}
+
+    def _look_up(self, partitions: Collection[Resource]) -> dict[Resource, _Start]:
         found = self._link.committed(partitions).result()
-        unknown = [tp for tp in partitions if found.get(tp, -1) < 0]
+        starts = {tp: _Start(at, is_committed=True) for tp, at in found.items() if at >= 0}
+        unknown = [tp for tp in partitions if tp not in starts]
         if not unknown:
-            return found
+            return starts
         if self._reset == "none":
             name = f"{unknown[0][0]}-{unknown[0][1]}"
             raise RemoteProtocolError(
                 f"no committed offset for {name}, and auto.offset.reset is none: "
                 "commit one, or choose earliest or latest"
             )
-        at = EARLIEST if self._reset == "earliest" else LATEST
-        return {**found, **self._lookup.list_offsets(unknown, at).result()}
+        ends = self._lookup.list_offsets(
+            unknown, EARLIEST if self._reset == "earliest" else LATEST
+        ).result()
+        return starts | {tp: _Start(at, is_committed=False) for tp, at in ends.items()}
 
     # The application's wishes
 

@@ -1,0 +1,192 @@
+"""holdfast.Consumer around parts that answer as a script says: commits, callbacks, failures."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+
+from holdfast import Consumer
+from holdfast.adapters.host import Standing
+from holdfast.adapters.topic_duties import PendingCall
+from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
+from holdfast.machine.holdings import Identity
+from holdfast.machine.states import MemberState
+
+A, B = ("t", 0), ("t", 1)
+REBALANCE_IN_PROGRESS = 27
+UNKNOWN_MEMBER_ID = 25
+
+
+class Parts:
+    """Stands for Assembly."""
+
+    def __init__(self):
+        self.answers = []
+        self.commits = []
+        self.reached = {A: 4, B: 6}
+        self.polled = []
+        self.counters = SimpleNamespace(add=lambda *words: None)
+        self.host = SimpleNamespace(
+            failure=None, over=threading.Event(), post=lambda event: None, beat_at=0.0
+        )
+        self.duties = SimpleNamespace(
+            calls=queue.SimpleQueue(),
+            reconsider=lambda offsets: None,
+            delivery=SimpleNamespace(
+                processed=lambda: None,
+                poll=lambda *words: self.polled.pop(0),
+                active=lambda: {A},
+                uncommitted=lambda among, handed=False: {
+                    tp: at for tp, at in self.reached.items() if tp in among
+                },
+            ),
+        )
+        self.stand(1)
+
+    def stand(self, generation, owned=(A,)):
+        self.host.standing = Standing(
+            state=MemberState.STABLE,
+            identity=Identity(generation=generation, member_id="m", instance_id=None),
+            owned=frozenset(owned),
+        )
+
+    def commit(self, offsets, identity):
+        self.commits.append((dict(offsets), identity.generation))
+        future = Future()
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+        return future
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def made():
+    consumer = Consumer(
+        {
+            "bootstrap.servers": "h:1",
+            "group.id": "g",
+            "enable.auto.commit": False,
+            "request.timeout.ms": 60_000,
+        }
+    )
+    consumer._parts = parts = Parts()
+    return consumer, parts
+
+
+def waiting(parts, work):
+    parts.duties.calls.put(PendingCall(work, (A,), lambda error: None))
+
+
+def test_a_commit_takes_what_is_owned(made):
+    """A partition that was given up without a commit is no reason to refuse the others."""
+    consumer, parts = made
+    parts.answers = [0]
+    consumer.commit()
+    assert parts.commits == [({A: 4}, 1)]
+    with pytest.raises(LocalProtocolError, match="t-1 is not this member's"):
+        consumer.commit({B: 6})
+
+
+def test_a_commit_is_tried_again_and_runs_no_callback(made):
+    """It may come from inside a callback, or from another thread than the one that polls."""
+    consumer, parts = made
+    ran = []
+    waiting(parts, ran.append)
+    parts.answers = [REBALANCE_IN_PROGRESS, AdapterError("no answer"), 0]
+    consumer.commit()
+    assert len(parts.commits) == 3
+    assert ran == []
+
+
+def test_a_commit_that_a_round_overtook_goes_with_the_new_generation(made):
+    consumer, parts = made
+    parts.answers = [REBALANCE_IN_PROGRESS, 0]
+    commit = parts.commit
+
+    def commit_and_go_on(offsets, identity):
+        future = commit(offsets, identity)
+        parts.stand(2, (A, B))
+        return future
+
+    parts.commit = commit_and_go_on
+    consumer.commit()
+    assert parts.commits == [({A: 4}, 1), ({A: 4, B: 6}, 2)]
+
+
+def test_a_refused_commit_and_one_without_an_answer(made):
+    consumer, parts = made
+    parts.answers = [UNKNOWN_MEMBER_ID]
+    with pytest.raises(RemoteProtocolError) as caught:
+        consumer.commit()
+    assert caught.value.error_code == UNKNOWN_MEMBER_ID
+    parts.answers = [RemoteProtocolError("not authorised", error_code=30)]
+    with pytest.raises(RemoteProtocolError, match="not authorised"):
+        consumer.commit()
+    consumer._settings = {"request.timeout.ms": 0}
+    parts.answers = [AdapterError("no answer")]
+    with pytest.raises(AdapterError, match="not answered in time"):
+        consumer.commit()
+
+
+def test_a_commit_ends_with_its_member(made):
+    consumer, parts = made
+    parts.answers = [REBALANCE_IN_PROGRESS]
+    commit = parts.commit
+
+    def commit_and_fail(offsets, identity):
+        parts.host.failure = RemoteProtocolError("fenced", error_code=82)
+        parts.host.over.set()
+        return commit(offsets, identity)
+
+    parts.commit = commit_and_fail
+    with pytest.raises(RemoteProtocolError, match="fenced"):
+        consumer.commit()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Consumer.metrics,
+        Consumer.assignment,
+        Consumer.commit,
+        Consumer.paused,
+        lambda consumer: consumer.seek(A, 1),
+        lambda consumer: consumer.position(A),
+    ],
+)
+def test_after_a_failure_only_a_poll_runs_callbacks(made, call):
+    """The others may be called from the thread that has to run them, as on an event loop."""
+    consumer, parts = made
+    ran = []
+    parts.host.failure = RemoteProtocolError("fenced", error_code=82)
+    waiting(parts, ran.append)
+    with pytest.raises(RemoteProtocolError, match="fenced"):
+        call(consumer)
+    assert ran == []
+    with pytest.raises(RemoteProtocolError, match="fenced"):
+        consumer.poll()
+    assert ran == [[A]]
+
+
+def test_what_a_callback_interrupts_is_raised_by_the_poll(made):
+    consumer, parts = made
+    said = []
+
+    def interrupt(partitions):
+        raise KeyboardInterrupt
+
+    parts.duties.calls.put(PendingCall(interrupt, (A,), said.append))
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll(0)
+    assert said == ["KeyboardInterrupt: "]
+    parts.polled = [["record"]]
+    assert consumer.poll(0) == ["record"]

@@ -1,0 +1,327 @@
+"""A topic consumer's side of a member: who comes first, callback or start, and what then holds."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from holdfast.adapters.topic_duties import PendingCall, TopicDuties
+from holdfast.errors import AdapterError, RemoteProtocolError
+from holdfast.machine import actions
+from holdfast.machine.actions import ListenerCall
+
+A, B = ("t", 0), ("t", 1)
+
+
+def answered(value):
+    future = Future()
+    if isinstance(value, Exception):
+        future.set_exception(value)
+    else:
+        future.set_result(value)
+    return future
+
+
+class Brokers:
+    """Stands for link and lookup; a question may be made to wait."""
+
+    def __init__(self):
+        self.offsets = {}
+        self.asked = threading.Semaphore(0)
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def committed(self, partitions):
+        found = {tp: self.offsets.get(tp, -1) for tp in partitions}
+        self.asked.release()
+        assert self.may_answer.wait(30)
+        return answered(found)
+
+    def list_offsets(self, partitions, at):
+        return answered(dict.fromkeys(partitions, 100 if at == -1 else 0))
+
+    def hold(self):
+        self.may_answer.clear()
+        while self.asked.acquire(blocking=False):
+            pass
+
+    def await_question(self):
+        assert self.asked.acquire(timeout=30)
+
+
+class Records:
+    """Stands for Delivery: notes what was begun, where."""
+
+    def __init__(self):
+        self.notes = []
+        self.held = set()
+
+    def prepare(self, positions):
+        self.notes.append(("prepare", dict(positions)))
+
+    def start(self, positions, held_back=(), fresh=()):
+        self.notes.append(("start", dict(positions), sorted(held_back), sorted(fresh)))
+        self.held.update(positions)
+
+    def stop(self, partitions, drained):
+        self.held.difference_update(partitions)
+        drained()
+
+    def drop(self, partitions):
+        self.held.difference_update(partitions)
+
+    def seek(self, partition, offset):
+        self.notes.append(("seek", partition, offset))
+
+    def active(self):
+        return set(self.held)
+
+    def close(self):
+        pass
+
+
+class Counters:
+    def add(self, name, n=1):
+        pass
+
+
+class Log:
+    def debug(self, *words):
+        pass
+
+    warning = debug
+
+
+class Listener:
+    """Runs what the test wants when partitions are assigned."""
+
+    def __init__(self):
+        self.work = lambda partitions: None
+
+    def on_partitions_assigned(self, partitions):
+        self.work(partitions)
+
+
+@pytest.fixture
+def duties(request):
+    reset = getattr(request, "param", "earliest")
+    brokers, failures = Brokers(), []
+    made = TopicDuties(
+        {"auto.offset.reset": reset, "retry.backoff.max.ms": 10},
+        Records(),
+        brokers,
+        brokers,
+        fail=failures.append,
+        counters=Counters(),
+        log=Log(),
+    )
+    made.brokers, made.failures, made.listener = brokers, failures, Listener()
+    yield made
+    brokers.may_answer.set()
+    made.close()
+
+
+def settled(duties):
+    """Notes of the records' side, once every job is done."""
+    duties._starter.submit(lambda: None).result(30)
+    return duties.delivery.notes
+
+
+def assigned(duties, resources):
+    """The machine's part of an assignment; returns the callback that waits."""
+    duties.call(ListenerCall.ASSIGNED, resources, lambda error: duties.start(resources))
+    return duties.calls.get_nowait()
+
+
+def test_a_start_uses_what_its_callback_has_prepared(duties):
+    duties.brokers.offsets = {A: 5}
+    call = assigned(duties, (A,))
+    assert settled(duties) == [("prepare", {A: 5})]
+    assert call.run() is None
+    assert settled(duties)[1:] == [("start", {A: 5}, [], [])]
+
+
+@pytest.mark.parametrize(("duties", "at"), [("earliest", 0), ("latest", 100)], indirect=["duties"])
+def test_where_nothing_is_committed_the_first_position_is_to_be_committed(duties, at):
+    assigned(duties, (A,)).run()
+    assert settled(duties)[-1] == ("start", {A: at}, [], [A])
+
+
+@pytest.mark.parametrize("duties", ["none"], indirect=True)
+def test_where_nothing_is_committed_and_no_reset_is_wanted(duties):
+    assigned(duties, (A,)).run()
+    assert settled(duties) == []
+    (failure,) = duties.failures
+    assert isinstance(failure, RemoteProtocolError)
+
+
+def test_a_callback_that_runs_at_once_and_commits_is_heard(duties):
+    """It may be over before the machine's thread has gone on."""
+    duties.brokers.offsets = {A: 5}
+    duties.brokers.hold()
+
+    class RunAtOnce:
+        def put(self, call):
+            duties.reconsider([A])  # as Consumer.commit() does first
+            duties.brokers.offsets = {A: 9}
+            duties.brokers.may_answer.set()
+            call.run()
+
+    duties.calls = RunAtOnce()
+    duties.call(ListenerCall.ASSIGNED, (A,), lambda error: duties.start((A,)))
+    assert settled(duties)[-1] == ("start", {A: 9}, [], [])
+
+
+def test_a_commit_while_positions_are_asked_for(duties):
+    duties.brokers.offsets = {A: 5}
+    duties.brokers.hold()
+    call = assigned(duties, (A,))
+    duties.brokers.await_question()
+    duties.reconsider([A])
+    duties.brokers.offsets = {A: 9}
+    duties.brokers.may_answer.set()
+    call.run()
+    assert settled(duties) == [("start", {A: 9}, [], [])]
+
+
+def test_a_commit_after_the_preparation(duties):
+    duties.brokers.offsets = {A: 5}
+    call = assigned(duties, (A,))
+    settled(duties)
+    duties.reconsider([A])
+    duties.brokers.offsets = {A: 9}
+    call.run()
+    assert settled(duties)[1:] == [("start", {A: 9}, [], [])]
+
+
+def test_a_preparation_is_not_for_who_was_stopped_meanwhile(duties):
+    duties.brokers.hold()
+    assigned(duties, (A, B))
+    duties.brokers.await_question()
+    duties.stop((A,), lambda: None)
+    duties.brokers.may_answer.set()
+    assert settled(duties) == [("prepare", {B: 0})]
+
+
+def test_a_preparation_of_an_earlier_term_does_not_serve_the_next(duties):
+    """What was asked before another member had the partition is not where it begins now."""
+    duties.brokers.offsets = {A: 5}
+    duties.brokers.hold()
+    assigned(duties, (A,))
+    duties.brokers.await_question()
+    duties.drop((A,))
+    duties.brokers.offsets = {A: 50}
+    call = assigned(duties, (A,))
+    duties.brokers.may_answer.set()
+    assert settled(duties) == [("prepare", {A: 50})]
+    call.run()
+    assert settled(duties)[1:] == [("start", {A: 50}, [], [])]
+
+
+def test_a_start_of_an_earlier_term_does_not_serve_the_next(duties):
+    duties.listener = None
+    duties.brokers.offsets = {A: 5}
+    duties.brokers.hold()
+    duties.start((A,))
+    duties.brokers.await_question()
+    duties.drop((A,))
+    duties.brokers.offsets = {A: 50}
+    duties.start((A,))
+    duties.brokers.may_answer.set()
+    assert settled(duties) == [("start", {A: 50}, [], [])]
+
+
+def test_a_seek_in_the_callback_wins_over_what_was_prepared(duties):
+    call = assigned(duties, (A,))
+    settled(duties)
+    duties.seek(A, 7)
+    call.run()
+    assert settled(duties)[-1] == ("start", {A: 7}, [], [A])
+
+
+def test_a_seek_before_and_after_the_start(duties):
+    duties.brokers.hold()
+    duties.listener = None
+    duties.start((A,))
+    duties.brokers.await_question()
+    duties.seek(A, 7)
+    duties.brokers.may_answer.set()
+    assert settled(duties) == [("start", {A: 7}, [], [A])]
+    duties.seek(A, 3)
+    assert settled(duties)[1:] == [("seek", A, 3)]
+
+
+@pytest.mark.parametrize("ending", ["stop", "drop", "round"])
+def test_a_seek_is_forgotten_with_its_partition(duties, ending):
+    duties.seek(A, 7)
+    if ending == "stop":
+        duties.stop((A,), lambda: None)
+    elif ending == "drop":
+        duties.drop((A,))
+    else:
+        duties.completed(completed(owned=(B,)))
+    assigned(duties, (A,)).run()
+    assert settled(duties)[-1] == ("start", {A: 0}, [], [A])
+
+
+def completed(owned):
+    return actions.JoinCompleted(
+        generation=1,
+        member_id="m",
+        is_leader=False,
+        protocol_name="p",
+        owned=owned,
+        gained=(),
+        revoked=(),
+        delay_ms=0,
+    )
+
+
+def test_a_pause_before_the_start(duties):
+    duties.brokers.hold()
+    call = assigned(duties, (A, B))
+    duties.pause([A])
+    duties.brokers.may_answer.set()
+    call.run()
+    assert settled(duties)[-1] == ("start", {A: 0, B: 0}, [A], [A, B])
+    duties.completed(completed(owned=(B,)))
+    assert duties.paused() == set()
+
+
+def test_a_start_is_tried_again_while_brokers_are_silent(duties):
+    duties.brokers.offsets = {A: 5}
+    answers = [AdapterError("no answer"), TimeoutError("no answer")]
+    ask = duties.brokers.committed
+    duties.brokers.committed = lambda tps: answered(answers.pop()) if answers else ask(tps)
+    assigned(duties, (A,)).run()
+    assert settled(duties)[-1] == ("start", {A: 5}, [], [])
+    assert duties.failures == []
+
+
+def test_closing_while_positions_are_asked_for(duties):
+    duties.brokers.hold()
+    duties.start((A,))
+    duties.start((B,))
+    duties.brokers.await_question()
+    closing = threading.Thread(target=duties.close)
+    closing.start()
+    while not duties._closed.is_set():
+        pass
+    duties.brokers.may_answer.set()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert B not in duties.delivery.held
+
+
+@pytest.mark.parametrize("error", [ValueError("v"), KeyboardInterrupt()])
+def test_a_callback_that_raises_is_over_all_the_same(error):
+    said = []
+
+    def work(partitions):
+        raise error
+
+    assert PendingCall(work, (A,), said.append).run() is error
+    assert len(said) == 1
+    assert said[0].startswith(type(error).__name__)
