@@ -38,6 +38,19 @@ def subscribers(group: Group) -> list[list[int]]:
     return result
 
 
+def lag_of_offsets(begin: int, end: int, committed: int | None, reset: str) -> int:
+    """Messages behind by KAFKA-5337: a commit is clamped, without one ``reset`` decides."""
+    if committed is None:
+        return 0 if reset.lower() == "latest" else end - begin
+    return end - min(max(committed, begin), end)
+
+
+def is_rack_match(group: Group, tp: int, member: int) -> bool:
+    """Whether the tp has a replica in the member's rack, both racks being known."""
+    rack = int(group.rack[member])
+    return rack >= 0 and group.topics.rack_names[rack] in group.topics.racks_of(tp)
+
+
 def is_cross_rack(group: Group, tp: int, member: int) -> bool:
     """Whether the member would read the tp from another rack, both racks being known."""
     racks = group.topics.racks_of(tp)

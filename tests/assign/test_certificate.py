@@ -37,6 +37,40 @@ def test_every_sticky_result_is_proven(snapshot: dict[str, Any]) -> None:
     assert sticky(snapshot).quality.optimal
 
 
+@given(snapshots())
+def test_fair_is_proven_by_balance_and_racks_alone(snapshot: dict[str, Any]) -> None:
+    group = Group.from_dict(snapshot)
+    result = assign(group, "fair")
+    assert verify(result)
+    assert "kept" not in result.proven
+    unclaimed = {
+        **snapshot,
+        "members": [{**member, "owned": []} for member in snapshot["members"]],
+    }
+    loads, crossed, _ = goals(group, as_assignment(group, result.target.tolist()))
+    alone = sticky(unclaimed)
+    least = goals(alone.group, as_assignment(alone.group, alone.target.tolist()))
+    assert (loads, crossed) == least[:2]
+
+
+@given(snapshots(equal=True))
+def test_constrained_is_proven_exactly_where_it_is_as_good_as_sticky(
+    snapshot: dict[str, Any],
+) -> None:
+    group = Group.from_dict(snapshot)
+    result = assign(group, "constrained-sticky")
+    reached, least = (
+        goals(group, as_assignment(group, each.target.tolist()))
+        for each in (result, assign(group, "sticky"))
+    )
+    assert verify(result) == (reached == least)
+    one_generation = len({m["generation"] for m in snapshot["members"] if m.get("owned")}) < 2
+    newest = result.claims.owner[result.claims.owner >= 0]
+    up_to_date = (group.generation[newest] == group.generation.max(initial=-1)).all()
+    if group.topics.rack_start is None and one_generation and up_to_date:
+        assert verify(result)
+
+
 @given(snapshots(), st.data())
 def test_no_worse_assignment_is_proven_by_the_same_prices(
     snapshot: dict[str, Any], data: st.DataObject

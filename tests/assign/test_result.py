@@ -40,7 +40,10 @@ def test_the_parts_are_plain_data() -> None:
         "needed_moves": 1,
         "withheld": 1,
         "optimal": True,
+        "proven": ["balance", "racks", "kept", "topics"],
+        "rack_matches": 0,
         "cross_rack": 0,
+        "topic_excess": 0,
         "dropped_claims": {},
         "lags": {"a": 6, "b": 2},
         "lag_spread": 4,
@@ -61,6 +64,62 @@ def test_the_package_is_the_public_function_too() -> None:
     rows = package(group(), "sticky").to_dict()  # type: ignore[operator]
     assert rows == registry.assign(group(), "sticky").to_dict()
     assert holdfast.assign(group(), "sticky").to_dict() == rows
+
+
+def test_rack_matches_count_what_is_read_at_home() -> None:
+    members = [{"id": m, "topics": ["t"], "rack": r} for m, r in ("ax", "by")]
+    racks = {"t": [["x"], ["y", "x"], ["y"], []]}
+    snapshot = {"partitions": {"t": 4}, "members": members, "racks": racks}
+    quality = assign(Group.from_dict(snapshot), "sticky").quality
+    assert (quality.rack_matches, quality.cross_rack) == (3, 0)
+    plain = assign(Group.from_dict({**snapshot, "racks": None}), "sticky").quality
+    assert (plain.rack_matches, plain.cross_rack) == (None, None)
+    assert plain.proven == ("balance", "kept", "topics")
+
+
+def test_what_is_proven_is_named_goal_by_goal() -> None:
+    """Balance is proven by loads within one of each other, claims by the certificate alone."""
+    owned = [["t", 0], ["t", 1]]
+    members = [
+        {"id": "a", "topics": ["t"], "owned": [["t", 3]], "generation": 2},
+        {"id": "b", "topics": ["t"], "owned": owned, "generation": 2},
+    ]
+    group = Group.from_dict({"partitions": {"t": 4}, "members": members})
+    for name in ("sticky", "constrained-sticky"):
+        assert assign(group, name).quality.proven == ("balance", "kept", "topics")
+    fair = assign(group, "fair").quality
+    assert (fair.proven, fair.optimal, fair.needed_moves) == (("balance", "topics"), True, None)
+    assert fair.moved > 0
+    dealt = assign(group, "roundrobin").quality
+    assert (dealt.proven, dealt.optimal) == (("balance", "topics"), False)
+    members = [{"id": "a", "topics": ["t"]}, {"id": "b", "topics": []}]
+    uneven = assign(Group.from_dict({"partitions": {"t": 4}, "members": members}), "range").quality
+    assert uneven.proven == ("topics",)
+
+
+def test_topics_that_the_search_cannot_even_out_are_not_called_proven() -> None:
+    """Keeping all claims is worth more than spreading the topic of each."""
+    members = [
+        {"id": m, "topics": ["t", "u"], "owned": [[t, 0], [t, 1]], "generation": 1}
+        for m, t in (("a", "t"), ("b", "u"))
+    ]
+    group = Group.from_dict({"partitions": {"t": 2, "u": 2}, "members": members})
+    quality = assign(group, "sticky").quality
+    assert (quality.topic_excess, quality.kept) == (4, 4)
+    assert quality.proven == ("balance", "kept")
+
+
+def test_constrained_is_not_proven_where_more_could_be_kept() -> None:
+    """A member behind the newest generation loses its whole claim, as the document says."""
+    members = [
+        {"id": "a", "topics": ["t"], "owned": [["t", 1]], "generation": 2},
+        {"id": "b", "topics": ["t"], "owned": [["t", 0]], "generation": 3},
+    ]
+    group = Group.from_dict({"partitions": {"t": 4}, "members": members})
+    quality = assign(group, "constrained-sticky").quality
+    assert assign(group, "sticky").quality.kept == 2
+    assert (quality.kept == 2) == quality.optimal
+    assert "balance" in quality.proven
 
 
 def test_an_assignor_without_a_certificate_is_not_called_optimal() -> None:

@@ -1,4 +1,4 @@
-"""Offsets to lag, as columns; the scalar twin is ``snapshot.lag_of_offsets``."""
+"""Offsets to lag, as columns; the scalar twin is in ``tests.oracles``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracles import lag_of_offsets
 
 from holdfast.errors import ModelError
 from holdfast.model.lag import NO_COMMIT, lag_column_of, lag_of_columns, summable
-from holdfast.model.snapshot import lag_of_offsets
 
 RESETS = st.sampled_from(["latest", "LATEST", "earliest", "none", "by_duration:PT1H"])
 

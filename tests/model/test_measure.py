@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles import is_cross_rack
+from tests.oracles import is_cross_rack, is_rack_match, subscribers
 from tests.strategies import snapshots
 
 from holdfast.errors import ModelError
@@ -65,9 +65,35 @@ def test_racks_and_topics_agree_with_counting_one_by_one(
     crossed = sum(m >= 0 and is_cross_rack(group, tp, m) for tp, m in enumerate(owner))
     known = group.topics.rack_start is not None
     assert measure.count_cross_rack(group, column) == (crossed if known else None)
+    matched = sum(m >= 0 and is_rack_match(group, tp, m) for tp, m in enumerate(owner))
+    assert measure.count_rack_matches(group, column) == (matched if known else None)
     topics = group.topics.topic_of.tolist()
     pairs = Counter((topic, m) for topic, m in zip(topics, owner, strict=True) if m >= 0)
     assert measure.topic_excess(group, column) == sum(n * n for n in pairs.values())
+
+
+@given(snapshots())
+def test_topics_dealt_in_turn_have_the_least_excess(snapshot: dict[str, Any]) -> None:
+    group = Group.from_dict(snapshot)
+    may = subscribers(group)
+    column = np.full(group.topics.n_tps, NO_OWNER, np.int32)
+    for tp, partition in enumerate(group.topics.partition_of.tolist()):
+        if may[tp]:
+            column[tp] = may[tp][partition % len(may[tp])]
+    assert measure.topic_excess(group, column) == measure.topic_floor(group)
+    assert group.n_readers.tolist() == [
+        len(may[start])
+        if start < end
+        else sum(t in _topics(group, m) for m in range(group.n_members))
+        for t, (start, end) in enumerate(pairwise(group.topics.start.tolist()))
+    ]
+
+
+def _topics(group: Group, member: int) -> list[int]:
+    topics: list[int] = group.sub_topic[
+        group.sub_start[member] : group.sub_start[member + 1]
+    ].tolist()
+    return topics
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 
 from holdfast.errors import ModelError
 from holdfast.model.group import Group
-from holdfast.model.snapshot import lag_of_offsets
 
 BASE = {"partitions": {"t": 2}, "members": [{"id": "m", "topics": ["t"]}]}
 
@@ -93,4 +92,12 @@ def test_lags_of_offsets_follow_the_reset_and_are_clamped(reset: str, unknown: i
 
 
 def test_reset_is_read_whatever_its_case() -> None:
-    assert lag_of_offsets(0, 5, None, "LATEST") == 0
+    snapshot = {
+        "partitions": {"t": 1},
+        "members": [],
+        "offsets": {"t": [{"end": 5}]},
+        "auto_offset_reset": "LATEST",
+    }
+    lags = Group.from_dict(snapshot).lags
+    assert lags is not None
+    assert lags.tolist() == [0]

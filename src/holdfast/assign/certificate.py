@@ -5,6 +5,8 @@ partition read across racks, plus 1 for each partition that is not with its owne
 the number of partitions and ``W`` above everything that racks and moves can cost, so a least cost
 is the goals in their order: the most balanced loads, then racks, then claims kept.
 
+Where ``keeps`` is False claims are no goal: every partition costs 1, whoever has it.
+
 The proof is a price for each member and each partition such that no partition has anything to gain:
 
 - the price of a member lies between the marginal costs of its last and of one more partition;
@@ -12,7 +14,9 @@ The proof is a price for each member and each partition such that no partition h
 - and equals it for the member that has it.
 
 Any other assignment then costs at least as much: add up the second rule over its partitions and
-compare the loads by the first. That is all that :func:`verify` checks, in one pass; a hub (members
+compare the loads by the first. The prices of one best assignment prove every other best one, and
+no worse one, so an assignor that comes to its answer in its own way is judged by the prices of
+``sticky``. That is all that :func:`verify` checks, in one pass; a hub (members
 with equal subscriptions and rack) stands for its cheapest member.
 
 References
@@ -53,12 +57,15 @@ class Certificate:
         Price of one more partition at each member.
     partition : int64[n_tps]
         Price of each topic-partition; 0 where nobody subscribes.
+    keeps : bool
+        Whether claims kept are one of the goals, after balance and racks.
     """
 
     load_weight: int
     rack_weight: int
     member: I64
     partition: I64
+    keeps: bool = True
 
 
 def verify(result: Result) -> bool:
@@ -88,6 +95,8 @@ def verify(result: Result) -> bool:
 
 def proves(certificate: Certificate, claims: Claims, target: I32) -> bool:
     """Whether the certificate proves ``target`` optimal; every rule of the module, one by one."""
+    if not certificate.keeps:
+        claims = claims.without_owners()
     group, tps = claims.group, np.flatnonzero(target != NO_OWNER).astype(np.int32)
     check_owner(group, target)
     if (group.has_subscriber[group.topics.topic_of] != (target != NO_OWNER)).any():

@@ -16,7 +16,7 @@ The rules name sets, so neither the order of members nor of claims matters.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -86,6 +86,18 @@ class Claims:
         claimant = self.claim_member[order][first]
         mine = (self.owner[tp] != NO_OWNER) & (self.owner[tp] != target[tp])
         return tp, np.where(mine, self.owner[tp], claimant).astype(np.int32)
+
+    def without_owners(self) -> Claims:
+        """The same group as if nobody had claimed anything."""
+        none = np.empty(0, dtype=np.int32)
+        return replace(
+            self,
+            owner=frozen(np.full_like(self.owner, NO_OWNER)),
+            former_tp=none,
+            former_member=none,
+            double_tp=none,
+            double_member=none,
+        )
 
     def dropped(self) -> DroppedClaims:
         """Every claim that does not count, those dropped at the door included."""

@@ -14,6 +14,9 @@ A member whose generation is behind the newest in the group owns nothing (its wh
 the document says). Where the document leaves open which partition is stolen, it is the last in
 order, so the robbed member ends with the first C_f it owned.
 
+The outcome keeps as many claims as any balanced one, which the prices of ``sticky`` prove, unless
+racks are known (the document has none) or a member lost its claim for its generation.
+
 **Strategy.** Every step is a sort, a rank inside a member's row or a ``repeat``: no Python loop.
 
 References
@@ -25,8 +28,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from holdfast.assign.certificate import Certificate
 from holdfast.assign.claims import Claims
 from holdfast.assign.result import Plan
+from holdfast.assign.sticky import sticky
 from holdfast.errors import InfeasibleError
 from holdfast.model.columns import I32, I64, NO_OWNER, within
 from holdfast.model.group import Group
@@ -44,7 +49,14 @@ def constrained(claims: Claims) -> Plan:
     ----------
     KAFKA-9987.
     """
-    return Plan(target=constrained_owner(claims.group, claims.owner))
+    target = constrained_owner(claims.group, claims.owner)
+    return Plan(target=target, prove=lambda: _prove(claims))
+
+
+def _prove(claims: Claims) -> Certificate | None:
+    """The prices of ``sticky``: they prove any assignment that is as good, and no other."""
+    best = sticky(claims)
+    return best.prove() if best.prove else None
 
 
 def constrained_owner(group: Group, owned: I32) -> I32:

@@ -4,9 +4,10 @@
 every valid claim stays, and only the rest is placed, as evenly as the claims leave room for.
 
 **Rules.** ``fair`` depends on no claim: it is the ``sticky`` optimum of the same group with none
-(so racks, where given, still decide among equally balanced assignments). ``fairest-sticky`` never
-moves a claimed partition; among the assignments that do not, its loads are the most even there
-are.
+(so racks, where given, still decide among equally balanced assignments); its certificate proves
+balance and racks, and says nothing about claims. ``fairest-sticky`` never moves a claimed
+partition; among the assignments that do not, its loads are the most even there are. It has no
+certificate: that no chain is left is checked by its end, not by a proof to hand on.
 
 **Strategy.** For ``fairest-sticky`` a greedy placing, then chains over unclaimed partitions until
 none helps, which is when nothing better is left (:mod:`~holdfast.assign.chains`).
@@ -22,12 +23,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from holdfast.assign.certificate import Certificate
 from holdfast.assign.chains import Levelling
 from holdfast.assign.claims import Claims
 from holdfast.assign.placing import place
 from holdfast.assign.result import Plan
 from holdfast.assign.sticky import sticky
-from holdfast.model.columns import NO_OWNER, frozen
+from holdfast.model.columns import NO_OWNER
 
 
 def fair(claims: Claims) -> Plan:
@@ -37,16 +39,14 @@ def fair(claims: Claims) -> Plan:
     ----------
     KIP-49; KIP-54, "Fairness only can also be supported".
     """
-    none = np.empty(0, dtype=np.int32)
-    unclaimed = replace(
-        claims,
-        owner=frozen(np.full_like(claims.owner, NO_OWNER)),
-        former_tp=none,
-        former_member=none,
-        double_tp=none,
-        double_member=none,
-    )
-    return Plan(target=sticky(unclaimed).target)
+    plan = sticky(claims.without_owners())
+    return Plan(target=plan.target, prove=lambda: _of_balance(plan))
+
+
+def _of_balance(plan: Plan) -> Certificate | None:
+    """The proof of a plan that was made without claims: of balance and racks alone."""
+    certificate = plan.prove() if plan.prove else None
+    return None if certificate is None else replace(certificate, keeps=False)
 
 
 def fairest_sticky(claims: Claims) -> Plan:

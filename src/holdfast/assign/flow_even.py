@@ -53,7 +53,7 @@ def keep_all(graph: Graph, turn: I32) -> Even | None:
     Parameters
     ----------
     graph : Graph
-        With at least one member.
+        With at least one hub.
     turn : int32[n_members]
         Members in the order in which partitions are dealt.
 

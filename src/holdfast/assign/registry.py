@@ -97,7 +97,7 @@ _ALL = (
         name="fair",
         function=fair,
         summary="balance alone, starts from nothing (KIP-49 in KIP-54)",
-        laws=frozenset({"balanced"}),
+        laws=frozenset({"balanced", "optimal"}),
     ),
     AssignorInfo(
         name="fairest-sticky",

@@ -26,8 +26,8 @@ class Plan:
     target : int32[n_tps]
         Owner wanted for each topic-partition, or NO_OWNER where nobody subscribes.
     prove : callable, optional
-        Writes the proof that no assignment is better, or None where it cannot be written; left out
-        by assignors that do not claim to be optimal.
+        Writes prices that prove the target if no assignment is better, or None where they cannot be
+        written; left out by assignors whose goals are others.
     """
 
     target: I32
@@ -51,13 +51,23 @@ class Quality:
     moved : int
         Valid claims that go to another member.
     needed_moves : int or None
-        The fewest moves any assignment of this balance (and rack locality) needs; None if unknown.
+        The fewest moves any assignment of this balance (and rack locality) needs; None where that
+        is not proven.
     withheld : int
         Topic-partitions that wait for a member to give them up.
     optimal : bool
-        True only where the certificate was verified.
+        True only where the certificate was verified: nothing is better by the assignor's goals.
+    proven : tuple of str
+        Which of ``balance``, ``racks``, ``kept`` and ``topics`` are proven to be the best there is,
+        each given those before it. ``topics`` is, where ``topic_excess`` is 0.
+    rack_matches : int or None
+        Topic-partitions read inside their member's rack; None where no racks are known.
     cross_rack : int or None
         Topic-partitions read from another rack; None where no racks are known.
+    topic_excess : int
+        How far topics are from being spread evenly over their members: the sum of squares of the
+        partitions of each topic that each member has, less what even shares would have. 0 cannot
+        be bettered; above it is what a bounded search reached, which may not be the least.
     dropped_claims : dict of str to int
         Claims that did not count, by reason.
     lags : dict of str to int, or None
@@ -74,7 +84,10 @@ class Quality:
     needed_moves: int | None
     withheld: int
     optimal: bool
+    proven: tuple[str, ...]
+    rack_matches: int | None
     cross_rack: int | None
+    topic_excess: int
     dropped_claims: dict[str, int]
     lags: dict[str, int] | None
     lag_spread: int | None
@@ -155,6 +168,27 @@ class Result:
         return verify(self)
 
     @cached_property
+    def topic_excess(self) -> int:
+        """Sum of squared topic shares beyond even ones; 0 cannot be bettered (KAFKA-16277)."""
+        return measure.topic_excess(self.group, self.target) - measure.topic_floor(self.group)
+
+    @cached_property
+    def proven(self) -> tuple[str, ...]:
+        """Goals that are proven to be reached, in their order.
+
+        Beside the certificate two bounds are proofs: loads within one of each other, and topics cut
+        into even shares.
+        """
+        goals: list[str] = []
+        if self.optimal and self.certificate is not None:
+            racks = self.group.topics.rack_start is not None
+            named = (("balance", True), ("racks", racks), ("kept", self.certificate.keeps))
+            goals = [goal for goal, counts in named if counts]
+        elif measure.spread(measure.loads(self.target, self.group.n_members)) <= 1:
+            goals = ["balance"]
+        return (*goals, "topics") if self.topic_excess == 0 else tuple(goals)
+
+    @cached_property
     def quality(self) -> Quality:
         """Every number about this result; computed on first use."""
         group, ids = self.group, self.group.member_ids
@@ -169,10 +203,13 @@ class Result:
             spread=measure.spread(loads),
             kept=measure.count_kept(self.claims.owner, self.target),
             moved=moved,
-            needed_moves=moved if self.optimal else None,
+            needed_moves=moved if "kept" in self.proven else None,
             withheld=len(self.withheld_tp),
             optimal=self.optimal,
+            proven=self.proven,
+            rack_matches=measure.count_rack_matches(group, self.target),
             cross_rack=measure.count_cross_rack(group, self.target),
+            topic_excess=self.topic_excess,
             dropped_claims=dict(self.claims.dropped().counts),
             lags=None if lags is None else dict(zip(ids, lags.tolist(), strict=True)),
             lag_spread=None if lags is None else measure.spread(lags),

@@ -30,6 +30,11 @@ SCHEMA_VERSION = 1
 _FLAT = ("assignor", "member_id", "topic", "partition", "state")
 _MEMBERS = ("member", "partitions", "lag", "assignment", "waits for")
 
+_COMPARED = (
+    *("balance_score", "spread", "kept", "moved", "needed_moves", "rack_matches", "cross_rack"),
+    *("topic_excess", "lag_spread", "withheld", "optimal", "proven", "error"),
+)
+
 _EXAMPLES = """\b
 Examples:
   holdfast assign group.json --assignor sticky
@@ -131,6 +136,7 @@ def _from_start(first: Result, last: Result) -> dict[str, Any]:
         "needed_moves": first.quality.needed_moves,
         "dropped_claims": first.quality.dropped_claims,
         "optimal": first.quality.optimal,
+        "proven": first.quality.proven,
     }
 
 
@@ -223,6 +229,8 @@ def _title(answer: dict[str, Any]) -> str:
         parts.append(f"{answer['rounds']} rounds")
     if quality["optimal"]:
         parts.append("proven optimal")
+    if quality["topic_excess"]:
+        parts.append(f"topics {quality['topic_excess']} from even")
     return ", ".join(parts)
 
 
@@ -274,8 +282,7 @@ def _flat_rows(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _side_by_side(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of numbers and columns of assignors."""
     rows: list[dict[str, Any]] = []
-    keys = ("balance_score", "spread", "kept", "moved", "needed_moves", "cross_rack", "lag_spread")
-    for key in (*keys, "withheld", "optimal", "error"):
+    for key in _COMPARED:
         cells = {answer["assignor"]: _cell(answer, key) for answer in answers}
         if any(cell is not None for cell in cells.values()):
             rows.append({"": key.replace("_", " "), **cells})
@@ -291,7 +298,8 @@ def _side_by_side(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _cell(answer: dict[str, Any], key: str) -> Any:
     if key == "error" or "error" in answer:
         return answer.get("error") if key == "error" else None
-    return answer["quality"][key]
+    value = answer["quality"][key]
+    return " ".join(value) or None if key == "proven" else value
 
 
 def _load(answer: dict[str, Any], member: str) -> str | None:

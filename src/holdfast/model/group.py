@@ -271,6 +271,14 @@ class Group:
         mask[self.set_topic] = True  # from_columns keeps no row that nobody uses
         return frozen(mask)
 
+    @cached_property
+    def n_readers(self) -> I64:
+        """Members that subscribe to each topic, int64[n_topics]."""
+        members = np.bincount(self.subscription, minlength=self.n_sets)
+        each = np.repeat(members, np.diff(self.set_start))
+        count = np.bincount(self.set_topic, weights=each, minlength=self.topics.n_topics)
+        return frozen(count.astype(np.int64))
+
     def is_subscribed(self, members: npt.NDArray[Any], topics: npt.NDArray[Any]) -> Mask:
         """Whether ``members[i]`` subscribes to ``topics[i]``; both int arrays of one length."""
         sets = _SetTable(self.topics, self.set_start, self.set_topic, self.subscription)

@@ -49,7 +49,7 @@ def lag_of_columns(begin: I64, end: I64, committed: I64, reset: str) -> I64:
 
     References
     ----------
-    KAFKA-5337, "Algorithm"; the scalar twin is ``holdfast.model.snapshot.lag_of_offsets``.
+    KAFKA-5337, "Algorithm".
     """
     if not begin.shape == end.shape == committed.shape:
         text = f"{len(begin)}, {len(end)} and {len(committed)} entries, expected equal lengths"

@@ -84,6 +84,22 @@ def topic_excess(group: Group, owner: I32) -> int:
     return int((counts * counts).sum())
 
 
+def topic_floor(group: Group) -> int:
+    """Least ``topic_excess`` there could be: every topic in even shares over its subscribers.
+
+    A lower bound whatever the other goals are; they may keep any assignment from reaching it.
+
+    References
+    ----------
+    KAFKA-16277.
+    """
+    readers = group.n_readers[group.has_subscriber]
+    share, rest = np.divmod(
+        group.topics.n_partitions[group.has_subscriber].astype(np.int64), readers
+    )
+    return int((share * share * (readers - rest) + (share + 1) ** 2 * rest).sum())
+
+
 def crosses_rack(group: Group, tps: I32, members: I32) -> Mask:
     """Whether ``members[i]`` would read ``tps[i]`` from another rack than its own, bool[n].
 
@@ -93,16 +109,8 @@ def crosses_rack(group: Group, tps: I32, members: I32) -> Mask:
     ----------
     KIP-881.
     """
-    topics = group.topics
-    crosses = np.zeros(len(tps), np.bool_)
-    if topics.rack_start is None or topics.rack is None:
-        return crosses
-    width = len(topics.rack_names)
-    held = row_of(topics.rack_start) * np.int64(width) + topics.rack
-    wanted = tps * np.int64(width) + group.rack[members]
-    known = (np.diff(topics.rack_start)[tps] > 0) & (group.rack[members] >= 0)
-    crosses[known] = ~np.isin(wanted[known], held)
-    return crosses
+    known, there = _racks_of(group, tps, members)
+    return known & ~there
 
 
 def count_cross_rack(group: Group, owner: I32) -> int | None:
@@ -111,6 +119,33 @@ def count_cross_rack(group: Group, owner: I32) -> int | None:
         return None
     held = np.flatnonzero(owner != NO_OWNER).astype(np.int32)
     return int(np.count_nonzero(crosses_rack(group, held, owner[held])))
+
+
+def count_rack_matches(group: Group, owner: I32) -> int | None:
+    """Count the topic-partitions read inside their member's rack; None where no racks are known.
+
+    References
+    ----------
+    KIP-881.
+    """
+    if group.topics.rack_start is None:
+        return None
+    held = np.flatnonzero(owner != NO_OWNER).astype(np.int32)
+    return int(np.count_nonzero(_racks_of(group, held, owner[held])[1]))
+
+
+def _racks_of(group: Group, tps: I32, members: I32) -> tuple[Mask, Mask]:
+    """Whether the racks of both sides are known, and whether the member's is one of the tp's."""
+    topics = group.topics
+    known, there = np.zeros(len(tps), np.bool_), np.zeros(len(tps), np.bool_)
+    if topics.rack_start is None or topics.rack is None:
+        return known, there
+    width = len(topics.rack_names)
+    held = row_of(topics.rack_start) * np.int64(width) + topics.rack
+    wanted = tps * np.int64(width) + group.rack[members]
+    known = (np.diff(topics.rack_start)[tps] > 0) & (group.rack[members] >= 0)
+    there[known] = np.isin(wanted[known], held)
+    return known, there
 
 
 def lag_per_member(owner: I32, lags: I64, n_members: int) -> I64:

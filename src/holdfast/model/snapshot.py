@@ -15,6 +15,7 @@ import numpy as np
 
 from holdfast.errors import ModelError
 from holdfast.model.columns import I64, frozen
+from holdfast.model.lag import NO_COMMIT, lag_of_columns
 
 if TYPE_CHECKING:
     from holdfast.model.group import Group
@@ -111,28 +112,6 @@ def lag_column(
     return frozen(column)
 
 
-def lag_of_offsets(begin: int, end: int, committed: int | None, reset: str) -> int:
-    """Messages between a committed offset and the end of a partition.
-
-    Parameters
-    ----------
-    begin, end : int
-        Offsets of the first and of the next message, ``begin <= end``.
-    committed : int or None
-        Where the group goes on; None if it never committed. Clamped into the partition.
-    reset : str
-        ``auto.offset.reset`` of the group, used without a commit: ``latest`` starts at the end, so
-        the lag is 0; anything else counts the whole partition.
-
-    References
-    ----------
-    KAFKA-5337, "compute the lag".
-    """
-    if committed is None:
-        return 0 if reset.lower() == "latest" else end - begin
-    return end - min(max(committed, begin), end)
-
-
 def _member(value: object, place: str) -> MemberRow:
     row = _mapping(value, place)
     _refuse_unknown(row, _MEMBER, place)
@@ -191,16 +170,19 @@ def _lags(top: Mapping[str, Any], partitions: Mapping[str, int]) -> dict[str, li
         place = f"{key}.{name}"
         listed = _list(rows, place)
         _expect_partitions(name, listed, partitions, place)
-        result[name] = [
-            _integer(row, f"{place}[{i}]", low=0, high=MAX_LAG)
-            if key == "lags"
-            else _lag_of_row(row, f"{place}[{i}]", reset)
-            for i, row in enumerate(listed)
-        ]
+        if key == "offsets":
+            offsets = [_offsets(row, f"{place}[{i}]") for i, row in enumerate(listed)]
+            begin, end, committed = np.array(offsets, np.int64).reshape(-1, 3).T
+            result[name] = lag_of_columns(begin, end, committed, reset).tolist()
+        else:
+            result[name] = [
+                _integer(row, f"{place}[{i}]", low=0, high=MAX_LAG) for i, row in enumerate(listed)
+            ]
     return result
 
 
-def _lag_of_row(value: object, place: str, reset: str) -> int:
+def _offsets(value: object, place: str) -> tuple[int, int, int]:
+    """First, next and committed offset; NO_COMMIT where there is none."""
     row = _mapping(value, place)
     _refuse_unknown(row, _OFFSET, place)
     begin = _integer(row.get("begin", 0), f"{place}.begin", low=0, high=MAX_LAG)
@@ -208,9 +190,9 @@ def _lag_of_row(value: object, place: str, reset: str) -> int:
         raise ModelError("missing", column=f"{place}.end")
     end = _integer(row["end"], f"{place}.end", low=begin, high=MAX_LAG)
     committed = row.get("committed")
-    if committed is not None:
-        committed = _integer(committed, f"{place}.committed", low=-1, high=MAX_LAG)
-    return lag_of_offsets(begin, end, None if committed == -1 else committed, reset)
+    if committed is None:
+        return begin, end, NO_COMMIT
+    return begin, end, _integer(committed, f"{place}.committed", low=NO_COMMIT, high=MAX_LAG)
 
 
 def _expect_partitions(

@@ -209,6 +209,8 @@ REBALANCES = Table(
         _TIMESTAMP,
         _c("cause", _S, "inferred reason, or stated by a broker log"),
         _c("confidence", _F, "of the cause, 0 to 1; 1 where it is stated"),
+        _c("cause_basis", _S, "inferred from two generations, or stated by a broker log"),
+        _c("stated_reason", _S, "the broker's own words, where a log has them", nullable=True),
         _c("n_missed_generations", _I, "generations in between that left no record"),
         _c("n_members", _I, "members after it", "members"),
         _c("n_joined", _I, "members that are new", "members"),
