@@ -95,10 +95,21 @@ def test_fail_on(folder: Path, fail_on: str, group: str, code: int) -> None:
 def test_the_screen_names_code_basis_cost_evidence_and_a_command(folder: Path) -> None:
     out = run("doctor", "--input", folder, "--group", "etl", width=200).out
     assert "Stable, classic, cooperative-sticky, 4 members, 12 partitions, generation 15" in out
-    assert "HF102 deploy churn (inferred, 75.6 partition-seconds)" in out
-    assert "08:01:00 to 08:04:15" in out
+    assert "2025-11-21 08:00:00 to 08:07:30 UTC: 15 rebalances, cost 40.8 to 75.6 part" in out
+    assert "HF102 deploy churn (inferred, 40.8 to 75.6 partition-seconds)" in out
+    assert "generations 2-11; 2025-11-21 08:01:00 to 08:04:15; worker-0" in out
     assert "$ holdfast simulate --scenario rolling-bounce --policy deferred" in out
     assert "nothing found" in run("doctor", "--input", folder, "--group", "calm").out
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_line_of_the_screen_is_wider_than_the_terminal_but_a_command(
+    folder: Path, width: int
+) -> None:
+    lines = run("doctor", "--input", folder, width=width).out.splitlines()
+    assert any(line.startswith("        $ ") for line in lines)
+    assert all(len(line) <= width or line.startswith("        $ ") for line in lines)
+    assert all(not line or line.startswith(("  ", "etl", "calm", "=cmd")) for line in lines)
 
 
 def test_csv_holds_no_formula_and_the_screen_no_control_sequence(folder: Path) -> None:

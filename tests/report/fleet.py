@@ -156,6 +156,7 @@ class Script:
             "previous_generation": self.generation - 1 or None,
             "cause": cause,
             "confidence": 0.9,
+            "cause_basis": "inferred",
             "n_missed_generations": 0,
             "n_members": len(people),
             "n_joined": len(people.keys() - self.members.keys()),

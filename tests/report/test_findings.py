@@ -243,6 +243,14 @@ def test_a_storm_of_thirty_is_an_error_and_one_of_ten_a_warning() -> None:
     assert examine(script)["HF101"].severity is Severity.ERROR
 
 
+def test_eager_members_of_a_cooperative_group_are_looked_for() -> None:
+    assert "--table members" in examine(eager_group(cooperative=False))["HF119"].command
+    script = eager_group(cooperative=False)
+    for row in script.rows["generations"]:
+        row["protocol"] = "range"
+    assert "--from range --to coop" in examine(script)["HF119"].command
+
+
 def test_standby_members_are_information() -> None:
     assert examine(shares(1, 1, 0))["HF106"].severity is Severity.INFO
     assert examine(shares(2, 2, 0))["HF106"].severity is Severity.WARN

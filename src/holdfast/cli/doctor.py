@@ -7,27 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
 
 from holdfast.cli.output import (
     Format,
     print_note,
-    printable,
     track,
     write_json,
     write_rows,
     write_text,
 )
+from holdfast.cli.screen import print_screens
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.report.findings import Examination, Finding, Rule
+    from holdfast.report.findings import Examination
 
 SHOWN = 10
-_STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
 _COLUMNS = (
     "group",
     "code",
@@ -117,7 +113,7 @@ def doctor(
     if fmt is Format.JSON:
         write_json(report_doctor.to_json(found), output)
     elif fmt is Format.TABLE:
-        _screens(found if all_groups or group else found[:SHOWN], output)
+        print_screens(found if all_groups or group else found[:SHOWN], output)
         if len(found) > SHOWN and not (all_groups or group or quiet):
             print_note(f"{len(found) - SHOWN} more groups: --all-groups shows them")
     else:
@@ -146,82 +142,3 @@ def _rows(found: list[Examination]) -> list[dict[str, object]]:
         for e in found
         for f in e.findings
     ]
-
-
-def _screens(found: list[Examination], output: Path | None) -> None:
-    if output is None:
-        console = Console(highlight=False)
-        for examination in found:
-            _screen(console, examination)
-        return
-    with output.open("w", encoding="utf-8") as file:
-        console = Console(file=file, highlight=False, width=110)
-        for examination in found:
-            _screen(console, examination)
-
-
-def _screen(console: Console, examination: Examination) -> None:
-    from holdfast.report.doctor import summary
-    from holdfast.report.findings import all_rules
-
-    rules = {rule.code: rule for rule in all_rules()}
-    head = summary(examination.facts)
-    protocol = head["protocol"] or "no protocol"
-    console.print(
-        Text(printable(head["group"]), style="bold")
-        + Text(
-            f"  {head['state']}, {'/'.join(head['group_type']) or 'unknown type'}, "
-            f"{printable(protocol)}, {head['members']} members, {head['partitions']} partitions, "
-            f"generation {head['generation'] if head['generation'] is not None else 'none'}"
-        )
-    )
-    if head["window"]["from"]:
-        cost = head["cost_partition_seconds"]
-        begin, end = (head["window"][k][:19].replace("T", " ") for k in ("from", "to"))
-        console.print(
-            Text(
-                f"{begin} to {end} UTC: {head['rebalances']} rebalances, "
-                f"{cost['lower']:,.1f} to {cost['upper']:,.1f} partition-seconds stood still",
-                style="dim",
-            )
-        )
-    for finding in examination.findings:
-        _print_finding(console, finding, rules[finding.code])
-    if not examination.findings:
-        console.print(Text("  nothing found", style="green"))
-    console.print()
-
-
-def _print_finding(console: Console, finding: Finding, rule: Rule) -> None:
-    cost = f"{finding.cost_upper_s:,.1f} partition-seconds" if finding.cost_upper_s else ""
-    told = ", ".join(filter(None, (str(finding.basis), cost)))
-    console.print(
-        Text("  ")
-        + Text(f"{finding.severity:<5}", style=_STYLE[finding.severity])
-        + Text(f" {finding.code} ", style="bold")
-        + Text(f"{rule.name} ")
-        + Text(f"({told})", style="dim")
-    )
-    for line in (finding.text, _told(finding)):
-        if line:
-            console.print(Padding(Text(printable(line)), (0, 0, 0, 8), expand=False))
-    if finding.command:
-        console.print(
-            Text(f"        $ {printable(finding.command)}", style="green"), soft_wrap=True
-        )
-
-
-def _told(finding: Finding) -> str:
-    from holdfast.report.doctor import moment
-
-    e = finding.evidence
-    parts = []
-    if e.generations:
-        parts.append(f"generations {' '.join(str(g) for g in e.generations)}")
-    if e.from_ms >= 0:
-        parts.append(f"{moment(e.from_ms)[11:19]} to {moment(e.to_ms)[11:19]}")
-    if e.members:
-        parts.append(" ".join(e.members[:5]))
-    if e.partitions:
-        parts.append(" ".join(e.partitions[:5]))
-    return "; ".join(parts)

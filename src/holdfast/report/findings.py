@@ -197,6 +197,11 @@ def first_few(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
+def count(number: int, noun: str) -> str:
+    """A number and what it counts: ``1 member``, ``1,200 members``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def shell_word(name: str) -> str:
     """A name as one word of a command line that people can paste."""
     return shlex.quote(visible(name))

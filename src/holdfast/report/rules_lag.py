@@ -17,6 +17,7 @@ from holdfast.report.findings import (
     Limits,
     Rule,
     Severity,
+    count,
     first_few,
     shell_word,
 )
@@ -88,7 +89,8 @@ def unowned(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF114",
         severity=_E,
-        text=f"{len(rows)} partitions that had an owner have none now, though the group is stable",
+        text=f"{count(len(rows), 'partition')} without an owner that had one, though the group is "
+        "stable",
         evidence=Evidence(
             generations=(int(facts.generations.number[facts.last]),),
             from_ms=int(starts.min()),
@@ -113,7 +115,8 @@ def nobody(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF115",
         severity=_W,
-        text=f"the group has no member, and {behind:,} records wait in {len(rows)} partitions",
+        text=f"the group has no member, and {behind:,} records wait in "
+        f"{count(len(rows), 'partition')}",
         evidence=_evidence(facts, rows, [], lag_records=float(behind)),
         cost_lower_s=cost,
         cost_upper_s=cost,
@@ -134,7 +137,8 @@ def lost(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF116",
         severity=_E,
-        text=f"{records:,} records of {len(rows)} partitions were deleted before they were read",
+        text=f"deleted before they were read: {count(records, 'record')} of "
+        f"{count(len(rows), 'partition')}",
         evidence=_evidence(facts, rows, [], lost_records=float(records)),
         command="kafka-configs.sh --bootstrap-server HOST:PORT --entity-type topics --describe "
         f"--entity-name {shell_word(facts.lag.topic[int(rows[0])])}",
@@ -151,8 +155,8 @@ def beyond(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF120",
         severity=_W,
-        text=f"the committed offset of {len(rows)} partitions lies beyond the end of the log: was "
-        "the topic made anew?",
+        text=f"the committed offset of {count(len(rows), 'partition')} lies beyond the end of the "
+        "log: was the topic made anew?",
         evidence=_evidence(facts, rows, []),
         command=f"holdfast lag --input DUMP --group {shell_word(facts.group)}",
         basis=Basis.STATED,

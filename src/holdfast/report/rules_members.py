@@ -21,6 +21,7 @@ from holdfast.report.findings import (
     Limits,
     Rule,
     Severity,
+    count,
     first_few,
     shell_word,
 )
@@ -88,8 +89,8 @@ def stuck(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF105",
         severity=_E,
-        text=f"{len(members)} members hold {len(rows)} partitions with work and have committed "
-        f"nothing for {limits.stuck_s / 60:.0f} minutes or more",
+        text=f"{count(len(members), 'member')} with {count(len(rows), 'partition')} that hold "
+        f"work, and no commit for {limits.stuck_s / 60:.0f} minutes or more",
         evidence=_last_evidence(facts, members, rows),
         cost_upper_s=cost,
         command=_describe(facts),
@@ -108,8 +109,8 @@ def stale_static(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF109",
         severity=_E,
-        text=f"{len(members)} static members hold {len(rows)} partitions with work and have "
-        f"committed nothing for {limits.stuck_s / 60:.0f} minutes or more: their ids may be stale",
+        text=f"{count(len(members), 'static member')} with {count(len(rows), 'partition')} that "
+        f"hold work, and no commit for {limits.stuck_s / 60:.0f} minutes or more: gone?",
         evidence=_last_evidence(facts, names, rows),
         cost_upper_s=cost,
         command=_describe(facts) + " --members --verbose",
@@ -128,8 +129,8 @@ def idle(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF106",
         severity=_I if total > partitions else _W,
-        text=f"{len(rows)} of {total} members have no partition "
-        f"({partitions} partitions were ever assigned)",
+        text=f"{len(rows)} of {count(total, 'member')} without a partition "
+        f"({count(partitions, 'partition')} ever assigned)",
         evidence=_last_evidence(facts, names, rows[:0]),
         command=_describe(facts) + " --members",
     )
@@ -156,8 +157,8 @@ def silent(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF107",
         severity=_W,
-        text=f"{len(silent_members)} members have never committed any of their {len(rows)} "
-        "partitions: after a restart they begin at auto.offset.reset",
+        text=f"{count(len(silent_members), 'member')} never committed any of "
+        f"{count(len(rows), 'partition')}: a restart begins at auto.offset.reset",
         evidence=_last_evidence(facts, silent_members, rows),
         command=_describe(facts) + " --offsets",
     )
@@ -181,7 +182,7 @@ def double_owner(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF108",
         severity=_E,
-        text=f"{len(rows)} partitions were given to two members in one generation",
+        text=f"{count(len(rows), 'partition')} given to two members in one generation",
         evidence=Evidence(
             generations=generations[:10],
             from_ms=min(a.at_ms for a in rows),
@@ -206,7 +207,7 @@ def unreadable(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF121",
         severity=_W,
-        text=f"{len(rows)} times a member's subscription or assignment could not be read",
+        text=f"{count(len(rows), 'time')} a member's subscription or assignment could not be read",
         evidence=Evidence(
             generations=tuple(dict.fromkeys(a.generation for a in rows))[:10],
             from_ms=min(a.at_ms for a in rows),
@@ -232,7 +233,7 @@ def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF110",
         severity=_W,
-        text=f"the group went to and fro between protocols {len(changed)} times ({what})",
+        text=f"the group went to and fro between protocols, {count(len(changed), 'time')} ({what})",
         evidence=Evidence(
             generations=tuple(int(g.number[i]) for i in changed)[:10],
             from_ms=int(g.at_ms[changed[0]]) if changed else -1,
@@ -319,8 +320,8 @@ RULES = (
         why="A static member that is gone keeps its partitions until its session times out, and "
         "nobody else may read them.",
         how="As HF105, for members with a static name.",
-        mend="Start that member again, or remove its id with "
-        "`kafka-consumer-groups.sh --delete-members` or an admin client.",
+        mend="Start that member again, or remove its id with an admin client "
+        "(removeMembersFromConsumerGroup in Java's).",
         find=stale_static,
     ),
     Rule(

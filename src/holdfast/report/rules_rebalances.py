@@ -21,6 +21,7 @@ from holdfast.report.findings import (
     Limits,
     Rule,
     Severity,
+    count,
     first_few,
     shell_word,
 )
@@ -106,7 +107,8 @@ def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF102",
         severity=_W,
-        text=f"{chosen.sum()} rebalances for {n_restarts} restarted members "
+        text=f"{count(int(chosen.sum()), 'rebalance')} for "
+        f"{count(n_restarts, 'restarted member')} "
         f"(up to {worst:.1f} per restart)",
         evidence=_evidence(
             facts,
@@ -169,8 +171,8 @@ def delay_short(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF111",
         severity=_W,
-        text=f"{n_visits} times a partition went to another member and back while its own was "
-        f"restarting ({longest:.0f} s at most)",
+        text=f"{count(n_visits, 'time')} a partition went to another member and back while "
+        f"its own was restarting ({longest:.0f} s at most)",
         evidence=_evidence(
             facts,
             chosen,
@@ -207,8 +209,9 @@ def delay_long(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF112",
         severity=_W,
-        text=f"{waited.sum()} times a partition waited without an owner for up to {longest:.0f} s; "
-        f"the longest restart measured took {usual:.0f} s",
+        text=f"{count(int(waited.sum()), 'time')} a partition waited without an owner, for up "
+        f"to {longest:.0f} s; "
+        + (f"the longest restart took {usual:.0f} s" if usual else "no restart was measured"),
         evidence=Evidence(
             generations=tuple(int(x) for x in np.unique(g.number[began[waited]])[:MAX_EVIDENCE]),
             from_ms=int(t.from_ms[waited].min()),
@@ -251,8 +254,8 @@ def interrupted(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF118",
         severity=_W,
-        text=f"{missed.sum()} generations left no record: the group was called together again "
-        "before the leader had answered",
+        text=f"{count(int(missed.sum()), 'generation')} left no record: the group was called "
+        "together again before the leader had answered",
         evidence=_evidence(facts, chosen, figures={"missed_generations": float(missed.sum())}),
         cost_lower_s=low,
         cost_upper_s=high,
@@ -271,13 +274,21 @@ def eager(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         code="HF119",
         severity=_W,
-        text=f"all members stopped at each of {chosen.sum()} rebalances: the assignor is eager",
+        text=f"all members stopped at each of {count(int(chosen.sum()), 'rebalance')}: the "
+        "assignor is eager",
         evidence=_evidence(facts, chosen),
         cost_lower_s=low,
         cost_upper_s=high,
-        command=f"holdfast upgrade-check --from {shell_word(_assignor(facts))} "
-        "--to cooperative-sticky --plan",
+        command=_away_from_eager(facts),
     )
+
+
+def _away_from_eager(facts: Facts) -> str:
+    """The way to a cooperative assignor; where the group has one, who it is that gives all up."""
+    group, name = shell_word(facts.group), _assignor(facts)
+    if name == "cooperative-sticky":
+        return f"holdfast history --input DUMP --group {group} --table members"
+    return f"holdfast upgrade-check --from {shell_word(name)} --to cooperative-sticky --plan"
 
 
 def _assignor(facts: Facts) -> str:

@@ -1,0 +1,132 @@
+"""The doctor's screen of a group: a heading, then its findings, the worst first.
+
+**Rules.** Every line fits the terminal, but commands: those are one line each, to be copied. Names
+are data from strangers and go through :func:`holdfast.cli.output.printable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from holdfast.cli.output import printable
+
+if TYPE_CHECKING:
+    from holdfast.report.findings import Evidence, Examination, Finding, Rule
+
+FILE_WIDTH = 110
+_STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
+
+
+def print_screens(found: Sequence[Examination], target: Path | None) -> None:
+    """Print the screens of ``found`` to a file or stdout."""
+    if target is None:
+        _all(Console(highlight=False), found)
+        return
+    with target.open("w", encoding="utf-8") as file:
+        _all(Console(file=file, highlight=False, width=FILE_WIDTH), found)
+
+
+def _all(console: Console, found: Sequence[Examination]) -> None:
+    from holdfast.report.findings import all_rules
+
+    rules = {rule.code: rule for rule in all_rules()}
+    for examination in found:
+        _print_heading(console, examination)
+        for finding in examination.findings:
+            _print_finding(console, finding, rules[finding.code])
+        if not examination.findings:
+            console.print(Text("  nothing found", style="green"))
+        console.print()
+
+
+def _print_heading(console: Console, examination: Examination) -> None:
+    from holdfast.report.doctor import summary
+    from holdfast.report.findings import count
+
+    head = summary(examination.facts)
+    generation = "none" if head["generation"] is None else head["generation"]
+    state = [
+        head["state"],
+        "/".join(head["group_type"]) or "unknown type",
+        printable(head["protocol"] or "no protocol"),
+        count(head["members"], "member"),
+        count(head["partitions"], "partition"),
+        f"generation {generation}",
+    ]
+    console.print(Text(printable(head["group"]), style="bold"))
+    _indented(console, ", ".join(state), 2)
+    if head["window"]["from"]:
+        cost = _cost(**head["cost_partition_seconds"])
+        window = _window(head["window"]["from"], head["window"]["to"])
+        told = f"{window} UTC: {count(head['rebalances'], 'rebalance')}, cost {cost}"
+        _indented(console, told, 2, style="dim")
+
+
+def _print_finding(console: Console, finding: Finding, rule: Rule) -> None:
+    cost = _cost(finding.cost_lower_s, finding.cost_upper_s)
+    head = (
+        Text(f"{finding.severity:<5}", style=_STYLE[finding.severity])
+        + Text(f" {finding.code} ", style="bold")
+        + Text(f"{rule.name} ")
+        + Text(f"({finding.basis}, {cost})", style="dim")
+    )
+    console.print(Padding(head, (0, 0, 0, 2), expand=False))
+    _indented(console, finding.text, 8)
+    _indented(console, _evidence(finding.evidence), 8, style="dim")
+    if finding.command:
+        console.print(
+            Text(f"        $ {printable(finding.command)}", style="green"), soft_wrap=True
+        )
+
+
+def _indented(console: Console, text: str, by: int, *, style: str = "") -> None:
+    if text:
+        console.print(Padding(Text(printable(text), style=style), (0, 0, 0, by), expand=False))
+
+
+def _cost(lower: float, upper: float) -> str:
+    """Such as ``12 to 75.6 partition-seconds``."""
+    low, high = (f"{value:,.1f}".removesuffix(".0") for value in (lower, max(lower, upper)))
+    unit = "partition-second" if high == "1" else "partition-seconds"
+    return f"{high} {unit}" if low == high else f"{low} to {high} {unit}"
+
+
+def _window(first: str, last: str) -> str:
+    """From and to, the day of the second one only where it is another."""
+    begin, end = (text[:19].replace("T", " ") for text in (first, last))
+    return f"{begin} to {end[11:] if begin[:10] == end[:10] else end}"
+
+
+def _evidence(evidence: Evidence) -> str:
+    from holdfast.report.doctor import moment
+
+    parts: list[str] = []
+    if evidence.generations:
+        noun = "generation" if len(evidence.generations) == 1 else "generations"
+        parts.append(f"{noun} {_runs(evidence.generations)}")
+    if evidence.from_ms >= 0:
+        first, last = moment(evidence.from_ms), moment(evidence.to_ms)
+        parts.append(_window(first, last) if first[:19] != last[:19] else _day(first))
+    parts += [" ".join(names[:5]) for names in (evidence.members, evidence.partitions) if names]
+    return "; ".join(parts)
+
+
+def _day(text: str) -> str:
+    return text[:19].replace("T", " ")
+
+
+def _runs(numbers: Sequence[Any]) -> str:
+    """``1 2 3 7`` as ``1-3 7``."""
+    runs: list[list[int]] = []
+    for number in sorted(int(n) for n in numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return " ".join(str(a) if a == b else f"{a} {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs)
