@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.wire.records_twin import rows_of, structs
 
 from holdfast.errors import WireError
+from holdfast.model.columns import starts
 from holdfast.wire.codec import Reader, Writer
 from holdfast.wire.columns import ABSENT, Numbers, Slices, Text, spread
 from holdfast.wire.cursor import Cursor
@@ -16,7 +17,7 @@ from holdfast.wire.lockstep import FEW, read, skip, walk
 from holdfast.wire.offsets_records import _struct_reader, _struct_writer, default_of
 from holdfast.wire.offsets_schemas import Field, Kind, layout
 from holdfast.wire.plans import plan_of
-from holdfast.wire.ragged import padded, starts
+from holdfast.wire.ragged import padded
 
 NUMBERS = (Kind.INT8, Kind.INT16, Kind.UINT16, Kind.INT32, Kind.INT64)
 

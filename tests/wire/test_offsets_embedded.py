@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.wire.records_twin import rows_of
 
 from holdfast.errors import WireError
+from holdfast.model.columns import starts
 from holdfast.wire.columns import Slices
 from holdfast.wire.consumer_protocol import (
     AssignmentMessage,
@@ -18,7 +19,7 @@ from holdfast.wire.consumer_protocol import (
     encode_subscription,
 )
 from holdfast.wire.offsets_embedded import read_assignments, read_subscriptions
-from holdfast.wire.ragged import padded, starts
+from holdfast.wire.ragged import padded
 
 topic_partitions = st.lists(
     st.tuples(st.sampled_from(["t", "é", ""]), st.lists(st.integers(-5, 5), max_size=3).map(tuple)),

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.wire.ragged import gather, invalid_utf8, padded, starts
+from holdfast.model.columns import starts
+from holdfast.wire.ragged import gather, invalid_utf8, padded
 
 lengths = (
     st.integers(0, 3)

@@ -27,8 +27,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.model.columns import I64, U8, Mask, starts
 from holdfast.wire.offsets_schemas import Default
-from holdfast.wire.ragged import I64, PAD, U8, Mask, gather, starts
+from holdfast.wire.ragged import PAD, gather
 
 NULL: Final = -1
 ABSENT: Final = -2

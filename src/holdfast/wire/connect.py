@@ -27,12 +27,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.wire.codec import (
-    TOPIC_PARTITIONS_MIN,
-    Reader,
-    Reason,
-    TopicPartitions,
-)
+from holdfast.wire.codec import TOPIC_PARTITIONS_MIN, Reader, TopicPartitions
 
 HIGHEST_VERSION = 2
 METADATA, ASSIGNMENT = "ConnectMetadata", "ConnectAssignment"
@@ -103,7 +98,7 @@ def decode_connect_metadata(data: bytes) -> ConnectMetadata:
     KIP-415, "Public Interfaces".
     """
     reader = Reader(data, METADATA)
-    version = _read_version(reader)
+    version = reader.leading_version(HIGHEST_VERSION)
     return ConnectMetadata(
         version=version,
         url=reader.string("url"),
@@ -125,7 +120,7 @@ def decode_connect_assignment(data: bytes) -> ConnectAssignment:
     KIP-415, "Public Interfaces".
     """
     reader = Reader(data, ASSIGNMENT)
-    version = _read_version(reader)
+    version = reader.leading_version(HIGHEST_VERSION)
     return ConnectAssignment(
         version=version,
         error=reader.int16("error"),
@@ -136,16 +131,8 @@ def decode_connect_assignment(data: bytes) -> ConnectAssignment:
         if version
         else reader.array("assignment", _read_connector, TOPIC_PARTITIONS_MIN),
         revoked=_read_optional(reader, "revoked") if version else None,
-        delay_ms=_read_delay(reader) if version and reader.n_left else 0,
+        delay_ms=reader.delay_ms("delay") if version and reader.n_left else 0,
     )
-
-
-def _read_version(reader: Reader) -> int:
-    version = reader.int16("version")
-    if version < 0:
-        reader.fail(Reason.BAD_VERSION, "version", 0, f"{version} is below 0")
-    reader.version = min(version, HIGHEST_VERSION)
-    return reader.version
 
 
 def _read_optional(reader: Reader, field: str) -> TopicPartitions | None:
@@ -156,11 +143,3 @@ def _read_optional(reader: Reader, field: str) -> TopicPartitions | None:
 
 def _read_connector(reader: Reader) -> tuple[str, tuple[int, ...]]:
     return reader.string("connector"), reader.int32s("tasks")
-
-
-def _read_delay(reader: Reader) -> int:
-    start = reader.pos
-    delay_ms = reader.int32("delay")
-    if delay_ms < 0:
-        reader.fail(Reason.OUT_OF_RANGE, "delay", start, f"{delay_ms} ms is negative")
-    return delay_ms

@@ -105,7 +105,7 @@ def decode_subscription(data: bytes) -> Subscription:
     KIP-429, KIP-881.
     """
     reader = Reader(data, SUBSCRIPTION)
-    version = _read_version(reader)
+    version = reader.leading_version(HIGHEST_VERSION)
     topics = reader.strings("topics")
     return _read_after_topics(reader, version, topics)
 
@@ -130,7 +130,7 @@ class SubscriptionDecoder:
     def decode(self, data: bytes) -> Subscription:
         """As :func:`decode_subscription`; a failure leaves what is remembered as it was."""
         reader = Reader(data, SUBSCRIPTION)
-        version = _read_version(reader)
+        version = reader.leading_version(HIGHEST_VERSION)
         start = reader.pos
         if self._block and data.startswith(self._block, start):
             reader.pos = start + len(self._block)
@@ -153,7 +153,7 @@ def decode_assignment(data: bytes) -> AssignmentMessage:
     KIP-429.
     """
     reader = Reader(data, ASSIGNMENT)
-    version = _read_version(reader)
+    version = reader.leading_version(HIGHEST_VERSION)
     partitions = reader.topic_partitions("assigned_partitions")
     user_data = reader.nullable_bytes("user_data")
     return AssignmentMessage(version=version, partitions=partitions, user_data=user_data)
@@ -227,14 +227,6 @@ def sort_partitions(partitions: Iterable[tuple[str, Iterable[int]]]) -> TopicPar
     """One entry per topic that has partitions, sorted by topic and partition."""
     groups = group_partitions(partitions)
     return tuple(sorted((topic, tuple(sorted(numbers))) for topic, numbers in groups if numbers))
-
-
-def _read_version(reader: Reader) -> int:
-    version = reader.int16("version")
-    if version < 0:
-        reader.fail(Reason.BAD_VERSION, "version", 0, f"{version} is below 0")
-    reader.version = min(version, HIGHEST_VERSION)
-    return reader.version
 
 
 def _read_after_topics(reader: Reader, version: int, topics: tuple[str, ...]) -> Subscription:

@@ -40,13 +40,14 @@ Incremental Cooperative Rebalancing: Support and Policies; KIP-429; KIP-415, who
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import TypeVar
 
 from holdfast.errors import WireError
-from holdfast.wire.codec import INT32_MAX, Reader, Reason, TopicPartitions, Writer
+from holdfast.wire.codec import INT32_MAX, Reader, Reason, TopicPartitions, Writer, within
 from holdfast.wire.consumer_protocol import (
     AssignmentMessage,
     Subscription,
@@ -56,7 +57,6 @@ from holdfast.wire.consumer_protocol import (
     encode_subscription,
     sort_partitions,
 )
-from holdfast.wire.incremental import read_delay, write_delay
 
 T = TypeVar("T")
 
@@ -237,10 +237,8 @@ def encode_claim(value: Claim) -> bytes:
     writer = _start_frame(CLAIM, CLAIM_MAGIC)
     writer.int64(value.nonce, "nonce")
     writer.int8(value.leaving, "leaving")
-    write_delay(writer, value.delay_ms, "delay_ms")
-    if value.memory_age_ms < 0:
-        writer.fail(Reason.OUT_OF_RANGE, "memory_age_ms", f"{value.memory_age_ms} ms is negative")
-    writer.int64(value.memory_age_ms, "memory_age_ms")
+    writer.delay_ms(value.delay_ms, "delay_ms")
+    writer.age_ms(value.memory_age_ms, "memory_age_ms")
     writer.compact_array(sort_partitions(value.given_up), "given_up", _write_topic_set)
     writer.compact_bytes(value.memory, "memory", nullable=True)
     writer.compact_bytes(value.assignor_data, "assignor_data", nullable=True)
@@ -278,7 +276,7 @@ def decode_verdict(data: bytes) -> Verdict:
         assigned=message.partitions,
         nonce=reader.int64("nonce"),
         revoked=reader.nullable_compact_array("revoked", _read_topic_set, _TOPIC_SET_MIN),
-        delay_ms=read_delay(reader, "delay_ms"),
+        delay_ms=reader.delay_ms("delay_ms"),
         memory=_close_frame(reader, reader.nullable_compact_bytes("memory")),
     )
 
@@ -299,7 +297,7 @@ def encode_verdict(value: Verdict) -> bytes:
     revoked = None if value.revoked is None else sort_partitions(value.revoked)
     writer.int64(value.nonce, "nonce")
     writer.compact_array(revoked, "revoked", _write_topic_set, nullable=True)
-    write_delay(writer, value.delay_ms, "delay_ms")
+    writer.delay_ms(value.delay_ms, "delay_ms")
     writer.compact_bytes(value.memory, "memory", nullable=True)
     writer.tagged()
     return encode_assignment(AssignmentMessage(partitions=value.assigned, user_data=writer.done()))
@@ -319,7 +317,7 @@ def decode_memory(data: bytes) -> Memory:
     """
     reader = _open_frame(data, MEMORY, MEMORY_MAGIC)
     generation = reader.int32("generation")
-    delay_ms = read_delay(reader, "delay_ms")
+    delay_ms = reader.delay_ms("delay_ms")
     topics = reader.compact_array("topics", _read_name, 1)
 
     def read_indexed(inner: Reader) -> tuple[str, tuple[int, ...]]:
@@ -334,7 +332,7 @@ def decode_memory(data: bytes) -> Memory:
             member_id=inner.compact_string("member_id"),
             instance_id=inner.nullable_compact_string("instance_id"),
             leaving=_read_leaving(inner),
-            delay_ms=read_delay(inner, "delay_ms"),
+            delay_ms=inner.delay_ms("delay_ms"),
             owned=inner.compact_array("owned", read_indexed, _INDEXED_SET_MIN),
         )
         inner.tagged()
@@ -372,13 +370,13 @@ def encode_memory(value: Memory) -> bytes:
         inner.compact_string(member.member_id, "member_id")
         inner.compact_string(member.instance_id, "instance_id", nullable=True)
         inner.int8(member.leaving, "leaving")
-        write_delay(inner, member.delay_ms, "delay_ms")
+        inner.delay_ms(member.delay_ms, "delay_ms")
         inner.compact_array(partitions, "owned", write_indexed)
         inner.tagged()
 
     writer = _start_frame(MEMORY, MEMORY_MAGIC)
     writer.int32(value.generation, "generation")
-    write_delay(writer, value.delay_ms, "delay_ms")
+    writer.delay_ms(value.delay_ms, "delay_ms")
     writer.compact_array(topics, "topics", _write_name)
     writer.compact_array(list(zip(value.members, owned, strict=True)), "members", write_member)
     writer.compact_array(given_up, "given_up", write_indexed)
@@ -397,8 +395,8 @@ def _read_claim_frame(data: bytes) -> Claim:
         topics=(),
         nonce=reader.int64("nonce"),
         leaving=_read_leaving(reader),
-        delay_ms=read_delay(reader, "delay_ms"),
-        memory_age_ms=_read_age(reader),
+        delay_ms=reader.delay_ms("delay_ms"),
+        memory_age_ms=reader.age_ms("memory_age_ms"),
         given_up=reader.compact_array("given_up", _read_topic_set, _TOPIC_SET_MIN),
         memory=reader.nullable_compact_bytes("memory"),
         assignor_data=_close_frame(reader, reader.nullable_compact_bytes("assignor_data")),
@@ -413,10 +411,7 @@ def _open_frame(data: bytes, schema: str, magic: bytes) -> Reader:
     if not data.startswith(magic):
         reader.fail(Reason.BAD_MAGIC, "magic", 0, f"{data[:4].hex()} is not {magic.hex()}")
     reader.pos = len(magic)
-    version = reader.int16("version")
-    if version < 1:
-        reader.fail(Reason.BAD_VERSION, "version", len(magic), f"{version} is below 1")
-    reader.version = min(version, FRAME_VERSION)
+    reader.leading_version(FRAME_VERSION, lowest=1)
     return reader
 
 
@@ -432,14 +427,6 @@ def _start_frame(schema: str, magic: bytes) -> Writer:
     return writer
 
 
-def _read_age(reader: Reader) -> int:
-    start = reader.pos
-    age_ms = reader.int64("memory_age_ms")
-    if age_ms < 0:
-        reader.fail(Reason.OUT_OF_RANGE, "memory_age_ms", start, f"{age_ms} ms is negative")
-    return age_ms
-
-
 def _read_leaving(reader: Reader) -> Leaving:
     start = reader.pos
     value = reader.int8("leaving")
@@ -453,11 +440,24 @@ _LEAVING = {int(value): value for value in Leaving}
 
 def _read_set(reader: Reader) -> tuple[int, ...]:
     start = reader.pos
-    gaps = reader.compact_array("partitions", _read_gap, 1)
-    partitions = tuple(accumulate(gaps, lambda last, gap: last + gap + 1))
+    count = reader.compact_count("partitions", 1)
+    if count is None:
+        reader.fail(Reason.UNEXPECTED_NULL, "partitions", start)
+    partitions = tuple(_partitions(reader, count))
     if partitions and partitions[-1] > INT32_MAX:
         reader.fail(Reason.OUT_OF_RANGE, "partitions", start, f"partition {partitions[-1]}")
     return partitions
+
+
+def _partitions(reader: Reader, count: int) -> Iterator[int]:
+    """One by one: a gap may be one byte, so a second copy of them would be dear."""
+    index, last = 0, -1
+    try:
+        for index in range(count):  # noqa: B007 - the index names the failing one
+            last += reader.uvarint("") + 1
+            yield last
+    except WireError as error:
+        raise within(f"partitions[{index}]", error) from None
 
 
 def _write_set(writer: Writer, partitions: tuple[int, ...]) -> None:
@@ -475,10 +475,6 @@ def _read_topic_set(reader: Reader) -> tuple[str, tuple[int, ...]]:
 def _write_topic_set(writer: Writer, entry: tuple[str, tuple[int, ...]]) -> None:
     writer.compact_string(entry[0], "topic")
     _write_set(writer, entry[1])
-
-
-def _read_gap(reader: Reader) -> int:
-    return reader.uvarint("")
 
 
 def _write_gap(writer: Writer, gap: int) -> None:

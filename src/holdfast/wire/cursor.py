@@ -16,7 +16,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.wire.ragged import I64, LONGEST_WINDOW, U8, Mask, windows
+from holdfast.model.columns import I64, U8, Mask
+from holdfast.wire.ragged import LONGEST_WINDOW, windows
 
 _UINT32_MAX: Final = 0xFFFFFFFF
 

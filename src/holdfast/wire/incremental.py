@@ -34,7 +34,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from holdfast.wire.codec import (
-    INT32_MAX,
     TOPIC_PARTITIONS_MIN,
     Reader,
     Reason,
@@ -174,9 +173,7 @@ def decode_design_assignment(data: bytes) -> DesignAssignment:
         design=design,
         assigned=_read_list(reader, "assigned_topic_partitions"),
         revoked=_read_list(reader, "revoke_topic_partitions"),
-        timeout_ms=0
-        if design is Design.SIMPLE
-        else read_delay(reader, "scheduled_rebalance_timeout"),
+        timeout_ms=0 if design is Design.SIMPLE else reader.delay_ms("scheduled_rebalance_timeout"),
     )
 
 
@@ -197,7 +194,7 @@ def encode_design_assignment(value: DesignAssignment) -> bytes:
     _write_list(writer, value.assigned, "assigned_topic_partitions")
     _write_list(writer, value.revoked, "revoke_topic_partitions")
     if value.design is not Design.SIMPLE:
-        write_delay(writer, value.timeout_ms, "scheduled_rebalance_timeout")
+        writer.delay_ms(value.timeout_ms, "scheduled_rebalance_timeout")
     elif value.timeout_ms:
         writer.fail(Reason.OUT_OF_RANGE, "scheduled_rebalance_timeout", "Design I has none")
     return writer.done()
@@ -211,12 +208,7 @@ def _flat(partitions: TopicPartitions) -> set[tuple[str, int]]:
 
 
 def _read_design(reader: Reader) -> Design:
-    version = reader.int16("version")
-    if version < Design.SIMPLE:
-        reader.fail(Reason.BAD_VERSION, "version", 0, f"{version} is below 1")
-    design = Design(min(version, Design.INCREMENTAL))
-    reader.version = int(design)
-    return design
+    return Design(reader.leading_version(int(Design.INCREMENTAL), int(Design.SIMPLE)))
 
 
 def _read_list(reader: Reader, field: str) -> TopicPartitions | None:
@@ -225,22 +217,3 @@ def _read_list(reader: Reader, field: str) -> TopicPartitions | None:
 
 def _write_list(writer: Writer, value: TopicPartitions | None, field: str) -> None:
     writer.array(value, field, write_topic_partitions, nullable=True)
-
-
-# Times that remain
-
-
-def read_delay(reader: Reader, field: str) -> int:
-    """An int32 of ms that remain; a negative one is refused."""
-    start = reader.pos
-    delay_ms = reader.int32(field)
-    if delay_ms < 0:
-        reader.fail(Reason.OUT_OF_RANGE, field, start, f"{delay_ms} ms is negative")
-    return delay_ms
-
-
-def write_delay(writer: Writer, delay_ms: int, field: str) -> None:
-    """Write what :func:`read_delay` reads; more than an int32 is refused as well."""
-    if not 0 <= delay_ms <= INT32_MAX:
-        writer.fail(Reason.OUT_OF_RANGE, field, f"{delay_ms} ms is not 0 to {INT32_MAX}")
-    writer.int32(delay_ms, field)

@@ -29,6 +29,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.model.columns import I64, Mask, starts
 from holdfast.wire.columns import (
     NULL,
     Column,
@@ -41,7 +42,7 @@ from holdfast.wire.columns import (
     Text,
 )
 from holdfast.wire.cursor import Cursor
-from holdfast.wire.ragged import I64, Mask, gather, invalid_utf8, starts
+from holdfast.wire.ragged import gather, invalid_utf8
 
 FEW: Final = 16  # messages with elements left, below which a plain walk is cheaper
 _STRING_MAX: Final = 0x7FFF

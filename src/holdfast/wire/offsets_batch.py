@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import WireError
+from holdfast.model.columns import I64, U8, Mask
 from holdfast.wire.codec import Reason
 from holdfast.wire.columns import Columns
 from holdfast.wire.cursor import Cursor
@@ -34,7 +35,7 @@ from holdfast.wire.lockstep import read
 from holdfast.wire.offsets_records import decode_record
 from holdfast.wire.offsets_schemas import RECORD_TYPES, schema_layout
 from holdfast.wire.plans import plan_of
-from holdfast.wire.ragged import I64, PAD, U8, Mask, padded, windows
+from holdfast.wire.ragged import PAD, padded, windows
 
 CHUNK_RECORDS: Final = 16_384
 CHUNK_BYTES: Final = 8 << 20

@@ -22,6 +22,7 @@ from typing import Final
 
 import numpy as np
 
+from holdfast.model.columns import I64, Mask
 from holdfast.wire.columns import ABSENT, Columns, Slices, spread
 from holdfast.wire.cursor import Cursor
 from holdfast.wire.lockstep import read
@@ -34,7 +35,6 @@ from holdfast.wire.offsets_schemas import (
     layout,
 )
 from holdfast.wire.plans import plan_of
-from holdfast.wire.ragged import I64, Mask
 
 _INT16: Final = np.dtype(">i2")
 _DEFAULTS: dict[str, Default] = {"generationId": -1, "userData": None, "rackId": None}

@@ -39,6 +39,7 @@ from holdfast.wire.offsets_schemas import (
     layout,
     schema_layout,
 )
+from holdfast.wire.structs import Structs
 
 ZERO_ID: Final = UUID(int=0)
 RECORD_KEY: Final = "CoordinatorRecordKey"  # where the type of a record is not known yet
@@ -64,7 +65,7 @@ class Record:
         First int16 of the value; None for a tombstone.
     value : dict or None
         Fields of the value; None for a tombstone. Bytes are ``bytes``, ids
-        ``uuid.UUID``, arrays tuples, structs dicts.
+        ``uuid.UUID``, arrays tuples, structs dicts, arrays of structs :class:`Structs`.
     n_unknown_tags : int
         Tagged fields that were stepped over.
     """
@@ -220,7 +221,7 @@ def _jsonable(value: Any) -> Any:
     match value:
         case dict():
             return {name: _jsonable(inner) for name, inner in value.items()}
-        case tuple():
+        case tuple() | Structs():
             return [_jsonable(inner) for inner in value]
         case bytes():
             return value.hex()
@@ -256,6 +257,7 @@ _READ_SIZED: Mapping[tuple[Kind, bool, bool], Callable[[Reader, str], Any]] = {
     (Kind.BYTES, True, False): Reader.compact_bytes,
     (Kind.BYTES, True, True): Reader.nullable_compact_bytes,
 }
+_Fill = Callable[[Reader, list[Any]], None]
 _READ_ARRAY: Mapping[tuple[bool, bool], Callable[[Reader, str, _Read, int], Any]] = {
     # (flexible, nullable)
     (False, False): Reader.array,
@@ -267,29 +269,38 @@ _READ_ARRAY: Mapping[tuple[bool, bool], Callable[[Reader, str, _Read, int], Any]
 
 @cache
 def _struct_reader(struct: Layout, version: int) -> _Read:
-    readers = tuple(
-        (field.name, _field_reader(field, version, struct.flexible)) for field in struct.plain
-    )
+    names, fill = _struct_filler(struct, version)
+
+    def read(reader: Reader) -> Fields:
+        values: list[Any] = []
+        fill(reader, values)
+        return dict(zip(names, values, strict=True))
+
+    return read
+
+
+@cache
+def _struct_filler(struct: Layout, version: int) -> tuple[tuple[str, ...], _Fill]:
+    """Names of a struct's fields, and what appends their values to a list."""
+    readers = tuple(_field_reader(field, version, struct.flexible) for field in struct.plain)
     tags = {
         field.tag: (field.name, _field_reader(field, version, struct.flexible, name=""))
         for field in struct.tagged
         if field.tag is not None
     }
     defaults = tuple(
-        (field.name, field.tag, default_of(field))
-        for field in struct.tagged
-        if field.tag is not None
+        (field.tag, default_of(field)) for field in struct.tagged if field.tag is not None
     )
 
-    def read(reader: Reader) -> Fields:
-        fields = {name: read_value(reader) for name, read_value in readers}
+    def fill(reader: Reader, values: list[Any]) -> None:
+        for read_value in readers:
+            values.append(read_value(reader))  # noqa: PERF401 - all go to one list
         if struct.flexible:
             found = reader.tagged(tags)
-            for name, tag, default in defaults:
-                fields[name] = found.get(tag, default)
-        return fields
+            for tag, default in defaults:
+                values.append(found.get(tag, default))
 
-    return read
+    return tuple(field.name for field in (*struct.plain, *struct.tagged)), fill
 
 
 def default_of(field: Field) -> Any:
@@ -310,9 +321,11 @@ def _field_reader(field: Field, version: int, flexible: bool, name: str | None =
     if field.kind is Kind.INT32 and not field.nullable:
         read_ints = Reader.compact_int32s if flexible else Reader.int32s
         return lambda reader: read_ints(reader, name)
+    size = element_min_size(field, version, flexible)
+    if field.kind is Kind.STRUCT:
+        return _structs_reader(field, version, flexible, name, size)
     read_array = _READ_ARRAY[flexible, field.nullable]
     element = _value_reader(field, version, flexible, "")
-    size = element_min_size(field, version, flexible)
     return lambda reader: read_array(reader, name, element, size)
 
 
@@ -325,9 +338,23 @@ def _value_reader(field: Field, version: int, flexible: bool, name: str) -> _Rea
     return lambda reader: read(reader, name)
 
 
+def _structs_reader(field: Field, version: int, flexible: bool, name: str, size: int) -> _Read:
+    names, fill = _struct_filler(layout(field.fields, version, flexible), version)
+    read_count = Reader.compact_count if flexible else Reader.count
+
+    def read(reader: Reader) -> Structs | tuple[()] | None:
+        start = reader.pos
+        count = read_count(reader, name, size)
+        if count is None and not field.nullable:
+            reader.fail(Reason.UNEXPECTED_NULL, name, start)
+        return None if count is None else reader.structs(name, count, names, fill)
+
+    return read
+
+
 def _nested_reader(field: Field, version: int, flexible: bool, name: str) -> _Read:
     read = _struct_reader(layout(field.fields, version, flexible), version)
-    if field.is_array or not field.nullable:
+    if not field.nullable:
         return read
     if field.tag is not None:  # an unsigned varint says whether the struct is there
         return lambda reader: read(reader) if reader.uvarint(name) else None

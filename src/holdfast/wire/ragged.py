@@ -19,9 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-U8 = NDArray[np.uint8]
-I64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from holdfast.model.columns import I64, U8, Mask, starts
 
 PAD: Final = 1024
 LONGEST_WINDOW: Final = 512
@@ -69,13 +67,6 @@ def windows(data: U8, width: int) -> NDArray[Any]:
 @lru_cache(1024)
 def _block(width: int) -> np.dtype[Any]:
     return np.dtype(f"V{width}")
-
-
-def starts(size: I64) -> I64:
-    """CSR row starts, int64[n + 1], of rows with these sizes, int64[n]."""
-    start = np.zeros(len(size) + 1, np.int64)
-    np.cumsum(size, out=start[1:])
-    return start
 
 
 def gather(data: U8, begin: I64, size: I64) -> tuple[U8, I64]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - `error` is the name of too many things
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
 from holdfast.errors import WireError
@@ -33,6 +33,7 @@ from holdfast.wire.reasons import (
     int32s_layout,
     within,
 )
+from holdfast.wire.structs import Structs
 
 T = TypeVar("T")
 STRING_MIN = 2
@@ -136,6 +137,30 @@ class Reader:
         self.pos = after
         value: int = layout.unpack_from(self.data, pos)[0]
         return value
+
+    # What several schemas have
+
+    def leading_version(self, highest: int, lowest: int = 0) -> int:
+        """An int16 version: below ``lowest`` is refused, above ``highest`` is read as that one."""
+        start = self.pos
+        version = self.int16("version")
+        if version < lowest:
+            self.fail(Reason.BAD_VERSION, "version", start, f"{version} is below {lowest}")
+        self.version = min(version, highest)
+        return self.version
+
+    def delay_ms(self, field: str) -> int:
+        """An int32 of ms that remain; a negative one is refused."""
+        return self._not_negative(self.pos, self.int32(field), field)
+
+    def age_ms(self, field: str) -> int:
+        """An int64 of ms that have passed; a negative one is refused."""
+        return self._not_negative(self.pos, self.int64(field), field)
+
+    def _not_negative(self, start: int, time_ms: int, field: str) -> int:
+        if time_ms < 0:
+            self.fail(Reason.OUT_OF_RANGE, field, start, f"{time_ms} ms is negative")
+        return time_ms
 
     # Varints
 
@@ -247,8 +272,8 @@ class Reader:
         self, field: str, element: Callable[[Reader], T], min_size: int
     ) -> tuple[T, ...] | None:
         """As :meth:`array`; a count of -1 is null."""
-        start = self.pos
-        return self._items(start, self.int32(field), field, element, min_size)
+        count = self.count(field, min_size)
+        return None if count is None else self._items(count, field, element)
 
     def compact_array(
         self, field: str, element: Callable[[Reader], T], min_size: int
@@ -261,20 +286,45 @@ class Reader:
         self, field: str, element: Callable[[Reader], T], min_size: int
     ) -> tuple[T, ...] | None:
         """As :meth:`compact_array`; 0 is null."""
+        count = self.compact_count(field, min_size)
+        return None if count is None else self._items(count, field, element)
+
+    def structs(
+        self,
+        field: str,
+        count: int,
+        names: tuple[str, ...],
+        fill: Callable[[Reader, list[Any]], None],
+    ) -> Structs | tuple[()]:
+        """``count`` structs (see :meth:`count`), whose values ``fill`` puts behind each other."""
+        values: list[Any] = []
+        index = 0
+        try:
+            for index in range(count):  # noqa: B007 - the index names the failing one
+                fill(self, values)
+        except WireError as error:
+            raise within(f"{field}[{index}]", error) from None
+        return Structs(names, values) if count else ()
+
+    def count(self, field: str, min_size: int) -> int | None:
+        """An int32 count (-1: null) of elements of at least ``min_size`` bytes (> 0) each."""
         start = self.pos
-        return self._items(start, self.uvarint(field) - 1, field, element, min_size)
+        return self._count(start, self.int32(field), field, min_size)
+
+    def compact_count(self, field: str, min_size: int) -> int | None:
+        """As :meth:`count`, an unsigned varint count + 1 (0: null)."""
+        start = self.pos
+        return self._count(start, self.uvarint(field) - 1, field, min_size)
 
     def int32s(self, field: str) -> tuple[int, ...]:
         """An int32 count and that many int32."""
         start = self.pos
-        count = self._count(start, self.int32(field), field, 4)
-        return self._int32s(self._present(count, field, start))
+        return self._int32s(self._present(self.count(field, 4), field, start))
 
     def compact_int32s(self, field: str) -> tuple[int, ...]:
         """An unsigned varint count + 1 and that many int32."""
         start = self.pos
-        count = self._count(start, self.uvarint(field) - 1, field, 4)
-        return self._int32s(self._present(count, field, start))
+        return self._int32s(self._present(self.compact_count(field, 4), field, start))
 
     def _int32s(self, count: int) -> tuple[int, ...]:
         pos = self.pos
@@ -291,11 +341,7 @@ class Reader:
             self.fail(Reason.BAD_COUNT, field, start, f"{count} elements in {self.n_left} bytes")
         return count
 
-    def _items(
-        self, start: int, count: int, field: str, element: Callable[[Reader], T], min_size: int
-    ) -> tuple[T, ...] | None:
-        if self._count(start, count, field, min_size) is None:
-            return None
+    def _items(self, count: int, field: str, element: Callable[[Reader], T]) -> tuple[T, ...]:
         items: list[T] = []
         try:
             for _ in range(count):
@@ -310,7 +356,7 @@ class Reader:
     def strings(self, field: str) -> tuple[str, ...]:
         """An int32 count and that many strings."""
         start, data, end = self.pos, self.data, self.end
-        count = self._present(self._count(start, self.int32(field), field, 2), field, start)
+        count = self._present(self.count(field, STRING_MIN), field, start)
         pos = self.pos
         values: list[str] = []
         try:
@@ -331,7 +377,7 @@ class Reader:
     def topic_partitions(self, field: str) -> TopicPartitions:
         """An int32 count and that many ``Topic string, Partitions []int32``."""
         start, data, end = self.pos, self.data, self.end
-        count = self._present(self._count(start, self.int32(field), field, 6), field, start)
+        count = self._present(self.count(field, TOPIC_PARTITIONS_MIN), field, start)
         pos = self.pos
         values: list[tuple[str, tuple[int, ...]]] = []
         try:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.model.columns import I64, U8
 from holdfast.wire.columns import ABSENT, Column, Columns, Numbers, Slices, spread
 from holdfast.wire.cursor import Cursor
 from holdfast.wire.lockstep import (
@@ -34,7 +35,7 @@ from holdfast.wire.lockstep import (
     walk_uvarint,
 )
 from holdfast.wire.offsets_schemas import Default
-from holdfast.wire.ragged import I64, U8, windows
+from holdfast.wire.ragged import windows
 
 _BYTE: Final = np.dtype(np.uint8)
 _TAG_AND_SIZE: Final = np.dtype([("tag", np.uint8), ("size", np.uint8)])

@@ -25,6 +25,7 @@ from holdfast.wire.reasons import (
     INT16,
     INT16_MAX,
     INT32,
+    INT32_MAX,
     INT64,
     Reason,
     int32s_layout,
@@ -93,6 +94,18 @@ class Writer:
     def uuid(self, value: UUID) -> None:
         """Sixteen bytes."""
         self._out += value.bytes
+
+    def delay_ms(self, value: int, field: str) -> None:
+        """Four bytes of ms; less than 0, or more than an int32, is refused."""
+        if not 0 <= value <= INT32_MAX:
+            self.fail(Reason.OUT_OF_RANGE, field, f"{value} ms is not 0 to {INT32_MAX}")
+        self.int32(value, field)
+
+    def age_ms(self, value: int, field: str) -> None:
+        """Eight bytes of ms; less than 0 is refused."""
+        if value < 0:
+            self.fail(Reason.OUT_OF_RANGE, field, f"{value} ms is negative")
+        self.int64(value, field)
 
     def _fixed(self, layout: Struct, value: float, field: str) -> None:
         try:

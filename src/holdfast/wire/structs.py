@@ -1,0 +1,73 @@
+"""An array of structs as one flat row of values: each becomes a dict when it is asked for.
+
+**Rules.** It compares, iterates and is sliced as the tuple of its dicts would be; like that, it
+cannot be hashed. A dict that it gave is the caller's own.
+
+**Strategy.** A dict takes some 200 bytes, the smallest struct on the wire three. Bytes that
+somebody sends to fill our memory must not reach it at that rate: here a value takes the eight bytes
+of its place and what the value itself takes, nothing at all if it is empty.
+
+References
+----------
+KIP-482 (compact types: an empty string, array or set of tags is one byte).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, overload
+
+
+class Structs(Sequence[dict[str, Any]]):
+    """Structs of one array.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Fields of each struct, at least one.
+    values : list
+        Of the first struct, then of the second, and so on; it belongs to this object from then on.
+    """
+
+    __slots__ = ("_names", "_values")
+
+    def __init__(self, names: tuple[str, ...], values: list[Any]):
+        assert len(values) % len(names) == 0
+        self._names = names
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values) // len(self._names)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        values, width = iter(self._values), len(self._names)
+        for _ in range(len(self)):
+            yield dict(zip(self._names, islice(values, width), strict=True))
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[dict[str, Any], ...]: ...
+
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | tuple[dict[str, Any], ...]:
+        found = range(len(self))[index]
+        return self._one(found) if isinstance(found, int) else tuple(map(self._one, found))
+
+    def _one(self, index: int) -> dict[str, Any]:
+        width = len(self._names)
+        values = self._values[index * width : (index + 1) * width]
+        return dict(zip(self._names, values, strict=True))
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Structs) and self._names == other._names:
+            return self._values == other._values
+        if not isinstance(other, Structs | tuple):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment] # as of a tuple of dicts
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
