@@ -48,7 +48,7 @@ from holdfast.machine.events import (
 from holdfast.machine.member import Member, choose_mode
 from holdfast.machine.options import MemberOptions
 from holdfast.machine.states import MemberState
-from holdfast.wire.container import Leaving
+from holdfast.wire.container import Leaving, Memory, Remembered, encode_memory
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE
@@ -158,17 +158,43 @@ def test_a_leader_computes_before_it_syncs():
     assert sync.assignments == (("m", b"x"),)
 
 
+def remembers(*numbers: int) -> bytes:
+    here = Remembered(member_id="m", owned=(("t", numbers),))
+    return encode_memory(Memory(generation=1, members=(here,)))
+
+
 def test_a_leader_with_skip_assignment_sends_none_but_watches_metadata():
     play = Player()
     play(MetadataChanged((("t", 2),)))
     play.start()
     (sync,) = play.join(leader=True, skip_assignment=True)
     assert sync.assignments == ()
-    play.sync(T0)
+    play.sync(T0, memory=remembers(0, 1))
     play(MetadataChanged((("t", 2), ("elsewhere", 1))))
     assert play.member.state is MemberState.STABLE
     play(MetadataChanged((("t", 3),)))
     assert play.last(SendJoin).reason == "partition counts changed"
+
+
+@pytest.mark.parametrize("memory", [None, remembers(0, 1), b"broken"])
+def test_a_leader_with_skip_assignment_sees_what_grew_while_it_was_away(memory):
+    play = Player()
+    play(MetadataChanged((("t", 3),)))
+    play.start()
+    play.join(leader=True, skip_assignment=True)
+    play.sync(T0, memory=memory)
+    assert play.member.state is MemberState.PREPARING_REBALANCE
+    assert play.last(SendJoin).reason == "partition counts changed"
+    assert T0 in play.member.owned
+
+
+def test_an_eager_leader_with_skip_assignment_takes_nothing_up_before_the_round():
+    play = Player(Script(EAGER))
+    play(MetadataChanged((("t", 3),)))
+    play.start()
+    (join,) = play.join(leader=True, skip_assignment=True)
+    assert isinstance(join, SendJoin)
+    assert not any(isinstance(a, StartFetching | CallListener) for a in play.done)
 
 
 def test_hand_over_is_stop_drain_callback_commit_rejoin():
@@ -456,6 +482,15 @@ def test_leaving_hands_over_then_leaves():
     assert play.member.state is MemberState.DEAD
     assert play(LeaveRequested()) == ()
     assert play(Polled()) == ()
+
+
+def test_a_session_that_ends_while_it_announces_its_leave_ends_in_a_leave():
+    play = Player(announce_leave=True).stable()
+    play(LeaveRequested(returns=False))
+    assert play.member.state is MemberState.PREPARING_REBALANCE
+    actions = play(Tick(60_000))
+    assert isinstance(actions[-1], SendLeave)
+    assert play.member.state is MemberState.LEAVING
 
 
 def test_leaving_for_good_is_announced_where_asked():

@@ -93,15 +93,6 @@ class Group(RuleBasedStateMachine):
     def the_coordinator_restarts(self, down_ms: int, lose: int) -> None:
         self.world.restart_coordinator(down_ms, lose=min(lose, len(self.world.log)))
 
-    def _leader_is_here(self) -> bool:
-        """KIP-814: a static leader that comes back does not plan, and misses what grew."""
-        if not self.world.options.static:
-            return True
-        group = self.world.coordinator
-        up = {p.member.member_id for p in self.world.living() if self._up(p.slot)}
-        return group is not None and group.leader_id in up
-
-    @precondition(lambda self: self._leader_is_here())
     @rule(more=st.integers(1, 3))
     def a_topic_grows(self, more: int) -> None:
         topic = min(self.world.partitions)

@@ -361,3 +361,30 @@ def remember(
         members=(*here, *gone, *mark),
         given_up=partitions_of(topics, given_up),
     )
+
+
+def handed_out(memory: bytes | None) -> tuple[tuple[str, int], ...]:
+    """Topics and how many partitions of each the leader that wrote a memory knew.
+
+    Parameters
+    ----------
+    memory : bytes or None
+        As it came in an assignment.
+
+    Returns
+    -------
+    tuple of (str, int)
+        By topic; empty when the memory does not tell. A topic of which something has no owner and
+        waits for none may count less than it had.
+
+    References
+    ----------
+    KIP-814: a static leader that comes back keeps the assignment, but must watch the topics.
+    """
+    read = _read(memory) if memory else None
+    if read is None:
+        return ()
+    counts: dict[str, int] = {}
+    for topic, numbers in (*read.given_up, *(e for m in read.members for e in m.owned)):
+        counts[topic] = max(counts.get(topic, 0), *(n + 1 for n in numbers))
+    return tuple(sorted(counts.items()))

@@ -28,6 +28,8 @@ SyncGroup go over one connection, heartbeats, commits and LeaveGroup over anothe
 - The member stops by itself when its coordinator has not acknowledged it for a session timeout,
   counted from when the acknowledged heartbeat was *sent*: before the coordinator can give its
   resources to another (KAFKA-9184).
+- A static leader that comes back is told to skip the assignment (KIP-814). If nothing says which
+  partition counts it was planned with, it asks for one round: topics may have grown meanwhile.
 - The deadline of a scheduled round is local time at receipt. A round's assignment replaces it.
 - ``may_commit`` is the ownership guard: the coordinator checks member and generation only.
 
@@ -57,6 +59,7 @@ from holdfast.machine.actions import (
     Warn,
 )
 from holdfast.machine.codes import COORDINATOR_GONE, MEMBERSHIP_LOST, RETRIABLE, ErrorCode, describe
+from holdfast.machine.deferral import handed_out
 from holdfast.machine.embedded import Embedded, Instruction, MemberView, RebalanceMode
 from holdfast.machine.events import (
     AssignmentComputed,
@@ -464,9 +467,8 @@ class Member:
         self.state = COMPLETING
         if not self.is_leader:
             return (self._send_sync(()),)
-        if event.skip_assignment:  # KIP-814: keep the old assignment, but watch the metadata
-            self._planned_for = self.partitions
-            return (self._send_sync(()),)
+        if event.skip_assignment:
+            return self._skip_assignment()
         self._plan_token = self._request()
         self._planned_for = self.partitions
         return (
@@ -480,6 +482,19 @@ class Member:
                 waited_ms=self.now_ms - self._join_sent_ms,
             ),
         )
+
+    def _skip_assignment(self) -> Actions:
+        """A static leader is back, and its old assignment stays (KIP-814).
+
+        The process that planned it is gone, and with it the partition counts it planned with. What
+        a design's memory does not tell is unknown, and then one round looks at all topics again:
+        partitions that were added meanwhile would have no owner for ever (L1).
+        """
+        self._planned_for = ()
+        if self.mode is RebalanceMode.EAGER:  # before it takes up what that round stops at once
+            self.state = UNJOINED
+            return self._want("what was planned for is not known")
+        return (self._send_sync(()),)
 
     def _on_plan(self, event: AssignmentComputed | AssignmentFailed) -> Actions:
         if event.token != self._plan_token:
@@ -525,6 +540,8 @@ class Member:
         self.claim_generation = self.generation
         self.given_up = ordered(revoked)
         self.memory, self.memory_ms = instruction.memory, self.now_ms
+        if self._planned_for == () and self.is_leader:
+            self._planned_for = handed_out(instruction.memory)
         self.state, self.rejoin_reason = STABLE, None
         self.rejoin_at_ms = self.now_ms + instruction.delay_ms if instruction.delay_ms else None
         self.previous = ordered((owned - revoked) | gained)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from holdfast.errors import HoldfastError
 from holdfast.machine.coordinator import GroupState
 from holdfast.machine.designs import Assignor, assignors_for
 from holdfast.machine.policy import Policy, When
@@ -109,7 +110,11 @@ def random_run(
         Replaces what members offer, as planted bugs do.
     """
     faults = Faults(seed, policy, assignors, trace=trace)
-    world = faults.play()
+    world = faults.world
+    try:
+        faults.play()
+    except (AssertionError, HoldfastError) as error:  # a machine that broke its own rules
+        world.ledger.fail("machine", world.now_ms, f"{type(error).__name__}: {error}")
     lines = "\n".join(world.trace) + str(world.rounds) + str(len(world.log))
     return Run(
         seed=seed,

@@ -1,0 +1,43 @@
+"""Static leaders that come back within their session: told to skip the plan, they miss nothing."""
+
+from __future__ import annotations
+
+import pytest
+from tests.sim.faultplay import ends_well, leader, world
+
+from holdfast.sim.soak import SOAKED, Faults
+
+
+@pytest.mark.parametrize("policy", SOAKED)
+def test_a_static_leader_sees_what_grew_while_it_was_away(policy):
+    w = world(policy, static=True)
+    slot = leader(w)
+    w.crash(slot)
+    w.resize("a", 11)
+    w.run(w.now_ms + 500)
+    w.start(slot)
+    ends_well(w)
+
+
+@pytest.mark.parametrize(("policy", "rounds"), [("deferred", 0), ("incremental", 0), ("simple", 1)])
+def test_a_designs_memory_spares_the_round_when_nothing_grew(policy, rounds):
+    w = world(policy, static=True)
+    slot, before = leader(w), w.rounds
+    w.crash(slot)
+    w.run(w.now_ms + 500)
+    w.start(slot)
+    ends_well(w)
+    assert w.rounds - before == rounds
+
+
+def test_a_lone_leader_that_never_returned_to_what_grew():
+    """Found by the stateful test: the only member crashes, its topic grows, it starts again."""
+    faults = Faults(1, "cooperative-sticky", None, trace=True)
+    w = faults.world
+    assert w.options.static
+    w.start(0)
+    w.run(2_000)
+    w.crash(0)
+    w.resize("a", 4)
+    faults.quiet()
+    assert w.ledger.violations == []
