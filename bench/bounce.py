@@ -4,7 +4,8 @@
 share 24 partitions that are written to all the time. Each in turn ends (``--crash``: is killed),
 is away for ``--down`` seconds and comes back; the next one follows when every member has read
 again, and 4 s more. ``--restore`` is what rebuilding the state of one gained partition takes,
-``--slow`` how long member 0 works on a batch, ``--static`` gives members a ``group.instance.id``.
+``--slow`` how long member 0 works on a batch, ``--static`` gives members a ``group.instance.id``,
+``--plane`` ours another data plane.
 Sessions last 10 s, heartbeats go every second, Design II's delay is 20 s.
 
 *No progress*: over all partitions, the sum of gaps of more than 0.3 s between two batches, from the
@@ -30,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bounce_member import KINDS
+from bounce_member import KINDS, OURS
 
 NOTICED_SECONDS = 0.3
 QUIET_SECONDS = 4.0
@@ -72,6 +73,8 @@ class Bounce:
             "heartbeat.interval.ms": 1_000,
             "auto.commit.interval.ms": 1_000,
         }
+        if self.options.plane and self.kind in OURS:
+            kafka["holdfast.data.plane"] = self.options.plane
         if self.options.static:
             kafka["group.instance.id"] = f"member-{slot}"
         task = {
@@ -312,6 +315,7 @@ def main() -> None:
     parser.add_argument("--slow", type=float, default=0.0)
     parser.add_argument("--crash", action="store_true")
     parser.add_argument("--static", action="store_true")
+    parser.add_argument("--plane", help="our members' holdfast.data.plane")
     parser.add_argument("--folder", type=Path, help="keep the diaries there")
     parser.add_argument("kinds", nargs="+", choices=KINDS, metavar="KIND")
     options = parser.parse_args()

@@ -95,7 +95,14 @@ def run_ours(task: dict[str, Any], diary: Diary) -> None:
         consumer.subscribe([task["topic"]], diary)
         while not diary.over:
             messages = consumer.poll(POLL_SECONDS, MOST_RECORDS)
-            diary.process([(m.partition(), m.offset()) for m in messages])
+            diary.process([_place(m) for m in messages])
+
+
+def _place(message: Any) -> tuple[int, int]:
+    """Partition and offset, whichever data plane it came from."""
+    if callable(message.offset):
+        return message.partition(), message.offset()
+    return message.partition, message.offset
 
 
 def run_confluent(task: dict[str, Any], diary: Diary) -> None:

@@ -67,6 +67,9 @@ class Member:
     def ms_until_rejoin(self) -> int | None:
         return None if self.due is None else max(0, round((self.due - self.group.now) * 1000))
 
+    def rack(self) -> str | None:
+        return None
+
     def partitions(self) -> list[int]:
         return sorted(tp.partition for tp in self.owned)
 

@@ -119,6 +119,20 @@ def test_closing_after_a_cancelled_poll_tells_that_nobody_saw_its_records(made):
     assert inner.calls[-1] == ("close", False)
 
 
+def test_an_error_in_the_block_tells_that_its_records_are_not_processed(made):
+    consumer, inner = made
+
+    async def run():
+        inner.batches = [["r1"]]
+        async with consumer:
+            assert await consumer.poll(5) == ["r1"]
+            raise ValueError("cannot handle r1")
+
+    with pytest.raises(ValueError, match="cannot handle"):
+        asyncio.run(run())
+    assert inner.seen_at_close is False
+
+
 def test_an_error_of_a_poll_is_raised_once_and_the_next_poll_polls(made):
     consumer, inner = made
 

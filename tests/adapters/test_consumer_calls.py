@@ -29,6 +29,7 @@ class Parts:
         self.commits = []
         self.reached = {A: 4, B: 6}
         self.polled = []
+        self.closing = []
         self.counters = SimpleNamespace(add=lambda *words: None)
         self.host = SimpleNamespace(
             failure=None, over=threading.Event(), post=lambda event: None, beat_at=0.0
@@ -37,7 +38,8 @@ class Parts:
             calls=queue.SimpleQueue(),
             reconsider=lambda offsets: None,
             delivery=SimpleNamespace(
-                processed=lambda: None,
+                processed=lambda: self.closing.append("processed"),
+                give_up_waiting=lambda owned: self.closing.append(("given up", set(owned))),
                 poll=lambda *words: self.polled.pop(0),
                 active=lambda: {A},
                 uncommitted=lambda among, handed=False: {
@@ -190,3 +192,22 @@ def test_what_a_callback_interrupts_is_raised_by_the_poll(made):
     assert said == ["KeyboardInterrupt: "]
     parts.polled = [["record"]]
     assert consumer.poll(0) == ["record"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_list_of_a_block_that_fails_is_not_processed(made, fails):
+    consumer, parts = made
+    parts.host.post = lambda event: parts.host.over.set()
+
+    def use():
+        with consumer:
+            if fails:
+                raise ValueError("cannot handle this")
+
+    if fails:
+        with pytest.raises(ValueError, match="cannot handle"):
+            use()
+        assert parts.closing == [("given up", {A}), "processed"]
+    else:
+        use()
+        assert parts.closing == ["processed"]

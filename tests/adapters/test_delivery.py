@@ -321,6 +321,18 @@ def test_a_slice_that_fails_has_lost_nothing(delivery, error):
     assert offsets(found, 2)[:3] == [7, 8, 9]
 
 
+def test_what_interrupts_a_slice_is_raised_and_has_lost_nothing(delivery):
+    def interrupt():
+        delivery.plane.during_poll = None
+        raise KeyboardInterrupt
+
+    delivery.start({A: 0})
+    delivery.plane.during_poll = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        delivery.poll(0, 10)
+    assert offsets(delivery.poll(0, 10), 0) == [0, 1]
+
+
 def test_a_plane_that_fails_again_and_again_is_given_up(delivery):
     delivery.start({A: 0})
     delivery.plane.during_poll = lambda: 1 / 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import pytest
@@ -96,6 +97,15 @@ def test_callbacks_get_resources_and_their_errors_are_told():
     assert call(duties, ListenerCall.LOST) == [None]
     assert call(duties, ListenerCall.ASSIGNED, ()) == [None]
     assert len(desk.calls) == 1
+    duties.close(wait=True)
+
+
+def test_a_callback_that_ends_its_thread_is_told_as_well():
+    desk = Desk()
+    desk.on_lost = lambda resources: sys.exit("no more")
+    duties = _WorkerDuties(desk)
+    assert call(duties, ListenerCall.LOST) == ["SystemExit: no more"]
+    assert call(duties, ListenerCall.ASSIGNED) == [None]
     duties.close(wait=True)
 
 

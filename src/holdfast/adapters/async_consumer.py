@@ -154,6 +154,8 @@ class AsyncConsumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            self._consumer.is_seen = False  # as in Consumer.__exit__
         await self.close()
 
 

@@ -61,7 +61,7 @@ class BrokerSettings:
     Parameters
     ----------
     brokers : int
-        1 or 3 nodes, each broker and controller.
+        1 or 3 nodes, each broker and controller; three are in racks ``rack-1`` to ``rack-3``.
     port : int, optional
         Port of the first node, the next ones follow; free ports by default.
     properties : mapping of str to str
@@ -340,6 +340,7 @@ class Broker:
             "num.network.threads": "2",
             "num.io.threads": "4",
             "log.cleaner.dedupe.buffer.size": "8388608",
+            **({"broker.rack": f"rack-{node.node_id}"} if n > 1 else {}),
             **self.settings.properties,
         }
 

@@ -2,7 +2,8 @@
 
 **Rules.** The join happens in the background: records keep coming while the group rebalances. A
 list that :meth:`Consumer.poll` returned counts as processed when the loop comes back; it is
-committed every ``auto.commit.interval.ms`` and before any hand-over. Callbacks run inside
+committed every ``auto.commit.interval.ms`` and before any hand-over. An
+error that ends the ``with`` block leaves the last list to its next owner. Callbacks run inside
 :meth:`Consumer.poll` and :meth:`Consumer.close`, on the caller's thread.
 
 **Strategy.** The member machine runs on a thread of its own (:mod:`holdfast.adapters.host`); this
@@ -161,6 +162,8 @@ class Consumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            self.is_seen = False  # its list is not processed: the loop has not come back
         self.close()
 
     # Records

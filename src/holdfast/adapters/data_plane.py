@@ -70,6 +70,7 @@ class ConfluentPlane:
         config = render.librdkafka_fetch(settings)
         self._consumer: Any = confluent_kafka.Consumer(config, logger=_library_log)
         self._assigned: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
 
     def start(self, positions: Mapping[TopicPartition, int]) -> None:
         """See :class:`DataPlane`."""
@@ -81,6 +82,8 @@ class ConfluentPlane:
     def stop(self, partitions: Collection[TopicPartition]) -> None:
         """See :class:`DataPlane`."""
         held = [tp for tp in partitions if tp in self._assigned]
+        if paused := self._paused.intersection(held):
+            self.resume(paused)  # librdkafka keeps a pause for the next time
         if held:
             self._consumer.incremental_unassign([self._lib.TopicPartition(t, p) for t, p in held])
             for tp in held:
@@ -113,10 +116,12 @@ class ConfluentPlane:
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """See :class:`DataPlane`."""
+        self._paused.update(partitions)
         self._consumer.pause([self._lib.TopicPartition(t, p) for t, p in partitions])
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """See :class:`DataPlane`."""
+        self._paused.difference_update(partitions)
         self._consumer.resume([self._lib.TopicPartition(t, p) for t, p in partitions])
 
     def seek(self, partition: TopicPartition, offset: int) -> None:

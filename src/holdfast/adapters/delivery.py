@@ -147,11 +147,10 @@ class Delivery:
     def _slice(self, timeout_ms: int, max_records: int) -> list[Any]:
         try:
             messages = self._plane.poll(timeout_ms, max_records)
-        except HoldfastError:
+        except BaseException as error:  # the plane's library may raise anything; so may Ctrl-C
             self._go_back()
-            raise
-        except Exception as error:  # the data plane's library may raise anything
-            self._go_back()
+            if isinstance(error, HoldfastError) or not isinstance(error, Exception):
+                raise
             self._n_failures += 1
             if self._n_failures >= _FAILURES:
                 self._n_failures = 0

@@ -87,6 +87,9 @@ class Host(Protocol):
     def ms_until_rejoin(self) -> int | None:
         """What remains of it."""
 
+    def rack(self) -> str | None:
+        """The consumer's ``client_rack``."""
+
 
 class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
     """One assignor, as kafka-python calls it.
@@ -96,7 +99,8 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
     spoken : Assignor
         What writes, plans and reads.
     rack : str, optional
-        The member's rack (KIP-881); the client keeps its own ``client_rack`` to itself.
+        The member's rack (KIP-881). Under :func:`attach` it is the consumer's ``client_rack``
+        where not given; the client alone keeps that to its fetcher.
     upgrading : bool
         For a cooperative assignor in the middle of KIP-429's two bounces: also accept to run eager
         beside an eager assignor. Needs :func:`attach`, which tells it the mode.
@@ -197,7 +201,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
                 previous=tuple(sorted(self._last)),
                 generation=self._generation,
                 mode=mode,
-                rack=self._rack,
+                rack=self._rack or (self._host.rack() if self._host is not None else None),
                 nonce=self._nonce,
                 leaving=self._leaving,
                 given_up=tuple(sorted(self._told.revoked - owned)),

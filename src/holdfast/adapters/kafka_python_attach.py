@@ -119,6 +119,10 @@ class Attached:
         at = self._rejoin_at
         return None if at is None else max(0, round((at - self._clock()) * 1000))
 
+    def rack(self) -> str | None:
+        """The consumer's ``client_rack``, None where it has none."""
+        return self.consumer.config["client_rack"] or None
+
     def close(self, *, for_good: bool = True, timeout_ms: int = 30_000) -> None:
         """Close the consumer, and first let the group know whether it comes back.
 

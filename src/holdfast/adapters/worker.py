@@ -234,7 +234,7 @@ class _WorkerDuties:
     ) -> None:
         try:
             work([Resource(*r) for r in resources])
-        except Exception as error:
+        except BaseException as error:  # even an exit: who waits for this callback hears of it
             self._log.exception("a callback raised")
             done(f"{type(error).__name__}: {error}")
         else:
