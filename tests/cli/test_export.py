@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.running import run, write_tables
 from tests.report.fleet import START_MS, rolling_bounce, tables
 
-from holdfast.cli.export import Metrics, dashboard_text, serve
+from holdfast.cli.export import Metrics, dashboard_text, serve, write_metrics
 from holdfast.report.doctor import examine_fleet
 from holdfast.report.metrics import METRICS, exposition
 from holdfast.report.names import visible
@@ -29,7 +29,8 @@ def text_of(*scripts: object) -> str:
 
 def bounced() -> object:
     script = rolling_bounce()
-    return script.lag({tp: i for i, tp in enumerate(sorted(script.owners))})
+    lags = {tp: i for i, tp in enumerate(sorted(script.owners))}
+    return script.lag(lags, lag_seconds=1.5)
 
 
 @pytest.fixture
@@ -158,6 +159,20 @@ def test_once_prints_what_would_be_served(folder: Path) -> None:
     done = run("export", "--input", folder, "--once")
     assert done.code == 0
     assert done.out == Metrics(folder).text()
+
+
+def test_a_file_of_metrics_is_replaced_whole(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "holdfast.prom"
+    target.write_text("old", encoding="utf-8")
+    write_metrics(folder, target)
+    assert target.read_text(encoding="utf-8") == Metrics(folder).text()
+    assert [p.name for p in tmp_path.glob("*.prom*")] == ["holdfast.prom"]
+
+
+def test_lag_in_time_is_that_of_the_worst_partition() -> None:
+    script = rolling_bounce()
+    script.lag({("orders", 0): 5}, lag_seconds=12.5).lag({("orders", 1): 5}, lag_seconds=3.0)
+    assert 'holdfast_group_lag_seconds{group="etl"} 12.5\n' in text_of(script)
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,14 @@ class Metrics:
         return tuple((str(p), p.stat().st_mtime_ns) for p in found)
 
 
+def write_metrics(folder: Path, target: Path) -> None:
+    """Write what :func:`export` serves for a folder to a file, in place of it, by a rename."""
+    text = Metrics(folder).text()
+    draft = target.with_name(f"{target.name}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(target)
+
+
 def serve(text: Callable[[], str], host: str, port: int) -> ThreadingHTTPServer:
     """A server of ``/metrics``, not yet running.
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.export import write_metrics
 from holdfast.cli.history import SMALL_RECORDS, count_records
 from holdfast.cli.lag import Reset
 from holdfast.cli.output import print_note
@@ -56,7 +57,7 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     ] = None,
     metrics: Annotated[
         Path | None,
-        typer.Option("--metrics", help="Write Prometheus text to this file after each batch."),
+        typer.Option("--metrics", help="What `export` serves, to a file after each batch."),
     ] = None,
     reset: Annotated[
         Reset,
@@ -78,7 +79,6 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     """
     from holdfast.adapters.cluster import LiveCluster, read_properties
     from holdfast.pipeline.delta import append_delta
-    from holdfast.pipeline.prometheus import write_exposition
     from holdfast.pipeline.selection import Selection
     from holdfast.pipeline.session import get_session
     from holdfast.pipeline.storage import Tables
@@ -95,7 +95,7 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
         if fmt is Stored.DELTA:
             append_delta(spark, tables, batch)
         if metrics is not None:
-            write_exposition(tables, metrics)
+            write_metrics(output, metrics)
         note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
 
     with spark_bar(spark, "watch", quiet=quiet):

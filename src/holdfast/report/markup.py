@@ -17,6 +17,9 @@ from holdfast.report.names import visible
 _NAME = re.compile(r"[a-z][a-z0-9-]*\Z")
 _VOID = frozenset({"meta", "br", "input", "col", "hr", "link"})
 
+# HTML ends these by what follows them, and a table has thousands.
+_END_IMPLIED = frozenset({"td", "th", "tr"})
+
 
 class Markup(str):
     """Text that is HTML already."""
@@ -53,7 +56,8 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     if name in _VOID:
         return Markup(f"<{name}{shown}>")
     inner = join(child for child in children if child is not None)
-    return Markup(f"<{name}{shown}>{inner}</{name}>")
+    end = "" if name in _END_IMPLIED else f"</{name}>"
+    return Markup(f"<{name}{shown}>{inner}{end}")
 
 
 def _attribute(key: str, value: object) -> str:

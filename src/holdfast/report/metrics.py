@@ -19,7 +19,7 @@ import numpy as np
 
 from holdfast.report.findings import Examination
 from holdfast.report.names import visible
-from holdfast.report.reading import Tables, ints, words
+from holdfast.report.reading import Tables, floats, ints, words
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
@@ -109,6 +109,12 @@ METRICS: dict[str, Metric] = {
             "group",
         ),
         _m(
+            "holdfast_group_lag_seconds",
+            "gauge",
+            "Longest time that a partition with lag has stood at its position.",
+            "group",
+        ),
+        _m(
             "holdfast_group_last_rebalance_timestamp_seconds",
             "gauge",
             "Time of the last rebalance, seconds since 1970.",
@@ -137,7 +143,7 @@ def exposition(tables: Tables, examinations: Iterable[Examination]) -> str:
         One per group.
     """
     samples: dict[str, list[Sample]] = {name: [] for name in METRICS}
-    for name, sample in _kafka(tables):
+    for name, sample in (*_kafka(tables), *_lag_seconds(tables)):
         samples[name].append(sample)
     for examination in examinations:
         for name, sample in _ours(examination):
@@ -180,6 +186,16 @@ def _kafka(tables: Tables) -> Iterator[tuple[str, Sample]]:
         both = {"consumergroup": group, "topic": topic}
         yield "kafka_consumergroup_current_offset_sum", (both, offsets)
         yield "kafka_consumergroup_lag_sum", (both, lags)
+
+
+def _lag_seconds(tables: Tables) -> Iterator[tuple[str, Sample]]:
+    rows = tables.table("lag")
+    longest: dict[str, float] = {}
+    for group, since in zip(words(rows, "group"), floats(rows, "lag_seconds"), strict=True):
+        if not np.isnan(since):
+            longest[group] = max(longest.get(group, 0.0), float(since))
+    for group, since in longest.items():
+        yield "holdfast_group_lag_seconds", ({"group": group}, round(since, 3))
 
 
 def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:

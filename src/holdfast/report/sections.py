@@ -63,23 +63,38 @@ def table(
     heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[object]], *, sortable: bool = True
 ) -> Markup:
     """A table; a head is (text, numeric). A cell may be ready ``td`` markup."""
+    tail = _numeric_tail(heads)
     head = join(tag("th", text, scope="col", class_="n" if n else None) for text, n in heads)
-    body = join(tag("tr", join(_cells(heads, row))) for row in rows)
+    body = join(tag("tr", join(_cells(heads, row, tail))) for row in rows)
     inner = tag("thead", tag("tr", head)) + tag("tbody", body)
-    whole = tag("table", Markup(inner), class_="full sortable" if sortable else "full")
+    classes = ["full", *(["sortable"] if sortable else []), *([f"r{tail + 1}"] if tail else [])]
+    whole = tag("table", Markup(inner), class_=" ".join(classes))
     return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label="table")
 
 
-def _cells(heads: Sequence[tuple[str, bool]], row: Sequence[object]) -> Iterable[Markup]:
-    for (_, numeric), cell in zip(heads, row, strict=True):
+def _numeric_tail(heads: Sequence[tuple[str, bool]]) -> int:
+    """First column from which on all are numeric or unnamed; 0: none that style.css can align.
+
+    No cell of theirs has to say so.
+    """
+    tail = len(heads)
+    while tail and (heads[tail - 1][1] or not heads[tail - 1][0]):
+        tail -= 1
+    return tail if 1 <= tail <= 5 and len(heads) - tail > 1 else 0
+
+
+def _cells(heads: Sequence[tuple[str, bool]], row: Sequence[object], tail: int) -> Iterable[Markup]:
+    for i, ((_, numeric), cell) in enumerate(zip(heads, row, strict=True)):
+        plain = "n" if numeric and not 0 < tail <= i else None
         if isinstance(cell, Markup) and cell.startswith("<td"):
             yield cell
         elif isinstance(cell, tuple):
             shown, value = cell
-            same = str(value) == shown or value == ""
-            yield tag("td", shown, data_v=None if same else value, class_="n" if numeric else "t")
+            same = str(value) == str(shown) or value == ""
+            kind = plain if numeric else "t"
+            yield tag("td", shown, data_v=None if same else value, class_=kind)
         else:
-            yield tag("td", cell, class_="n" if numeric else None)
+            yield tag("td", cell, class_=plain)
 
 
 def group_figures(timeline: Timeline, rebalances: Rebalances) -> Markup:

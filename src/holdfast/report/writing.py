@@ -211,9 +211,16 @@ def asset(name: str) -> str:
     return files("holdfast.report").joinpath("page", name).read_text(encoding="utf-8")
 
 
+def _lean(text: str) -> str:
+    """Without indentation, empty lines and comment lines; no string of ours spans lines."""
+    lines = (line.strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+@cache
 def _script() -> str:
     """The whole script; nothing in it can end its element early."""
-    parts = "\n".join(asset(name) for name in SCRIPTS)
+    parts = "\n".join(_lean(asset(name)) for name in SCRIPTS)
     assert not any(end in parts.lower() for end in ("</script", "<script", "<!--"))
     return f'(() => {{ "use strict";\n{parts}\n}})();'
 
@@ -223,7 +230,7 @@ def _hash(text: str) -> str:
 
 
 def _document(title: str, body: Markup, script: str) -> str:
-    style = asset("style.css")
+    style = _lean(asset("style.css"))
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"

@@ -1,0 +1,152 @@
+"""A real broker, looked at directly: report, doctor, and ``watch`` to ``export``.
+
+The group's name is one that nobody should have: it reaches the page, the terminal, CSV and
+Prometheus from the broker itself.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.cli.running import Done, run
+
+from holdfast.report.metrics import METRICS
+from holdfast.report.names import visible
+
+if TYPE_CHECKING:
+    from holdfast.adapters.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+class Lived(NamedTuple):
+    """A topic of two partitions whose group has committed what was produced."""
+
+    bootstrap: str
+    topic: str
+    group: str
+    produce: Callable[[int], None]
+
+
+@pytest.fixture(scope="module")
+def lived(broker: Broker) -> Any:
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+    from kafka.admin import NewTopic
+
+    topic = f"t-{uuid.uuid4().hex}"
+    group = f'=1+1|<script>alert(1)</script>"\n\x1b[31m\u202e😀 {uuid.uuid4().hex}'
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin.create_topics([NewTopic(topic, 2, 1)])
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+
+    def produce(n: int) -> None:
+        for i in range(n):
+            producer.send(topic, b"x", partition=i % 2).get(30)
+
+    produce(3)
+    consumer = KafkaConsumer(
+        topic,
+        group_id=group,
+        bootstrap_servers=broker.bootstrap,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    seen = 0
+    while seen < 3:
+        seen += sum(len(batch) for batch in consumer.poll(500).values())
+    consumer.commit()
+    produce(4)
+    yield Lived(broker.bootstrap, topic, group, produce)
+    consumer.close()
+    producer.close()
+    admin.close()
+
+
+def looked(lived: Lived, command: str, *options: Any) -> Done:
+    done = run(command, "-b", lived.bootstrap, "--group", lived.group, "-q", *options)
+    assert done.code == 0, done.err
+    return done
+
+
+def columns_of(page: Path) -> str:
+    """The first group's columns in a page."""
+    found = re.search(r'id="group-0">([^<]+)<', page.read_text(encoding="utf-8"))
+    assert found
+    return found[1]
+
+
+def test_a_report_of_a_broker_is_that_of_its_tables(
+    spark: Any, lived: Lived, tmp_path: Path
+) -> None:
+    direct, kept, folder = tmp_path / "direct.html", tmp_path / "kept.html", tmp_path / "tables"
+    looked(lived, "report", "-o", direct)
+    looked(lived, "history", "-o", folder, "--format", "jsonl")
+    assert run("report", "--input", folder, "-o", kept, "-q").code == 0
+    assert columns_of(direct) == columns_of(kept)
+    text = direct.read_text(encoding="utf-8")
+    assert "4 records behind in 2 of 2 partitions" in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "<script>alert" not in text
+    assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", text)
+
+
+def test_the_doctor_asks_a_broker(spark: Any, lived: Lived) -> None:
+    (group,) = json.loads(looked(lived, "doctor", "--format", "json").out)["groups"]
+    assert (group["group"], group["state"]) == (lived.group, "Stable")
+    assert (group["members"], group["partitions"]) == (1, 2)
+    screen = looked(lived, "doctor").out
+    assert visible(lived.group)[:40] in screen
+    assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", screen)
+
+
+def test_lag_of_a_broker_in_every_format(spark: Any, lived: Lived) -> None:
+    rows = list(csv.DictReader(io.StringIO(looked(lived, "lag", "--format", "csv").out)))
+    assert [(r["topic"], r["lag"]) for r in rows] == [(lived.topic, "2"), (lived.topic, "2")]
+    assert all(r["group"].startswith("'=1+1") for r in rows)
+    screen = looked(lived, "lag").out
+    assert "\\u001b[31m" in screen and "\x1b" not in screen
+
+
+def samples_of(folder: Path) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """What ``export`` says about a folder: (name, labels) to value."""
+    done = run("export", "--input", folder, "--once")
+    assert done.code == 0, done.err
+    return {
+        (s.name, tuple(sorted(s.labels.items()))): s.value
+        for family in text_string_to_metric_families(done.out)
+        for s in family.samples
+    }
+
+
+def test_export_serves_what_watch_keeps(spark: Any, lived: Lived, tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    looked(lived, "watch", "-o", tables, "--metrics", tmp_path / "m.prom")
+    exported = run("export", "--input", tables, "--once").out
+    assert (tmp_path / "m.prom").read_text(encoding="utf-8") == exported
+    first = samples_of(tables)
+    shown = visible(lived.group)
+    for partition, committed in ((0, 2), (1, 1)):
+        tp = (("consumergroup", shown), ("partition", str(partition)), ("topic", lived.topic))
+        assert first["kafka_consumergroup_lag", tp] == 2
+        assert first["kafka_consumergroup_current_offset", tp] == committed
+    both = (("consumergroup", shown), ("topic", lived.topic))
+    assert first["kafka_consumergroup_lag_sum", both] == 4
+    assert first["kafka_consumergroup_current_offset_sum", both] == 3
+    assert first["kafka_consumergroup_members", (("consumergroup", shown),)] == 1
+    for name, labels in first:
+        assert {key for key, _ in labels} == set(METRICS[name].labels), name
+    named = {name for name, _ in first}
+    assert {name for name in METRICS if name.startswith("kafka_")} <= named
+    assert "holdfast_group_rebalances_total" in named
+    lived.produce(2)
+    looked(lived, "watch", "-o", tables)
+    assert samples_of(tables)["kafka_consumergroup_lag_sum", both] == 6
