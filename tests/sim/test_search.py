@@ -18,6 +18,7 @@ from holdfast.wire.container import decode_verdict, encode_verdict
 POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
 POLICIES = ("eager", "simple", "deferred", "incremental")
 PAIR = Bound(members=2, joins=0, partitions=3)
+SLOW = pytest.mark.slow
 GROWING = Bound(members=1, joins=1, partitions=2)
 
 
@@ -35,27 +36,41 @@ def test_every_interleaving_with_two_messages_lost_or_late(policy):
     assert len(found.outcomes) >= 3
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "policy",
+    ["eager", "deferred", *(pytest.param(p, marks=SLOW) for p in ("simple", "incremental"))],
+)
 def test_every_interleaving_of_three_members_and_a_joiner(policy):
     found = search(policy, Bound(partitions=3))
     assert found.violations == []
     assert len(found.outcomes) >= 11
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize("lost", ["", *KINDS])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_interleaving_of_the_default_bound(policy, lost):
     assert search(policy, Bound(lost=lost)).violations == []
 
 
-@pytest.mark.parametrize("lost", ["", *KINDS])
-@pytest.mark.parametrize("policy", POLICIES)
+QUICK = {("eager", "sync"), ("simple", "join"), ("deferred", "commit"), ("incremental", "leave")}
+
+
+@pytest.mark.parametrize(
+    ("policy", "lost"),
+    [
+        pytest.param(policy, lost, marks=() if not lost or (policy, lost) in QUICK else SLOW)
+        for policy in POLICIES
+        for lost in ("", *KINDS)
+    ],
+)
 def test_every_interleaving_of_two_members_reduced_and_in_full(policy, lost):
     agree(policy, replace(PAIR, lost=lost))
 
 
-@pytest.mark.parametrize(("policy", "lost"), [("deferred", ""), ("simple", "join")])
+@pytest.mark.parametrize(
+    ("policy", "lost"), [("deferred", ""), pytest.param("simple", "join", marks=SLOW)]
+)
 def test_every_interleaving_of_a_member_and_a_joiner_reduced_and_in_full(policy, lost):
     agree(policy, replace(GROWING, lost=lost))
 

@@ -10,16 +10,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.machine.designs import assignors_for
-from holdfast.machine.policy import Policy
 from holdfast.sim.pages import designs_page, machines_page
 from holdfast.sim.scenarios import POLICIES, SCENARIOS, Setup, Step, simulate
-from holdfast.sim.search import Bound, Search
 from holdfast.sim.soak import soak
 from holdfast.wire.offsets_records import decode_record
 
 ROOT = Path(__file__).parents[2]
-POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
 
 
 @pytest.mark.parametrize(
@@ -131,24 +127,6 @@ def test_a_scenario_of_steps():
         simulate(Setup(members=0))
     with pytest.raises(ConfigError, match="steps"):
         simulate(Setup(scenario="scale-down", members=1))
-
-
-@pytest.mark.parametrize("policy", ["eager", "simple", "deferred", "incremental"])
-def test_every_interleaving_of_a_small_world(policy):
-    bound = Bound(members=2, joins=0, partitions=3, crashes=1, leaves=1)
-    found = Search(tuple(assignors_for(policy, POLICY)), bound).run()
-    print(policy, found.line())
-    assert found.violations == []
-    assert found.complete
-    assert found.settled > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["eager", "simple", "deferred", "incremental"])
-def test_every_interleaving_of_the_default_bound(policy):
-    found = Search(tuple(assignors_for(policy, POLICY)), Bound()).run()
-    print(policy, found.line())
-    assert found.violations == []
 
 
 def test_the_page_of_the_machines_is_the_table():
