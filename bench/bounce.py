@@ -6,7 +6,9 @@ is away for ``--down`` seconds and comes back; the next one follows when every m
 again, and 4 s more. ``--restore`` is what rebuilding the state of one gained partition takes,
 ``--slow`` how long member 0 works on a batch, ``--static`` gives members a ``group.instance.id``,
 ``--plane`` ours another data plane.
-Sessions last 10 s, heartbeats go every second, Design II's delay is 20 s.
+Sessions last 10 s, heartbeats go every second, Design II's delay is 20 s. Heartbeats of all begin
+with a round, and so does our quiet: ends are spread evenly over a second, or all six would come at
+the same moment between two heartbeats, and a death be noticed after 9 s, or 10, six times.
 
 *No progress*: over all partitions, the sum of gaps of more than 0.3 s between two batches, from the
 first bounce to 4 s after all read again; member 0's work on a batch is progress. *Survivor gap*:
@@ -38,6 +40,7 @@ QUIET_SECONDS = 4.0
 FRESH_SECONDS = 1.0
 LIMIT_SECONDS = 90.0
 SESSION_MS = 10_000
+HEARTBEAT_SECONDS = 1.0
 BATCH_EVERY_SECONDS = 0.04
 Line = tuple[float, str, str, list[Any]]
 """Seconds, member, what, more."""
@@ -70,7 +73,7 @@ class Bounce:
             "group.id": self.topic,
             "auto.offset.reset": "earliest",
             "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": 1_000,
+            "heartbeat.interval.ms": int(1000 * HEARTBEAT_SECONDS),
             "auto.commit.interval.ms": 1_000,
         }
         if self.options.plane and self.kind in OURS:
@@ -99,6 +102,7 @@ class Bounce:
             self._await_all_reading()
             self.began = time.time()
             for slot, member in enumerate(members):
+                time.sleep(HEARTBEAT_SECONDS * slot / len(members))
                 member.send_signal(signal.SIGKILL if self.options.crash else signal.SIGTERM)
                 member.wait(60)
                 gone = time.time()

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.adapters import async_consumer
 from holdfast.adapters.async_consumer import AsyncConsumer, _OnLoop
-from holdfast.errors import LocalProtocolError
+from holdfast.errors import AdapterError, LocalProtocolError
 
 
 class Scripted:
@@ -183,6 +183,9 @@ def test_closing_twice_and_a_close_that_was_cancelled(made):
         inner.may_answer.set()
         await consumer.close()
         await consumer.close()
+
+        with pytest.raises(AdapterError, match="closed"):
+            await consumer.commit()
 
     asyncio.run(run())
     assert [c for c in inner.calls if c[0] == "close"] == [("close", True)]

@@ -288,6 +288,16 @@ def test_a_seek_of_what_is_not_handed_out_changes_nothing(delivery):
     assert delivery.position(A) == 0
 
 
+def test_a_pause_that_a_stop_overtakes_does_not_reach_the_plane(delivery, monkeypatch):
+    """Some clients raise at a partition that is not assigned."""
+    delivery.start({A: 0, B: 0})
+    between(monkeypatch, "change", lambda: delivery.stop([A], lambda: None))
+    delivery.pause([A, B])
+    between(monkeypatch, "change", lambda: delivery.stop([B], lambda: None))
+    delivery.resume([B])
+    assert delivery.plane.calls == [("pause", [B])]
+
+
 def test_a_position_of_ones_own_is_to_be_committed(delivery):
     delivery.start({A: 5, B: 6}, fresh=[B])
     assert delivery.uncommitted() == {B: 6}

@@ -26,7 +26,7 @@ from typing import Any, Self, TypeVar
 from holdfast.adapters.consumer import Consumer
 from holdfast.adapters.delivery import TopicPartition
 from holdfast.adapters.metrics import Snapshot
-from holdfast.errors import LocalProtocolError
+from holdfast.errors import AdapterError, LocalProtocolError
 
 _T = TypeVar("_T")
 _LOOK_S = 0.5  # how often a callback's thread looks whether the loop still runs
@@ -47,10 +47,13 @@ class AsyncConsumer:
         self._calling = ThreadPoolExecutor(1, thread_name_prefix="holdfast-async-call")
         self._is_closed = False
         self._is_polled = False
+        self._closed_threads = False
         self._poll_going_on: asyncio.Future[list[Any]] | None = None
         self._close_going_on: asyncio.Future[None] | None = None
 
     async def _do(self, work: Callable[[], _T], *, polls: bool = False) -> _T:
+        if self._closed_threads:
+            raise AdapterError("the consumer is closed")
         thread = self._polling if polls else self._calling
         return await asyncio.get_running_loop().run_in_executor(thread, work)
 
@@ -142,6 +145,7 @@ class AsyncConsumer:
         try:
             await self._do(work, polls=True)
         finally:
+            self._closed_threads = True
             self._polling.shutdown(wait=False)
             self._calling.shutdown(wait=False)
 

@@ -161,6 +161,9 @@ class LiveCluster:
     def _errors(self) -> Iterator[None]:
         from kafka.errors import KafkaError
 
+        from holdfast.adapters.refused import mend_connects
+
+        mend_connects()
         try:
             yield
         except (KafkaError, OSError, ValueError) as error:

@@ -349,18 +349,22 @@ class Delivery:
             self._plane.seek(partition, offset)
 
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Hand out nothing of these for now."""
-        with self._lock:
-            self._paused.update(partitions)
+        """Hand out nothing of these for now; one that is not handed out anyway is left alone."""
         with self._gate.change():
-            self._plane.pause(partitions)
+            with self._lock:
+                now = self._active.intersection(partitions)
+                self._paused.update(now)
+            if now:
+                self._plane.pause(now)
 
     def resume(self, partitions: Collection[tuple[str, int]]) -> None:
         """Hand out these again."""
-        with self._lock:
-            self._paused.difference_update(partitions)
         with self._gate.change():
-            self._plane.resume(partitions)
+            with self._lock:
+                now = self._active.intersection(partitions)
+                self._paused.difference_update(now)
+            if now:
+                self._plane.resume(now)
 
     def close(self) -> None:
         """Close the data plane."""

@@ -1,13 +1,15 @@
-"""Ends the connects of kafka-python that it leaves behind: refused, given up, or never answered.
+"""Ends the connections of kafka-python that it leaves behind: refused, given up, or unfinished.
 
-**Rules.** Two things change, and no more: a socket whose connect or TLS handshake failed, or was
-given up, is closed at once and not at some later garbage collection; and a TLS handshake that the
-other side does not answer fails after :data:`HANDSHAKE_SECONDS`, and not never.
+**Rules.** Three things change, and no more: a socket whose connect or TLS handshake failed, or was
+given up, is closed at once and not at some later garbage collection; a TLS handshake that the
+other side does not answer fails after :data:`HANDSHAKE_SECONDS`, and not never; and a client that
+is closed has closed its sockets, also those with a request still to be written.
 
 **Strategy.** ``kafka.net`` 3.0 makes a socket and awaits its connect, and forgets it when that
 raises; likewise for a handshake, whose waits have no limit. Both are wrapped, once. A ``close`` of
 a suspended coroutine (a client closed in the middle of its connect) comes through here as
-GeneratorExit.
+GeneratorExit. A transport closes itself after its last write, which never comes when the loop ends
+first: the loop's end closes what its transports still hold.
 """
 
 from __future__ import annotations
@@ -15,13 +17,18 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+import weakref
 from typing import Any
 
 from kafka.net.inet import KafkaNetSocket
-from kafka.net.transport import KafkaSSLTransport
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 HANDSHAKE_SECONDS = 10.0  # as Kafka's socket.connection.setup.timeout.ms
 _connect = KafkaNetSocket.sock_connect
+_make_transport = KafkaTCPTransport.__init__
+_close_loop = NetworkSelector.close
+_transports: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
 
 
 async def _connect_or_close(
@@ -54,7 +61,21 @@ async def _handshake(self: Any, timeout_at: float) -> None:
             return
 
 
+def _note_transport(self: Any, net: Any, sock: socket.socket, host: str | None = None) -> None:
+    _make_transport(self, net, sock, host=host)
+    _transports.setdefault(net, weakref.WeakSet()).add(self)
+
+
+def _close_loop_and_sockets(self: Any) -> None:
+    _close_loop(self)
+    for transport in _transports.pop(self, ()):
+        if transport._sock is not None:
+            transport._sock.close()
+
+
 def mend_connects() -> None:
-    """Wrap kafka-python's connect and handshake; safe to call again."""
+    """Wrap kafka-python's connect, handshake and close; safe to call again."""
+    KafkaTCPTransport.__init__ = _note_transport
+    NetworkSelector.close = _close_loop_and_sockets
     KafkaNetSocket.sock_connect = _connect_or_close
     KafkaSSLTransport.handshake = _handshake_or_close
