@@ -23,6 +23,11 @@ from tests.live.herd import CUT, herd_of
 from holdfast.adapters.broker import Broker, BrokerSettings
 
 DESIGNS = ("eager", "simple", "deferred", "incremental")
+SESSION_SECONDS = 6.0
+DELAY_SECONDS = 10.0
+MOVE_SECONDS = 0.5 / 8  # Design III here: eight partitions every half second
+MARGIN_SECONDS = 20.0  # processes start, batches end, what was written meanwhile is read
+KAFKA_SECONDS = 60.0  # a node stops and starts
 
 
 def run(design: str, n_brokers: int, folder: Path, options: argparse.Namespace) -> dict:
@@ -37,13 +42,38 @@ def run(design: str, n_brokers: int, folder: Path, options: argparse.Namespace) 
         )
         with Broker.start(settings=settings) as broker:
             cut.target = _address(broker)
-            sizes = {"n_members": options.members, "n_partitions": options.partitions}
+            sizes = {
+                "n_members": options.members,
+                "n_partitions": options.partitions,
+                "session_ms": int(1000 * SESSION_SECONDS),
+                "delay_ms": int(1000 * DELAY_SECONDS),
+            }
             with herd_of(broker, cut, folder, design=design, **sizes) as herd:
                 try:
                     chosen = {name: faults[name] for name in faults if name in wanted}
-                    return fire(herd, chosen, note=lambda text: print(text, file=sys.stderr))
+                    found = fire(herd, chosen, note=lambda text: print(text, file=sys.stderr))
                 except AssertionError as error:  # waited in vain: the other runs go on
                     return {"violations": [str(error)]}
+                found["violations"] += late(design, found["settle_s"], options.partitions)
+                return found
+
+
+def bound_seconds(design: str, fault: str, n_partitions: int) -> float:
+    """Within what a group has settled after a fault, and has read what was written by then."""
+    waits = DELAY_SECONDS if design in ("deferred", "incremental") else 0.0
+    moves = MOVE_SECONDS * n_partitions if design == "incremental" else 0.0
+    nodes = KAFKA_SECONDS if "broker" in fault or "coordinator" in fault else 0.0
+    return SESSION_SECONDS + waits + moves + nodes + MARGIN_SECONDS
+
+
+def late(design: str, settle_seconds: dict[str, float], n_partitions: int) -> list[str]:
+    """Faults after which a group took longer than that."""
+    bounds = {fault: bound_seconds(design, fault, n_partitions) for fault in settle_seconds}
+    return [
+        f"{fault}: settled after {took} s, not within {bounds[fault]} s"
+        for fault, took in settle_seconds.items()
+        if took > bounds[fault]
+    ]
 
 
 def _address(broker: Broker) -> tuple[str, int]:

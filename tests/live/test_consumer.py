@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-import time
 
 import pytest
 from tests.live.crew import QUICK, Hand, Held, Topic, account, closing, fresh, overlaps, spread
@@ -337,13 +336,11 @@ def test_members_with_nothing_in_common_are_told_plainly(broker):
 
 
 def test_no_broker_at_the_address():
-    began = time.monotonic()
     consumer = Consumer(
         {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "request.timeout.ms": 1_000}
     )
     with pytest.raises(SourceError, match=r"no Kafka broker answered at 127\.0\.0\.1:1"):
         consumer.subscribe(["t"])
     consumer.close()
-    assert time.monotonic() - began < 30
     del consumer
     gc.collect()

@@ -6,6 +6,7 @@ import json
 import socket
 
 import pytest
+from tests.live.chaos import late
 from tests.live.cut import Cut
 from tests.live.ledger import Ledger
 from tests.live.offsets_log import Commit, Generation
@@ -136,3 +137,13 @@ def test_bytes_wait_at_a_silent_cut_and_break_at_a_reset():
         with socket.create_connection(("127.0.0.1", cut.port), timeout=10) as refused:
             assert refused.recv(10) == b""
         assert cut.n_refused == 1
+
+
+def test_a_group_that_settles_late_is_found():
+    """Session and delay, then a margin; more where a node restarts or moves take their time."""
+    took = {"kill -9 two": 26.0, "broker restart": 86.0}
+    assert late("simple", took, 60) == []
+    assert late("deferred", {name: s + 10 for name, s in took.items()}, 60) == []
+    assert late("incremental", {name: s + 13.75 for name, s in took.items()}, 60) == []
+    (text,) = late("simple", {**took, "SIGSTOP, SIGCONT": 26.1}, 60)
+    assert text == "SIGSTOP, SIGCONT: settled after 26.1 s, not within 26.0 s"
