@@ -17,7 +17,7 @@ from tests.report.fleet import rolling_bounce, tables
 from holdfast.cli import app as cli_app
 from holdfast.cli import output
 from holdfast.cli.app import COMMANDS, exit_code
-from holdfast.cli.output import Format, print_error, printable, write_rows
+from holdfast.cli.output import Format, print_error, print_note, printable, write_rows
 from holdfast.errors import (
     AdapterError,
     ConfigError,
@@ -28,8 +28,20 @@ from holdfast.errors import (
     SourceError,
     WireError,
 )
+from holdfast.report.names import visible
 
-EVIL = ["=1+1", "@SUM(A1)", "+1", "\x1b]0;owned\x07", "a\u202eb", "x\r\ny", "-2+3|cmd", "\ttab"]
+EVIL = [
+    "=1+1",
+    "@SUM(A1)",
+    "+1",
+    "\x1b]0;owned\x07",
+    "a\u202eb",
+    "x\r\ny",
+    "-2+3|cmd",
+    "\ttab",
+    "\x9b2J\ud800",
+]
+ACTS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 
 
 @pytest.mark.parametrize(
@@ -147,13 +159,24 @@ def test_no_command_prints_help_and_ends_with_2() -> None:
 def test_names_do_nothing_on_a_terminal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     write_rows([{"group": name}], ["group"], Format.TABLE, title=name)
     shown = capsys.readouterr().out
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown)
+    assert not ACTS.search(shown)
     assert printable(name) in shown
 
 
 def test_errors_do_nothing_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     print_error("no group \x1b[2Jx\u202e [bold]y[/bold]")
-    assert "\\u001b[2Jx\\u202e [bold]y[/bold]" in capsys.readouterr().err
+    print_note("no group \x1b[2Jx\u202e [bold]y[/bold]")
+    assert capsys.readouterr().err.count("\\u001b[2Jx\\u202e [bold]y[/bold]") == 2
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_a_progress_bar_shows_no_name_that_acts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _Terminal()
+    monkeypatch.setattr(output, "stderr", Console(file=file, force_terminal=True, width=100))
+    monkeypatch.setattr(output, "BAR_AFTER_S", 0.0)
+    assert list(output.track([1], 1, name)) == [1]
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
+    assert not ACTS.search(text.replace("\r", ""))
 
 
 @pytest.mark.parametrize("name", EVIL)
@@ -161,13 +184,18 @@ def test_names_are_no_formula_in_csv(name: str, capsys: pytest.CaptureFixture[st
     write_rows([{"group": name, "lag": -5}], ["group", "lag"], Format.CSV)
     cells = list(csv.reader(io.StringIO(capsys.readouterr().out)))[1]
     assert cells[0][0] not in "=+-@|%\t\r\n"
+    assert visible(name) in cells[0]
+    assert not ACTS.search(cells[0])
     assert cells[1] == "-5"
 
 
 @pytest.mark.parametrize("fmt", [Format.JSON, Format.JSONL])
-def test_json_keeps_names_as_they_are(fmt: Format, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_keeps_names_and_does_nothing_on_a_terminal(
+    fmt: Format, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_rows([{"group": name} for name in EVIL], ["group"], fmt)
     out = capsys.readouterr().out
+    assert not ACTS.search(out)
     rows = json.loads(out)["rows"] if fmt is Format.JSON else map(json.loads, out.splitlines())
     assert [row["group"] for row in rows] == EVIL
 

@@ -1,15 +1,26 @@
 """Names from strangers: nothing they hold may act."""
 
 import html
+import json
 import re
+import shlex
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+from tests.report.fleet import START_MS, rolling_bounce, tables
 
+from holdfast.report.doctor import examine_fleet
 from holdfast.report.markup import Markup, escape, name_of, tag
-from holdfast.report.names import shorten, spreadsheet_text, visible
+from holdfast.report.metrics import METRICS, exposition
+from holdfast.report.names import shorten, spreadsheet_text, visible, visible_json
+from holdfast.report.reading import read_tables
+from holdfast.report.trace import write_trace
+from holdfast.report.writing import render
 
 ANY = st.text(st.characters(codec=None))
 
@@ -30,6 +41,14 @@ def test_visible_text_of_a_decent_name_is_the_name(text: str) -> None:
 @given(ANY, st.integers(4, 60))
 def test_shortened_text_keeps_to_its_limit(text: str, limit: int) -> None:
     assert len(shorten(text, limit)) <= max(limit, 1)
+
+
+@given(st.recursive(ANY, lambda inner: st.lists(inner) | st.dictionaries(ANY, inner)))
+def test_visible_json_reads_back_as_it_was_and_is_utf8(value: object) -> None:
+    shown = visible_json(json.dumps(value, ensure_ascii=False, indent=1))
+    shown.encode("utf-8")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
+    assert json.loads(shown) == value
 
 
 class _Reader(HTMLParser):
@@ -79,3 +98,65 @@ def test_a_formula_becomes_text(name: str) -> None:
 @pytest.mark.parametrize("name", ["orders", "a=b", "", " ", "1"])
 def test_a_plain_cell_stays(name: str) -> None:
     assert spreadsheet_text(name) == name
+
+
+EVIL = "</script><script>alert(1)</script>\"' onload=alert(1)\n\x1b[2J\x9b\u202e=1+1"
+ACTS = r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]"
+
+
+def strangers() -> dict[str, list[dict[str, Any]]]:
+    """A fleet in which everything that a stranger may name is named like that."""
+    script = rolling_bounce(EVIL, {EVIL: 3}, 2)
+    script.lag({(EVIL, 0): 5, (EVIL, 1): 7}, client_id=EVIL, client_host=EVIL)
+    for row in script.rows["members"]:
+        row |= {"client_id": EVIL, "client_host": EVIL, "group_instance_id": EVIL, "rack": EVIL}
+    for row in script.rows["generations"]:
+        row |= {"protocol": EVIL, "protocol_type": EVIL}
+    for row in script.rows["rebalances"]:
+        row |= {"cause": EVIL, "stated_reason": EVIL}
+    script.add(
+        "anomalies",
+        generation=1,
+        timestamp=START_MS,
+        kind="double_owner",
+        topic=EVIL,
+        partition=1,
+        member_ids=[EVIL, "b"],
+        detail=EVIL,
+    )
+    return tables(script)
+
+
+def test_a_page_full_of_strangers_has_the_tags_of_any_other() -> None:
+    policies = [{"group": EVIL, "policy": EVIL, "assignor": EVIL, "note": EVIL, "moved": 3}]
+    page = render(read_tables(strangers()), EVIL, policies=policies)
+    reader = _Reader()
+    reader.feed(page)
+    scripts = [dict(attributes) for name, attributes in reader.tags if name == "script"]
+    assert [s for s in scripts if s.get("type") != "application/octet-stream"] == [{}]
+    attributes = {key for _, given in reader.tags for key, _ in given}
+    assert not {key for key in attributes if key.startswith("on") or key == "style"}
+    assert not re.search(ACTS, page)
+    assert page.count("alert(1)") > 10
+
+
+def test_a_trace_full_of_strangers_is_text(tmp_path: Path) -> None:
+    text = write_trace(read_tables(strangers()), tmp_path / "t.json").read_text(encoding="utf-8")
+    assert not re.search(ACTS, text)
+    shown = [e["args"]["name"] for e in json.loads(text)["traceEvents"] if e["name"][-4:] == "name"]
+    assert visible(EVIL) in shown
+    assert not any(re.search(ACTS, str(name)) for name in shown)
+
+
+def test_the_doctor_and_the_exporter_say_strangers_names_as_text() -> None:
+    found = read_tables(strangers())
+    examined = examine_fleet(found)
+    for finding in (f for e in examined for f in e.findings):
+        said = [finding.text, finding.command, *finding.evidence.members]
+        assert not any(re.search(ACTS, word) for word in (*said, *finding.evidence.partitions))
+        assert shlex.split(finding.command)
+    samples = [
+        s for f in text_string_to_metric_families(exposition(found, examined)) for s in f.samples
+    ]
+    assert {s.name for s in samples} <= METRICS.keys()
+    assert {s.labels["group"] for s in samples if "group" in s.labels} == {visible(EVIL)}

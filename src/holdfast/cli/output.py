@@ -1,7 +1,8 @@
 """What every command prints with: formats, errors, a progress display on stderr.
 
 **Rules.** ``json``, ``jsonl`` and ``csv`` are for programs, ``table`` for people only. Names from a
-cluster are data from strangers: control sequences never reach the terminal, formulas never a CSV.
+cluster are data from strangers: no format lets control sequences reach the terminal, or formulas
+a CSV.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.report.names import spreadsheet_text, visible
+from holdfast.report.names import spreadsheet_text, visible, visible_json
 
 T = TypeVar("T")
 BAR_AFTER_S = 2.0
@@ -52,8 +53,11 @@ def printable(value: object) -> str:
 
 
 def csv_cell(value: object) -> object:
-    """A cell that no spreadsheet takes for a formula (a leading quote marks it as text)."""
-    return spreadsheet_text(value) if isinstance(value, str) else value
+    """A cell that no spreadsheet takes for a formula (a leading quote marks it as text).
+
+    Control characters are shown as escapes: CSV is printed on terminals too, and read line by line.
+    """
+    return spreadsheet_text(visible(value)) if isinstance(value, str) else value
 
 
 def print_error(message: str) -> None:
@@ -105,7 +109,7 @@ def track(items: Iterable[T], total: int | None, what: str, *, quiet: bool = Fal
 
 def write_json(value: Any, target: Path | None = None) -> None:
     """Write one JSON document to ``target`` or stdout."""
-    _write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n", target)
+    _write(_json(value, indent=2) + "\n", target)
 
 
 def write_text(text: str, target: Path | None = None) -> None:
@@ -141,7 +145,7 @@ def write_rows(
     elif fmt is Format.JSON:
         write_json({"schema_version": 1, "rows": [dict(row) for row in rows]}, target)
     elif fmt is Format.JSONL:
-        lines = (json.dumps(dict(row), ensure_ascii=False, default=str) + "\n" for row in rows)
+        lines = (_json(dict(row)) + "\n" for row in rows)
         _write("".join(lines), target)
     else:
         out = io.StringIO()
@@ -215,6 +219,11 @@ def _people_table(columns: Sequence[str], cells: Sequence[Sequence[str]], title:
     for row in cells:
         table.add_row(*(Text(cell) for cell in row[: len(columns)]))
     return table
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    """One JSON document that is the same on a terminal as in a file."""
+    return visible_json(json.dumps(value, ensure_ascii=False, indent=indent, default=str))
 
 
 def _write(text: str, target: Path | None) -> None:

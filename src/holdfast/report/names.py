@@ -31,6 +31,19 @@ def visible(value: object) -> str:
     return _HIDDEN.sub(lambda m: f"\\u{ord(m.group()):04x}", str(value))
 
 
+def visible_json(text: str) -> str:
+    """JSON text whose strings hold no such character either, but the escape that means it.
+
+    Parameters
+    ----------
+    text : str
+        Made with ``ensure_ascii=False``; what reads it back is the same.
+    """
+    return _HIDDEN.sub(
+        lambda m: m.group() if m.group() == "\n" else f"\\u{ord(m.group()):04x}", text
+    )
+
+
 def shorten(value: object, limit: int = 80) -> str:
     """Visible text of at most ``limit`` characters, the middle replaced by an ellipsis."""
     text = visible(value)
