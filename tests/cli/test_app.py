@@ -69,6 +69,12 @@ def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
         (SourceError("no broker at x:1"), 3, "error: no broker at x:1"),
         (KeyboardInterrupt(), 130, ""),
         (ZeroDivisionError("oops"), 70, "error: a bug in holdfast: ZeroDivisionError: oops"),
+        (
+            RuntimeError("\nTraceback:\n  File x\nKeyError: 'y'\n"),
+            70,
+            "error: a bug in holdfast: RuntimeError: KeyError: 'y'",
+        ),
+        (AssertionError(), 70, "error: a bug in holdfast: AssertionError"),
         (BrokenPipeError(), 0, ""),
     ],
 )

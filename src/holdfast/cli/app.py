@@ -148,6 +148,9 @@ def main(argv: list[str] | None = None) -> None:
     except Exception as error:  # our bug: say so in one line, with the traceback on request
         if debug:
             traceback.print_exc()
-        print_error(f"a bug in holdfast: {type(error).__name__}: {error} (--debug shows where)")
+        # What Spark's workers raise comes as their whole traceback: its last line says what.
+        said = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
+        what = ": ".join([type(error).__name__, *said])
+        print_error(f"a bug in holdfast: {what} (--debug shows where)")
         code = EXIT_BUG
     sys.exit(code)
