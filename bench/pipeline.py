@@ -135,6 +135,7 @@ def main() -> None:
     work = args.work or Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     dumps = {name: made(work, data_for(name, args)) for name in args.stages}
     usage = Usage(os.getsid(0))
+    os.environ["PYTHONPATH"] = str(HERE)  # workers find the peers there
     spark = get_session(master=args.master)
     for name in args.stages:
         out = work / f"out-{name}"

@@ -40,7 +40,7 @@ def records_of(dump):
     return pa.concat_tables([pq.read_table(f).cast(arrow_schema("records")) for f in files])
 
 
-def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None):
+def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=()):
     """Tables of a dump."""
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
     job = LocalJob(spark=None, tables=tables, batch=tables.next_batch())
@@ -49,6 +49,8 @@ def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None):
     job.work(records_of(dump), names, batch_rows=batch_rows, selection=selection)
     job.lag(Ends(offsets=dump.offsets(), taken_at_us=taken_at_us(dump), reset=reset))
     job.pauses()
+    if logs:
+        job.restate(logs)
     notes = {"n_unknown": job.n_unknown}
     tables.commit(Batch(id=job.batch, files=job.files, notes=notes), replace=True)
     remove_staged(tables.root)

@@ -46,6 +46,13 @@ def test_no_source_and_two_sources(capsys, tmp_path):
     assert run(capsys, "lag", "-b", "x:1", "--input", str(tmp_path))[0] == 2
 
 
+def test_an_option_that_does_not_exist(capsys, tmp_path):
+    plan = ["plan", "--assignor", "lag-sticky", "--input", str(tmp_path), "--option"]
+    code, out, err = run(capsys, *plan, "max_move=3")
+    assert (code, out) == (2, "") and "did you mean max_moves" in err
+    assert run(capsys, *plan, "max_moves")[0] == 2
+
+
 def test_an_assignor_that_does_not_exist(capsys, tmp_path):
     code, _, err = run(capsys, "plan", "--assignor", "stiky", "--input", str(tmp_path))
     assert code == 2 and "sticky" in err

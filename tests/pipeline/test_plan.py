@@ -1,13 +1,23 @@
-"""Plans from tables: what moves, what it gains, and groups that are refused. No Spark."""
+"""Plans from tables: what moves, gains and costs; groups that are refused; one way for all."""
 
 from __future__ import annotations
 
 import json
+import math
 
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.pipeline import fleet, local
-from tests.pipeline.histories import generation
+from tests.pipeline.histories import generation, law
 
-from holdfast.pipeline.plan import plan, snapshots
+from holdfast.assign.registry import ASSIGNORS, assign
+from holdfast.errors import ConfigError
+from holdfast.pipeline import plan as plans
+from holdfast.pipeline.plan import Fleet, group_of, plan, plan_rows
+from holdfast.pipeline.plan_rows import FLEET, fleet_rows
 
 
 def tables(tmp_path, history, commits=(), ends=()):
@@ -42,7 +52,7 @@ def test_lag_comes_from_the_tables(tmp_path):
     commits = [("g", "t", p, 10, 1) for p in range(4)]
     ends = [("t", p, 0, end) for p, end in enumerate((110, 60, 10, 10))]
     made = tables(tmp_path, [generation("g", 7, owned)], commits, ends)
-    assert snapshots(made, TOPICS)["g"]["lags"] == {"t": [100, 50, 0, 0]}
+    assert fleet_rows(made, TOPICS)["lag"].to_pylist() == [[100, 50, 0, 0]]
     (row,) = plan(None, made, TOPICS, "lag").to_pylist()
     assert (row["largest_lag_before"], row["largest_lag"]) == (150, 100)
 
@@ -65,6 +75,140 @@ def test_only_the_last_generation_counts(tmp_path):
         generation("g", 1, {"a-1": {"t": [0, 1, 2, 3]}}, at=1),
         generation("g", 2, {"b-1": {"t": [0, 1, 2, 3]}}, at=2),
     ]
-    found = snapshots(tables(tmp_path, history), TOPICS)
-    assert [m["id"] for m in found["g"]["members"]] == ["b-1"]
-    assert sorted(found["g"]["members"][0]["owned"]) == [["t", p] for p in range(4)]
+    (row,) = fleet_rows(tables(tmp_path, history), TOPICS).to_pylist()
+    assert (row["group"], row["generation"], row["member_ids"]) == ("g", 2, ["b-1"])
+    assert (row["topics"], row["owner"]) == (["t"], [0, 0, 0, 0])
+
+
+@st.composite
+def rows(draw):
+    """Rows of FLEET: some groups with one subscription for all, some with several."""
+    found = []
+    for number in range(draw(st.integers(1, 5))):
+        n_topics, n_members = draw(st.integers(0, 4)), draw(st.integers(1, 5))
+        counts = [draw(st.integers(0, 9)) for _ in range(n_topics)]
+        instances = draw(
+            st.lists(
+                st.sampled_from(["s", "a", "z"]) | st.none(),
+                min_size=n_members,
+                max_size=n_members,
+            )
+        )
+        for i, name in enumerate(instances):
+            instances[i] = None if name in instances[:i] else name
+        everything = list(range(n_topics))
+        asks = [everything] * n_members
+        if draw(st.booleans()):
+            subset = (
+                st.lists(st.sampled_from(everything), unique=True) if everything else st.just([])
+            )
+            asks = [sorted(draw(subset)) for _ in range(n_members)]
+            asks[0] = everything
+        owner = [draw(st.integers(-1, n_members - 1)) for _ in range(sum(counts))]
+        if draw(st.booleans()):
+            owner = sorted(owner)
+        found.append(
+            {
+                "group": f"g{number}",
+                "generation": number,
+                "topics": [f"t{i}" for i in everything],
+                "n_partitions": counts,
+                "member_ids": [f"m{i}" for i in range(n_members)],
+                "instance_ids": instances,
+                "n_asked": [len(one) for one in asks],
+                "asked": [topic for one in asks for topic in one],
+                "owner": owner,
+                "lag": [draw(st.integers(0, 2**40)) for _ in owner],
+                "pause_lower_seconds": draw(st.sampled_from([None, 0.5])),
+                "pause_upper_seconds": draw(st.sampled_from([None, 2.0])),
+            }
+        )
+    return pa.Table.from_pylist(found, schema=FLEET)
+
+
+@law
+@given(rows(), st.sampled_from(["sticky", "cooperative-sticky"]))
+def test_many_groups_at_once_are_planned_as_one_by_one(fleet_of, assignor):
+    """Every number and every move is that of the registry's assignor on that group alone."""
+    planned = plan_rows(fleet_of, assignor, {}).to_pylist()
+    columns = Fleet.of(fleet_of)
+    for at, row in enumerate(planned):
+        group = group_of(columns, at)
+        result = assign(group, assignor)
+        before = columns.owner[columns.tp_start[at] : columns.tp_start[at + 1]]
+        # A claim of a topic that its member does not ask for is one of nobody to the assignor.
+        names, ids = group.topics.name_of, group.member_ids
+        moved = np.flatnonzero((before >= 0) & (before != result.target))
+        expected = [
+            [
+                *names(tp),
+                ids[before[tp]],
+                ids[result.target[tp]] if result.target[tp] >= 0 else None,
+            ]
+            for tp in moved.tolist()
+        ]
+        assert json.loads(row["moves"]) == expected
+        assert row["n_moved"] == len(expected)
+        assert row["balance_score"] == result.quality.balance_score
+        assert row["largest_lag"] == max(result.quality.lags.values())
+        assert row["optimal"] == result.quality.optimal
+        assert row["n_partitions"] == int(np.count_nonzero(result.target >= 0))
+        assert row["n_kept"] + row["n_moved"] == int(np.count_nonzero(before >= 0))
+        cooperative = ASSIGNORS[assignor].cooperative
+        stopped = len(expected) if cooperative else np.count_nonzero(before >= 0) * bool(expected)
+        assert row["n_stopped"] == stopped
+        per = fleet_of["pause_upper_seconds"][at].as_py()
+        assert row["cost_upper_seconds"] == (0 if not stopped else per and per * stopped)
+
+
+def test_a_plan_costs_what_standing_still_has_cost_so_far(tmp_path):
+    """Partition 0 stood still for 10 s at least; an eager plan stops all, a cooperative two."""
+    history = [
+        generation("g", 1, {"a-1": {"t": [0, 1, 2, 3]}}, at=100),
+        generation("g", 2, {"a-1": {"t": [1, 2, 3]}, "b-1": {"t": []}}, at=110),
+        generation("g", 3, {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}, at=120),
+    ]
+    made = tables(tmp_path, history)
+    pauses = made.table("pauses").to_pylist()
+    mean = math.fsum(row["pause_upper_seconds"] for row in pauses) / len(pauses)
+    (eager,) = plan(None, made, TOPICS, "sticky").to_pylist()
+    (gently,) = plan(None, made, TOPICS, "cooperative-sticky").to_pylist()
+    assert (eager["n_moved"], eager["n_stopped"], gently["n_stopped"]) == (2, 4, 2)
+    assert mean > 0 and eager["cost_upper_seconds"] == pytest.approx(4 * mean)
+    assert gently["cost_upper_seconds"] == pytest.approx(2 * mean)
+    assert eager["cost_lower_seconds"] <= eager["cost_upper_seconds"]
+
+
+def test_a_plan_of_a_group_without_a_history_has_no_cost(tmp_path):
+    owned = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}
+    (row,) = plan(None, tables(tmp_path, [generation("g", 7, owned)]), TOPICS, "sticky").to_pylist()
+    assert row["cost_lower_seconds"] is None and row["n_stopped"] == 4
+
+
+def test_options_reach_the_assignor(tmp_path):
+    owned = {"a-1": {"t": [0, 1]}, "b-1": {"t": [2, 3]}}
+    commits = [("g", "t", p, 10, 1) for p in range(4)]
+    ends = [("t", p, 0, end) for p, end in enumerate((1010, 810, 10, 10))]
+    made = tables(tmp_path, [generation("g", 7, owned)], commits, ends)
+    free, none = (
+        plan(None, made, TOPICS, "lag-sticky", max_moves=limit).to_pylist()[0] for limit in (4, 0)
+    )
+    assert free["n_moved"] > 0 == none["n_moved"]
+    with pytest.raises(ConfigError, match="did you mean max_moves"):
+        plan(None, made, TOPICS, "lag-sticky", max_move=1)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("assignor", ["sticky", "lag-sticky", "constrained-sticky"])
+def test_spark_plans_as_the_driver_does(spark, tmp_path, monkeypatch, assignor):
+    history = [
+        generation("a", 1, {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}),
+        generation("../b", 1, {"a-1": {"t": [0], "u": [0]}, "b-1": {"t": [1, 2, 3]}}),
+        generation("c\n😀", 1, {"a-1": {"t": [0, 1]}, "b-1": {"t": [2, 3]}}),
+        generation("d", 1, {}),
+    ]
+    made = tables(tmp_path, history)
+    here = plan(None, made, TOPICS, assignor)
+    monkeypatch.setattr(plans, "DRIVER_GROUPS", 0)
+    there = plan(spark, made, TOPICS, assignor)
+    assert here.num_rows == 3 and there.equals(here)

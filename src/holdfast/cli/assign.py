@@ -84,7 +84,7 @@ def run(
     names = [assignor] if compare is None else _names(compare)
     for name in names:
         find(name)
-    options = dict(_option(text) for text in option or ())
+    options = dict(parse_option(text) for text in option or ())
     group = read_group(snapshot)
     if compare is None:
         answer = answer_of(group, assignor, options, all_rounds=all_rounds)
@@ -147,7 +147,8 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _option(text: str) -> tuple[str, Any]:
+def parse_option(text: str) -> tuple[str, Any]:
+    """``NAME=VALUE`` of ``--option``; ConfigError where it is none."""
     name, sign, value = text.partition("=")
     if not sign:
         raise ConfigError(f"--option {text!r}: expected NAME=VALUE, such as max_skew=1")

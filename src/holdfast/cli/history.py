@@ -13,7 +13,7 @@ import typer
 from holdfast.cli.output import Format, print_note, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
     from holdfast.pipeline.history import History
@@ -79,6 +79,13 @@ def history(  # noqa: PLR0917 (typer passes every option by name)
     all_groups: Annotated[
         bool, typer.Option("--all-groups", help="Groups of Spark's own connector too.")
     ] = False,
+    broker_log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--broker-log",
+            help="A broker's server.log (.gz too), oldest first; repeatable: states causes.",
+        ),
+    ] = None,
     command_config: Annotated[
         Path | None,
         typer.Option("--command-config", help="Kafka client properties (security, ...)."),
@@ -102,6 +109,7 @@ def history(  # noqa: PLR0917 (typer passes every option by name)
             all_groups=all_groups,
             command_config=command_config,
             delta=wants_delta(fmt, output),
+            broker_logs=broker_log or [],
             note=note,
             quiet=quiet,
         )
@@ -151,6 +159,7 @@ def make_history(
     note: Any,
     auto_offset_reset: str = "latest",
     delta: bool = False,
+    broker_logs: Sequence[Path] = (),
     quiet: bool = False,
 ) -> History:
     """Run the pipeline on what the command line named."""
@@ -160,6 +169,9 @@ def make_history(
     from holdfast.pipeline.source import Dump
 
     where = named_source(bootstrap, source, command_config)
+    for log in broker_logs:
+        if not log.is_file():
+            raise SourceError(f"{log}: no such file; --broker-log takes a broker's server.log")
     if isinstance(where, Dump):
         where.check_read()
     note("starting Spark")
@@ -175,6 +187,7 @@ def make_history(
             out_dir,
             selection=selection,
             auto_offset_reset=auto_offset_reset,
+            broker_logs=broker_logs,
             note=note,
         )
     if delta:

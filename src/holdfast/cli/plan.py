@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.assign import parse_option
 from holdfast.cli.history import make_history
 from holdfast.cli.output import Format, print_note, write_rows
 from holdfast.cli.spark_progress import spark_bar
@@ -38,6 +39,10 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
     group: Annotated[
         list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
     ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
+    ] = None,
     command_config: Annotated[
         Path | None,
         typer.Option("--command-config", help="Kafka client properties (security, ...)."),
@@ -46,15 +51,16 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
 ) -> None:
     """Plan a new assignment for every group that has members, with its moves, gain and cost.
 
-    Nothing is changed on the cluster. `moves` in JSON output lists [topic, partition, from, to].
+    Nothing is changed on the cluster. The cost is what standing still has cost the group so far,
+    in partition-seconds. `moves` in JSON output lists [topic, partition, from, to].
     """
     from pyspark.sql import SparkSession
 
-    from holdfast.assign.registry import find
-    from holdfast.pipeline.plan import PLAN
+    from holdfast.pipeline.plan import PLAN, check_options
     from holdfast.pipeline.plan import plan as plan_groups
 
-    find(assignor)
+    options = dict(parse_option(text) for text in option or ())
+    check_options(assignor, options)
     note = (lambda text: None) if quiet else print_note
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
         made = make_history(
@@ -72,6 +78,6 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
         spark = SparkSession.getActiveSession()
         n_groups = len(set(made.table("generations")["group"].to_pylist()))
         with spark_bar(spark, "plan", n_groups, unit="groups", quiet=quiet):
-            rows = plan_groups(spark, made.tables, topics, assignor).to_pylist()
+            rows = plan_groups(spark, made.tables, topics, assignor, **options).to_pylist()
         columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
         write_rows([{c: row[c] for c in columns} for row in rows], columns, fmt, title="plan")

@@ -69,6 +69,7 @@ def run(
     *,
     selection: Selection | None = None,
     auto_offset_reset: str = "latest",
+    broker_logs: Sequence[Path] = (),
     note: Note | None = None,
 ) -> History:
     """Write the history of every group to a folder of tables, in place of what it held.
@@ -83,26 +84,39 @@ def run(
         Folder of the tables; made if it is not there. Workers write to it too.
     auto_offset_reset : str
         What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
+    broker_logs : sequence of Path
+        Logs of group coordinators, oldest first: causes that they state replace inferred ones.
 
     Raises
     ------
     SourceError
-        The source cannot be read, or nothing was read though it holds records.
+        The source or a log cannot be read, or nothing was read though it holds records.
     """
     tables = Tables(Path(out_dir).absolute())
     dump = _open(spark, source, tables.root, note)
     dump.check_read()
     tables.root.mkdir(parents=True, exist_ok=True)
     ends = Ends(offsets=dump.offsets(), taken_at_us=taken_at_us(dump), reset=auto_offset_reset)
-    return history_of(spark, dump, tables, selection or Selection(), ends)
+    chosen = selection or Selection()
+    return history_of(spark, dump, tables, chosen, ends, broker_logs=broker_logs)
 
 
-def history_of(spark: Any, dump: Dump, tables: Tables, selection: Selection, ends: Ends) -> History:
+def history_of(
+    spark: Any,
+    dump: Dump,
+    tables: Tables,
+    selection: Selection,
+    ends: Ends,
+    *,
+    broker_logs: Sequence[Path] = (),
+) -> History:
     """Write the tables of one dump as one new batch that replaces all others."""
     job = Job(spark=spark, tables=tables, batch=tables.next_batch())
     job.read_dump(dump, selection, topic_names(dump))
     job.lag(ends)
     job.pauses()
+    if broker_logs:
+        job.restate(broker_logs)
     notes = {
         "cluster_id": dump.cluster_id,
         "taken_at": dump.taken_at,

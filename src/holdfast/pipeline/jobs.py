@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from holdfast.pipeline.broker_log import read_files, restated
 from holdfast.pipeline.lag import INPUT, INPUT_DDL, OWNERS, Ends, lag_task, positions_input
 from holdfast.pipeline.pauses import (
     COMMIT,
@@ -229,6 +230,19 @@ class Job:
         parts = self._tables(self.files.get("pauses", []))
         writer = BatchWriter(str(self.tables.root), self.batch)
         writer.write("rebalances", fill_pauses(whole, parts).cast(schema))
+        self.files.update(files_of(writer.close()))
+
+    def restate(self, logs: Sequence[Path]) -> None:
+        """Put the causes that broker logs state into ``rebalances``; small, so on the driver."""
+        whole = pa.concat_tables(
+            [
+                arrow_schema("rebalances").empty_table(),
+                *self._tables(self.files.pop("rebalances", [])),
+            ]
+        )
+        said = read_files(logs, pc.unique(whole["group"]).to_pylist())
+        writer = BatchWriter(str(self.tables.root), self.batch)
+        writer.write("rebalances", restated(whole, said))
         self.files.update(files_of(writer.close()))
 
     def collect(self, rows: pa.Table) -> None:

@@ -1,10 +1,12 @@
 """What another assignment would be for every group: moves, gain and cost. Printed, never applied.
 
 **Rules.** The input is what the tables say of a group's last generation: members, subscriptions,
-owners, lag. A group that an assignor refuses is a row with the reason, and stops no other.
+owners, lag (:mod:`holdfast.pipeline.plan_rows`). A group that an assignor refuses is a row with the
+reason, and stops no other. Racks of partitions are not in the tables, so racks do not count.
 
-**Strategy.** A group is one row with its snapshot, so a plan is one ``mapInArrow`` with no shuffle;
-few groups are planned where the driver is.
+**Strategy.** A group is one row, so a plan is one ``mapInArrow`` with no shuffle; few groups are
+planned where the driver is. ``sticky`` has a form for many groups at once
+(:mod:`holdfast.pipeline.plan_equal`); every other group goes through the registry.
 """
 
 # mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
@@ -13,17 +15,24 @@ few groups are planned where the driver is.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from holdfast.assign.registry import assign
+from holdfast.assign.registry import ASSIGNORS, assign, find
 from holdfast.errors import ModelError
-from holdfast.model import measure
-from holdfast.model.columns import NO_OWNER
+from holdfast.model.columns import I32, I64, NO_OWNER, row_of, starts, within
 from holdfast.model.group import Group
+from holdfast.model.measure_history import balance_scores, needed_moves
+from holdfast.model.topics import Topics
+from holdfast.pipeline.plan_equal import Stack, sticky_targets
+from holdfast.pipeline.plan_rows import FLEET, fleet_rows
 from holdfast.pipeline.storage import Tables
 
 Batches = Iterator[pa.RecordBatch]
@@ -39,134 +48,297 @@ PLAN: Final[pa.Schema] = pa.schema(
         pa.field("balance_score", pa.int64()),
         pa.field("largest_lag_before", pa.int64()),
         pa.field("largest_lag", pa.int64()),
+        pa.field("n_stopped", pa.int64()),
+        pa.field("cost_lower_seconds", pa.float64()),
+        pa.field("cost_upper_seconds", pa.float64()),
         pa.field("optimal", pa.bool_()),
         pa.field("refused", pa.string()),
         pa.field("moves", pa.string()),
     ]
 )
-"""``largest_lag``: of one member; ``moves``: JSON of [topic, partition, from, to]."""
-PLAN_DDL: Final = (
-    "`group` string, `n_members` int, `n_partitions` bigint, `n_kept` bigint, `n_moved` bigint, "
-    "`balance_score_before` bigint, `balance_score` bigint, `largest_lag_before` bigint, "
-    "`largest_lag` bigint, `optimal` boolean, `refused` string, `moves` string"
-)
+"""``largest_lag``: of one member; ``n_stopped``: partitions that stand still while it is applied;
+``cost_...``: partition-seconds; ``moves``: JSON of [topic, partition, from, to]."""
+
+_DDL: Final = {
+    pa.string(): "string",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+}
+PLAN_DDL: Final = ", ".join(f"`{field.name}` {_DDL[field.type]}" for field in PLAN)
 
 DRIVER_GROUPS: Final = 200
+MANY: Final = ("sticky", "cooperative-sticky")
+"""Assignors of which :mod:`holdfast.pipeline.plan_equal` plans many groups at once."""
 
 
-def snapshots(tables: Tables, topics: Mapping[str, int]) -> dict[str, dict[str, Any]]:
-    """Snapshot of each group that has members, from its last generation.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fleet:
+    """Rows of :data:`FLEET` as columns; starts are CSR starts by group, int64[n_groups + 1].
 
     Parameters
     ----------
-    topics : mapping
-        Topic to number of partitions; topics that are not there are left out.
-
-    Returns
-    -------
-    dict of group to snapshot
-        As :meth:`holdfast.model.group.Group.from_dict` reads it.
+    rows : Table
+        The rows; one chunk.
+    member_start, topic_start, tp_start, asked_start : int64[n_groups + 1]
+        Where each group's members, topics, topic-partitions and asked topics start.
     """
-    last: dict[str, dict[str, Any]] = {}
-    for row in tables.table("generations").to_pylist():
-        last[row["group"]] = row  # sorted by group and place in the log: the last one stays
-    found: dict[str, dict[str, Any]] = {}
-    for row in tables.table("members").to_pylist():
-        now = last.get(row["group"])
-        if now is None or now["state"] != "Stable":
-            continue
-        if (row["generation"], row["timestamp"]) != (now["generation"], now["timestamp"]):
-            continue
-        asked = [t for t in row["subscribed_topics"] or () if t in topics]
-        member = {
-            "id": row["member_id"],
-            "topics": asked,
-            "owned": [],
-            "generation": row["generation"],
-            "instance_id": row["group_instance_id"],
-        }
-        if row["rack"]:
-            member["rack"] = row["rack"]
-        group = found.setdefault(row["group"], {"partitions": {}, "lags": {}, "members": []})
-        group["members"].append(member)
-        for topic in asked:
-            group["partitions"][topic] = topics[topic]
-            group["lags"].setdefault(topic, [0] * topics[topic])
-    _fill(tables, found)
-    return found
+
+    rows: pa.Table
+    member_start: I64
+    topic_start: I64
+    tp_start: I64
+    asked_start: I64
+    n_partitions: I32
+    n_asked: I32
+    asked: I32
+    owner: I32
+    lag: I64
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Fleet:
+        """Columns of these rows."""
+        whole = rows.combine_chunks()
+        topic_start, n_partitions = _csr(whole, "n_partitions")
+        member_start, n_asked = _csr(whole, "n_asked")
+        tp_start, owner = _csr(whole, "owner")
+        asked_start, asked = _csr(whole, "asked")
+        return cls(
+            rows=whole,
+            member_start=member_start,
+            topic_start=topic_start,
+            tp_start=tp_start,
+            asked_start=asked_start,
+            n_partitions=n_partitions,
+            n_asked=n_asked,
+            asked=asked,
+            owner=owner,
+            lag=_csr(whole, "lag")[1],
+        )
+
+    def equal(self) -> npt.NDArray[np.bool_]:
+        """Groups of which every member asks for every topic, and there is one."""
+        n_topics = np.diff(self.topic_start)
+        fewer = self.n_asked < np.repeat(n_topics, np.diff(self.member_start))
+        per_group = np.bincount(row_of(self.member_start), fewer, len(n_topics))
+        equal: npt.NDArray[np.bool_] = (per_group == 0) & (n_topics > 0)
+        return equal
+
+    def places(self) -> I64:
+        """Turn of each member in its group: static ones first, by instance id (KIP-345)."""
+        group = row_of(self.member_start)
+        place = within(np.diff(self.member_start))
+        instances = self.rows["instance_ids"].combine_chunks().flatten()
+        static = np.flatnonzero(instances.is_valid())
+        for one in np.unique(group[static]):
+            low, high = self.member_start[one], self.member_start[one + 1]
+            names = instances.slice(low, high - low).to_pylist()
+            keys = [(name is None, name or "", member) for member, name in enumerate(names)]
+            place[low + np.array([member for *_, member in sorted(keys)])] = np.arange(high - low)
+        return place
 
 
-def _fill(tables: Tables, found: dict[str, dict[str, Any]]) -> None:
-    """Put owners and lags into the snapshots."""
-    members = {(g, m["id"]): m for g, snapshot in found.items() for m in snapshot["members"]}
-    for row in tables.table("lag").to_pylist():
-        snapshot = found.get(row["group"])
-        if snapshot is None or row["partition"] >= snapshot["partitions"].get(row["topic"], 0):
-            continue
-        snapshot["lags"][row["topic"]][row["partition"]] = row["lag"] or 0
-        owner = members.get((row["group"], row["member_id"]))
-        if owner is not None:
-            owner["owned"].append([row["topic"], row["partition"]])
+def _csr(rows: pa.Table, name: str) -> tuple[I64, npt.NDArray[Any]]:
+    column = rows[name].combine_chunks()
+    start = column.offsets.to_numpy().astype(np.int64)
+    return start - start[0], column.flatten().to_numpy()
 
 
 def plan_task(assignor: str, options: Mapping[str, Any]) -> Callable[[Batches], Batches]:
-    """Rows of (group, snapshot as JSON) to rows of :data:`PLAN`."""
+    """Rows of :data:`FLEET` to rows of :data:`PLAN`."""
 
     def run(batches: Batches) -> Batches:
         for batch in batches:
-            pairs = zip(batch["group"].to_pylist(), batch["snapshot"].to_pylist(), strict=True)
-            rows = [plan_group(g, json.loads(text), assignor, options) for g, text in pairs]
-            yield from pa.Table.from_pylist(rows, schema=PLAN).to_batches()
+            rows = pa.Table.from_batches([batch]).cast(FLEET)
+            yield from plan_rows(rows, assignor, options).to_batches()
 
     return run
 
 
-def plan_group(
-    name: str, snapshot: Mapping[str, Any], assignor: str, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Plan one group."""
-    row: dict[str, Any] = dict.fromkeys(PLAN.names)
-    row |= {"group": name, "n_members": len(snapshot["members"])}
-    try:
-        group = Group.from_dict(snapshot)
-        result = assign(group, assignor, **options)
-    except ModelError as error:
-        return row | {"refused": str(error)}
-    before = _owners(group)
-    lags = group.lags
-    moved = np.flatnonzero((before != NO_OWNER) & (result.target != before))
-    moves = [
-        [
-            group.topics.names[topic],
-            int(tp - group.topics.start[topic]),
-            group.member_ids[before[tp]],
-            group.member_ids[result.target[tp]] if result.target[tp] != NO_OWNER else None,
-        ]
-        for tp, topic in zip(moved.tolist(), group.topics.topic_of[moved].tolist(), strict=True)
-    ]
-    largest = []
-    for owner in (before, result.target):
-        total = measure.lag_per_member(owner, lags, group.n_members) if lags is not None else [0]
-        largest.append(int(max(total, default=0)))
-    return row | {
-        "n_partitions": int(np.count_nonzero(result.target != NO_OWNER)),
-        "n_kept": measure.count_kept(before, result.target),
-        "n_moved": len(moves),
-        "balance_score_before": measure.balance_score(measure.loads(before, group.n_members)),
-        "balance_score": result.quality.balance_score,
-        "largest_lag_before": largest[0],
-        "largest_lag": largest[1],
-        "optimal": result.quality.optimal,
-        "moves": json.dumps(moves),
+def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.Table:
+    """Plan some groups.
+
+    Parameters
+    ----------
+    rows : Table of FLEET
+
+    Returns
+    -------
+    Table of PLAN
+        In the same order.
+    """
+    fleet = Fleet.of(rows)
+    target = np.full(len(fleet.owner), NO_OWNER, np.int32)
+    optimal = np.zeros(rows.num_rows, np.bool_)
+    refused: list[str | None] = [None] * rows.num_rows
+    many = np.flatnonzero(fleet.equal()) if assignor in MANY and not options else np.zeros(0, int)
+    done = np.zeros(rows.num_rows, np.bool_)
+    if len(many):
+        done[many] = _plan_many(fleet, many, target)
+    for group in np.flatnonzero(~done).tolist():
+        tps = slice(fleet.tp_start[group], fleet.tp_start[group + 1])
+        try:
+            result = assign(
+                group_of(fleet, group), assignor, **_own(fleet, group, options, assignor)
+            )
+        except ModelError as error:
+            refused[group] = str(error)
+            continue
+        target[tps] = result.target
+        optimal[group] = result.optimal
+    stops_all = not ASSIGNORS[assignor].cooperative
+    return _numbers(fleet, target, (optimal, done), refused, stops_all=stops_all)
+
+
+def _own(fleet: Fleet, group: int, options: Mapping[str, Any], assignor: str) -> dict[str, Any]:
+    """Options of one group: where the assignor wants its name, it is that."""
+    if "group_id" in find(assignor).options:
+        return {"group_id": fleet.rows["group"][group].as_py(), **options}
+    return dict(options)
+
+
+def _plan_many(fleet: Fleet, many: I64, target: I32) -> npt.NDArray[np.bool_]:
+    """Plan groups of equal subscriptions at once; says which of them are done."""
+    if len(many) == len(fleet.tp_start) - 1:
+        chosen = fleet
+    else:
+        chosen = Fleet.of(fleet.rows.take(pa.array(many)))
+    stack = Stack(
+        tp_start=chosen.tp_start,
+        topic_start=chosen.topic_start,
+        member_start=chosen.member_start,
+        n_partitions=chosen.n_partitions,
+        place=chosen.places(),
+        owner=chosen.owner,
+    )
+    found, done = sticky_targets(stack)
+    size = np.diff(chosen.tp_start)
+    target[np.repeat(fleet.tp_start[many], size) + within(size)] = found
+    return done
+
+
+def group_of(fleet: Fleet, at: int) -> Group:
+    """One row as a group, for the registry."""
+    row = {name: fleet.rows[name][at] for name in ("topics", "member_ids", "instance_ids")}
+    counts = fleet.n_partitions[fleet.topic_start[at] : fleet.topic_start[at + 1]]
+    topics = Topics.from_counts(dict(zip(row["topics"].as_py(), counts.tolist(), strict=True)))
+    low, high = fleet.tp_start[at], fleet.tp_start[at + 1]
+    owner = fleet.owner[low:high]
+    claimed = np.flatnonzero(owner != NO_OWNER)
+    claimed = claimed[np.argsort(owner[claimed], kind="stable")]
+    n_asked = fleet.n_asked[fleet.member_start[at] : fleet.member_start[at + 1]]
+    asked = fleet.asked[fleet.asked_start[at] : fleet.asked_start[at + 1]]
+    cuts = starts(n_asked.astype(np.int64))
+    sets: dict[tuple[int, ...], int] = {}
+    asks = [tuple(asked[a:b].tolist()) for a, b in pairwise(cuts)]
+    subscription = np.array([sets.setdefault(one, len(sets)) for one in asks], np.int32)
+    return Group.from_columns(
+        topics=topics,
+        member_ids=tuple(row["member_ids"].as_py()),
+        instance_ids=tuple(row["instance_ids"].as_py()),
+        set_start=starts(np.array([len(one) for one in sets], np.int64)),
+        set_topic=np.array([topic for one in sets for topic in one], np.int32),
+        subscription=subscription,
+        claim_member=owner[claimed],
+        claim_topic=topics.topic_of[claimed],
+        claim_partition=topics.partition_of[claimed],
+        generation=np.full(len(n_asked), fleet.rows["generation"][at].as_py(), np.int32),
+        lags=fleet.lag[low:high].copy(),
+    )
+
+
+def _numbers(
+    fleet: Fleet,
+    target: I32,
+    proofs: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]],
+    refused: Sequence[str | None],
+    *,
+    stops_all: bool,
+) -> pa.Table:
+    """Rows of :data:`PLAN` from the owners before and after."""
+    n = fleet.rows.num_rows
+    group = row_of(fleet.tp_start).astype(np.int64)
+    owned, wanted = fleet.owner != NO_OWNER, target != NO_OWNER
+    moved, kept = owned & (fleet.owner != target), owned & (fleet.owner == target)
+    n_moved, n_kept, n_wanted = (_count(mask, group, n) for mask in (moved, kept, wanted))
+    row_group = row_of(fleet.member_start).astype(np.int64)
+    (before, lag_before), (after, lag_after) = (
+        _loads(fleet, owner, group, row_group) for owner in (fleet.owner, target)
+    )
+    optimal, many = proofs
+    least = needed_moves(after, before, row_group, n_kept + n_moved)
+    largest = np.zeros(n, np.int64)
+    np.maximum.at(largest, row_group, after)
+    size = np.diff(fleet.member_start)
+    proven = many & (n_moved == least) & (largest * size - n_wanted < np.maximum(size, 1))
+    n_owned = _count(owned, group, n)
+    stopped = np.where(n_moved > 0, n_owned, 0) if stops_all else n_moved
+    bad = np.array([text is not None for text in refused], bool)
+    columns: dict[str, Any] = {
+        "n_partitions": n_wanted,
+        "n_kept": n_kept,
+        "n_moved": n_moved,
+        "balance_score_before": balance_scores(before, row_group, n),
+        "balance_score": balance_scores(after, row_group, n),
+        "largest_lag_before": lag_before,
+        "largest_lag": lag_after,
+        "n_stopped": stopped,
+        "cost_lower_seconds": _cost(fleet, "pause_lower_seconds", stopped),
+        "cost_upper_seconds": _cost(fleet, "pause_upper_seconds", stopped),
+        "optimal": optimal | proven,
+        "moves": _moves(fleet, target, np.flatnonzero(moved), group),
     }
+    # A group that was refused has no plan, so no number of one.
+    masked = {name: pc.if_else(bad, None, pa.array(values)) for name, values in columns.items()}
+    masked |= {
+        "group": fleet.rows["group"],
+        "n_members": pa.array(size),
+        "refused": pa.array(refused, pa.string()),
+    }
+    return pa.table([masked[field.name] for field in PLAN], names=PLAN.names).cast(PLAN)
 
 
-def _owners(group: Group) -> Any:
-    """Owner of each topic-partition by the members' claims; of two the first."""
-    owner = np.full(group.topics.n_tps, NO_OWNER, np.int32)
-    member = np.repeat(np.arange(group.n_members, dtype=np.int32), np.diff(group.claim_start))
-    owner[group.claim_tp[::-1]] = member[::-1]
-    return owner
+def _loads(fleet: Fleet, owner: I32, group: I64, row_group: I64) -> tuple[I64, I64]:
+    """Partitions of each member, and the largest lag of one in each group."""
+    held = np.flatnonzero(owner != NO_OWNER)
+    row = fleet.member_start[group[held]] + owner[held]
+    total = np.zeros(len(row_group), np.int64)
+    np.add.at(total, row, fleet.lag[held])
+    largest = np.zeros(fleet.rows.num_rows, np.int64)
+    np.maximum.at(largest, row_group, total)
+    return np.bincount(row, minlength=len(row_group)).astype(np.int64), largest
+
+
+def _count(mask: npt.NDArray[np.bool_], group: I64, n: int) -> I64:
+    return np.bincount(group[mask], minlength=n).astype(np.int64)
+
+
+def _cost(fleet: Fleet, name: str, stopped: I64) -> pa.Array:
+    """Partition-seconds: what stops times how long it stood still so far; null if unknown."""
+    per = fleet.rows[name].to_numpy()
+    cost = np.where(stopped > 0, np.round(per * stopped, 6), 0.0)
+    return pa.array(cost, mask=np.isnan(cost))
+
+
+def _moves(fleet: Fleet, target: I32, moved: I64, group: I64) -> pa.Array:
+    """JSON of what moves, by group."""
+    topic_of = row_of(starts(fleet.n_partitions))
+    partition = within(fleet.n_partitions)
+    topics = fleet.rows["topics"].combine_chunks().flatten()
+    ids = fleet.rows["member_ids"].combine_chunks().flatten()
+    first = fleet.member_start[group[moved]]
+    to = np.where(target[moved] != NO_OWNER, first + target[moved], -1)
+    listed = [
+        topics.take(pa.array(topic_of[moved])).to_pylist(),
+        partition[moved].tolist(),
+        ids.take(pa.array(first + fleet.owner[moved])).to_pylist(),
+        ids.take(pa.array(to, mask=to < 0)).to_pylist(),
+    ]
+    rows = list(map(list, zip(*listed, strict=True)))
+    cuts = np.searchsorted(group[moved], np.arange(len(fleet.tp_start))).tolist()
+    write = json.JSONEncoder().encode
+    return pa.array([write(rows[a:b]) for a, b in pairwise(cuts)], pa.string())
 
 
 def plan(
@@ -178,22 +350,41 @@ def plan(
     ----------
     spark : SparkSession or None
         Where many groups are planned; few are planned here.
+    topics : mapping
+        Topic to number of partitions.
+    **options
+        Those of the assignor.
 
     Returns
     -------
     Table of PLAN
         Sorted by group.
+
+    Raises
+    ------
+    ConfigError
+        There is no such assignor, or it has no such option.
     """
-    found = snapshots(tables, topics)
-    rows = pa.table(
-        {
-            "group": pa.array(list(found), pa.string()),
-            "snapshot": pa.array([json.dumps(s) for s in found.values()], pa.string()),
-        }
-    )
+    check_options(assignor, options)
+    rows = fleet_rows(tables, topics)
     task = plan_task(assignor, options)
-    if spark is None or len(found) <= DRIVER_GROUPS:
-        planned = pa.Table.from_batches(task(iter(rows.to_batches())), PLAN)
+    if spark is None or rows.num_rows <= DRIVER_GROUPS:
+        planned = plan_rows(rows, assignor, options)
     else:
         planned = spark.createDataFrame(rows).mapInArrow(task, PLAN_DDL).toArrow().cast(PLAN)
     return planned.sort_by("group")
+
+
+def check_options(assignor: str, options: Mapping[str, Any]) -> None:
+    """Refuse an assignor or an option that does not exist, in the registry's own words.
+
+    Raises
+    ------
+    ConfigError
+        There is no such assignor, or it has no such option.
+    """
+    if set(options) - set(find(assignor).options):
+        assign(_NOBODY, assignor, **options)
+
+
+_NOBODY: Final = Group.from_dict({"partitions": {}, "members": []})

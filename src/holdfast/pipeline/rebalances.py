@@ -1,8 +1,9 @@
 """One row per rebalance: who came and went, why it probably happened, and what it cost.
 
 **Rules.** A cause is inferred from two successive generations and from nothing else, so it carries
-a confidence. A generation that is written again under its own number (a static member was
-replaced) is no rebalance. Numbers are those of :mod:`holdfast.model.measure_history`.
+a confidence (:mod:`holdfast.pipeline.broker_log` replaces it by a stated one). A generation that
+is written again under its own number (a static member was replaced) is no rebalance. Numbers are
+those of :mod:`holdfast.model.measure_history`.
 
 **Strategy.** Who came and who went are set differences on (row, identity) numbers. A member that
 came counts as restarted when one with the same client id and host went at most
@@ -38,6 +39,7 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I64
 from holdfast.model.measure_history import balance_scores, kept_share, needed_moves
+from holdfast.pipeline.broker_log import INFERRED
 from holdfast.pipeline.dense import Dense, Mask, codes
 from holdfast.pipeline.generations import Generations, ints, list_parts
 from holdfast.pipeline.movements import (
@@ -268,6 +270,8 @@ def rebalance_table(gens: Generations, layout: Dense, events: Events) -> pa.Tabl
         "timestamp": ints(gens.head, "timestamp")[keep],
         "cause": take(pa.array([name for name, _ in CAUSES]), cause),
         "confidence": np.array([confidence for _, confidence in CAUSES])[cause],
+        "cause_basis": pa.repeat(INFERRED, len(keep)),
+        "stated_reason": pa.nulls(len(keep), pa.string()),
         "n_missed_generations": missed[keep],
         "n_members": np.bincount(ints(gens.members, "row"), minlength=n)[keep],
         "n_joined": changes.joined[keep],

@@ -1,0 +1,217 @@
+"""Causes as a broker's log states them: on a real broker's history and log, and line by line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.cli.running import run
+from tests.pipeline import local
+
+from holdfast.errors import SourceError
+from holdfast.pipeline.broker_log import (
+    SAYS_MORE,
+    Statement,
+    read_files,
+    read_statements,
+    restated,
+)
+from holdfast.pipeline.schemas import arrow_schema
+
+CAPTURED = Path(__file__).with_name("captured")
+LOG = CAPTURED / "broker.log"
+FOLLOW_UPS = ("cooperative_follow_up", "spurious", "rejoin")
+MANAGER = "(org.apache.kafka.coordinator.group.GroupMetadataManager)"
+
+
+@pytest.fixture(scope="module")
+def stated(tmp_path_factory):
+    """Tables of the captured history with the captured log."""
+    return local.run(CAPTURED / "dump", tmp_path_factory.mktemp("stated"), logs=[LOG])
+
+
+@pytest.fixture(scope="module")
+def inferred(tmp_path_factory):
+    return local.run(CAPTURED / "dump", tmp_path_factory.mktemp("inferred"))
+
+
+def causes(tables):
+    """Causes of each group's rebalances: without the state before the first member came, and
+    without the rounds that members of cooperative groups begin by themselves."""
+    found = {}
+    for row in tables.table("rebalances").to_pylist():
+        if row["previous_generation"] is None and row["n_members"] == 0:
+            continue
+        cause = "join" if row["cause"] == "first_seen" else row["cause"]
+        if cause not in FOLLOW_UPS or not row["cooperative"]:
+            found.setdefault(row["group"], []).append(cause)
+    return found
+
+
+def truth(*, log):
+    """What the members were told to do, in the words of a cause."""
+    found, gone = {}, set()
+    for step in json.loads((CAPTURED / "truth.json").read_text()):
+        who = step["group"], step["client"]
+        cause = step["what"]
+        # A static member that closes says nothing: its place is kept until its session ends.
+        if cause == "crash" or (cause, step["group"]) == ("leave", "static"):
+            cause = "session_timeout" if log else "leave"
+        if cause == "join" and who in gone:
+            cause = "restart"
+        if step["what"] in ("crash", "leave"):
+            gone.add(who)
+        found.setdefault(step["group"], []).append(cause)
+    return found
+
+
+def test_what_is_inferred_of_a_real_history_is_what_was_done(inferred):
+    assert causes(inferred) == truth(log=False)
+
+
+def test_a_real_log_says_what_was_done(stated):
+    assert causes(stated) == truth(log=True)
+
+
+def test_what_is_stated_is_certain_and_in_the_brokers_words(stated, inferred):
+    before = inferred.table("rebalances").to_pylist()
+    for was, row in zip(before, stated.table("rebalances").to_pylist(), strict=True):
+        assert (was["cause_basis"], was["stated_reason"]) == ("inferred", None)
+        if row["cause_basis"] == "stated":
+            assert row["confidence"] == 1 and row["stated_reason"]
+        else:
+            assert (row["cause"], row["confidence"]) == (was["cause"], was["confidence"])
+        same = {k: v for k, v in was.items() if not k.startswith(("cause", "conf", "stated"))}
+        assert same.items() <= row.items()
+    said = [row["stated_reason"] for row in stated.table("rebalances").to_pylist()]
+    assert sum(text is not None for text in said) >= len(said) - 5
+    assert any("on heartbeat expiration" in text for text in said if text)
+
+
+def preparing(group, generation, reason):
+    return (
+        f"[2026-11-21 15:30:51,021] INFO [GroupCoordinator id=1 topic=__consumer_offsets "
+        f"partition=1] Preparing to rebalance group {group} in state PreparingRebalance with old "
+        f"generation {generation} (reason: {reason}). {MANAGER}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("Adding new member m with group instance id null; client reason: not provided", "join"),
+        ("removing member m on heartbeat expiration.", "session_timeout"),
+        ("Removing member m on LeaveGroup; client reason: the consumer is being closed", "leave"),
+        ("explicit `LeaveGroup` request for (m, n) members.", "leave"),
+        ("Updating metadata for member m during Stable; client reason: x", "rejoin"),
+        ("Leader m re-joining group during Stable; client reason: Adding new member", "rejoin"),
+        ("Moon is full", None),
+        ("Moon is full; client reason: on heartbeat expiration", None),
+    ],
+)
+def test_reasons(reason, cause):
+    (said,) = read_statements([preparing("g", 6, reason)], ["g"])
+    assert said == Statement(group="g", generation=7, cause=cause, reason=reason)
+
+
+def test_the_line_of_an_older_broker():
+    line = (
+        "[2021-01-01 00:00:00,000] INFO [GroupCoordinator 3]: Preparing to rebalance group g in "
+        "state PreparingRebalance with old generation 41 (__consumer_offsets-7) (reason: Adding "
+        "new member c-1 with group instance id None) (kafka.coordinator.group.GroupCoordinator)\n"
+    )
+    (said,) = read_statements([line], ["g"])
+    assert (said.generation, said.cause) == (42, "join")
+    assert said.reason.endswith("instance id None")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x in state Stable with old generation 7 (reason: y)", "a] Bumped", "", "[GroupId g] ", "😀"],
+)
+def test_a_name_that_looks_like_a_line_is_a_name(name):
+    classic = preparing(name, 3, "Adding new member m with group instance id null")
+    modern = f"INFO [GroupId {name}] Member m left the consumer group. {MANAGER}\n"
+    bump = f"INFO [GroupId {name}] Bumped group epoch to 9 with metadata hash 1. {MANAGER}\n"
+    said = read_statements([classic, modern, bump], [name, "x", "g", "a"])
+    assert [(s.group, s.generation, s.cause) for s in said] == [
+        (name, 4, "join"),
+        (name, 9, "leave"),
+    ]
+
+
+def test_a_client_cannot_speak_for_another_group():
+    fake = "ok). in state Stable with old generation 1 (reason: explicit `LeaveGroup`"
+    line = preparing("g", 3, f"Adding new member m; client reason: {fake}")
+    assert [(s.group, s.cause) for s in read_statements([line], ["g", "h"])] == [("g", "join")]
+    assert (
+        read_statements([preparing("unknown", 3, "x"), "", "Preparing to rebalance group g"], [])
+        == []
+    )
+
+
+def rebalance(group, generation, cause, *, kind="classic", before=None):
+    row = dict.fromkeys(arrow_schema("rebalances").names)
+    row |= {"group": group, "generation": generation, "previous_generation": before}
+    return row | {
+        "group_type": kind,
+        "cause": cause,
+        "confidence": 0.5,
+        "cause_basis": "inferred",
+    }
+
+
+def restate(rows, statements):
+    table = pa.Table.from_pylist(rows, schema=arrow_schema("rebalances"))
+    names = ("cause", "cause_basis", "stated_reason")
+    return [tuple(r[n] for n in names) for r in restated(table, statements).to_pylist()]
+
+
+def said(generation, cause, reason="r", group="g"):
+    return Statement(group=group, generation=generation, cause=cause, reason=reason)
+
+
+def test_a_cause_that_says_more_stays():
+    for stated_as, kept in SAYS_MORE.items():
+        for cause in kept:
+            row = rebalance("g", 2, cause)
+            assert restate([row], [said(2, stated_as)]) == [(cause, "inferred", "r")]
+    assert restate([rebalance("g", 2, "spurious")], [said(2, None)]) == [
+        ("spurious", "inferred", "r")
+    ]
+
+
+def test_generations_that_are_counted_again_take_their_own_statements():
+    rows = [rebalance("g", 2, "spurious"), rebalance("g", 2, "spurious")]
+    assert restate(rows, [said(2, "leave", "old"), said(2, "join", "new")]) == [
+        ("leave", "stated", "old"),
+        ("join", "stated", "new"),
+    ]
+    assert restate(rows, [said(2, "join", "new")])[0] == ("spurious", "inferred", None)
+
+
+def test_a_target_has_the_reasons_of_all_epochs_since_the_one_before():
+    row = rebalance("g", 9, "spurious", kind="consumer", before=6)
+    statements = [said(6, "leave", "a"), said(7, "join", "b"), said(9, "leave", "c")]
+    assert restate([row], statements) == [("join_and_leave", "stated", "b; c")]
+
+
+def test_files_are_read_packed_or_not_and_one_that_is_not_there_is_an_error(tmp_path):
+    groups = ["etl"]
+    packed = tmp_path / "server.log.1.gz"
+    packed.write_bytes(gzip.compress(LOG.read_bytes()))
+    plain = read_files([LOG], groups)
+    assert plain and read_files([packed], groups) == plain
+    assert read_files([packed, LOG], groups) == plain * 2
+    (tmp_path / "bad.gz").write_bytes(b"not gzip")
+    for name in ("missing.log", "bad.gz"):
+        with pytest.raises(SourceError, match=name):
+            read_files([tmp_path / name], groups)
+
+
+def test_the_command_refuses_a_log_that_is_not_there(tmp_path):
+    done = run("history", "--input", CAPTURED / "dump", "--broker-log", tmp_path / "no.log")
+    assert done.code == 3 and "no.log" in done.err and done.out == ""
