@@ -6,14 +6,16 @@ is away for ``--down`` seconds and comes back; the next one follows when every m
 again, and 4 s more. ``--restore`` is what rebuilding the state of one gained partition takes,
 ``--slow`` how long member 0 works on a batch, ``--static`` gives members a ``group.instance.id``,
 ``--plane`` ours another data plane.
+
 Sessions last 10 s, heartbeats go every second, Design II's delay is 20 s. Heartbeats of all begin
 with a round, and so does our quiet: ends are spread evenly over a second, or all six would come at
 the same moment between two heartbeats, and a death be noticed after 9 s, or 10, six times.
 
 *No progress*: over all partitions, the sum of gaps of more than 0.3 s between two batches, from the
-first bounce to 4 s after all read again; member 0's work on a batch is progress. *Survivor gap*:
-the longest time between two batches of a member that is neither away nor slow, its own restoring
-left out. Both clocks are the members' own, on one machine.
+first bounce to 4 s after all read again; member 0's work on a batch is progress. *Nothing written*:
+what of that there was nothing to read in, because the writer of a busy machine stood still as well.
+*Survivor gap*: the longest time between two batches of a member that is neither away nor slow, its
+own restoring left out. All clocks are the processes' own, on one machine.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ class Bounce:
     folder: Path
     sent: Counter[int] = field(default_factory=Counter)
     away: list[tuple[int, float, float]] = field(default_factory=list)  # slot, from, to
+    written: list[float] = field(default_factory=list)  # when offset i of every partition was
     began: float = 0.0
     ended: float = 0.0
 
@@ -175,6 +178,7 @@ class Bounce:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
         due = time.monotonic()
         while not self._halt.is_set():
+            self.written.append(time.time())
             for partition in range(self.options.partitions):
                 producer.produce(self.topic, b"x" * 50, partition=partition)
                 self.sent[partition] += 1
@@ -195,7 +199,7 @@ class Bounce:
     def result(self) -> dict[str, Any]:
         """The numbers of the run."""
         lines = self.lines()
-        no_progress, longest = self._stops(lines)
+        no_progress, silent, longest = self._stops(lines)
         changes, moved = self._moves(lines)
         unread, twice = self._account(lines)
         texts = [path.read_bytes() for path in self.folder.glob(f"{self.kind}.*.err")]
@@ -206,6 +210,7 @@ class Bounce:
             "restore_seconds": self.options.restore,
             "slow_seconds": self.options.slow,
             "no_progress_partition_seconds": round(no_progress, 1),
+            "nothing_written_partition_seconds": round(silent, 1),
             "longest_stop_seconds": round(longest, 2),
             "survivor_gap_seconds": round(self._survivor_gap(lines), 2),
             "owner_changes": changes,
@@ -217,30 +222,32 @@ class Bounce:
             "errors": sum(b"Traceback" in text for text in texts),
         }
 
-    def _stops(self, lines: list[Line]) -> tuple[float, float]:
+    def _stops(self, lines: list[Line]) -> tuple[float, float, float]:
+        """Sum of all stops, what of it nothing was written in, and the longest."""
         last = dict.fromkeys(range(self.options.partitions), self.began)
         reader: dict[int, str] = {}
-        total = longest = 0.0
+        stops: list[tuple[float, float]] = []
 
-        def gap(partition: int, at: float) -> float:
+        def note(partition: int, at: float, first: int) -> None:
             work = self.options.slow if reader.get(partition) == "0" else 0.0
-            return at - last[partition] - work
+            stop = at - last[partition] - work
+            if stop > NOTICED_SECONDS:
+                written = self.written[first] if first < len(self.written) else at
+                stops.append((stop, min(stop, max(0.0, written - last[partition]))))
+            last[partition] = at
 
+        beyond: Counter[int] = Counter()
         for at, member, what, more in lines:
             if what != "read" or at > self.ended:
                 continue
-            partition = more[0]
+            partition, first, beyond[more[0]] = more
             if at >= self.began:
-                stop = gap(partition, at)
-                if stop > NOTICED_SECONDS:
-                    total, longest = total + stop, max(longest, stop)
-                last[partition] = at
+                note(partition, at, first)
             reader[partition] = member.split(".")[0]
         for partition in last:
-            stop = gap(partition, self.ended)
-            if stop > NOTICED_SECONDS:
-                total, longest = total + stop, max(longest, stop)
-        return total, longest
+            note(partition, self.ended, beyond[partition] + 1)
+        total, silent = (sum(column) for column in zip(*stops, strict=True)) if stops else (0, 0)
+        return total, silent, max((stop for stop, _ in stops), default=0.0)
 
     def _moves(self, lines: list[Line]) -> tuple[int, int]:
         """Changes of the slot that reads a partition, and partitions that saw another slot."""
