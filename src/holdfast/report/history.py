@@ -11,7 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.report.reading import F64, I64, ArrowTable, Tables, codes, floats, ints, times_ms
+from holdfast.report.reading import (
+    F64,
+    I64,
+    ArrowTable,
+    Tables,
+    codes,
+    floats,
+    ints,
+    times_ms,
+    words,
+)
 from holdfast.report.timeline import Timeline, read_generations
 
 _KINDS = ("moved", "moved_through_gap", "gained", "lost")
@@ -43,6 +53,8 @@ class Rebalances:
         Inferred or stated reason; "" where unknown.
     confidence : float64[n]
         0 to 1; NaN where unknown.
+    stated : tuple of str or None
+        The broker's words where a log of it states the cause; None where it is inferred.
     counts : dict of str to int64[n]
         Columns of the table that start with ``n_``, and ``eager`` (1, 0); -1 where unknown.
     pause_lower_s, pause_upper_s : float64[n]
@@ -53,6 +65,7 @@ class Rebalances:
     at_ms: I64
     cause: tuple[str, ...]
     confidence: F64
+    stated: tuple[str | None, ...]
     counts: dict[str, I64]
     pause_lower_s: F64
     pause_upper_s: F64
@@ -77,10 +90,17 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
         at_ms=at[order],
         cause=tuple(causes[i] if i >= 0 else "" for i in cause[order]),
         confidence=floats(table, "confidence")[order],
+        stated=_stated(table, order),
         counts=_columns(table, order),
         pause_lower_s=floats(table, "pause_lower_seconds")[order],
         pause_upper_s=floats(table, "pause_upper_seconds")[order],
     )
+
+
+def _stated(table: ArrowTable, order: I64) -> tuple[str | None, ...]:
+    said = zip(words(table, "cause_basis"), words(table, "stated_reason"), strict=True)
+    found = [reason if basis == "stated" else None for basis, reason in said]
+    return tuple(found[i] for i in order)
 
 
 def _columns(table: ArrowTable, order: I64) -> dict[str, I64]:
@@ -106,6 +126,7 @@ def _counted(tables: Tables, group: str) -> Rebalances:
         at_ms=generations.at_ms,
         cause=("",) * n,
         confidence=unknown,
+        stated=(None,) * n,
         counts=counts,
         pause_lower_s=unknown,
         pause_upper_s=unknown,

@@ -182,7 +182,10 @@ def _rebalance_row(r: Rebalances, i: int) -> list[object]:
     moved = int(r.counts["n_moved"][i])
     gap = max(int(r.counts["n_moved_through_gap"][i]), 0)
     upper = float(r.pause_upper_s[i])
-    sure = "" if math.isnan(r.confidence[i]) else f" ({r.confidence[i]:.0%})"
+    told = r.stated[i]
+    sure: object = "" if math.isnan(r.confidence[i]) else f" ({r.confidence[i]:.0%})"
+    if told is not None:
+        sure = tag("span", " (stated)", title=told)
     wide = "1000" if math.isnan(upper) else str(max(1000, round(upper * 1000)))
     jump = tag(
         "button", "show", type="button", class_="jump", data_moment=int(r.at_ms[i]), data_wide=wide
