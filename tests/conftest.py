@@ -68,7 +68,9 @@ def broker(security: Security, cut: Cut) -> Iterator[Broker]:
     and ``CUT``, which is plain and behind a proxy.
     """
     from holdfast.adapters.broker import Broker
+    from holdfast.adapters.refused import mend_connects
 
+    mend_connects()  # tests ask the broker through bare clients, too
     with Broker.start(settings=security.broker_settings(cut.port)) as running:
         host, port = running.bootstrap_of("CUT").split(":")
         cut.target = host, int(port)

@@ -9,6 +9,8 @@ import warnings
 from contextlib import closing
 
 import pytest
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaTCPTransport
 
 from holdfast.adapters import refused
 from holdfast.adapters.connections import SOCKET_OPTIONS, Connections
@@ -58,6 +60,19 @@ def test_a_connection_that_is_never_answered_ends(left_open, silent_server, monk
     monkeypatch.setattr(refused, "HANDSHAKE_SECONDS", 0.3)
     text = fail_to_open(silent_server, **{"security.protocol": protocol})
     assert f"no Kafka broker answered at {silent_server} over {protocol}" in text
+    gc.collect()
+    assert left_open == []
+
+
+def test_a_client_closed_with_a_request_to_write_leaves_no_socket(left_open, silent_server):
+    """kafka-python closes a socket after its last write, and ends the loop that would write."""
+    host, port = silent_server.split(":")
+    loop = NetworkSelector()
+    transport = KafkaTCPTransport(loop, socket.create_connection((host, int(port))))
+    transport.write(b"a request")
+    transport.close()
+    loop.close()
+    del transport, loop
     gc.collect()
     assert left_open == []
 

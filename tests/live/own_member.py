@@ -6,6 +6,7 @@ partition.assignment.strategy. SIGTERM closes it.
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from holdfast.demo.lifeline import watch
 
 
 def main(bootstrap, topic, group, name, journal, strategy) -> None:
+    faulthandler.enable()
     stop = watch()
     with Path(journal).open("a", encoding="utf-8") as file:
 

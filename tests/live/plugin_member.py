@@ -6,6 +6,7 @@ over the names of holdfast.adapters.kafka_python. SIGTERM closes it.
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from holdfast.demo.lifeline import watch
 
 
 def main(bootstrap, topic, group, name, journal, strategy, session_ms) -> None:
+    faulthandler.enable()
     stop = watch()
     names = {n: getattr(kafka_python, n) for n in kafka_python.__all__}
     assignors = eval(f"[{strategy}]", names)

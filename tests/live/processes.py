@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -64,9 +65,15 @@ class Crew:
 
     def stop(self, name: str) -> None:
         """SIGTERM, and wait for a clean end."""
-        process = self.running.pop(name)
+        process = self.running[name]
         process.terminate()
-        code = process.wait(PATIENCE_SECONDS)
+        try:
+            code = process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # ours write down what every thread is doing
+            process.wait()
+            raise AssertionError(f"{name} does not end: {self.said(name, 20_000)}") from None
+        self.running.pop(name)
         process.stdin.close()
         assert code in (0, 143), self.said(name)
 
@@ -113,9 +120,9 @@ class Crew:
         """Two owners of one partition at once, by everybody's journal."""
         return overlaps(intervals(self.journal.read(), time.time()))
 
-    def said(self, name: str) -> str:
-        """Stderr of a member."""
-        return (self.folder / f"{name}.stderr").read_text(errors="replace")[-2000:]
+    def said(self, name: str, last: int = 2000) -> str:
+        """Stderr of a member, its last characters."""
+        return (self.folder / f"{name}.stderr").read_text(errors="replace")[-last:]
 
     def end(self) -> None:
         """Kill what still runs."""
