@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from holdfast.report.names import spreadsheet_text, visible, visible_json
 T = TypeVar("T")
 BAR_AFTER_S = 2.0
 MAX_CELL = 60
+_NUMBER = re.compile(r"(-?[\d,]+(\.\d+)?)?\Z")
 
 stderr = Console(stderr=True, highlight=False)
 
@@ -194,7 +196,7 @@ def _heading(name: str, width: int) -> str:
     lines = [""]
     for word in name.split("_"):
         longer = f"{lines[-1]}_{word}" if lines[-1] else word
-        if lines[-1] and len(longer) > max(width, 9):
+        if len(lines[-1]) > 2 and len(longer) > max(width, 9):
             lines[-1] += "_"
             lines.append(word)
         else:
@@ -214,8 +216,10 @@ def _columns_that_fit(widths: Sequence[int], width: int) -> int:
 
 def _people_table(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str) -> Table:
     table = Table(title=printable(title) or None, title_justify="left", header_style="bold")
-    for name in columns:
-        table.add_column(name, overflow="fold")
+    for i, name in enumerate(columns):
+        column = [row[i] for row in cells]
+        numeric = any(column) and all(map(_NUMBER.match, column))
+        table.add_column(name, overflow="fold", justify="right" if numeric else "left")
     for row in cells:
         table.add_row(*(Text(cell) for cell in row[: len(columns)]))
     return table
