@@ -20,7 +20,12 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     "seed",
-    [176],  # a newcomer was pinned what it does not subscribe to, so that it went to a survivor
+    [
+        176,  # a newcomer was pinned what it does not subscribe to, so that it went to a survivor
+        100_474,  # a newcomer takes a lost member's place, and one that has nothing gets the rest
+        100_501,  # a coordinator that lost a record counts a generation twice: two memories of it
+        100_580,  # the same where a new group waits for its first members
+    ],
 )
 def test_a_seed_that_once_failed(seed):
     assert soak(seed, 1).failures == ()

@@ -2,9 +2,9 @@
 
 **Rules.**
 
-1. The memory of the newest generation counts; copies of one generation differ only in age, and the
-   smallest remaining time is the freshest. It is never shorter than the truth, because a copy can
-   only be late; so deadlines are kept, not restarted, whoever leads (L5, L6).
+1. The memory of the newest generation counts; its copies differ only in age, and the smallest
+   remaining time is the freshest. It is never shorter than the truth, because a copy can only be
+   late; so deadlines are kept, not restarted, whoever leads (L5, L6).
 2. An unclaimed resource is *lost* only if the memory names an owner that is gone. If its owner is
    here (a sync that failed), if it was given up on request, or if it is new, it is free at once
    (D3, D4, KAFKA-9848).
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -120,21 +121,14 @@ def recall(echoes: Sequence[Echo], generation: int) -> Memory | None:
     ----------
     Incremental Cooperative Rebalancing, "Leader exits and new leader is elected".
     """
-    read: dict[bytes, Memory | None] = {}
-    best: tuple[int, int] | None = None
-    newest: Memory | None = None
-    for echo in sorted(echoes, key=lambda e: (e.memory, -e.age_ms)):
-        if echo.memory not in read:
-            read[echo.memory] = _read(echo.memory)
-        memory = read[echo.memory]
-        if memory is None or memory.generation >= generation:
-            continue
-        rank = (memory.generation, echo.age_ms)
-        if best is None or rank > best:
-            best, newest = rank, memory
-    if newest is None or best is None:
+    ages: dict[bytes, list[int]] = {}
+    for echo in echoes:
+        ages.setdefault(echo.memory, []).append(echo.age_ms)
+    text = newest_text(ages, generation)
+    newest = None if text is None else _read(text)
+    if newest is None or text is None:
         return None
-    age_ms = best[1]
+    age_ms = max(ages[text])
     members = tuple(
         replace(m, delay_ms=max(1, m.delay_ms - age_ms)) if m.delay_ms else m
         for m in newest.members
@@ -142,6 +136,24 @@ def recall(echoes: Sequence[Echo], generation: int) -> Memory | None:
     return replace(newest, delay_ms=max(0, newest.delay_ms - age_ms), members=members)
 
 
+def newest_text(ages: Mapping[bytes, Sequence[int]], generation: int) -> bytes | None:
+    """The memory that counts, of several with the ages of their copies.
+
+    The newest generation wins. A coordinator that lost records counts a generation twice; of two
+    memories of one generation the one that came last is the group's.
+    """
+    best: tuple[int, int, bytes] | None = None
+    for text, copies in ages.items():
+        memory = _read(text)
+        if memory is None or memory.generation >= generation:
+            continue
+        rank = (memory.generation, -min(copies), text)
+        if best is None or rank > best:
+            best = rank
+    return None if best is None else best[2]
+
+
+@lru_cache(maxsize=8)
 def _read(data: bytes) -> Memory | None:
     try:
         return decode_memory(data)

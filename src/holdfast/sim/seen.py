@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from holdfast.errors import WireError
 from holdfast.machine.actions import ComputeAssignment
@@ -124,16 +125,19 @@ def instruct(assignor: Assignor, data: bytes) -> Instruction:
     )
 
 
-def newest_memory(claimants: Sequence[Claimant], generation: int) -> Memory | None:
-    """The memory of the newest generation that anybody carries, as it was written."""
-    found: list[Memory] = []
-    for data in sorted({c.memory for c in claimants if c.memory is not None}):
-        memory = read_memory(data)
-        if memory is not None and memory.generation < generation:
-            found.append(memory)
-    return max(found, key=lambda m: m.generation, default=None)
+def newest_memory(claimants: Sequence[Claimant], generation: int) -> bytes | None:
+    """The memory that counts of those that are carried, as it was written."""
+    best: tuple[int, int, bytes] | None = None
+    for c in claimants:
+        memory = read_memory(c.memory)
+        if memory is None or c.memory is None or memory.generation >= generation:
+            continue
+        rank = (memory.generation, -c.memory_age_ms, c.memory)  # of one generation the last
+        best = rank if best is None else max(best, rank)
+    return None if best is None else best[2]
 
 
+@lru_cache(maxsize=8)
 def read_memory(data: bytes | None) -> Memory | None:
     """A memory's bytes, or None where there is nothing that can be read."""
     try:

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from holdfast.machine.deferral import FIRST_MEMBERS, OWNERS_NOT_NAMED
 from holdfast.machine.designs import resources_of
 from holdfast.machine.events import Resource
-from holdfast.machine.leader import Claimant
 from holdfast.machine.policy import Policy, When
 from holdfast.sim.ledger import Ledger
 from holdfast.sim.seen import Seen, SeenTurn, newest_memory, read_memory, union
@@ -80,13 +79,15 @@ class Waiting:
 
     def check(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
         """Take one turn that has effect."""
-        memory = newest_memory([s.claimant for s in turn.members], turn.generation)
-        at = Moment(turn, policy, memory, _owed(memory, turn), now_ms)
+        text = newest_memory([s.claimant for s in turn.members], turn.generation)
+        memory = read_memory(text)
+        at = Moment(turn, policy, memory, _owed(text, turn), now_ms)
         taken = turn.claimed | union(s.after for s in turn.members)
         self._ended(at, taken)
-        for resource in turn.all_resources():
-            if resource not in taken:
-                self._unassigned(resource, at)
+        unassigned = [r for r in turn.all_resources() if r not in taken]
+        known = _known(at) if unassigned else None
+        for resource in unassigned:
+            self._unassigned(resource, at, known)
         self._returned(at)
         if memory is not None and policy.defers:
             self._newcomer(at, frozenset(m.member_id for m in memory.members))
@@ -95,10 +96,17 @@ class Waiting:
     # What waited and does no more
 
     def _ended(self, at: Moment, taken: frozenset[Resource]) -> None:
-        """What waits for a member that is not back goes to nobody who was there (D1)."""
+        """What waits for a member that is not back goes to nobody who was there (D1).
+
+        Unless a newcomer has taken that member's place: what would be more than its share is then
+        free for whoever has least, since nobody is waited for any more.
+        """
         turn = at.turn
         instances = {s.claimant.instance_id for s in turn.members} - {None}
+        if not self.losses:
+            return
         owner = {r: s.name for s in turn.members for r in s.after}
+        replaced = _replaced(at, owner)
         for resource, loss in list(self.losses.items()):
             if turn.exists(resource) and resource not in taken:
                 continue
@@ -108,20 +116,20 @@ class Waiting:
                 continue
             back = who.member_id in turn.present or who.instance_id in instances
             receiver = owner.get(resource)  # back: it has it, or refuses it
-            if not back and receiver in loss.present:
+            if not back and who.member_id not in replaced and receiver in loss.present:
                 text = f"{resource} waits for {who.member_id}, goes to {receiver}"
                 self.ledger.fail("D1", at.now_ms, text)
 
     # What is not handed out
 
-    def _unassigned(self, resource: Resource, at: Moment) -> None:
+    def _unassigned(self, resource: Resource, at: Moment, known: Known | None) -> None:
         """D3, D4: what was not lost does not wait; L5, L6: what was waits so long only."""
         turn, now_ms = at.turn, at.now_ms
         if not at.policy.defers:
             text = f"{resource} is claimed by nobody and assigned to nobody"
             self.ledger.fail("L1", now_ms, text)
             return
-        rule = _at_once(resource, at)
+        rule = _at_once(resource, at, known)
         if rule is not None:
             self.ledger.fail(rule, now_ms, f"{resource} was not lost and is not assigned")
         loss = self.losses.get(resource)
@@ -204,22 +212,52 @@ def _late(loss: Loss, turn: SeenTurn) -> str:
     return "L5" if loss.leader_id == turn.leader_id else "L6"
 
 
-def _at_once(resource: Resource, at: Moment) -> str | None:
-    """By which rule this is no loss, so that it must be handed out now; None: it may be one."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the memory says about resources that nobody claims."""
+
+    given_up: frozenset[Resource]
+    owned: frozenset[Resource]
+    topics: frozenset[str]
+    unnamed: bool
+
+
+def _known(at: Moment) -> Known | None:
     memory = at.memory
     if memory is None:
+        return None
+    owned = union(resources_of(m.owned) for m in memory.members)
+    return Known(
+        given_up=resources_of(memory.given_up)
+        | union(resources_of(s.claimant.given_up) for s in at.turn.members),
+        owned=owned,
+        topics=frozenset(topic for topic, _ in owned),
+        unnamed=any(m.member_id == OWNERS_NOT_NAMED for m in memory.members),
+    )
+
+
+def _at_once(resource: Resource, at: Moment, known: Known | None) -> str | None:
+    """By which rule this is no loss, so that it must be handed out now; None: it may be one."""
+    if known is None:
         new_group = at.policy.first_member is When.IMMEDIATE and not at.turn.claimed
         return "D4" if new_group else None
-    given_up = resources_of(memory.given_up) | union(
-        resources_of(s.claimant.given_up) for s in at.turn.members
-    )
-    if resource in given_up:
+    if resource in known.given_up:
         return "D4"
-    owned = union(resources_of(m.owned) for m in memory.members)
-    unnamed = any(m.member_id == OWNERS_NOT_NAMED for m in memory.members)
-    if not owned or unnamed or resource in owned:
+    if not known.owned or known.unnamed or resource in known.owned:
         return None
-    return "D4" if resource[0] in {topic for topic, _ in owned} else "D3"
+    return "D4" if resource[0] in known.topics else "D3"
+
+
+def _replaced(at: Moment, owner: Mapping[Resource, str]) -> frozenset[str]:
+    """Members whose place a newcomer has taken: it got what it can carry, and nothing waits on."""
+    memory = at.memory
+    if memory is None:
+        return frozenset()
+    known = {m.member_id for m in memory.members}
+    new = {s.name for s in at.turn.members if not s.claims and s.name not in known}
+    served = {w.member_id for r, w in at.owed.items() if owner.get(r) in new}
+    waits = {w.member_id for r, w in at.owed.items() if at.turn.exists(r) and r not in owner}
+    return frozenset(served - waits)
 
 
 def _fitting(resources: frozenset[Resource], s: Seen, turn: SeenTurn) -> frozenset[Resource]:
@@ -227,11 +265,12 @@ def _fitting(resources: frozenset[Resource], s: Seen, turn: SeenTurn) -> frozens
     return frozenset(r for r in resources if turn.exists(r) and r[0] in s.claimant.topics)
 
 
-def _owed(memory: Memory | None, turn: SeenTurn) -> dict[Resource, Owed]:
+def _owed(text: bytes | None, turn: SeenTurn) -> dict[Resource, Owed]:
     """Whom each waiting resource waits for, and how long still by the oldest copy's age."""
+    memory = read_memory(text)
     if memory is None:
         return {}
-    ages = [s.claimant.memory_age_ms for s in turn.members if _is_copy(s.claimant, memory)]
+    ages = [s.claimant.memory_age_ms for s in turn.members if s.claimant.memory == text]
     age_ms = max(ages, default=0)
     return {
         r: Owed(m.member_id, m.instance_id, m.delay_ms - age_ms)
@@ -239,9 +278,3 @@ def _owed(memory: Memory | None, turn: SeenTurn) -> dict[Resource, Owed]:
         if m.delay_ms
         for r in resources_of(m.owned)
     }
-
-
-def _is_copy(claimant: Claimant, memory: Memory) -> bool:
-    """Whether a member carries this very memory."""
-    found = newest_memory([claimant], 2**31)
-    return found is not None and found.generation == memory.generation
