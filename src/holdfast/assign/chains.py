@@ -16,6 +16,7 @@ Python loop is the named kernel ``Levelling.step``: one call a chain.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -79,18 +80,30 @@ class Levelling:
         self.rows: list[I64] = np.split(by_owner, ends)[1:-1]
         self.rank = np.empty(group.n_members, dtype=np.int64)
         self.rank[group.turn] = np.arange(group.n_members)
-        self.closed: Mask = np.zeros(group.n_members, dtype=np.bool_)
         self._masks: dict[int, Mask] = {}
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Look at every member again, as at first."""
+        self.closed: Mask = np.zeros(self.group.n_members, dtype=np.bool_)
+        saved = self._saved().tolist()
+        self._queue = [
+            (-saved[member], rank, member)
+            for member, rank in enumerate(self.rank.tolist())
+            if self.count[member]
+        ]
+        heapify(self._queue)
 
     def step(self) -> list[Move] | None:
         """Next chain that helps, fewest moves first; None if there is none."""
         while True:
-            out = np.where(self.closed | (self.count == 0), -np.inf, self._saved())
-            highest = np.flatnonzero(out == out.max(initial=-np.inf))
-            if highest.size == 0 or np.isneginf(out[highest[0]]):
+            if not self._queue:
                 return None
-            source = int(highest[np.argmin(self.rank[highest])])
-            found, reached = self._search(source, float(out[source]))
+            saved, _, source = self._queue[0]
+            if self.closed[source] or not self.count[source] or saved != -self._saved(source):
+                heappop(self._queue)  # it has another entry, or no more to give
+                continue
+            found, reached = self._search(source, -saved)
             if found is not None:
                 return found
             self.closed[reached] = True
@@ -106,7 +119,7 @@ class Levelling:
 
     def is_level(self) -> bool:
         """Whether no chain helps; looks at everything again."""
-        self.closed[:] = False
+        self.reopen()
         return self.step() is None
 
     def apply(self, moves: list[Move]) -> None:
@@ -118,14 +131,18 @@ class Levelling:
             self.rows[move.end] = np.append(self.rows[move.end], move.tp)
             self.count[move.source] -= 1
             self.count[move.end] += 1
+        for move in moves:
+            for member in (move.source, move.end):
+                entry = (-float(self._saved(member)), int(self.rank[member]), member)
+                heappush(self._queue, entry)
 
     def cost(self, moves: list[Move]) -> int:
         """Claims broken less claims mended."""
         broken = sum(self.claimed[move.tp] == move.source for move in moves)
         return int(broken) - int(sum(self.claimed[move.tp] == move.end for move in moves))
 
-    def _saved(self) -> F64:
-        saved: F64 = (2.0 * (self.count - self.slack) - 1.0) / self.weight
+    def _saved(self, member: int | slice = slice(None)) -> F64:
+        saved: F64 = (2.0 * (self.count[member] - self.slack) - 1.0) / self.weight[member]
         return saved
 
     def _search(self, source: int, saved: float) -> tuple[list[Move] | None, list[int]]:
@@ -181,8 +198,8 @@ class Levelling:
         tps, topics = tps[may], topics[may]
         claimed = self.claimed[tps]
         cost = (claimed == source).astype(np.int64) - (claimed == end)
-        n_topics = self.group.topics.n_topics
-        here = np.bincount(topics, minlength=n_topics)
-        there = np.bincount(topic_of[self.rows[end]], minlength=n_topics)
-        order = np.lexsort((-tps, topics, (there - here)[topics], cost))
+        own, at, here = np.unique(topics, return_inverse=True, return_counts=True)
+        held = np.sort(topic_of[self.rows[end]])
+        there = np.searchsorted(held, own, side="right") - np.searchsorted(held, own)
+        order = np.lexsort((-tps, topics, (there - here)[at], cost))
         return int(tps[order[0]])

@@ -14,7 +14,8 @@ about four times the noise after it.
 
 **Strategy.** Members above the mean, the highest first, against those with the least lag: one small
 table holds the gain of everything a member can give for everything the others can give back. Each
-exchange lowers the higher of two lags, and passes are bounded. The Python loop is the named kernel
+exchange lowers the higher of two lags, and passes are bounded. Members are kept in order of their
+level, so a step looks at a few of them, however many there are. The Python loop is the named kernel
 ``even_out``: over members and exchanges, never over partitions.
 """
 
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.assign.chains import Levelling, Move
+from holdfast.assign.ranking import Ranking
 from holdfast.model.columns import F64, I64, Mask
 
 FREE_GAIN = 0.01
@@ -39,6 +41,7 @@ _ROW = 32
 _TRIES = 8
 _PER_MEMBER = 16
 _CHECK_STEPS = 5_000_000
+_NOTHING = np.array([-1], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,10 @@ class Exchanges:
         self.checks = max(16, _CHECK_STEPS // (group.topics.n_tps + int(group.sub_start[-1]) + 1))
         self.n_candidates = max(_CANDIDATES // 4, min(_CANDIDATES, _PAIRS // (group.n_members + 1)))
         self.n_pairs = 0
+        self.levels = Ranking(lag / state.weight, state.rank, group.subscription)
+        nobody = np.zeros(group.n_members, dtype=np.int32)
+        self.saved = Ranking(_saved(state), state.rank, nobody)
+        self.prices = Ranking(_price(state), state.rank, nobody)
         self._rows: dict[int, I64] = {}
         foreign = np.flatnonzero(held & (state.claimed != state.owner))
         self.has_foreign: Mask = np.zeros(group.n_members, dtype=np.bool_)
@@ -86,7 +93,7 @@ class Exchanges:
     def run(self) -> None:
         """Exchange until nothing is gained, or the bound on passes is reached."""
         for _ in range(_PASSES):
-            level = self._level()
+            level = np.array(self.levels.values)
             above = np.flatnonzero(level > self.mean * (1 + FREE_GAIN))
             order = above[np.lexsort((self.state.rank[above], -level[above]))].tolist()
             if not sum(
@@ -94,19 +101,14 @@ class Exchanges:
             ):
                 return
 
-    def _level(self) -> F64:
-        level: F64 = self.lag / self.state.weight
-        return level
-
     def _exchange_free(self, high: int) -> int:
         """Exchanges for one member that break no more claims than they mend; how many."""
         steps = _PER_MEMBER * self._parts(high)
         for done in range(steps):
-            lows = self._candidates(high)
+            holders = None
             if not self.has_foreign[high]:
-                holders = self.state.owner[list(self.away.get(high, ()))]
-                lows = lows[np.isin(lows, holders)]
-            if self._best(high, lows, by_cost=True) is None:
+                holders = set(self.state.owner[list(self.away.get(high, ()))].tolist())
+            if self._best(high, self._candidates(high, holders), by_cost=True) is None:
                 return done
         return steps
 
@@ -115,7 +117,7 @@ class Exchanges:
 
         The search sees no claim, so with the outcome for claims it finds the same, and undoes it.
         """
-        before = self._level()[high]
+        before = self.levels.values[high]
         if before <= self.mean or 1 - self.mean / before < self.min_gain:
             return 0
         made: list[_Offer] = []
@@ -125,7 +127,7 @@ class Exchanges:
                 break
             made.append(offer)
         kept = 0
-        if 1 - self._level()[high] / before >= self.min_gain:
+        if 1 - self.levels.values[high] / before >= self.min_gain:
             kept = len(made) if self.room is None else self._affordable(made, self.room)
         for offer in reversed(made[kept:]):
             self._apply(offer, back=True)
@@ -145,22 +147,21 @@ class Exchanges:
         """Into how many smaller steps a member with a long row divides what is one for others."""
         return max(1, self.state.rows[high].size // _ROW)
 
-    def _candidates(self, high: int) -> I64:
+    def _candidates(self, high: int, among: set[int] | None = None) -> I64:
         """Members with the least lag: of all, then of those with the same subscription.
 
-        Only those with which the gain could be large enough, could lag be divided at will.
+        Only those with which the gain could be large enough, could lag be divided at will; of
+        ``among`` where that is given.
         """
-        level, weight = self._level(), self.state.weight
-        if level[high] <= self.mean:
+        level, weight, n = self.levels.values[high], self.state.weight, self.n_candidates
+        if level <= self.mean:
             return np.empty(0, dtype=np.int64)
-        order = np.lexsort((self.state.rank, level))
-        even = (self.lag[high] + self.lag[order]) / (weight[high] + weight[order])
-        order = order[1 - even / level[high] >= FREE_GAIN / self._parts(high)]
-        subscription = self.state.group.subscription
-        listed = order[: self.n_candidates]
-        rest = order[self.n_candidates :]
-        alike = rest[subscription[rest] == subscription[high]][: self.n_candidates]
-        return np.concatenate((listed, alike))
+        listed = (
+            self.levels.lowest(n, high) if among is None else self.levels.ordered(among)[: 2 * n]
+        )
+        low = np.array(listed, dtype=np.int64)
+        even = (self.lag[high] + self.lag[low]) / (weight[high] + weight[low])
+        return low[1 - even / level >= FREE_GAIN / self._parts(high)]
 
     def _best(self, high: int, lows: I64, *, by_cost: bool) -> _Offer | None:
         """Make the best exchange of ``high`` that is worth it and keeps the balance."""
@@ -192,10 +193,10 @@ class Exchanges:
         member that each column is of.
         """
         state, topic_of = self.state, self.state.group.topics.topic_of
-        given = self._by_lag(high)
+        given = self._by_lag(high)[1:]
         rows = [self._by_lag(low) for low in lows.tolist()]
-        taken = np.concatenate([np.append(np.int64(-1), row) for row in rows])
-        column_low = np.repeat(lows, [row.size + 1 for row in rows])
+        sizes = [row.size for row in rows]
+        taken, column_low = np.concatenate(rows), np.repeat(lows, sizes)
         back = taken >= 0
         shift = self.lags[given].astype(np.float64)[:, None] - np.where(back, self.lags[taken], 0)
         weight = state.weight[column_low]
@@ -206,7 +207,7 @@ class Exchanges:
         gain[:, ~back & ~self._may_keep(high, column_low)] = -np.inf
         if not self.equal:
             may_take = np.array([state.may_read(low)[topic_of[given]] for low in lows.tolist()]).T
-            gain[~np.repeat(may_take, [row.size + 1 for row in rows], axis=1)] = -np.inf
+            gain[~np.repeat(may_take, sizes, axis=1)] = -np.inf
             gain[:, back & ~state.may_read(high)[topic_of[taken]]] = -np.inf
         if by_cost:
             claimed, claimed_back = state.claimed[given][:, None], state.claimed[taken]
@@ -229,13 +230,16 @@ class Exchanges:
         return allowed
 
     def _by_lag(self, member: int) -> I64:
-        """What a member holds by rising lag; of long rows an even sample. Kept until it changes."""
+        """-1, then what a member holds by rising lag, of long rows a sample; kept until it changes.
+
+        The -1 stands for giving nothing back.
+        """
         if member not in self._rows:
             tps = self.state.rows[member]
             tps = tps[np.lexsort((tps, self.lags[tps]))]
             if tps.size > _SAMPLE:
                 tps = tps[np.linspace(0, tps.size - 1, _SAMPLE).astype(np.int64)]
-            self._rows[member] = tps
+            self._rows[member] = np.concatenate((_NOTHING, tps))
         return self._rows[member]
 
     def _apply(self, offer: _Offer, *, back: bool = False) -> None:
@@ -254,6 +258,15 @@ class Exchanges:
             else:
                 self.has_foreign[move.end] = True
                 self.away[claimant].add(move.tp)
+        self._rank_again(moves)
+
+    def _rank_again(self, moves: list[Move]) -> None:
+        state = self.state
+        for member in (moves[0].source, moves[0].end):  # the same two in every move of an offer
+            self.levels.change(member, float(self.lag[member] / state.weight[member]))
+            if len(moves) == 1:
+                self.saved.change(member, float(_saved(state, member)))
+                self.prices.change(member, float(_price(state, member)))
 
     def _keeps_balance(self, moves: list[Move]) -> bool:
         """Whether no chain helps after the moves.
@@ -265,7 +278,7 @@ class Exchanges:
         if len(moves) == 2:
             return True
         if self.equal:
-            return within_skew(state.count, state.weight, state.slack)
+            return is_even(self.saved.most(), self.prices.least())
         self.checks -= 1
         return self.checks >= 0 and state.is_level()
 
@@ -309,4 +322,21 @@ def within_skew(count: I64, weight: F64, slack: int) -> bool:
     """Whether nobody should give a partition to anyone, where everyone may read everything."""
     highest = ((2.0 * (count - slack) - 1.0) / weight).max(initial=-np.inf)
     lowest = ((2.0 * count + 1.0) / weight).min(initial=np.inf)
-    return bool(highest <= lowest + abs(lowest) * 1e-12)
+    return is_even(float(highest), float(lowest))
+
+
+def is_even(highest: float, lowest: float) -> bool:
+    """Whether the most that a member could save is not more than the least another would pay."""
+    return highest <= lowest + abs(lowest) * 1e-12
+
+
+def _saved(state: Levelling, member: int | slice = slice(None)) -> F64:
+    """What a member saves that gives one partition, all by default."""
+    saved: F64 = (2.0 * (state.count[member] - state.slack) - 1.0) / state.weight[member]
+    return saved
+
+
+def _price(state: Levelling, member: int | slice = slice(None)) -> F64:
+    """What a member pays that takes one partition, all by default."""
+    price: F64 = (2.0 * state.count[member] + 1.0) / state.weight[member]
+    return price

@@ -147,7 +147,8 @@ def _level(claims: Claims, owner: I32, lags: I64, weight: F64, options: _Options
 
 def _relieve(state: Levelling, max_moves: int | None) -> None:
     """Chains until none helps or the next would break too many claims (kernel: one a chain)."""
-    state.slack, state.closed[:] = 0, False
+    state.slack = 0
+    state.reopen()
     broken = 0
     while (moves := state.step()) is not None:
         broken += state.cost(moves)

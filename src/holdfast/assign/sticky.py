@@ -35,7 +35,7 @@ def sticky(claims: Claims) -> Plan:
     prices = Prices.of(group.n_members)
     if group.n_sets == 1 and group.topics.rack_start is None:
         if len(group.set_topic):
-            balance_equal(claims, Part(members=group.turn, topics=group.set_topic), target, prices)
+            balance_equal(claims, Part.of(group, group.turn, group.set_topic), target, prices)
     else:
         balance_flow(claims, build(claims), target, prices)
     return Plan(target=target, prove=lambda: _prove(claims, target, prices))

@@ -19,6 +19,7 @@ import numpy as np
 from holdfast.assign.claims import Claims
 from holdfast.assign.sticky_spread import crowded, spread
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask, within
+from holdfast.model.group import Group
 from holdfast.model.topics import Topics
 
 
@@ -32,10 +33,20 @@ class Part:
         In their turn.
     topics : int32[...]
         Topic indices, sorted.
+    place : int32[n_members]
+        Turn of each member of the part among them; what it says of others does not matter.
     """
 
     members: I32
     topics: I32
+    place: I32
+
+    @classmethod
+    def of(cls, group: Group, members: I32, topics: I32) -> Part:
+        """A part by itself; several can share one ``place``."""
+        place = np.zeros(group.n_members, np.int32)
+        place[members] = np.arange(len(members), dtype=np.int32)
+        return cls(members=members, topics=topics, place=place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,10 +90,9 @@ def balance_equal(claims: Claims, part: Part, target: I32, prices: Prices) -> No
     cut by partition first); ``ConstrainedAssignmentBuilder`` of Kafka 4.3.1 (order of the rest).
     """
     topics = claims.group.topics
-    tps = tps_of(topics, part.topics)
+    tps = topics.tps_of(part.topics)
     floor, n_over = divmod(len(tps), len(part.members))
-    place = np.full(claims.group.n_members, NO_OWNER, np.int32)  # turn of each member in the part
-    place[part.members] = np.arange(len(part.members), dtype=np.int32)
+    place = part.place
     owner = claims.owner[tps]
     claimed = owner != NO_OWNER
     held = np.bincount(place[owner[claimed]], minlength=len(part.members))
@@ -114,14 +124,6 @@ def _choice(tps: I32, kept: I32, over: Mask, place: I32) -> I32:
         return tps[:0]
     claimed = np.flatnonzero(kept != NO_OWNER)
     return tps[claimed[over[place[kept[claimed]]]]]
-
-
-def tps_of(topics: Topics, chosen: I32) -> I32:
-    """Topic-partitions of the topics ``chosen`` (sorted), int32[...]."""
-    if len(chosen) == topics.n_topics:
-        return np.arange(topics.n_tps, dtype=np.int32)
-    counts = topics.n_partitions[chosen]
-    return (np.repeat(topics.start[chosen], counts) + within(counts)).astype(np.int32)
 
 
 def cut_to_quota(

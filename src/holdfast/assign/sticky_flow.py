@@ -39,11 +39,14 @@ def balance_flow(claims: Claims, graph: Graph, target: I32, prices: Prices) -> N
     alone = np.flatnonzero(np.diff(graph.arc_start) == 1)  # sources with one hub
     hubs = graph.arc_hub[graph.arc_start[alone]]
     own = np.bincount(graph.arc_hub, minlength=len(graph.members_of))[hubs] == 1
+    place = np.zeros(group.n_members, np.int32)
     for hub in hubs[own].tolist():
         members = np.array(graph.members_of[hub], np.int32)
+        place[members] = np.arange(len(members), dtype=np.int32)
         row = group.subscription[members[0]]
         topics = group.set_topic[group.set_start[row] : group.set_start[row + 1]]
-        balance_equal(claims, Part(members=members, topics=topics), target, prices)
+        part = Part(members=members, topics=topics, place=place)
+        balance_equal(claims, part, target, prices)
     if own.sum() < len(graph.members_of):
         rest = _without(graph, alone[own], hubs[own]) if own.any() else graph
         _solve(claims, rest, target, prices)

@@ -18,10 +18,22 @@ KAFKA-16277.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.assign.claims import Claims
-from holdfast.model.columns import I32, I64, NO_OWNER, Mask, row_of
+from holdfast.model.columns import (
+    I32,
+    I64,
+    NO_OWNER,
+    Mask,
+    row_of,
+    stable_order,
+    starts,
+    within,
+)
 from holdfast.model.group import Group
 from holdfast.model.measure import crosses_rack
 
@@ -29,15 +41,43 @@ MAX_WORK = 1_000_000
 """Pairs looked at in one call, over all passes; where one pass has more, none is made."""
 
 MAX_TABLE = 1 << 22
-"""Topics times members up to which the counts are kept; above it, nothing is exchanged."""
+"""Topics times members with a choice, up to which counts are kept; above it, nothing is tried."""
 
 
-def counts(group: Group, target: I32) -> I64:
-    """Partitions of each topic that each member has, int64[n_topics, n_members]."""
-    held = np.flatnonzero(target != NO_OWNER)
-    key = group.topics.topic_of[held] * np.int64(group.n_members) + target[held]
-    size = group.topics.n_topics * group.n_members
-    return np.bincount(key, minlength=size).reshape(group.topics.n_topics, group.n_members)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counts:
+    """Partitions of each topic that each member has, of those with a choice only.
+
+    Parameters
+    ----------
+    topic, member : int32[n_topics], int32[n_members]
+        Row and column of each; 0 for those without a choice, as for the first one.
+    table : int64[...]
+        The counts.
+    """
+
+    topic: I32
+    member: I32
+    table: I64
+
+    def of(self, topics: npt.NDArray[np.integer], members: I32) -> I64:
+        """Counts of pairs, int64[n]."""
+        return self.table[self.topic[topics], self.member[members]]
+
+
+def _counts(group: Group, target: I32, choice: I32) -> _Counts | None:
+    """Counts of the topics and owners of ``choice``; None if there are too many."""
+    topics, members = np.unique(group.topics.topic_of[choice]), np.unique(target[choice])
+    shape = len(topics), len(members)
+    if shape[0] * shape[1] > MAX_TABLE:
+        return None
+    topic, member = np.zeros(group.topics.n_topics, np.int32), np.zeros(group.n_members, np.int32)
+    topic[topics], member[members] = np.arange(shape[0]), np.arange(shape[1])
+    tps = group.topics.tps_of(topics)
+    owner = target[tps]
+    known = (owner != NO_OWNER) & (members[member[owner]] == owner)
+    key = topic[group.topics.topic_of[tps[known]]] * np.int64(shape[1]) + member[owner[known]]
+    return _Counts(topic, member, np.bincount(key, minlength=shape[0] * shape[1]).reshape(shape))
 
 
 def crowded(group: Group, target: I32, tps: I32) -> I32:
@@ -45,12 +85,14 @@ def crowded(group: Group, target: I32, tps: I32) -> I32:
     if not len(tps):
         return tps
     topic = group.topics.topic_of[tps]
-    share = -(-group.topics.n_partitions // np.maximum(group.n_readers, 1))
-    key = group.topics.topic_of * np.int64(group.n_members) + target
-    wanted = key[tps]
-    key = np.sort(key[target != NO_OWNER])
+    share = -(-group.topics.n_partitions[topic] // group.n_readers[topic])
+    all_of = group.topics.tps_of(np.unique(topic))
+    all_of = all_of[target[all_of] != NO_OWNER]
+    key = group.topics.topic_of[all_of] * np.int64(group.n_members) + target[all_of]
+    key.sort()
+    wanted = topic * np.int64(group.n_members) + target[tps]
     together = np.searchsorted(key, wanted, side="right") - np.searchsorted(key, wanted)
-    return tps[together > share[topic]]
+    return tps[together > share]
 
 
 def spread(claims: Claims, target: I32, free: I32, choice: I32) -> None:
@@ -70,64 +112,110 @@ def spread(claims: Claims, target: I32, free: I32, choice: I32) -> None:
     KAFKA-16277.
     """
     group = claims.group
-    if group.topics.n_topics * group.n_members > MAX_TABLE:
-        return
     rows = crowded(group, target, free)
+    if not len(rows):
+        return
     choice = np.union1d(choice, free).astype(np.int32)
-    work = len(rows) * len(choice)
-    table = counts(group, target) if 0 < work <= MAX_WORK else None
-    while table is not None and 0 < work <= MAX_WORK:
-        tp, partner = _pairs(claims, target, table, rows, choice)
-        if _exchange_all(group, target, table, tp.tolist(), partner.tolist()) <= len(rows) // 32:
+    counts, work = _counts(group, target, choice), 0
+    while counts is not None and len(rows):
+        readers = _by_set(group, target, choice)
+        work += _n_pairs(group, rows, readers)
+        if work > MAX_WORK:
+            return
+        tp, partner = _pairs(claims, target, counts, rows, readers)
+        if _exchange_all(group, target, counts, tp.tolist(), partner.tolist()) <= len(rows) // 32:
             return  # few that helped are not worth another pass over all pairs
         rows = crowded(group, target, free)
-        work += len(rows) * len(choice) if len(rows) else MAX_WORK
 
 
-def _gain(table: I64, topic: I32, mine: I32, topics: I32, others: I32) -> I64:
+@dataclass(frozen=True, slots=True, eq=False)
+class _BySet:
+    """Partitions with a choice, by the subscription of their member.
+
+    Parameters
+    ----------
+    start, tp : int64[n_sets + 1], int32[n_choice]
+        A row for each subscription that has such partitions.
+    topic : int32[n_topics]
+        Topics of those subscriptions, sorted.
+    topic_start, topic_set : int64[n_topics + 1], int32[...]
+        Rows that hold each of these topics.
+    """
+
+    start: I64
+    tp: I32
+    topic: I32
+    topic_start: I64
+    topic_set: I32
+
+
+def _by_set(group: Group, target: I32, choice: I32) -> _BySet:
+    """Turn the choice round, so that each crowded topic finds its partners without a search."""
+    sets, row = np.unique(group.subscription[target[choice]], return_inverse=True)
+    sizes = group.set_start[sets + 1] - group.set_start[sets]
+    arc_topic = group.set_topic[np.repeat(group.set_start[sets], sizes) + within(sizes)]
+    topic, at = np.unique(arc_topic, return_inverse=True)
+    return _BySet(
+        start=starts(np.bincount(row, minlength=len(sets))),
+        tp=choice[stable_order(row, len(sets))],
+        topic=topic,
+        topic_start=starts(np.bincount(at, minlength=len(topic))),
+        topic_set=row_of(starts(sizes))[stable_order(at, len(topic))],
+    )
+
+
+def _n_pairs(group: Group, rows: I32, readers: _BySet) -> int:
+    """Pairs that :func:`_partners` lists."""
+    per_arc = np.append(0, np.cumsum(np.diff(readers.start)[readers.topic_set]))
+    per_topic = np.diff(per_arc[readers.topic_start])
+    return int(per_topic[np.searchsorted(readers.topic, group.topics.topic_of[rows])].sum())
+
+
+def _gain(counts: _Counts, topic: I32, mine: I32, topics: I32, others: I32) -> I64:
     """By how much the sum of squares falls, halved and without the 2 that any exchange costs."""
-    here = table[topic, mine] + table[topics, others]
-    there = table[topic, others] + table[topics, mine]
+    here = counts.of(topic, mine) + counts.of(topics, others)
+    there = counts.of(topic, others) + counts.of(topics, mine)
     return np.where((mine == others) | (topic == topics), -2, here - there) - 2
 
 
-def _pairs(claims: Claims, target: I32, table: I64, rows: I32, choice: I32) -> tuple[I32, I32]:
+def _pairs(
+    claims: Claims, target: I32, counts: _Counts, rows: I32, readers: _BySet
+) -> tuple[I32, I32]:
     """Exchanges that help and cost nothing, the most helpful first."""
     topic_of = claims.group.topics.topic_of
-    tps, partners = _partners(claims.group, target, rows, choice)
-    gain = _gain(table, topic_of[tps], target[tps], topic_of[partners], target[partners])
+    tps, partners = _partners(claims.group, rows, readers)
+    gain = _gain(counts, topic_of[tps], target[tps], topic_of[partners], target[partners])
     helps = np.flatnonzero(gain > 0)
     helps = helps[_is_free(claims, target, tps[helps], partners[helps])]
-    helps = helps[np.argsort(-gain[helps], kind="stable")]
+    helps = helps[np.lexsort((partners[helps], tps[helps], -gain[helps]))]
     return tps[helps], partners[helps]
 
 
-def _partners(group: Group, target: I32, rows: I32, choice: I32) -> tuple[I32, I32]:
+def _partners(group: Group, rows: I32, readers: _BySet) -> tuple[I32, I32]:
     """Pairs of each of ``rows`` with every choice of a member that may read its topic."""
-    topics, row_topic = np.unique(group.topics.topic_of[rows], return_inverse=True)
-    may = np.zeros((len(topics), group.n_sets), np.bool_)
-    arc = np.flatnonzero(np.isin(group.set_topic, topics))
-    place = np.searchsorted(topics, group.set_topic[arc])
-    may[place, row_of(group.set_start)[arc]] = True
-    row, column = np.nonzero(may[:, group.subscription[target[choice]]][row_topic])
-    return rows[row], choice[column]
+    topic = np.searchsorted(readers.topic, group.topics.topic_of[rows])
+    n_sets = np.diff(readers.topic_start)[topic]
+    row_set = readers.topic_set[np.repeat(readers.topic_start[topic], n_sets) + within(n_sets)]
+    n_tps = np.diff(readers.start)[row_set]
+    partner = readers.tp[np.repeat(readers.start[row_set], n_tps) + within(n_tps)]
+    return np.repeat(np.repeat(rows, n_sets), n_tps), partner
 
 
 def _exchange_all(
-    group: Group, target: I32, table: I64, tps: list[int], partners: list[int]
+    group: Group, target: I32, counts: _Counts, tps: list[int], partners: list[int]
 ) -> int:
     """Make those exchanges that still help; each partition moves once. Returns their number."""
-    topic_of = group.topics.topic_of
+    topic_of, table = group.topics.topic_of, counts.table
     moved: set[int] = set()
     for tp, partner in zip(tps, partners, strict=True):
         if tp in moved or partner in moved:
             continue
         topic, topics, mine, other = topic_of[tp], topic_of[partner], target[tp], target[partner]
-        if _gain(table, topic, mine, topics, other) > 0:
-            table[topic, mine] -= 1
-            table[topic, other] += 1
-            table[topics, other] -= 1
-            table[topics, mine] += 1
+        if _gain(counts, topic, mine, topics, other) > 0:
+            table[counts.topic[topic], counts.member[mine]] -= 1
+            table[counts.topic[topic], counts.member[other]] += 1
+            table[counts.topic[topics], counts.member[other]] -= 1
+            table[counts.topic[topics], counts.member[mine]] += 1
             target[tp], target[partner] = other, mine
             moved |= {tp, partner}
     return len(moved)

@@ -112,6 +112,13 @@ class Topics:
         """Partition number of each topic-partition, int32[n_tps]."""
         return frozen(within(self.n_partitions).astype(np.int32))
 
+    def tps_of(self, chosen: I32) -> I32:
+        """Topic-partitions of the topics ``chosen`` (sorted), int32[...]."""
+        if len(chosen) == self.n_topics:
+            return np.arange(self.n_tps, dtype=np.int32)
+        counts = self.n_partitions[chosen]
+        return (np.repeat(self.start[chosen], counts) + within(counts)).astype(np.int32)
+
     def racks_of(self, tp: int) -> tuple[str, ...]:
         """Names of the racks known to hold the topic-partition ``tp``; empty if none are."""
         if self.rack_start is None or self.rack is None:
