@@ -132,6 +132,21 @@ def test_needed_and_avoidable_moves(tmp_path):
     assert rows(tables, "rebalances", *names)[1] == (3, 2, 1, 2, 0.25)
 
 
+def test_needed_moves_where_members_ask_for_different_topics(tmp_path):
+    """a asks for t, b for t and u; of 4 partitions of t one must move, so that 3 and 2 are even."""
+    before = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": [], "u": [0]}}
+    after = {"a-1": {"t": [0]}, "b-1": {"t": [1, 2, 3], "u": [0]}}
+    still = after
+    history = [generation("g", n, m, at=n) for n, m in enumerate((before, after, still), start=1)]
+    tables = local.run(fleet.write_dump(tmp_path / "dump", classics(history)), tmp_path / "out")
+    names = ("n_moved", "n_needed_moves", "n_avoidable_moves", "needed_moves_proven")
+    assert rows(tables, "rebalances", *names) == [
+        (0, None, None, False),
+        (3, 1, 2, True),
+        (0, None, 0, False),
+    ]
+
+
 def test_a_tombstone_of_an_unknown_group(tmp_path):
     dead = generation("g", -1, {}, state="Dead")
     tables = local.run(fleet.write_dump(tmp_path / "dump", classics([dead])), tmp_path / "out")

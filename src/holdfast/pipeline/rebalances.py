@@ -53,6 +53,7 @@ from holdfast.pipeline.movements import (
     row_flags,
     take,
 )
+from holdfast.pipeline.needed import needed_of_unequal
 from holdfast.pipeline.schemas import arrow_schema, from_columns
 
 CAUSES: Final = (
@@ -201,6 +202,9 @@ def numbers(gens: Generations, layout: Dense, events: Events) -> Numbers:
     kept = np.where(fresh, 0, owned - moved - through_gap - gained)
     leader = codes(pc.fill_null(gens.head["leader"], ""))
     before = _loads_before(gens, layout, events, load)
+    same = _same_topics(gens)
+    needed = needed_moves(load, before, row, kept + moved + through_gap)
+    unequal, proven = needed_of_unequal(gens, layout, events, ~same & ~fresh)
     return Numbers(
         fresh=fresh,
         cooperative=~stops,
@@ -211,8 +215,8 @@ def numbers(gens: Generations, layout: Dense, events: Events) -> Numbers:
         through_gap=through_gap,
         gained=gained,
         lost=lost,
-        needed=needed_moves(load, before, row, kept + moved + through_gap),
-        proven=_same_topics(gens) & ~fresh,
+        needed=np.where(same, needed, unequal),
+        proven=(same & ~fresh) | proven,
         balance=balance_scores(load, row, n),
     )
 
@@ -262,6 +266,8 @@ def rebalance_table(gens: Generations, layout: Dense, events: Events) -> pa.Tabl
     share = kept_share(did.kept, did.moved + did.through_gap)[keep]
     avoidable = np.maximum(did.moved + did.through_gap - did.needed, 0)
     unproven = ~did.proven[keep]
+    # Where nothing moved, nothing was avoidable, proof or not.
+    unknown = unproven & (did.fresh | (did.moved + did.through_gap > 0))[keep]
     columns: dict[str, Any] = {
         "group": take(gens.head["group"], keep),
         "group_type": take(gens.head["group_type"], keep),
@@ -284,7 +290,7 @@ def rebalance_table(gens: Generations, layout: Dense, events: Events) -> pa.Tabl
         "n_gained": did.gained[keep],
         "n_lost": did.lost[keep],
         "n_needed_moves": pa.array(did.needed[keep], mask=unproven),
-        "n_avoidable_moves": pa.array(avoidable[keep], mask=unproven),
+        "n_avoidable_moves": pa.array(avoidable[keep], mask=unknown),
         "balance_score": did.balance[keep],
         "stickiness": pa.array(share, mask=did.fresh[keep] | np.isnan(share)),
         "pause_lower_seconds": np.zeros(len(keep)),
