@@ -219,6 +219,7 @@ class Bounce:
             "unread": unread,
             "read_twice": twice,
             "owned_twice": self._owned_twice(lines),
+            "load_average": round(os.getloadavg()[1], 1),
             "errors": sum(b"Traceback" in text for text in texts),
         }
 

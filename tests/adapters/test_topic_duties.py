@@ -325,3 +325,16 @@ def test_a_callback_that_raises_is_over_all_the_same(error):
     assert PendingCall(work, (A,), said.append).run() is error
     assert len(said) == 1
     assert said[0].startswith(type(error).__name__)
+
+
+def test_ending_leaves_what_no_broker_answers(duties):
+    """The connections are closed while a thread asks: it does not ask again, and says nothing."""
+    duties.brokers.hold()
+    duties.start((A,))
+    duties.brokers.await_question()
+    duties.end()
+    duties.brokers.committed = lambda tps: answered(AdapterError("closed"))
+    duties.brokers.list_offsets = lambda tps, at: answered(AdapterError("closed"))
+    duties.brokers.may_answer.set()
+    assert settled(duties) == []
+    assert duties.failures == []

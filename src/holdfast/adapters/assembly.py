@@ -1,7 +1,8 @@
 """Puts one topic consumer together: connections, machine, records, metadata; and takes it apart.
 
-**Rules.** Parts are made in one order and closed in the other. A part that fails to start closes
-what was made before it.
+**Rules.** Parts are made in one order and closed in the other, but nothing waits for an answer that
+a closed connection cannot bring: threads that ask end after the connections, which fail what is
+open. A part that fails to start closes what was made before it.
 
 **Strategy.** The metadata watch asks for partition counts on a thread of its own, every
 ``metadata.max.age.ms`` and whenever the subscription changes.
@@ -78,13 +79,13 @@ class Assembly:
                 counters=self.counters,
                 log=log,
             )
-            self._closers.append(self.duties.close)
+            self._closers = [self.duties.close, *self._closers, self.duties.end]
             self.host = MemberHost(
                 member, self.duties, leadership.compute, name=_name(settings), log=log
             )
             self._closers.append(self.host.stop)
             self._watch = MetadataWatch(settings, self.lookup, self._post, self._fail, log)
-            self._closers.append(self._watch.close)
+            self._closers = [self._watch.join, *self._closers, self._watch.end]
         except BaseException:
             self.close()
             raise
@@ -153,7 +154,7 @@ class Assembly:
         )
 
     def close(self) -> None:
-        """Close every part, last made first."""
+        """Close every part."""
         while self._closers:
             self._closers.pop()()
 
@@ -195,7 +196,7 @@ class MetadataWatch:
         self._pattern: Matches | None = None
         self._subscribed: tuple[str, ...] | None = None
         self._wake = threading.Event()
-        self._closed = False
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-metadata", daemon=True)
 
     def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
@@ -226,7 +227,7 @@ class MetadataWatch:
             self._post(events.SubscriptionChanged(topics))
 
     def _run(self) -> None:
-        while not self._closed:
+        while not self._ended.is_set():
             self._wake.clear()
             wait_s = self._every_s
             try:
@@ -235,6 +236,8 @@ class MetadataWatch:
             except RemoteProtocolError as error:
                 self._fail(error)
             except HoldfastError as error:
+                if self._ended.is_set():
+                    return
                 self._log.warning("the topics are not known yet: %s", error)
                 wait_s = self._again_s
             self._wake.wait(wait_s)
@@ -249,9 +252,12 @@ class MetadataWatch:
             self._tell(tuple(sorted(filter(pattern, counts))))
         return wanted is None or self._topics <= counts.keys()
 
-    def close(self) -> None:
-        """End the watch."""
-        self._closed = True
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
         self._wake.set()
+
+    def join(self) -> None:
+        """Wait for the last look, which the closed connections end."""
         if self._thread.ident is not None:
             self._thread.join(5)

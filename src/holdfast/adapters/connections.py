@@ -6,7 +6,8 @@ pinned to :data:`TESTED` and refused otherwise. A secret never stands in an erro
 
 **Strategy.** Every call is a coroutine on the library's IO thread, so TLS, SASL, version
 negotiation and reconnecting are the library's. A call that fails for a passing reason is repeated
-until the request time-out is over.
+until the request time-out is over. The library leaves questions open when its loop ends: closing
+answers them, and those that come later, or whoever waits for one would wait for ever.
 
 References
 ----------
@@ -35,6 +36,7 @@ from holdfast.errors import AdapterError, RemoteProtocolError, SourceError
 TESTED = ("3.0.",)
 TopicPartition = tuple[str, int]
 _PASSING_CODES = frozenset({3, 5, 6, 7, 9, 13, 14, 15, 16, 74, 76, 88, 100})
+_CLOSED = "the connections are closed"
 _T = TypeVar("_T")
 
 # A host that dies without a word is noticed within 25 s, also while it holds a JoinGroup, which may
@@ -105,6 +107,8 @@ class Connections:
         self._client = KafkaNetClient(**options)
         self._manager = self._client._manager
         self._net = self._manager._net
+        self._open_questions: set[concurrent.futures.Future[Any]] = set()
+        self._is_closed = False
 
     @property
     def cluster(self) -> Any:
@@ -129,12 +133,15 @@ class Connections:
             raise SourceError(_why_unreachable(servers, self.settings, refused or error)) from None
 
     def close(self) -> None:
-        """Close every connection and end the IO thread; safe to call twice."""
+        """Close every connection, end the IO thread and fail what is open; safe to call twice."""
+        self._is_closed = True
         with contextlib.suppress(Exception):  # the loop may be gone already
             self._net.run(self._close_all)
         self._net.stop(5_000)
         with contextlib.suppress(Exception):
             self._net.close()
+        for question in list(self._open_questions):
+            _fail(question, AdapterError(_CLOSED))
 
     async def _close_all(self) -> None:
         self._manager.close()
@@ -156,6 +163,10 @@ class Connections:
         failed: Callable[[BaseException], None],
     ) -> None:
         """Run a coroutine on the IO thread; exactly one of the callbacks is called there."""
+        if self._is_closed:
+            work.close()
+            failed(AdapterError(_CLOSED))
+            return
         try:
             future = self._net.call_soon_with_future(work)
         except RuntimeError as error:
@@ -168,7 +179,11 @@ class Connections:
     def future(self, work: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
         """Run a coroutine on the IO thread; errors come out as holdfast's own."""
         result: concurrent.futures.Future[_T] = concurrent.futures.Future()
-        self.submit(work, result.set_result, lambda error: result.set_exception(as_ours(error)))
+        self._open_questions.add(result)  # before the look whether we are closed
+        result.add_done_callback(self._open_questions.discard)
+        self.submit(
+            work, lambda value: _answer(result, value), lambda error: _fail(result, as_ours(error))
+        )
         return result
 
     async def again(self, attempt: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
@@ -183,6 +198,16 @@ class Connections:
                     raise
             await self._net.sleep(pause_s)
             pause_s = min(2 * pause_s, self.settings["retry.backoff.max.ms"] / 1000)
+
+
+def _answer(question: concurrent.futures.Future[_T], value: _T) -> None:
+    with contextlib.suppress(concurrent.futures.InvalidStateError):  # closing was first
+        question.set_result(value)
+
+
+def _fail(question: concurrent.futures.Future[Any], error: BaseException) -> None:
+    with contextlib.suppress(concurrent.futures.InvalidStateError):
+        question.set_exception(error)
 
 
 def raise_code(code: int) -> None:

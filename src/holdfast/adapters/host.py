@@ -105,6 +105,7 @@ class MemberHost:
         self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._over = threading.Event()
+        self._is_stopped = False
         self._log: Log = log or logging.getLogger(NAME)
         if log is not None:
             log.identify = lambda: self.standing.identity
@@ -137,6 +138,7 @@ class MemberHost:
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End the thread, whatever the machine's state; safe to call twice."""
+        self._is_stopped = True
         self._events.put(None)
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
@@ -202,6 +204,8 @@ class MemberHost:
         try:
             self.post(self._compute(action))
         except Exception as error:
+            if self._is_stopped:
+                return
             self._log.exception("the leader's plan failed")
             reason = f"{type(error).__name__}: {error}"
             self.post(events.AssignmentFailed(action.token, reason))

@@ -250,6 +250,8 @@ class TopicDuties:
                 self._fail(error)
                 return
             except (HoldfastError, TimeoutError) as error:
+                if self._closed.is_set():
+                    return
                 self._log.warning("start positions are not known yet: %s", error)
                 self._closed.wait(self._pause_s)
                 continue
@@ -332,8 +334,12 @@ class TopicDuties:
         with self._lock:
             return {TopicPartition(*tp) for tp in self._held_back}
 
-    def close(self) -> None:
-        """Start nothing more, and close the data plane."""
+    def end(self) -> None:
+        """Start nothing more."""
         self._closed.set()
+
+    def close(self) -> None:
+        """Close the data plane."""
+        self.end()
         self._starter.shutdown(wait=True, cancel_futures=True)
         self.delivery.close()

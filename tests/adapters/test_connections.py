@@ -1,0 +1,70 @@
+"""Questions to brokers end with the connections: nobody waits for an answer that cannot come."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from holdfast.adapters.connections import Connections
+from holdfast.adapters.settings import Settings
+from holdfast.errors import AdapterError
+
+
+@pytest.fixture
+def connections():
+    """As after ``open()``, with nobody at the other end."""
+    made = Connections(Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}))
+    made._net.start()
+    yield made
+    made.close()
+
+
+async def answer():
+    return 7
+
+
+async def refuse():
+    raise ValueError("no")
+
+
+def test_an_answer_and_an_error_come_back(connections):
+    assert connections.future(answer()).result(30) == 7
+    with pytest.raises(AdapterError, match="ValueError: no"):
+        connections.future(refuse()).result(30)
+    assert not connections._open_questions
+
+
+def test_closing_fails_what_is_open(connections):
+    asked = threading.Event()
+
+    async def wait():
+        asked.set()
+        await connections._net.sleep(3_600)
+
+    question = connections.future(wait())
+    assert asked.wait(30)
+    connections.close()
+    with pytest.raises(AdapterError):
+        question.result(30)
+
+
+def test_closing_fails_what_the_loop_never_began(connections, monkeypatch):
+    """kafka-python's loop forgets what came too late for its last turn."""
+    monkeypatch.setattr(connections._net, "call_soon_threadsafe", lambda work: None)
+    work = answer()
+    question = connections.future(work)
+    work.close()
+    monkeypatch.undo()
+    connections.close()
+    with pytest.raises(AdapterError, match="the connections are closed"):
+        question.result(30)
+
+
+def test_what_is_asked_after_the_end_fails_at_once(connections):
+    connections.close()
+    with pytest.raises(AdapterError, match="the connections are closed"):
+        connections.future(answer()).result(30)
+    said = []
+    connections.submit(answer(), said.append, said.append)
+    assert [type(error) for error in said] == [AdapterError]
