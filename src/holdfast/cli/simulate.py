@@ -18,12 +18,15 @@ import typer
 
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import Format, print_note, write_json, write_rows
+from holdfast.cli.simulate_search import run_search
 from holdfast.cli.simulation_dump import write_simulation
 from holdfast.errors import ConfigError, SourceError
 from holdfast.machine.policy import Policy, When
 from holdfast.sim.costs import Costs, Listener
+from holdfast.sim.fault_scripts import by_number
 from holdfast.sim.pages import designs_page, machines_page
 from holdfast.sim.scenarios import POLICIES, SCENARIOS, Report, Setup, Step, simulate
+from holdfast.sim.search import KINDS
 from holdfast.sim.soak import soak
 from holdfast.sim.world import World
 
@@ -37,7 +40,9 @@ Examples:
   holdfast simulate --scenario story.json --policy incremental --trace
   holdfast simulate --policy eager --dump runs/eager &&
     holdfast history --input runs/eager -o tables
+  holdfast simulate --scenario 15 --policy deferred     (a fault scenario by its number)
   holdfast simulate --soak 500 --seed 7
+  holdfast simulate --search --policy deferred --lost sync
 \b
 A scenario file: {"steps": [{"at": "10s", "do": "crash", "slot": 2},
 {"at": "20s", "do": "start", "slot": 2}]}; do is start, stop, crash, stall,
@@ -53,7 +58,10 @@ def register(app: typer.Typer) -> None:
 def run(
     *,
     scenario: Annotated[
-        str, typer.Option("--scenario", help=f"{', '.join(SCENARIOS)}, or a JSON file.")
+        str,
+        typer.Option(
+            "--scenario", help=f"{', '.join(SCENARIOS)}, a number from 1 to 72, or a file."
+        ),
     ] = "rolling-bounce",
     policy: Annotated[
         str, typer.Option("--policy", help=f"{', '.join(POLICIES)}, or an eager assignor.")
@@ -90,6 +98,15 @@ def run(
     runs: Annotated[
         int, typer.Option("--soak", metavar="N", help="Instead: N random faulty runs.")
     ] = 0,
+    search: Annotated[
+        bool, typer.Option("--search", help="Instead: every interleaving of the default bound.")
+    ] = False,
+    lost: Annotated[
+        str,
+        typer.Option(
+            "--lost", metavar="KINDS", help=f"With --search: {', '.join(KINDS)}; commas between."
+        ),
+    ] = "",
     page: Annotated[
         str | None, typer.Option("--page", help="Instead: print a page, designs or machines.")
     ] = None,
@@ -111,6 +128,9 @@ def run(
     if runs:
         _soak(runs, seed, fmt, output, quiet=quiet)
         return
+    if search:
+        run_search(policy, lost, fmt, output)
+        return
     settings = Policy(
         delay_ms=parse_duration_ms(delay, "--delay"),
         batch=batch,
@@ -131,7 +151,9 @@ def run(
         steps=steps,
         trace=trace,
     )
-    if scenario not in SCENARIOS:
+    if scenario.isdecimal():
+        setup = by_number(setup, int(scenario))
+    elif scenario not in SCENARIOS:
         setup = replace(setup, script=_read_script(scenario))
     if verbose and not quiet:
         for name, value, text in costs.lines():
@@ -230,6 +252,7 @@ def _soak(runs: int, seed: int, fmt: Format, output: Path | None, *, quiet: bool
                 "runs": runs,
                 "seed": seed,
                 "rounds": outcome.rounds,
+                "digest": outcome.digest,
                 "violations": rows,
             },
             output,

@@ -228,7 +228,9 @@ class RoundChecker:
 
 
 def _moves(turn: SeenTurn) -> int:
-    """Revocations of claims that stand: newest, single, subscribed."""
+    """Revocations of claims that stand: newest, single, of what exists and is subscribed to."""
+    if not any(s.revoked for s in turn.members):
+        return 0
     newest: dict[Resource, int] = {}
     times: dict[tuple[Resource, int], int] = {}
     for s in turn.members:
@@ -240,6 +242,7 @@ def _moves(turn: SeenTurn) -> int:
         s.claimant.generation == newest[r]
         and times[r, newest[r]] == 1
         and r[0] in s.claimant.topics
+        and turn.exists(r)
         for s in turn.members
         for r in s.revoked & s.claims
     )

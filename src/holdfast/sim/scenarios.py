@@ -12,7 +12,7 @@ References: Incremental Cooperative Rebalancing, "Motivation" and "Characteristi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from holdfast.sim.world import World, WorldOptions
 
 SETTLE_LIMIT_MS = 3_600_000
 QUIET_MS = 4_000
-
+LEADER = -1  # in a step: the slot that leads then
 
 POLICIES = (
     "eager",
@@ -48,7 +48,8 @@ POLICIES = (
 class Step:
     """One entry of a scenario file.
 
-    ``do`` is start, stop, crash, stall, split, resize or restart-coordinator.
+    ``do`` is start, stop, crash, stall, split, resize, jump-clock or restart-coordinator, which
+    loses ``count`` records at the end of its log. ``slot`` -1 is whoever leads then.
     """
 
     at_ms: int
@@ -263,7 +264,17 @@ def scripted(play: Play) -> None:
         _do(play.world, step)
 
 
+def _leading(world: World) -> int:
+    """The slot that leads, or the lowest that is up."""
+    group = world.coordinator
+    living = world.living()
+    leads = [p.slot for p in living if group and p.member.member_id == group.leader_id]
+    return next(iter(leads), living[0].slot if living else 0)
+
+
 def _do(world: World, step: Step) -> None:
+    if step.slot == LEADER:
+        step = replace(step, slot=_leading(world))
     match step.do:
         case "start":
             world.start(step.slot)
@@ -278,11 +289,13 @@ def _do(world: World, step: Step) -> None:
         case "resize":
             world.resize(step.topic, step.count)
         case "restart-coordinator":
-            world.restart_coordinator(step.for_ms)
+            world.restart_coordinator(step.for_ms, lose=min(step.count, len(world.log)))
+        case "jump-clock":
+            world.jump_clock(step.for_ms)
         case _:
             raise ConfigError(
                 f"do: found {step.do!r}, expected start, stop, crash, stall, split, "
-                "resize or restart-coordinator"
+                "resize, jump-clock or restart-coordinator"
             )
 
 

@@ -66,6 +66,7 @@ class Outcome:
     runs: int
     rounds: int
     failures: tuple[Run, ...]
+    digest: str  # of everything that happened in all of them
 
 
 def soak(
@@ -84,15 +85,17 @@ def soak(
     progress : callable, optional
         Called with the runs done and the failures so far.
     """
-    failures, rounds = [], 0
+    failures, rounds, digests = [], 0, hashlib.sha256()
     for seed in range(first_seed, first_seed + runs):
         run = random_run(seed, policy=policy)
         rounds += run.rounds
+        digests.update(run.digest.encode())
         if run.violations:
             failures.append(run)
         if progress is not None:
             progress(seed - first_seed + 1, len(failures))
-    return Outcome(runs=runs, rounds=rounds, failures=tuple(failures))
+    digest = digests.hexdigest()[:16]
+    return Outcome(runs=runs, rounds=rounds, failures=tuple(failures), digest=digest)
 
 
 def random_run(

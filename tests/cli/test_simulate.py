@@ -1,0 +1,145 @@
+"""``holdfast simulate``: every scenario, every policy, every number, and the same run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from tests.cli.running import run
+
+from holdfast.sim.fault_scripts import SCRIPTS
+from holdfast.sim.faultbook import TITLES
+from holdfast.sim.scenarios import POLICIES, SCENARIOS
+
+SMALL = ("--members", 4, "--partitions", 8, "--format", "json")
+
+
+def simulated(*arguments: object) -> dict:
+    done = run("simulate", *arguments, *SMALL)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_scenario_has_its_numbers(scenario):
+    report = simulated("--scenario", scenario, "--seed", 3)
+    assert (report["scenario"], report["seed"], report["violations"]) == (scenario, 3, [])
+    assert report["schema_version"] == 1
+    assert report["longest_stop_seconds"] > 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_and_both_baselines(policy):
+    report = simulated("--policy", policy)
+    assert (report["policy"], report["violations"]) == (policy, [])
+    assert report["partition_seconds_stopped"] > 0
+
+
+@pytest.mark.parametrize(
+    ("number", "policy"),
+    [
+        *((number, "deferred") for number in SCRIPTS),
+        *((number, "incremental") for number in (16, 22, 48, 61)),
+        (15, "eager"),
+    ],
+)
+def test_fault_scenarios_by_number(number, policy):
+    report = simulated("--scenario", number, "--policy", policy)
+    assert report["scenario"].startswith(f"{number:02}_")
+    assert report["violations"] == []
+
+
+def test_a_number_without_a_script_says_what_plays_it():
+    for number in (7, 27, 70):
+        assert number in set(TITLES) - set(SCRIPTS)
+        done = run("simulate", "--scenario", number)
+        assert done.code == 2
+        assert f"pytest tests/sim -k test_{number:02}" in done.err.replace("\n", " ")
+    assert run("simulate", "--scenario", 73).code == 2
+    assert run("simulate", "--scenario", 1, "--members", 2).code == 2
+
+
+def in_a_process(hash_seed: str, *arguments: object) -> tuple[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "simulate", *map(str, arguments)],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--scenario", 14, "--policy", "deferred", "--seed", 9, "--trace", *SMALL),
+        ("--soak", 2, "--seed", 9, "--format", "json"),
+    ],
+)
+def test_a_seed_replays_bit_for_bit_in_another_process(arguments):
+    first, second = in_a_process("1", *arguments), in_a_process("2", *arguments)
+    assert first == second
+    other = tuple(10 if a == 9 else a for a in arguments)
+    assert in_a_process("1", *other) != first
+
+
+def test_a_search_prints_the_states_it_counted():
+    done = run("simulate", "--search", "--policy", "eager", "--format", "json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    assert found["complete"] is True
+    assert found["violations"] == []
+    assert found["states"] > 10_000
+    assert found["partitions"] == 4
+
+
+def test_what_a_search_refuses():
+    for wrong in (("--policy", "kip848"), ("--lost", "joins")):
+        done = run("simulate", "--search", *wrong)
+        assert done.code == 2
+        assert "expected" in done.err
+
+
+def test_costs_are_printed_and_each_can_be_set():
+    done = run("simulate", "-v", *SMALL[:4], "--cost", "rebuild=0s", "--cost", "slow-members=0")
+    assert done.code == 0
+    assert "rebuild-ms = 0" in done.err
+    assert "heartbeat-ms = 3000" in done.err
+    assert "bytes per round" in done.out
+    done = run("simulate", "--cost", "rebild=1s")
+    assert done.code == 2
+    assert "did you mean rebuild?" in done.err
+
+
+def test_a_scenario_file_and_its_mistakes(tmp_path):
+    file = tmp_path / "story.json"
+    file.write_text(
+        '{"steps": [{"at": "1s", "do": "crash", "slot": 2}, {"at": "PT9S", "do": '
+        '"start", "slot": 2}]}'
+    )
+    assert simulated("--scenario", file)["violations"] == []
+    file.write_text('{"steps": [{"at": "1s", "does": "crash"}]}')
+    assert run("simulate", "--scenario", file).code == 2
+    file.write_text('{"steps": 4}')
+    assert run("simulate", "--scenario", file).code == 3
+    done = run("simulate", "--scenario", "rolling-bonce")
+    assert done.code == 2
+    assert "rolling-bounce" in done.err
+
+
+def test_a_broken_rule_is_exit_code_1(monkeypatch):
+    from holdfast.sim.checkers import RoundChecker
+
+    monkeypatch.setattr(
+        RoundChecker, "_safety", lambda self, *_: self.ledger.fail("S1", 0, "planted")
+    )
+    done = run("simulate", *SMALL)
+    assert done.code == 1
+    assert json.loads(done.out)["violations"][0]["rule"] == "S1"
+    done = run("simulate", "--soak", 1, "--seed", 5, "--format", "json")
+    assert done.code == 1
+    assert json.loads(done.out)["violations"][0]["seed"] == 5
