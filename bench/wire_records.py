@@ -1,7 +1,8 @@
 """Speed of decoding ``__consumer_offsets`` in one process, beside two peers.
 
-    taskset -c 0 python bench/wire_records.py [--repeats 7] [--peers]
+    taskset -c 0 python -m bench.wire_records [--repeats 7] [--peers]
 
+The peers (:mod:`bench.wire_peers`) are a plain ``struct`` loop and kafka-python's own codec.
 Prints one JSON line per case: records or assignment rows per second (minimum and median time of
 the repeats), by the clock on the wall and, for a machine that others use too, by CPU seconds.
 Input lies in memory, as Arrow buffers. Cases with ``+arrow`` end in the pipeline's Arrow tables,
@@ -14,13 +15,13 @@ import argparse
 import json
 import platform
 import statistics
-import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from bench import wire_peers
 
 from holdfast.pipeline import decode
 from holdfast.pipeline.arrow_columns import binary_column
@@ -157,78 +158,6 @@ def decode_groups(keys: Binary, values: Binary) -> None:
             read_subscriptions(members["subscription"], wanted)
 
 
-def struct_commits(pairs: Pairs) -> list[tuple[Any, ...]]:
-    """A plain loop over commits of version 3, without any check."""
-    unpack = struct.unpack_from
-    out: list[tuple[Any, ...]] = []
-    for k, v in pairs:
-        if v is None:
-            continue
-        n_group = unpack(">h", k, 2)[0]
-        n_topic = unpack(">h", k, 4 + n_group)[0]
-        at = 6 + n_group
-        offset, epoch, n_metadata = unpack(">qih", v, 2)
-        out.append(
-            (
-                k[4 : 4 + n_group].decode(),
-                k[at : at + n_topic].decode(),
-                unpack(">i", k, at + n_topic)[0],
-                offset,
-                epoch,
-                v[16 : 16 + n_metadata].decode(),
-                unpack(">q", v, 16 + n_metadata)[0],
-            )
-        )
-    return out
-
-
-def struct_groups(pairs: Pairs) -> list[tuple[str, str, str, tuple[int, ...]]]:
-    """A plain loop over group records of version 3, without any check: the assignments alone."""
-    unpack = struct.unpack_from
-    out = []
-
-    def text(blob: bytes, at: int) -> tuple[str, int]:
-        size = max(unpack(">h", blob, at)[0], 0)
-        return blob[at + 2 : at + 2 + size].decode(), at + 2 + size
-
-    for k, v in pairs:
-        assert v is not None
-        group, _ = text(k, 2)
-        _, at = text(v, 2)
-        _, at = text(v, at + 4)
-        _, at = text(v, at)
-        at += 8
-        n_members = unpack(">i", v, at)[0]
-        at += 4
-        for _ in range(n_members):
-            member, at = text(v, at)
-            for _ in range(3):
-                _, at = text(v, at)
-            at += 8
-            at += 4 + unpack(">i", v, at)[0]
-            size = unpack(">i", v, at)[0]
-            inner, at = at + 10, at + 4 + size
-            for _ in range(unpack(">i", v, inner - 4)[0]):
-                topic, inner = text(v, inner)
-                n_partitions = unpack(">i", v, inner)[0]
-                partitions = unpack(f">{n_partitions}i", v, inner + 4)
-                inner += 4 + 4 * n_partitions
-                out.append((group, member, topic, partitions))
-    return out
-
-
-def kafka_python_assignments(pairs: Pairs) -> int:
-    """kafka-python's codec on the assignments alone, cut out of the records beforehand."""
-    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
-
-    n_rows = 0
-    for _, blob in pairs:
-        assert blob is not None
-        message = ConsumerProtocolAssignment.decode(blob)
-        n_rows += sum(len(topic.partitions) for topic in message.assigned_partitions)
-    return n_rows
-
-
 def measure(name: str, unit: str, count: int, run: Callable[[], Any], repeats: int) -> None:
     """Print one JSON line."""
     run()
@@ -292,14 +221,7 @@ def main() -> None:
                 lambda p=pairs[:20_000]: [decode_record(k, v) for k, v in p],
                 3,
             )
-            if version == 3:
-                measure(
-                    f"{name}, struct loop",
-                    "records",
-                    len(pairs),
-                    lambda p=pairs: struct_commits(p),
-                    3,
-                )
+            measure_peers(name, "records", len(pairs), pairs, wire_peers.COMMITS[version])
     rows = N_GROUPS * N_MEMBERS * N_PARTITIONS
     for version, n_topics in ((3, 1), (3, 2), (4, 1)):
         pairs = group_records(version, n_topics)
@@ -320,21 +242,16 @@ def main() -> None:
             lambda b=batches: _drain(decode.assignments(b)),
             repeats,
         )
-        if options.peers and version == 3:
-            measure(f"{name}, struct loop", "rows", rows, lambda p=pairs: struct_groups(p), 3)
-    if options.peers:
-        blobs = [
-            (b"", m["assignment"])
-            for k, v in group_records(3, 1)
-            for m in decode_record(k, v).value["members"]  # type: ignore[index]
-        ]
-        measure(
-            "assignments alone, kafka-python",
-            "rows",
-            rows,
-            lambda: kafka_python_assignments(blobs),
-            3,
-        )
+        if options.peers:
+            measure_peers(name, "rows", rows, pairs, wire_peers.GROUPS[version])
+
+
+def measure_peers(
+    name: str, unit: str, count: int, pairs: Pairs, peers: dict[str, Callable[[Pairs], Any]]
+) -> None:
+    """One line for each peer, on the same records."""
+    for peer, run in peers.items():
+        measure(f"{name}, {peer}", unit, count, lambda run=run: run(pairs), 3)
 
 
 if __name__ == "__main__":
