@@ -332,6 +332,7 @@ POLICIES = [
     }
     for policy, moved, cost in (("eager", 48, 646.0), ("deferred", 0, 75.5), ("unknown", 1, None))
 ]
+POLICIES.append({"group": "zz", "policy": "eager"})
 
 
 def test_policies_are_compared_cheapest_first_with_bars(chromium: Any, tmp_path: Path) -> None:
@@ -344,9 +345,28 @@ def test_policies_are_compared_cheapest_first_with_bars(chromium: Any, tmp_path:
         "unknown",
     ]
     assert rows.nth(0).locator("td").nth(0).inner_text() == EVIL[0]
-    assert [rows.nth(i).locator(".meter .on").count() for i in range(2)] == [2, 20]
+    assert [rows.nth(i).locator(".meter .on").count() for i in range(2)] == [1, 12]
     assert rows.nth(0).locator("td").nth(11).inner_text() == "97%"
     assert page.said == []
+    page.close()
+
+
+def test_one_groups_policies_need_no_column_of_groups(chromium: Any, tmp_path: Path) -> None:
+    policies = [{**row, "group": "etl"} for row in POLICIES[:2]]
+    out = write(tables(rolling_bounce()), tmp_path / "p.html", policies=policies, last_ms=END_MS)
+    page = Opened(chromium, out, viewport={"width": 1200, "height": 800})
+    assert page.page.locator("#policies th").nth(0).inner_text() == "Policy"
+    box = page.page.locator("#policies .wide")
+    assert box.evaluate("box => box.scrollWidth <= box.clientWidth")
+    page.close()
+
+
+def test_nothing_is_cut_off_in_print(chromium: Any, tmp_path: Path) -> None:
+    out = tmp_path / "p.html"
+    write(tables(rolling_bounce(members=24)), out, policies=POLICIES, last_ms=END_MS)
+    page = Opened(chromium, out, viewport={"width": 1030, "height": 700})  # A4, landscape
+    page.page.emulate_media(media="print")
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= 1030
     page.close()
 
 

@@ -46,5 +46,15 @@ def test_the_first_colours_differ_for_every_kind_of_sight(sight: str) -> None:
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 11
 
 
+@pytest.mark.parametrize(("surface", "least"), [("#ffffff", 1.15), ("#161f1c", 1.8)])
+def test_every_colour_stands_out_on_paper_and_in_the_dark(surface: str, least: float) -> None:
+    def luminance(colour: str) -> float:
+        return float(TO_XYZ[1] @ linear(colour)) + 0.05
+
+    for colour in COLOURS:
+        low, high = sorted((luminance(colour), luminance(surface)))
+        assert high / low >= least, colour
+
+
 def test_all_colours_are_distinct() -> None:
     assert len(set(COLOURS)) == len(COLOURS) == 3 * N_HUES

@@ -18,6 +18,6 @@ def _mix(colour: str, other: int, share: float) -> str:
 
 COLOURS: tuple[str, ...] = (
     *_HUES,
-    *(_mix(hue, 255, 0.55) for hue in _HUES),
-    *(_mix(hue, 0, 0.45) for hue in _HUES),
+    *(_mix(hue, 255, 0.45) for hue in _HUES),
+    *(_mix(hue, 0, 0.3) for hue in _HUES),
 )

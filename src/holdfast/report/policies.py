@@ -36,7 +36,7 @@ COLUMNS = (
     "time_to_balance_seconds",
     "fidelity",
 )
-_BAR_CELLS = 20
+_BAR_CELLS = 12
 
 
 def read_policies(path: Path) -> list[dict[str, Any]]:
@@ -84,8 +84,9 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
         return None
     ordered = sorted(rows, key=lambda r: (str(r.get("group", "")), _cost(r)))
     top = max((_cost(r) for r in ordered if _cost(r) < float("inf")), default=0.0)
+    many = len({row.get("group") for row in ordered}) > 1
     heads = [
-        ("Group", False),
+        *([("Group", False)] if many else []),
         ("Policy", False),
         ("Assignor", False),
         ("Delay, s", True),
@@ -102,7 +103,7 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
         "The same history under other settings, by the same machines. The actual setting was "
         "replayed too: fidelity says how close that came to what was recorded, 100 % is exact."
     )
-    body = table(heads, (_row(row, top) for row in ordered))
+    body = table(heads, (_row(row, top)[0 if many else 1 :] for row in ordered))
     return tag(
         "section",
         tag("h2", "What other policies would have cost"),

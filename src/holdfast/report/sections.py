@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from holdfast.report.findings import Finding, all_rules
+from holdfast.report.findings import count as counted
 from holdfast.report.history import Rebalances, movement_matrix
 from holdfast.report.markup import Markup, join, name_of, tag
 from holdfast.report.reading import Tables
@@ -110,7 +111,11 @@ def group_figures(timeline: Timeline, rebalances: Rebalances) -> Markup:
     members = int(generations.n_members[-1]) if len(generations.n_members) else 0
     return figures(
         [
-            ("Partitions", number(len(timeline.row_partition)), f"{len(timeline.topics)} topics"),
+            (
+                "Partitions",
+                number(len(timeline.row_partition)),
+                counted(len(timeline.topics), "topic"),
+            ),
             ("Members now", number(members), f"{number(len(timeline.members))} ids were seen"),
             ("Generations", number(len(generations.number)), f"in {_span(span)}"),
             (
