@@ -3,11 +3,13 @@
 import csv
 import io
 import json
+import logging
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -90,6 +92,7 @@ def test_what_reaches_the_top_is_one_line(
     assert done.err.strip() == words + (" (--debug shows where)" if code == 70 else "")
     if code == 70:
         assert "Traceback" in run("--debug", "explain").err
+        assert "Traceback" in run("explain", "--debug").err
 
 
 @pytest.mark.parametrize(
@@ -137,6 +140,24 @@ def test_examples_fit_on_80_columns(name: str) -> None:
     assert [re.sub(r" +\n", "\n", text) for text in narrow] == [
         re.sub(r" +\n", "\n", text) for text in wide
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "level"),
+    [
+        (("explain", "HF104"), None),
+        (("explain", "HF104", "-v"), logging.INFO),
+        (("--verbose", "explain", "HF104"), logging.INFO),
+        (("simulate", "--members", "2", "--partitions", "2", "-v"), None),
+    ],
+)
+def test_verbose_shows_logs_wherever_it_stands(
+    given: tuple[str, ...], level: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_up: list[Any] = []
+    monkeypatch.setattr(logging, "basicConfig", lambda **how: set_up.append(how["level"]))
+    assert run(*given).code == 0
+    assert set_up == ([] if level is None else [level])
 
 
 def test_python_m_and_completion_work_as_a_shell_would() -> None:

@@ -9,8 +9,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -60,6 +62,8 @@ EXIT_FINDINGS, EXIT_USAGE, EXIT_SOURCE, EXIT_INFEASIBLE, EXIT_BUG, EXIT_INTERRUP
     130,
 )
 
+GLOBAL = frozenset({"--debug", "--verbose", "-v"})
+
 app = typer.Typer(
     name="holdfast",
     no_args_is_help=True,
@@ -91,8 +95,14 @@ def _root(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show a traceback with every error.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show what is logged, on stderr.")
+    ] = False,
 ) -> None:
-    """Global options."""
+    """Global options; they may stand behind the command too."""
+    if verbose:
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every call into the JVM
 
 
 def exit_code(error: BaseException) -> int:
@@ -115,6 +125,17 @@ def register_all() -> None:
         import_module(f"holdfast.cli.{name}").register(app)
 
 
+def in_front(arguments: Sequence[str], commands: Mapping[str, Any]) -> list[str]:
+    """Arguments with the global options first, wherever they stood, as people type them.
+
+    A command that has such an option of its own keeps it.
+    """
+    name = next((word for word in arguments if not word.startswith("-")), "")
+    own = {flag for p in getattr(commands.get(name), "params", ()) for flag in p.opts}
+    taken = [word for word in arguments if word in GLOBAL - own]
+    return [*taken, *(word for word in arguments if word not in taken)]
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     register_all()
@@ -122,6 +143,7 @@ def main(argv: list[str] | None = None) -> None:
     debug = "--debug" in arguments
     try:
         command: Any = typer.main.get_command(app)
+        arguments = in_front(arguments, command.commands)
         settings = for_click(command)
         result = command.main(
             args=arguments, prog_name="holdfast", standalone_mode=False, **settings
