@@ -261,6 +261,7 @@ class _Run:
         self.world.subscriptions[self.base + slot] = topics
         process = self.world.start(self.base + slot)
         process.slot = self.place_of[process.client] = self.story.places[slot]
+        self.place_of[process.client.partition(".")[0]] = process.slot  # its client id, maybe
 
     def _do(self, happening: Happening) -> None:
         world, slot = self.world, self.base + happening.slot
