@@ -231,11 +231,7 @@ class Consumer:
         taken_s = 0.0
         while True:
             try:
-                call = (
-                    parts.duties.calls.get(timeout=first)
-                    if first
-                    else parts.duties.calls.get_nowait()
-                )
+                call = parts.duties.calls.get(first or 0.0)
             except queue.Empty:
                 return taken_s
             first = None

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.adapters.link import GroupLink
+from holdfast.adapters.mailbox import Mailbox
 from holdfast.adapters.member_log import NAME, Log, MemberLog
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.machine import actions, events
@@ -101,7 +102,7 @@ class MemberHost:
         self._duties = duties
         self._compute = compute
         self._link: GroupLink | None = None
-        self._events: queue.SimpleQueue[events.Event | None] = queue.SimpleQueue()
+        self._events: Mailbox[events.Event | None] = Mailbox()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._over = threading.Event()

@@ -17,7 +17,6 @@ KIP-429 (callbacks), KIP-447 (stable offsets), KAFKA-14024 (bounded commits).
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.adapters.delivery import Delivery, TopicPartition
 from holdfast.adapters.link import GroupLink
 from holdfast.adapters.lookup import EARLIEST, LATEST, Lookup
+from holdfast.adapters.mailbox import Mailbox
 from holdfast.adapters.member_log import MemberLog
 from holdfast.adapters.metrics import Counters
 from holdfast.adapters.settings import Settings
@@ -112,7 +112,7 @@ class TopicDuties:
         self.delivery = delivery
         self.counters = counters
         self.listener: Any = None
-        self.calls: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
+        self.calls: Mailbox[PendingCall | None] = Mailbox()
         self._reset: str = settings["auto.offset.reset"]
         self._pause_s: float = settings["retry.backoff.max.ms"] / 1000
         self._link = link

@@ -1,0 +1,60 @@
+"""A queue with one reader, safe against signals.
+
+**Rules.** Anybody puts, also a signal handler or a finaliser in the middle of another put or get;
+one thread gets, and waits as long as it says and no longer.
+
+**Strategy.** The standard library's two queues fall short of one half each: CPython's
+``SimpleQueue.get`` waits for ever when a signal's handler lasts beyond its time-out (seen with
+3.11: a member that did not end at SIGTERM), and ``Queue.put`` in a signal handler waits for the
+lock that the interrupted thread holds. A deque takes the items, and one lock, released by whoever
+puts, wakes the reader: ``Lock.acquire`` keeps to its time-out.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Mailbox(Generic[_T]):
+    """Items in the order they came."""
+
+    def __init__(self) -> None:
+        self._items: deque[_T] = deque()
+        self._news = threading.Lock()
+        self._news.acquire()
+
+    def put(self, item: _T) -> None:
+        """Add an item and wake the reader."""
+        self._items.append(item)
+        with suppress(RuntimeError):  # news already
+            self._news.release()
+
+    def get(self, timeout: float | None = None) -> _T:
+        """Take the first item.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for it; for ever by default, 0 is not at all.
+
+        Raises
+        ------
+        queue.Empty
+            If there was none in time.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._items:
+                return self._items.popleft()
+            left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._news.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+                if self._items:
+                    continue
+                raise queue.Empty
