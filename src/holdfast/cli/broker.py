@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from holdfast.cli.output import print_note
+from holdfast.cli.output import print_note, stderr
 from holdfast.errors import ConfigError
 
 _EXAMPLES = """\b
@@ -55,7 +56,9 @@ def broker(  # noqa: PLR0917 - typer passes every option by name
     )
     # SIGTERM ends like Ctrl-C, so that the folder is gone before we are.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with Broker.start(settings=settings, note=note) as running:
+    with ExitStack() as stack:
+        with nullcontext() if quiet else stderr.status("starting Kafka ..."):
+            running = stack.enter_context(Broker.start(settings=settings, note=note))
         note(f"Kafka is ready after {running.start_seconds:.1f} s; Ctrl-C stops it")
         if keep:
             note(f"data folder: {Path(running.folder)}")
