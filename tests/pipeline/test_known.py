@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from tests.cli.running import run as cli
 from tests.pipeline import fleet, known, local
 from tests.pipeline.test_stream import everything
 
@@ -96,3 +99,21 @@ def test_what_compaction_leaves_is_still_true(tmp_path, seed):
             and found["previous_generation"]
         ):
             assert {name: found[name] for name in row} == row
+
+
+@pytest.mark.parametrize("policy", ["eager", "simple", "deferred"])
+@pytest.mark.parametrize(("scenario", "cause"), [("scale-up", "join"), ("scale-down", "leave")])
+def test_the_tables_of_a_simulation_are_what_it_measured(tmp_path, policy, scenario, cause):
+    """``simulate --dump`` is a log like any other; rounds and moves are those of its ledger."""
+    setting = ["--scenario", scenario, "--policy", policy, "--members", "4", "--partitions", "12"]
+    done = cli("simulate", *setting, "--dump", tmp_path / "run", "--format", "json")
+    truth = json.loads(done.out)
+    tables = local.run(tmp_path / "run", tmp_path / "out", reset="earliest")
+    first, *rows = tables.table("rebalances").to_pylist()
+    assert (first["cause"], first["n_members"], first["n_partitions"]) == ("first_seen", 4, 12)
+    assert len(rows) == truth["rounds"]
+    assert sum(r["n_moved"] + r["n_moved_through_gap"] for r in rows) == truth["moved"] > 0
+    assert [r["cause"] for r in rows] == [cause, *["cooperative_follow_up"] * (len(rows) - 1)]
+    assert {r["cooperative"] for r in rows} == {policy != "eager"}
+    assert rows[-1]["n_members"] == (5 if scenario == "scale-up" else 3)
+    assert {r["log_end_offset"] for r in tables.table("lag").to_pylist()} != {0}
