@@ -55,6 +55,22 @@ def test_the_scalar_decoder_reads_every_record(policy, tmp_path):
     assert Dump.open(folder).n_records() != len(rows)
 
 
+def test_a_client_keeps_its_id_over_restarts_and_gets_a_new_member_id(tmp_path):
+    folder = tmp_path / "run"
+    assert run("simulate", "--members", "3", "--dump", folder, "--quiet").code == 0
+    ids: dict[str, set[str]] = {}
+    for row in pq.read_table(folder / "records").to_pylist():
+        record = decode_record(row["key"], row["value"])
+        for member in record.value["members"] if record.name == "GroupMetadata" else ():
+            assert member["clientHost"] == "/" + member["clientId"]
+            ids.setdefault(member["clientId"], set()).add(member["memberId"])
+    assert {client: len(members) for client, members in ids.items()} == {
+        "m0000": 2,
+        "m0001": 2,
+        "m0002": 2,
+    }
+
+
 def test_what_cannot_be_dumped_is_refused(tmp_path):
     (tmp_path / "diary.txt").write_text("dear diary")
     done = run("simulate", "--members", "2", "--dump", tmp_path)

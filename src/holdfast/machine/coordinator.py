@@ -24,7 +24,7 @@ References: KIP-62, KIP-345, KIP-394 (MEMBER_ID_REQUIRED), KIP-814; KAFKA-9801, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
@@ -112,7 +112,7 @@ Response: TypeAlias = JoinAnswered | SyncAnswered | HeartbeatAnswered | LeaveAns
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request of a client; ``client`` names its connection and becomes the client id."""
+    """A request of a client; ``client`` names its connection."""
 
     client: str
     request: Request
@@ -135,10 +135,13 @@ class CoordinatorOptions:
     """Broker settings; times in ms.
 
     ``wall_ms`` is what the wall clock shows at time 0, for the times written into records.
+    ``client_id`` gives the client id of a connection's name: a process that starts again has
+    another connection and keeps its client id.
     """
 
     initial_delay_ms: int = 3_000
     wall_ms: int = 0
+    client_id: Callable[[str], str] = str
     min_session_timeout_ms: int = 1
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2**31 - 1
@@ -686,8 +689,8 @@ class Coordinator:
             StoredMember(
                 member_id=m.member_id,
                 instance_id=m.instance_id,
-                client_id=m.client,
-                client_host=f"/{m.client}",
+                client_id=self.options.client_id(m.client),
+                client_host=f"/{self.options.client_id(m.client)}",
                 rebalance_timeout_ms=m.rebalance_timeout_ms,
                 session_timeout_ms=m.session_timeout_ms,
                 subscription=dict(m.protocols).get(self.protocol or "", b""),

@@ -662,7 +662,9 @@ class World:
 
     def _new_coordinator(self, first_id: int = 0) -> Coordinator:
         options = CoordinatorOptions(
-            initial_delay_ms=self.costs.initial_delay_ms, wall_ms=self.wall_ms
+            initial_delay_ms=self.costs.initial_delay_ms,
+            wall_ms=self.wall_ms,
+            client_id=_client_id,
         )
         return Coordinator(GROUP, options, now_ms=self.now_ms, first_id=first_id)
 
@@ -717,6 +719,11 @@ class Broken:
     def stay(self, turn: Any) -> dict[str, bytes]:
         """What the real one does then."""
         return self.assignor.stay(turn)
+
+
+def _client_id(client: str) -> str:
+    """Of a process that is started again the slot stays, and so do client id and host."""
+    return client.partition(".")[0]
 
 
 def _short(resources: Sequence[Resource]) -> str:
