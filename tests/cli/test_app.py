@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from rich.console import Console
 from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
@@ -117,6 +118,17 @@ def test_every_command_has_help(name: str) -> None:
     done = run(name.replace("_", "-"), "--help")
     assert done.code == 0
     assert len(done.out) > 200
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_takes_nothing_in_brackets_for_markup(name: str) -> None:
+    cli_app.register_all()
+    command: Any = typer.main.get_command(cli_app.app)
+    command = command.commands[name.replace("_", "-")]
+    command = getattr(command, "commands", {}).get("show", command)
+    told = [command.help, command.epilog, *(getattr(p, "help", "") for p in command.params)]
+    written = {m for text in told for m in re.findall(r"(?<!\\)\[/?[a-z#@][^\[\]]*\]", text or "")}
+    assert not written, "rich takes these for markup: write them as \\[...] or in other words"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -47,12 +47,15 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
         Path | None,
         typer.Option("--command-config", help="Kafka client properties (security, ...)."),
     ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File instead of stdout.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
 ) -> None:
     """Plan a new assignment for every group that has members, with its moves, gain and cost.
 
     Nothing is changed on the cluster. The cost is what standing still has cost the group so far,
-    in partition-seconds. `moves` in JSON output lists [topic, partition, from, to].
+    in partition-seconds. `moves` in JSON output lists (topic, partition, from, to).
     """
     from pyspark.sql import SparkSession
 
@@ -80,4 +83,5 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
         with spark_bar(spark, "plan", n_groups, unit="groups", quiet=quiet):
             rows = plan_groups(spark, made.tables, topics, assignor, **options).to_pylist()
         columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
-        write_rows([{c: row[c] for c in columns} for row in rows], columns, fmt, title="plan")
+        shown = [{c: row[c] for c in columns} for row in rows]
+        write_rows(shown, columns, fmt, output, title="plan")
