@@ -173,7 +173,8 @@ def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.T
     optimal = np.zeros(rows.num_rows, np.bool_)
     refused: list[str | None] = [None] * rows.num_rows
     many = np.flatnonzero(fleet.equal()) if assignor in MANY and not options else np.zeros(0, int)
-    done = np.zeros(rows.num_rows, np.bool_)
+    done, closed = np.zeros((2, rows.num_rows), np.bool_)
+    closed[many] = True  # there the closed form says what is best, and no certificate is needed
     if len(many):
         done[many] = _plan_many(fleet, many, target)
     for group in np.flatnonzero(~done).tolist():
@@ -186,9 +187,9 @@ def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.T
             refused[group] = str(error)
             continue
         target[tps] = result.target
-        optimal[group] = result.optimal
+        optimal[group] = not closed[group] and result.optimal
     stops_all = not ASSIGNORS[assignor].cooperative
-    return _numbers(fleet, target, (optimal, done), refused, stops_all=stops_all)
+    return _numbers(fleet, target, (optimal, closed), refused, stops_all=stops_all)
 
 
 def _own(fleet: Fleet, group: int, options: Mapping[str, Any], assignor: str) -> dict[str, Any]:
@@ -266,12 +267,12 @@ def _numbers(
     (before, lag_before), (after, lag_after) = (
         _loads(fleet, owner, group, row_group) for owner in (fleet.owner, target)
     )
-    optimal, many = proofs
+    optimal, closed = proofs
     least = needed_moves(after, before, row_group, n_kept + n_moved)
     largest = np.zeros(n, np.int64)
     np.maximum.at(largest, row_group, after)
     size = np.diff(fleet.member_start)
-    proven = many & (n_moved == least) & (largest * size - n_wanted < np.maximum(size, 1))
+    proven = closed & (n_moved == least) & (largest * size - n_wanted < np.maximum(size, 1))
     n_owned = _count(owned, group, n)
     stopped = np.where(n_moved > 0, n_owned, 0) if stops_all else n_moved
     bad = np.array([text is not None for text in refused], bool)
