@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -135,6 +136,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save", action="store_true", help="write the reduced corpus back")
     arguments = parser.parse_args()
+    # Ended by default, this process would leave the one that fuzzes behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     ok = True
     for target in [arguments.target] if arguments.target else list(MAX_LENGTH):
         # Asked for all, the batch forms get a twentieth each: they do as much in one execution.
@@ -192,8 +195,16 @@ def _run(target: str, runs: int, arguments: argparse.Namespace, corpus: Path) ->
 
 def _fuzz(target: str, *arguments: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "tests.fuzz.fuzz_process", target, *arguments]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
-    return answer.returncode, answer.stdout + answer.stderr
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as child:
+        try:
+            text, _ = child.communicate()
+        except BaseException:
+            child.terminate()  # it ends between two executions
+            raise
+    return child.returncode, text
 
 
 def _save(target: str, corpus: Path) -> None:

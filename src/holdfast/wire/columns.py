@@ -155,6 +155,74 @@ def take(columns: Columns, rows: I64) -> Columns:
     return {name: column.take(rows) for name, column in columns.items()}
 
 
+def join(parts: list[Columns]) -> Columns:
+    """The rows of all parts, one part behind the other.
+
+    Parameters
+    ----------
+    parts : list of dict of name to Column
+        At least one; all of the same layout, :class:`Slices` of the same bytes. It is emptied, so
+        that a part is not kept beside what was made of it.
+
+    Returns
+    -------
+    dict of name to Column
+        In the order of the parts.
+    """
+    if len(parts) == 1:
+        return parts.pop()
+    names = list(parts[0])
+    columns = {name: _join([part.pop(name) for part in parts]) for name in names}
+    parts.clear()
+    return columns
+
+
+def _join(parts: list[Any]) -> Column:
+    first = parts[0]
+    match first:
+        case Numbers():
+            return Numbers(values=np.concatenate([part.values for part in parts]))
+        case Ids():
+            return Ids(values=np.concatenate([part.values for part in parts]))
+        case Text():
+            data = np.concatenate([part.data for part in parts])
+            return Text(data=data, valid=_join_valid(parts), start=_join_starts(parts))
+        case Slices():
+            begin = np.concatenate([part.begin for part in parts])
+            size = np.concatenate([part.size for part in parts])
+            return replace(first, begin=begin, size=size, valid=_join_valid(parts))
+        case Items():
+            valid, start = _join_valid(parts), _join_starts(parts)
+            return Items(start=start, valid=valid, columns=join([part.columns for part in parts]))
+        case _:
+            return _join_optional(parts)
+
+
+def _join_valid(parts: list[_Runs]) -> Mask | None:
+    if all(part.valid is None for part in parts):
+        return None
+    return np.concatenate(
+        [np.ones(len(part), np.bool_) if part.valid is None else part.valid for part in parts]
+    )
+
+
+def _join_starts(parts: list[Text | Items]) -> I64:
+    start = np.zeros(sum(map(len, parts)) + 1, np.int64)
+    row, shift = 0, 0
+    for part in parts:
+        np.add(part.start, shift, out=start[row : row + len(part) + 1])
+        row, shift = row + len(part), int(start[row + len(part)])
+    return start
+
+
+def _join_optional(parts: list[Optional]) -> Optional:
+    index, shift = [], 0
+    for part in parts:
+        index.append(np.where(part.index >= 0, part.index + shift, part.index))
+        shift += len(next(iter(part.columns.values())))
+    return Optional(index=np.concatenate(index), columns=join([part.columns for part in parts]))
+
+
 def gather_exact(data: U8, begin: I64, size: I64) -> tuple[U8, I64]:
     """As :func:`holdfast.wire.ragged.gather`, for data without padding."""
     return gather(np.concatenate((data, np.zeros(PAD, np.uint8))), begin, size)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.model.columns import I64, U8, Mask
-from holdfast.wire.ragged import LONGEST_WINDOW, windows
+from holdfast.wire.ragged import LONGEST_WINDOW, read_at, windows
 
 _UINT32_MAX: Final = 0xFFFFFFFF
 
@@ -85,7 +85,7 @@ class Cursor:
         if self._block is not None and self._at + dtype.itemsize <= self._width:
             shape = (len(self._pos),)
             return np.ndarray(shape, dtype, self._block, self._at, (self._width,))
-        return windows(self.data, dtype.itemsize)[self.pos].view(dtype)
+        return read_at(self.data, self.pos, dtype)
 
     def take(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Read one element of each message, and step over it."""

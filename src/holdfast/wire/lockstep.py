@@ -11,9 +11,9 @@
 
 **Strategy.** A layout becomes a plan: *runs* of fixed fields with the length of the next field of
 variable size, read by one block gather, each followed by a *tail* that knows how to go on. The
-elements of an array are first located, in lock step, by skipping through them; then all elements of
-all messages are read as one flat batch of messages. Where only a few messages have elements left,
-a plain walk locates the rest.
+elements of an array are first located, in lock step, by skipping through them; what was seen of
+them in passing is kept on a *tape*. Then all elements of all messages are read as one flat batch.
+Where only a few messages have elements left, a plain walk locates the rest.
 
 References
 ----------
@@ -22,7 +22,6 @@ KIP-482 (flexible versions and tagged fields).
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -40,10 +39,16 @@ from holdfast.wire.columns import (
     Optional,
     Slices,
     Text,
+    join,
 )
 from holdfast.wire.cursor import Cursor
 from holdfast.wire.ragged import gather, invalid_utf8
 
+# An element's columns and what it takes to read them are some 60 bytes. Where the mean element is
+# smaller than TINY_SIZE bytes they are read by blocks; from TAPE_MIN_SIZE on there may be a tape.
+TINY_SIZE: Final = 8
+TAPE_MIN_SIZE: Final = 32
+BLOCK: Final = 4_096  # elements
 FEW: Final = 16  # messages with elements left, below which a plain walk is cheaper
 _STRING_MAX: Final = 0x7FFF
 
@@ -69,7 +74,10 @@ class Run:
 
     def read(self, cursor: Cursor, columns: Columns | None) -> None:
         """Read the run and its tail."""
-        raw = cursor.take(self.dtype)
+        self.go_on(cursor, cursor.take(self.dtype), columns)
+
+    def go_on(self, cursor: Cursor, raw: NDArray[Any], columns: Columns | None) -> None:
+        """Read the tail of a run that was taken."""
         if not self.names and self.tail is not None:
             self.tail.read(cursor, raw, columns)
             return
@@ -302,20 +310,93 @@ def read_items(plan: Plan, cursor: Cursor, count: I64) -> Columns:
         cursor.bad |= child.bad
         cursor.add_unknown_tags(child.n_unknown_tags)
         return items
-    parent = parents(count)
     if most > 1:
-        begin = locate(plan, cursor, count)
-        child = Cursor(cursor.data, begin, cursor.end[parent])
-        items = read(plan, child)
-    else:
-        child = Cursor(cursor.data, cursor.pos[parent], cursor.end[parent])
-        items = read(plan, child)
-        cursor.pos[parent] = child.pos
+        return _read_blocks(plan, cursor, count)
+    parent = parents(count)
+    child = Cursor(cursor.data, cursor.pos[parent], cursor.end[parent])
+    items = read(plan, child)
+    cursor.pos[parent] = child.pos
     cursor.absorb(child, parent)
     return items
 
 
-def locate(plan: Plan, cursor: Cursor, count: I64) -> I64:
+def _read_blocks(plan: Plan, cursor: Cursor, count: I64) -> Columns:
+    """Locate all elements, then read them together, or tiny ones block by block."""
+    n_elements = int(count.sum())
+    mean_size = int((cursor.end - cursor.pos)[count > 0].sum()) // max(n_elements, 1)
+    if mean_size >= TAPE_MIN_SIZE:
+        tape = Tape(plan)
+        begin = locate(plan, cursor, count, tape)
+        parent = parents(count)
+        child = Cursor(cursor.data, begin, cursor.end[parent])
+        items = tape.read(child)
+        cursor.absorb(child, parent)
+        return items
+    begin, stop = locate(plan, cursor, count), np.cumsum(count)
+    block = n_elements if mean_size >= TINY_SIZE else BLOCK
+    parts: list[Columns] = []
+    for low in range(0, n_elements, block):
+        high = min(low + block, n_elements)
+        parent = _parents_within(stop, low, high)
+        child = Cursor(cursor.data, begin[low:high], cursor.end[parent])
+        parts.append(read(plan, child))
+        cursor.absorb(child, parent)
+    del begin, child
+    return join(parts)
+
+
+class Tape:
+    """What was read of each element in passing, so that it need not be looked up again.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of one element.
+
+    Notes
+    -----
+    Memory: about twice 8 bytes and the fixed fields, for each run of each element.
+    """
+
+    __slots__ = ("_plan", "_slots", "_taken")
+
+    def __init__(self, plan: Plan):
+        self._plan = plan
+        self._slots: list[I64] = []
+        self._taken: list[tuple[list[I64], list[NDArray[Any]]]] = [([], []) for _ in plan]
+
+    def skip(self, cursor: Cursor, slot: I64) -> None:
+        """As :func:`skip`; ``slot`` says which elements these are."""
+        self._slots.append(slot.copy())
+        for run, (positions, raws) in zip(self._plan, self._taken, strict=True):
+            positions.append(cursor.pos)
+            raws.append(cursor.take(run.dtype))
+            run.go_on(cursor, raws[-1], None)
+
+    def read(self, cursor: Cursor) -> Columns:
+        """As :func:`read`, of all elements; what was not seen yet is looked up first."""
+        order = np.full(len(cursor.bad), -1, np.int64)
+        slot = np.concatenate([*self._slots, np.zeros(0, np.int64)])
+        order[slot] = np.arange(len(slot))
+        unseen = np.flatnonzero(order < 0)
+        if len(unseen):
+            self.skip(Cursor(cursor.data, cursor.pos[unseen], cursor.end[unseen]), unseen)
+            order[unseen] = np.arange(len(slot), len(order))
+        columns: Columns = {}
+        for run, (positions, raws) in zip(self._plan, self._taken, strict=True):
+            cursor.pos = np.concatenate(positions).take(order) + run.dtype.itemsize
+            run.go_on(cursor, np.concatenate(raws).take(order), columns)
+        return columns
+
+
+def _parents_within(stop: I64, low: int, high: int) -> I64:
+    """Message of each of the elements ``low`` to ``high``; ``stop`` is where those of each end."""
+    first, last = np.searchsorted(stop, (low, high - 1), side="right").tolist()
+    n_here = np.diff(np.minimum(stop[first : last + 1], high), prepend=low)
+    return np.repeat(np.arange(first, last + 1), n_here)
+
+
+def locate(plan: Plan, cursor: Cursor, count: I64, tape: Tape | None = None) -> I64:
     """Find where each element of each message begins; leave the cursor behind the last.
 
     Parameters
@@ -326,6 +407,8 @@ def locate(plan: Plan, cursor: Cursor, count: I64) -> I64:
         At the first element.
     count : int64[n]
         Elements of each message.
+    tape : Tape, optional
+        Is given what is read in passing.
 
     Returns
     -------
@@ -338,30 +421,32 @@ def locate(plan: Plan, cursor: Cursor, count: I64) -> I64:
     child = Cursor(cursor.data, cursor.pos[rows], cursor.end[rows])
     while len(rows) > FEW:
         begin[slot] = child.pos
-        skip(plan, child)
+        if tape is None:
+            skip(plan, child)
+        else:
+            tape.skip(child, slot)
         slot += 1
         going = (slot < last) & (child.pos < child.end)
         if not going.all():
             cursor.pos[rows] = child.pos
             rows, slot, last = rows[going], slot[going], last[going]
             child = Cursor(child.data, child.pos[going], child.end[going])
-    data = cursor.data.data
+    data, found = cursor.data.data, begin.data
     for row, pos, low, high in zip(
         rows.tolist(), child.pos.tolist(), slot.tolist(), last.tolist(), strict=True
     ):
-        found, cursor.pos[row] = _locate_in_one(plan, data, pos, int(cursor.end[row]), high - low)
-        begin[low : low + len(found)] = found
+        cursor.pos[row] = _locate_in_one(plan, data, pos, int(cursor.end[row]), found[low:high])
     return begin
 
 
-def _locate_in_one(
-    plan: Plan, data: memoryview, pos: int, end: int, count: int
-) -> tuple[array[int], int]:
-    found = array("q")
-    while count > len(found) and pos < end:
-        found.append(pos)
+def _locate_in_one(plan: Plan, data: memoryview, pos: int, end: int, found: memoryview) -> int:
+    """Fill ``found`` as far as there are bytes; return the position behind."""
+    for index in range(len(found)):
+        if pos >= end:
+            break
+        found[index] = pos
         pos = walk(plan, data, pos, end)
-    return found, pos
+    return pos
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -28,19 +28,28 @@ from numpy.typing import NDArray
 
 from holdfast.errors import WireError
 from holdfast.model.columns import I64, U8, Mask
-from holdfast.wire.codec import Reason
 from holdfast.wire.columns import Columns
 from holdfast.wire.cursor import Cursor
 from holdfast.wire.lockstep import read
 from holdfast.wire.offsets_records import decode_record
 from holdfast.wire.offsets_schemas import RECORD_TYPES, schema_layout
 from holdfast.wire.plans import plan_of
-from holdfast.wire.ragged import PAD, padded, windows
+from holdfast.wire.ragged import PAD, padded, read_at
+from holdfast.wire.reasons import REASONS, reason_code
+
+__all__ = [
+    "REASONS",
+    "BadRows",
+    "Binary",
+    "Chunk",
+    "Family",
+    "decode_batch",
+]
 
 CHUNK_RECORDS: Final = 16_384
 CHUNK_BYTES: Final = 8 << 20
 
-REASONS: Final = tuple(Reason)
+_HEAD: Final = np.dtype(">u2")
 _HEAD_SIZE: Final = 2  # a key and a value begin with an int16
 _N_TYPES: Final = max(RECORD_TYPES) + 1  # also stands for every type above
 _NO_KEY: Final = _N_TYPES + 1
@@ -207,7 +216,7 @@ class _Side:
         self.size = self.end - self.begin
         self.valid = None if column.valid is None else column.valid[first:last]
         # What it says means nothing where size < 2.
-        self.head = windows(self.data, 2)[self.begin].view(">u2").astype(np.uint16)
+        self.head = read_at(self.data, self.begin, _HEAD).astype(np.uint16)
 
     def cursor(self, rows: I64 | slice) -> Cursor:
         """At what follows the int16."""
@@ -246,7 +255,7 @@ def _labels(key: _Side, value: _Side, label_of: NDArray[np.int16]) -> NDArray[np
     version[value.size < _HEAD_SIZE] = _ANOTHER
     if value.valid is not None:
         version[~value.valid] = _TOMBSTONE
-    label: NDArray[np.int16] = label_of[number * _N_VERSIONS + version]
+    label: NDArray[np.int16] = label_of.take(number * _N_VERSIONS + version)
     return label
 
 
@@ -303,7 +312,7 @@ def _explain(keys: Binary, values: Binary, rows: I64) -> BadRows:
     errors = [_error_of(keys.row(row), values.row(row)) for row in rows.tolist()]
     return BadRows(
         rows=rows,
-        reason=np.array([REASONS.index(Reason(e.reason)) for e in errors], np.uint8),
+        reason=np.array([reason_code(e) for e in errors], np.uint8),
         position=np.array([e.position for e in errors], np.int64),
         in_key=np.array([e.schema.endswith("Key") for e in errors], np.bool_),
     )

@@ -10,6 +10,7 @@ KIP-482 (flexible versions).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -25,7 +26,16 @@ from holdfast.wire.lockstep import (
     Tail,
     packed,
 )
-from holdfast.wire.offsets_schemas import SIZES, Field, Kind, Layout, element_min_size, layout
+from holdfast.wire.offsets_schemas import (
+    SIZES,
+    Field,
+    Kind,
+    Layout,
+    Schema,
+    element_min_size,
+    layout,
+    schema_layout,
+)
 from holdfast.wire.tags import Tag, TagsTail
 
 _DTYPES: Final = {
@@ -36,6 +46,7 @@ _DTYPES: Final = {
     Kind.INT64: ">i8",
     Kind.UUID: "V16",
 }
+_VERSION: Final = Field(name="version", kind=Kind.INT16)
 
 
 @cache
@@ -70,6 +81,13 @@ def plan_of(struct: Layout, version: int) -> Plan:
         )
         builder.close(">u1", TagsTail(known=known))
     return builder.done()
+
+
+@cache
+def message_plan(schema: Schema, version: int) -> Plan:
+    """Plan of a whole message in one version, which it begins with (column ``version``)."""
+    struct = schema_layout(schema, version)
+    return plan_of(replace(struct, plain=(_VERSION, *struct.plain)), version)
 
 
 def _value_plan(field: Field, version: int, flexible: bool) -> Plan:

@@ -45,6 +45,16 @@ class Reason(StrEnum):
     UNKNOWN_TYPE = "unknown-type"  # a record type that is not known
 
 
+REASONS = tuple(Reason)
+"""Reasons by their code."""
+_CODES = {reason: code for code, reason in enumerate(REASONS)}
+
+
+def reason_code(error: WireError) -> int:
+    """The number that stands for an error's reason in the batch form."""
+    return _CODES[Reason(error.reason)]
+
+
 def within(outer: str, error: WireError) -> WireError:
     """The same error with ``outer`` in front of its field."""
     return WireError(

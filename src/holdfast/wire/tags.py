@@ -35,7 +35,7 @@ from holdfast.wire.lockstep import (
     walk_uvarint,
 )
 from holdfast.wire.offsets_schemas import Default
-from holdfast.wire.ragged import windows
+from holdfast.wire.ragged import read_at
 
 _BYTE: Final = np.dtype(np.uint8)
 _TAG_AND_SIZE: Final = np.dtype([("tag", np.uint8), ("size", np.uint8)])
@@ -85,7 +85,7 @@ class TagsTail:
         if everywhere:
             head = cursor.peek(_TAG_AND_SIZE)
         else:
-            head = windows(cursor.data, 2)[cursor.pos[parent]].view(_TAG_AND_SIZE)
+            head = read_at(cursor.data, cursor.pos[parent], _TAG_AND_SIZE)
         known = [tag for tag in self.known if tag.number == head["tag"][0]]
         size = int(head["size"][0])
         if size > 0x7F or not known or not _is_constant(head["tag"], head["size"]):
