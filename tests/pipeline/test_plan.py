@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cli.running import run as cli
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, law
 
@@ -17,7 +18,7 @@ from holdfast.assign.registry import ASSIGNORS, assign
 from holdfast.errors import ConfigError
 from holdfast.pipeline import plan as plans
 from holdfast.pipeline.plan import Fleet, group_of, plan, plan_rows
-from holdfast.pipeline.plan_rows import FLEET, fleet_rows
+from holdfast.pipeline.plan_rows import FLEET, fleet_rows, topics_of
 
 
 def tables(tmp_path, history, commits=(), ends=()):
@@ -183,6 +184,18 @@ def test_a_plan_of_a_group_without_a_history_has_no_cost(tmp_path):
     owned = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}
     (row,) = plan(None, tables(tmp_path, [generation("g", 7, owned)]), TOPICS, "sticky").to_pylist()
     assert row["cost_lower_seconds"] is None and row["n_stopped"] == 4
+
+
+def test_the_command_plans_tables_that_were_kept(tmp_path):
+    """Without Spark and without a dump: partitions are those of the lag table."""
+    crooked = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}
+    made = tables(tmp_path, [generation("g", 7, crooked), generation("h", 7, crooked)])
+    assert topics_of(made) == {"t": 4}
+    kept = ["plan", "--input", made.root, "--assignor", "sticky", "--format", "json", "-q"]
+    done = cli(*kept, "--group", "g*")
+    (row,) = json.loads(done.out)["rows"]
+    assert (row["group"], row["n_moved"], row["optimal"]) == ("g", 2, True)
+    assert cli(*kept, "--group", "nobody").code == 2
 
 
 def test_options_reach_the_assignor(tmp_path):

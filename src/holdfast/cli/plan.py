@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from holdfast.cli.assign import parse_option
-from holdfast.cli.history import make_history
+from holdfast.cli.fleet_tables import open_fleet
 from holdfast.cli.output import Format, print_note, write_rows
 from holdfast.cli.spark_progress import spark_bar
 
@@ -33,7 +32,8 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
         typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A live cluster."),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--input", help="A dump, as `holdfast dump` writes it.")
+        Path | None,
+        typer.Option("--input", help="Tables (holdfast history -o) or a dump (holdfast dump)."),
     ] = None,
     fmt: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
     group: Annotated[
@@ -61,27 +61,27 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
 
     from holdfast.pipeline.plan import PLAN, check_options
     from holdfast.pipeline.plan import plan as plan_groups
+    from holdfast.pipeline.plan_rows import topics_of
 
     options = dict(parse_option(text) for text in option or ())
     check_options(assignor, options)
     note = (lambda text: None) if quiet else print_note
-    with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
-        made = make_history(
-            bootstrap=bootstrap,
-            source=source,
-            out_dir=Path(scratch),
-            groups=group or [],
-            all_groups=False,
-            command_config=command_config,
-            auto_offset_reset="earliest",
-            note=note,
-            quiet=quiet,
-        )
-        topics = {row["topic"]: row["partitions"] for row in made.dump.topics().to_pylist()}
+    with open_fleet(
+        bootstrap=bootstrap,
+        source=source,
+        groups=group or (),
+        command_config=command_config,
+        note=note,
+        quiet=quiet,
+    ) as fleet:
+        topics = fleet.topics or topics_of(fleet.tables)
         spark = SparkSession.getActiveSession()
-        n_groups = len(set(made.table("generations")["group"].to_pylist()))
+        n_groups = len(set(fleet.tables.table("generations")["group"].to_pylist()))
         with spark_bar(spark, "plan", n_groups, unit="groups", quiet=quiet):
-            rows = plan_groups(spark, made.tables, topics, assignor, **options).to_pylist()
+            found = plan_groups(
+                spark, fleet.tables, topics, assignor, groups=fleet.groups, **options
+            )
+            rows = found.to_pylist()
         columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
         shown = [{c: row[c] for c in columns} for row in rows]
         write_rows(shown, columns, fmt, output, title="plan")

@@ -343,7 +343,13 @@ def _moves(fleet: Fleet, target: I32, moved: I64, group: I64) -> pa.Array:
 
 
 def plan(
-    spark: Any, tables: Tables, topics: Mapping[str, int], assignor: str, **options: Any
+    spark: Any,
+    tables: Tables,
+    topics: Mapping[str, int],
+    assignor: str,
+    *,
+    groups: Sequence[str] | None = None,
+    **options: Any,
 ) -> pa.Table:
     """Plan every group of a folder of tables.
 
@@ -353,6 +359,8 @@ def plan(
         Where many groups are planned; few are planned here.
     topics : mapping
         Topic to number of partitions.
+    groups : sequence of str, optional
+        Only these.
     **options
         Those of the assignor.
 
@@ -367,7 +375,7 @@ def plan(
         There is no such assignor, or it has no such option.
     """
     check_options(assignor, options)
-    rows = fleet_rows(tables, topics)
+    rows = fleet_rows(tables, topics, groups=groups)
     task = plan_task(assignor, options)
     if spark is None or rows.num_rows <= DRIVER_GROUPS:
         planned = plan_rows(rows, assignor, options)

@@ -13,7 +13,7 @@ object per partition. The file of a task is read with its strings as dictionarie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,31 +66,49 @@ class _Asked:
         return good, self.start[at[good]] + partition[good]
 
 
-def fleet_rows(tables: Tables, topics: Mapping[str, int]) -> pa.Table:
+def topics_of(tables: Tables) -> dict[str, int]:
+    """Topics of the table ``lag`` with their partitions, where no dump says how many there are.
+
+    A partition that has neither a commit nor an owner is not in it, so this is a lower bound.
+    """
+    found: dict[str, int] = {}
+    for file in tables.files("lag"):
+        rows = pq.ParquetFile(file).read(columns=["topic", "partition"])
+        highest = rows.group_by("topic").aggregate([("partition", "max")])
+        for topic, partition in zip(*(c.to_pylist() for c in highest.columns), strict=True):
+            found[topic] = max(found.get(topic, 0), partition + 1)
+    return found
+
+
+def fleet_rows(
+    tables: Tables, topics: Mapping[str, int], *, groups: Sequence[str] | None = None
+) -> pa.Table:
     """One row of :data:`FLEET` for every group that has members, sorted by group.
 
     Parameters
     ----------
     topics : mapping
         Topic to number of partitions; topics that are not there are left out.
+    groups : sequence of str, optional
+        Only these.
     """
-    last = _last_generations(tables.table("generations"))
+    last = _last_generations(tables.table("generations", groups=groups))
     members = _members_of(tables.table("members", flat=False), last)
     names = pa.array(sorted(topics), pa.string())
-    groups = pc.unique(members["group"])
-    generation = last["generation"].take(pc.index_in(groups, last["group"]))
-    group = pc.index_in(members["group"], groups).to_numpy().astype(np.int64)
-    member_start = np.searchsorted(group, np.arange(len(groups) + 1))
+    found = pc.unique(members["group"])
+    generation = last["generation"].take(pc.index_in(found, last["group"]))
+    group = pc.index_in(members["group"], found).to_numpy().astype(np.int64)
+    member_start = np.searchsorted(group, np.arange(len(found) + 1))
     member, topic = _asked_pairs(members["subscribed_topics"], names)
     asked = _asked(group[member], topic, names, topics)
-    owner, lag = _owners(tables, asked, groups, members, group)
-    topic_start = np.searchsorted(asked.key, np.arange(len(groups) + 1) * max(len(names), 1))
+    owner, lag = _owners(tables, asked, found, members, group)
+    topic_start = np.searchsorted(asked.key, np.arange(len(found) + 1) * max(len(names), 1))
     per_member = np.bincount(member, minlength=members.num_rows)
     key = group[member] * len(names) + topic
     local = np.searchsorted(asked.key, key) - topic_start[group[member]]
-    lower, upper = _pauses(tables, groups)
+    lower, upper = _pauses(tables, found)
     columns = {
-        "group": groups,
+        "group": found,
         "generation": generation,
         "topics": _lists(topic_start, names.take(pa.array(asked.key % max(len(names), 1)))),
         "n_partitions": _lists(topic_start, asked.n_partitions),
