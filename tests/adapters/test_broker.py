@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.live.racks import check_that_members_read_in_their_racks
 
 from holdfast.adapters import broker as module
 from holdfast.adapters.broker import Broker, BrokerSettings
@@ -173,6 +174,8 @@ def test_three_nodes_settings_listeners_and_restart():
             assert len(admin.describe_cluster()["brokers"]) == 3
         finally:
             admin.close()
+        for stock_leads in (True, False):
+            check_that_members_read_in_their_racks(cluster.bootstrap, stock_leads=stock_leads)
         cluster.stop_node(2)
         assert len(cluster.process_ids()) == 2
         cluster.start_node(2)
