@@ -161,7 +161,8 @@ class Exchanges:
         )
         low = np.array(listed, dtype=np.int64)
         even = (self.lag[high] + self.lag[low]) / (weight[high] + weight[low])
-        return low[1 - even / level >= FREE_GAIN / self._parts(high)]
+        worth: I64 = low[1 - even / level >= FREE_GAIN / self._parts(high)]
+        return worth
 
     def _best(self, high: int, lows: I64, *, by_cost: bool) -> _Offer | None:
         """Make the best exchange of ``high`` that is worth it and keeps the balance."""

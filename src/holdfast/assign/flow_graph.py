@@ -177,9 +177,11 @@ def _topic_classes(group: Group, hub_set: list[int]) -> tuple[I32, I64, I32]:
         if found == len(first):
             first.append(topic)
         topic_class[topic] = found
-    class_start = starts(np.diff(start)[first])
-    parts = [arc_hub[bounds[topic] : bounds[topic + 1]] for topic in first]
-    return topic_class, class_start, np.concatenate(parts) if parts else np.empty(0, np.int32)
+    degree = np.diff(start)[first]
+    class_start = starts(degree)
+    if len(first) == n_topics:
+        return topic_class, class_start, arc_hub
+    return topic_class, class_start, arc_hub[np.repeat(start[first], degree) + within(degree)]
 
 
 def _sources(group: Group, topic_class: I32) -> tuple[I32, list[int], list[frozenset[int] | None]]:

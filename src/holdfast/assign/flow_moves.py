@@ -117,6 +117,7 @@ class _Flow:
         self._balance_pools()
         n_nodes = self.first_pool + len(self.pool_lacks)
         self.potential = [0] * n_sources + [1] * (n_nodes - n_sources)
+        self.lasting: dict[int, tuple[Arcs, Arcs]] = {}
 
     def _keep_claims(self, levels: Levels) -> None:
         """Keep every claim between equal levels that costs nothing; the others stay as room."""
@@ -292,22 +293,26 @@ class _Flow:
                 potential[node] += length - distance
 
     def _free_path(self, start: int, dead: set[int]) -> list[int]:
-        """Nodes of a path of cost 0 from ``start`` to a node that lacks a unit; empty if none."""
+        """Nodes of a path of cost 0 from ``start`` to a node that lacks a unit; empty if none.
+
+        Nodes that lead nowhere are added to ``dead``; so are, for the moment, those on the path.
+        """
         lacking = self.lacking
-        path, seen = [start], {start}
-        arcs = [self._free_heads(start)]
+        path, arcs = [start], [self._free_heads(start)]
+        dead.add(start)
         while path:
             for node in arcs[-1]:
-                if node in seen or node in dead:
+                if node in dead:
                     continue
                 path.append(node)
                 if node in lacking:
+                    dead.difference_update(path)
                     return path
-                seen.add(node)
+                dead.add(node)
                 arcs.append(self._free_heads(node))
                 break
             else:
-                dead.add(path.pop())
+                path.pop()
                 arcs.pop()
         return path
 
@@ -315,18 +320,39 @@ class _Flow:
         """Heads of arcs with room that cost nothing more."""
         potential = self.potential
         at = potential[node]
-        return iter(
-            [h for cost, heads in self._arcs(node) for h in heads if potential[h] == at + cost]
-        )
+        return (h for cost, heads in self._arcs(node) for h in heads if potential[h] == at + cost)
 
     def _arcs(self, node: int) -> Arcs:
         """Arcs with room out of a node."""
+        if self.rack_weight or node >= self.end:
+            return self._arcs_anew(node)
+        lasting = self.lasting.get(node) or self._last(node)
         if node < self.first:
-            if self.rack_weight:
-                return self._across(node, self.out[node], 1) + self._across(
-                    node, self.room[node], 0
-                )
-            return [(1, self.out[node]), (0, self.room[node])]
+            return lasting[0]
+        member = node - self.first
+        arcs = lasting[self.load[member] < self.level[member]]
+        if self.taken[member] and self.node_of[member] != node:
+            return [*arcs, (0, (self.node_of[member],))]
+        return arcs
+
+    def _last(self, node: int) -> tuple[Arcs, Arcs]:
+        """Arcs out of a source or member without racks: the tables themselves, which change.
+
+        Made once for each, as most of the time goes into searches that ask for them. The second
+        list has the arc to the pool as well, which a member has while it is below its level.
+        """
+        if node < self.first:
+            of_source: Arcs = [(1, self.out[node]), (0, self.room[node])]
+            self.lasting[node] = of_source, of_source
+        else:
+            pool = self.first_pool + self.part_of[node - self.first]
+            back: Arcs = [(-1, self.arrives[node]), (0, self.keeps[node])]
+            self.lasting[node] = back, [*back, (0, (pool,))]
+        return self.lasting[node]
+
+    def _arcs_anew(self, node: int) -> Arcs:
+        if node < self.first:
+            return self._across(node, self.out[node], 1) + self._across(node, self.room[node], 0)
         if node >= self.first_pool:  # members at their level can do with one less
             members = self.part_members[node - self.first_pool]
             return [(0, [self.first + m for m in members if self.load[m] == self.level[m]])]

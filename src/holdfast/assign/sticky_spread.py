@@ -62,7 +62,8 @@ class _Counts:
 
     def of(self, topics: npt.NDArray[np.integer], members: I32) -> I64:
         """Counts of pairs, int64[n]."""
-        return self.table[self.topic[topics], self.member[members]]
+        found: I64 = self.table[self.topic[topics], self.member[members]]
+        return found
 
 
 def _counts(group: Group, target: I32, choice: I32) -> _Counts | None:
