@@ -29,6 +29,7 @@ settings.register_profile("exhaustive", deadline=None, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Send every test that needs Spark to one worker, and those of the broker to another."""
     for item in items:
