@@ -9,8 +9,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import typer
 from rich.console import Console
@@ -20,6 +22,8 @@ from tests.report.fleet import rolling_bounce, tables
 from holdfast.cli import app as cli_app
 from holdfast.cli import output
 from holdfast.cli.app import COMMANDS, exit_code
+from holdfast.cli.history import check_groups
+from holdfast.cli.lag import check_topics
 from holdfast.cli.output import Format, print_error, print_note, printable, write_rows
 from holdfast.errors import (
     AdapterError,
@@ -310,3 +314,22 @@ def test_a_narrow_terminal_shows_whole_columns_and_names_the_rest(
     assert "value 4" in out and "value 5" not in out
     assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 60 for line in out.splitlines())
     assert "column_5, column_6, column_7, column_8 (--format csv" in err.replace("\n", " ")
+
+
+def test_a_topic_that_nobody_reads_is_told_with_the_nearest() -> None:
+    check_topics(["orders"], {"orders", "clicks"})
+    with pytest.raises(
+        ConfigError, match=r"no group reads a topic 'ordres'; did you mean orders\?"
+    ):
+        check_topics(["orders", "ordres"], {"orders", "clicks"})
+
+
+def test_a_group_without_a_record_is_told() -> None:
+    found = SimpleNamespace(table=lambda name: pa.table({"group": ["etl", "web", "etl"]}))
+    told: list[str] = []
+    check_groups(found, ["etl", "w*"], told.append)
+    assert told == []
+    check_groups(found, ["elt", "web"], told.append)
+    assert told == ["no record of a group 'elt': did you mean etl?"]
+    check_groups(found, ["q*"], told.append)
+    assert told[1:] == ["no record of a group 'q*'"]

@@ -15,19 +15,21 @@ from holdfast.pipeline.arrow_columns import binary_column
 from holdfast.pipeline.selection import Selection, group_names
 from holdfast.pipeline.split import is_commit
 
-NAMES = ["etl-1", "etl-2", "web", "spark-kafka-source-1-driver-0", "spark-kafka-sauce", "e*", ""]
+SPARKS = ["spark-kafka-sauce", "spark-kafka-source-1-driver-0"]
+NAMES = ["etl-1", "etl-2", "web", *SPARKS, "e*", "a[1]", ""]
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, ["", "e*", "etl-1", "etl-2", "spark-kafka-sauce", "web"]),
+        ({}, ["", "a[1]", "e*", "etl-1", "etl-2", "spark-kafka-sauce", "web"]),
         ({"all_groups": True}, sorted(NAMES)),
         ({"groups": ["web"]}, ["web"]),
         ({"groups": ["etl-?", "web"]}, ["etl-1", "etl-2", "web"]),
         ({"groups": ["e[*]"]}, ["e*"]),
         ({"groups": ["spark-kafka-s*"]}, ["spark-kafka-sauce", "spark-kafka-source-1-driver-0"]),
         ({"groups": [""]}, [""]),
+        ({"groups": ["a[1]"]}, ["a[1]"]),
         ({"groups": ["nobody"]}, []),
     ],
     ids=repr,

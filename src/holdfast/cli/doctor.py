@@ -73,7 +73,7 @@ def doctor(
         Path | None, typer.Option("--command-config", help="Client properties, as Kafka's tools.")
     ] = None,
     group: Annotated[
-        list[str] | None, typer.Option("--group", help="Only this group; repeatable.")
+        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
     ] = None,
     all_groups: Annotated[
         bool, typer.Option("--all-groups", help=f"Print every group, not the {SHOWN} worst.")

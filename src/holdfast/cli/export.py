@@ -39,7 +39,7 @@ def export(
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to serve /metrics.")
     ] = "127.0.0.1:9308",
     group: Annotated[
-        list[str] | None, typer.Option("--group", help="Only this group; repeatable.")
+        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Print the metrics and stop (for a textfile collector).")

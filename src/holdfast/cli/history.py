@@ -190,11 +190,31 @@ def make_history(
             broker_logs=broker_logs,
             note=note,
         )
+    check_groups(made, groups, note)
     if delta:
         from holdfast.pipeline.delta import write_delta
 
         note(f"Delta tables are in {write_delta(spark, made.tables)}")
     return made
+
+
+def check_groups(made: Any, groups: Sequence[str], note: Any) -> None:
+    """Tell which names and patterns of ``--group`` nothing was found for."""
+    import difflib
+    from fnmatch import fnmatchcase
+
+    if not groups:
+        return
+    there = {
+        name
+        for table in ("generations", "offset_commits", "lag")
+        for name in made.table(table)["group"].unique().to_pylist()
+    }
+    for wanted in groups:
+        if not any(name == wanted or fnmatchcase(name, wanted) for name in there):
+            near = difflib.get_close_matches(wanted, there, 3)
+            hint = f": did you mean {' or '.join(near)}?" if near else ""
+            note(f"no record of a group {wanted!r}{hint}")
 
 
 def named_source(bootstrap: str | None, source: Path | None, command_config: Path | None) -> Any:

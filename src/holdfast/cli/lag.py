@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +13,7 @@ import typer
 from holdfast.cli.history import TableFormat, make_history, rows_of, wants_delta
 from holdfast.cli.output import Format, print_note, write_rows
 from holdfast.cli.people import for_people
+from holdfast.errors import ConfigError
 
 _EXAMPLES = """\b
 Examples:
@@ -33,6 +34,22 @@ class Reset(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("lag", epilog=_EXAMPLES)(lag)
+
+
+def check_topics(wanted: Sequence[str], there: Collection[str]) -> None:
+    """Refuse a topic that no group reads, with the nearest names.
+
+    Raises
+    ------
+    ConfigError
+    """
+    import difflib
+
+    for name in wanted:
+        if name not in there:
+            near = difflib.get_close_matches(name, there, 3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise ConfigError(f"no group reads a topic {name!r}{hint}")
 
 
 def lag(  # noqa: PLR0917 (typer passes every option by name)
@@ -91,6 +108,7 @@ def lag(  # noqa: PLR0917 (typer passes every option by name)
         )
         rows = rows_of(made.table("lag"))
         if topic:
+            check_topics(topic, {row["topic"] for row in rows})
             rows = [row for row in rows if row["topic"] in topic]
         clamped = sum(row["clamped"] != "none" for row in rows)
         if clamped:

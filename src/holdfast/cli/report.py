@@ -41,7 +41,7 @@ def report(
         "report.html"
     ),
     group: Annotated[
-        list[str] | None, typer.Option("--group", help="Only this group; repeatable.")
+        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
     ] = None,
     title: Annotated[str, typer.Option("--title", help="Heading.")] = "Consumer group report",
     trace: Annotated[

@@ -70,7 +70,7 @@ class Selection:
 
     def _is_named(self, names: pa.Array) -> Mask:
         coded = names.dictionary_encode()
-        plain = {name.encode() for name in self.groups if not is_pattern(name)}
+        plain = {name.encode() for name in self.groups}  # a name may look like a pattern
         patterns = [to_regex(name) for name in self.groups if is_pattern(name)]
         whole = re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)", re.DOTALL)
         hit = [

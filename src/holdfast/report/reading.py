@@ -11,6 +11,7 @@ rows are a slice.
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -107,19 +108,22 @@ class Tables:
         return tuple(sorted(names))
 
     def choose(self, groups: Sequence[str] | None) -> tuple[str, ...] | None:
-        """Check wanted groups; None stays None.
+        """Wanted groups by name or pattern, as they were asked for; None stays None.
 
         Raises
         ------
         ConfigError
             If there is no such group, with the nearest names.
         """
+        chosen: dict[str, None] = {}
         for name in groups or ():
-            if name not in self.groups:
+            hits = [g for g in self.groups if g == name or fnmatch.fnmatchcase(g, name)]
+            chosen |= dict.fromkeys(hits)
+            if not hits:
                 near = difflib.get_close_matches(name, self.groups, 3, 0.5)
                 hint = f"did you mean {' or '.join(near)}?" if near else self._sample()
                 raise ConfigError(f"no group {visible(name)!r} in these tables; {visible(hint)}")
-        return tuple(groups) if groups else None
+        return tuple(chosen) if groups else None
 
     def _sample(self) -> str:
         shown = ", ".join(self.groups[:5])
