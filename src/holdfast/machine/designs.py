@@ -22,6 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Protocol
 
 from holdfast.assign.registry import find
@@ -142,6 +145,7 @@ def compute(
     return AssignmentComputed(request.token, tuple(sorted(plan.items())), failure)
 
 
+@lru_cache(maxsize=1024)
 def resources_of(partitions: TopicPartitions) -> frozenset[Resource]:
     """(topic, partitions) as single resources."""
     return frozenset((topic, p) for topic, numbers in partitions for p in numbers)
@@ -149,7 +153,16 @@ def resources_of(partitions: TopicPartitions) -> frozenset[Resource]:
 
 def partitions_of(resources: Iterable[Resource]) -> TopicPartitions:
     """Sorted resources as (topic, partitions)."""
-    return group_partitions((topic, (partition,)) for topic, partition in resources)
+    return _grouped(tuple(resources))
+
+
+@lru_cache(maxsize=1024)
+def _grouped(resources: tuple[Resource, ...]) -> TopicPartitions:
+    """Members say the same in every round, so most of them were grouped before."""
+    return tuple(
+        (topic, tuple(partition for _, partition in entries))
+        for topic, entries in groupby(resources, key=itemgetter(0))
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from holdfast.machine.actions import (
     Action,
@@ -83,6 +84,7 @@ class Call:
     hand_over: int | None = None  # token of the hand-over that waits for it
 
 
+@lru_cache(maxsize=1024)
 def ordered(resources: frozenset[Resource]) -> tuple[Resource, ...]:
     """Resources in their one written order."""
     return tuple(sorted(resources))

@@ -9,7 +9,7 @@ References: PROTOCOL section f; Incremental Cooperative Rebalancing, "Member pro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from holdfast.errors import WireError
@@ -55,21 +55,16 @@ class SeenTurn:
     partitions: dict[str, int]
     generation: int
     leader_id: str
+    present: frozenset[str] = field(init=False)  # ids of all members
+    claimed: frozenset[Resource] = field(init=False)  # what anybody claims
+    subscribed: frozenset[str] = field(init=False)  # topics of those that stay
 
-    @property
-    def present(self) -> frozenset[str]:
-        """Ids of all members."""
-        return frozenset(s.name for s in self.members)
-
-    @property
-    def claimed(self) -> frozenset[Resource]:
-        """What anybody claims."""
-        return union(s.claims for s in self.members)
-
-    @property
-    def subscribed(self) -> frozenset[str]:
-        """Topics of those that stay."""
-        return frozenset(t for s in self.members if s.stays for t in s.claimant.topics)
+    def __post_init__(self) -> None:
+        stay = [s for s in self.members if s.stays]
+        topics = {s.claimant.topics for s in stay}
+        object.__setattr__(self, "present", frozenset(s.name for s in self.members))
+        object.__setattr__(self, "claimed", union(s.claims for s in self.members))
+        object.__setattr__(self, "subscribed", frozenset(t for names in topics for t in names))
 
     def exists(self, resource: Resource) -> bool:
         """Whether it is there to be owned by somebody."""
