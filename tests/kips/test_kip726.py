@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.errors import ConfigError
+from holdfast.machine.actions import SendJoin
 from holdfast.machine.designs import (
     Assignor,
     CooperativeSticky,
@@ -115,6 +116,9 @@ COSTS = Costs(
 
 DEFERRED = Designed(Policy(design=Design.DEFERRED, delay_ms=10_000))
 
+SIMPLE = Designed(Policy(design=Design.SIMPLE))
+INCREMENTAL = Designed(Policy(design=Design.INCREMENTAL, delay_ms=10_000))
+
 PATHS: dict[str, list[Sequence[Assignor]]] = {
     "range to cooperative-sticky": [
         [Plain("range")],
@@ -127,6 +131,11 @@ PATHS: dict[str, list[Sequence[Assignor]]] = {
         [Plain("range")],
     ],
     "range to Design II": [[Plain("range")], [DEFERRED, Plain("range")], [DEFERRED]],
+    "range to Design I": [[Plain("range")], [SIMPLE, Plain("range")], [SIMPLE]],
+    "range to Design III": [[Plain("range")], [INCREMENTAL, Plain("range")], [INCREMENTAL]],
+    "Design I back to range": [[SIMPLE], [SIMPLE, Plain("range")], [Plain("range")]],
+    "Design II back to range": [[DEFERRED], [DEFERRED, Plain("range")], [Plain("range")]],
+    "Design III back to range": [[INCREMENTAL], [INCREMENTAL, Plain("range")], [Plain("range")]],
     "cooperative-sticky to Design II": [
         [CooperativeSticky()],
         [DEFERRED, CooperativeSticky()],
@@ -139,8 +148,8 @@ PATHS: dict[str, list[Sequence[Assignor]]] = {
     ],
     "Design II to Design III": [
         [DEFERRED],
-        [DEFERRED, Designed(Policy(design=Design.INCREMENTAL, delay_ms=10_000))],
-        [Designed(Policy(design=Design.INCREMENTAL, delay_ms=10_000))],
+        [DEFERRED, INCREMENTAL],
+        [INCREMENTAL],
     ],
 }
 
@@ -158,6 +167,18 @@ def test_both_bounces_in_the_world_break_no_rule(path):
         seed=1,
     )
     world.checker.waiting.delay_ms = 10_000
+    modes, kept = set(), []
+    send = world._send
+
+    def watched(process, action):
+        if isinstance(action, SendJoin):
+            modes.add(process.member.mode)
+            for _, metadata in action.protocols:
+                if process.member.mode is RebalanceMode.EAGER:
+                    kept.extend(read_claimant("m", None, metadata).owned)
+        send(process, action)
+
+    world._do[SendJoin] = watched
     for slot in range(3):
         world.start(slot)
     world.run(8_000)
@@ -170,5 +191,7 @@ def test_both_bounces_in_the_world_break_no_rule(path):
             world.run(world.now_ms + 8_000)
     world.run(world.now_ms + 20_000)
     assert world.ledger.violations == []
+    assert kept == []  # owned is reported empty while EAGER
+    assert RebalanceMode.COOPERATIVE in modes
     assert [p.failed for p in world.living()] == ["", "", ""]
     assert sorted(len(p.running) for p in world.living()) == [2, 2, 2]
