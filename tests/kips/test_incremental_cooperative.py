@@ -1,7 +1,7 @@
 """Incremental Cooperative Rebalancing: every event list and example of Designs I, II and III.
 
-The document's partitions T1 to T4 are partitions 1 to 4 of topic T; partition 0 exists as well and
-is A's throughout, unless said otherwise, so that counts stay as in the document's drawings.
+The document's partitions T1 to T4 are partitions 0 to 3 of topic T, written T0 to T3; its members
+A to D keep their names, and one that has come back has a number behind its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INCREMENTAL = Policy(design=Design.INCREMENTAL, delay_ms=30_000, batch=1, interv
 
 
 def four(policy: Policy) -> Play:
-    """A(T0,T1), B(T2), C(T3), D(T4): the document's group of four members."""
+    """A(T0), B(T1), C(T2), D(T3): the document's group of four members."""
     play = Play.of(policy, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
     assert play.all_owned() == {"A": "T0", "B": "T1", "C": "T2", "D": "T3"}
     return play
