@@ -4,7 +4,9 @@
 
 The peers (:mod:`bench.wire_peers`) are a plain ``struct`` loop and kafka-python's own codec.
 Prints one JSON line per case: records or assignment rows per second (minimum and median time of
-the repeats), by the clock on the wall and, for a machine that others use too, by CPU seconds.
+the repeats), by the clock on the wall and, for a machine that others use too, by CPU seconds. A run
+goes chunk by chunk; ``least_cpu`` sums the least CPU time that each chunk took in any repeat, which
+is a whole run that nobody else's turn on the core came between.
 Input lies in memory, as Arrow buffers. Cases with ``+arrow`` end in the pipeline's Arrow tables,
 the others in NumPy columns.
 """
@@ -142,12 +144,7 @@ def numpy_batches(pairs: Pairs) -> tuple[Binary, Binary]:
     )
 
 
-def _drain(chunks: Iterator[Any]) -> None:
-    for _ in chunks:
-        pass
-
-
-def decode_groups(keys: Binary, values: Binary) -> None:
+def decode_groups(keys: Binary, values: Binary) -> Iterator[Chunk]:
     """Records, members, subscriptions and assignments to columns."""
     chunk: Chunk
     for chunk in decode_batch(keys, values, (2,)):
@@ -156,18 +153,38 @@ def decode_groups(keys: Binary, values: Binary) -> None:
             wanted = np.ones(len(members["assignment"]), bool)
             read_assignments(members["assignment"], wanted)
             read_subscriptions(members["subscription"], wanted)
+        yield chunk
 
 
-def measure(name: str, unit: str, count: int, run: Callable[[], Any], repeats: int) -> None:
+def at_once(run: Callable[[], Any]) -> Callable[[], Iterator[Any]]:
+    """A run that is one chunk."""
+
+    def chunks() -> Iterator[Any]:
+        yield run()
+
+    return chunks
+
+
+def timed(run: Callable[[], Iterator[Any]]) -> tuple[float, list[float]]:
+    """Seconds of a whole run, and the CPU seconds of each chunk."""
+    started, last = time.perf_counter(), time.process_time()
+    cpu_seconds = []
+    for _ in run():
+        now = time.process_time()
+        cpu_seconds.append(now - last)
+        last = now
+    return time.perf_counter() - started, cpu_seconds
+
+
+def measure(
+    name: str, unit: str, count: int, run: Callable[[], Iterator[Any]], repeats: int
+) -> None:
     """Print one JSON line."""
-    run()
-    seconds, cpu_seconds = [], []
-    for _ in range(repeats):
-        start, cpu_start = time.perf_counter(), time.process_time()
-        run()
-        seconds.append(time.perf_counter() - start)
-        cpu_seconds.append(time.process_time() - cpu_start)
+    timed(run)
+    runs = [timed(run) for _ in range(repeats)]
+    seconds, cpu_seconds = [wall for wall, _ in runs], [sum(cpu) for _, cpu in runs]
     best, median = min(seconds), statistics.median(seconds)
+    least = sum(min(chunk) for chunk in zip(*(cpu for _, cpu in runs), strict=True))
     line = {
         "bench": "wire_records",
         "case": name,
@@ -176,6 +193,7 @@ def measure(name: str, unit: str, count: int, run: Callable[[], Any], repeats: i
         "median": round(count / median),
         "best_cpu": round(count / min(cpu_seconds)),
         "median_cpu": round(count / statistics.median(cpu_seconds)),
+        "least_cpu": round(count / least),
         "count": count,
         "min_s": round(best, 5),
         "median_s": round(median, 5),
@@ -192,58 +210,54 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--peers", action="store_true", help="also the slow peers")
+    parser.add_argument("--only", default="", help="cases that begin so: 'commits v4'")
     options = parser.parse_args()
-    rng = np.random.default_rng(7)
-    repeats = options.repeats
     for version in (3, 4):
-        pairs = commits(version, rng)
-        columns, batches = numpy_batches(pairs), arrow_batches(pairs)
-        name = f"commits v{version}"
-        measure(
-            f"{name}, batch",
-            "records",
-            len(pairs),
-            lambda c=columns: _drain(decode_batch(*c)),
-            repeats,
-        )
-        measure(
-            f"{name}, batch +arrow",
-            "records",
-            len(pairs),
-            lambda b=batches: _drain(decode.offset_commits(b)),
-            repeats,
-        )
-        if options.peers:
-            measure(
-                f"{name}, scalar form",
-                "records",
-                20_000,
-                lambda p=pairs[:20_000]: [decode_record(k, v) for k, v in p],
-                3,
-            )
-            measure_peers(name, "records", len(pairs), pairs, wire_peers.COMMITS[version])
-    rows = N_GROUPS * N_MEMBERS * N_PARTITIONS
+        if f"commits v{version}".startswith(options.only):
+            commit_cases(version, options.repeats, peers=options.peers)
     for version, n_topics in ((3, 1), (3, 2), (4, 1)):
-        pairs = group_records(version, n_topics)
-        columns, batches = numpy_batches(pairs), arrow_batches(pairs)
-        name = f"groups v{version}, {n_topics} topics"
-        measure(f"{name}, batch", "rows", rows, lambda c=columns: decode_groups(*c), repeats)
+        if f"groups v{version}, {n_topics} topics".startswith(options.only):
+            group_cases(version, n_topics, options.repeats, peers=options.peers)
+
+
+def commit_cases(version: int, repeats: int, *, peers: bool) -> None:
+    """Offset commits of one version."""
+    pairs = commits(version, np.random.default_rng(7))
+    columns, batches = numpy_batches(pairs), arrow_batches(pairs)
+    name, n_records = f"commits v{version}", len(pairs)
+    form = f"{name}, batch"
+    measure(form, "records", n_records, lambda: decode_batch(*columns), repeats)
+    measure(
+        f"{form} +arrow",
+        "records",
+        n_records,
+        lambda: decode.offset_commits(batches),
+        repeats,
+    )
+    if peers:
+        some = pairs[:20_000]
+        scalar = f"{name}, scalar form"
         measure(
-            f"{name}, batch +arrow nested",
-            "rows",
-            rows,
-            lambda b=batches: _drain(decode.group_records(b)),
-            repeats,
+            scalar, "records", 20_000, at_once(lambda: [decode_record(k, v) for k, v in some]), 3
         )
-        measure(
-            f"{name}, batch +arrow assignments",
-            "rows",
-            rows,
-            lambda b=batches: _drain(decode.assignments(b)),
-            repeats,
-        )
-        if options.peers:
-            measure_peers(name, "rows", rows, pairs, wire_peers.GROUPS[version])
+        measure_peers(name, "records", n_records, pairs, wire_peers.COMMITS[version])
+
+
+def group_cases(version: int, n_topics: int, repeats: int, *, peers: bool) -> None:
+    """Group records of one version; the rows are those of the assignments."""
+    pairs = group_records(version, n_topics)
+    columns, batches = numpy_batches(pairs), arrow_batches(pairs)
+    name, n_rows = f"groups v{version}, {n_topics} topics", N_GROUPS * N_MEMBERS * N_PARTITIONS
+    form = f"{name}, batch"
+    runs: dict[str, Callable[[], Iterator[Any]]] = {
+        form: lambda: decode_groups(*columns),
+        f"{form} +arrow nested": lambda: decode.group_records(batches),
+        f"{form} +arrow assignments": lambda: decode.assignments(batches),
+    }
+    for case, run in runs.items():
+        measure(case, "rows", n_rows, run, repeats)
+    if peers:
+        measure_peers(name, "rows", n_rows, pairs, wire_peers.GROUPS[version])
 
 
 def measure_peers(
@@ -251,7 +265,7 @@ def measure_peers(
 ) -> None:
     """One line for each peer, on the same records."""
     for peer, run in peers.items():
-        measure(f"{name}, {peer}", unit, count, lambda run=run: run(pairs), 3)
+        measure(f"{name}, {peer}", unit, count, at_once(lambda run=run: run(pairs)), 3)
 
 
 if __name__ == "__main__":
