@@ -40,7 +40,7 @@ Examples:
   holdfast simulate --scenario story.json --policy incremental --trace
   holdfast simulate --policy eager --dump runs/eager &&
     holdfast history --input runs/eager -o tables
-  holdfast simulate --scenario 15 --policy deferred     (a fault scenario by its number)
+  holdfast simulate --scenario 15 --policy deferred   # a fault, by its number
   holdfast simulate --soak 500 --seed 7
   holdfast simulate --search --policy deferred --lost sync
 \b
