@@ -417,10 +417,12 @@ class _Turn:
 
         if self.policy.design is Design.SIMPLE:
             return b""
+        limit = self.policy.memory_limit_bytes // max(1, len(present))
+        n_held = sum(len(numbers) for own in held.values() for _, numbers in own)
+        if n_held > limit:  # each takes a byte at least
+            return write(None)
         memory = write(held)
-        if len(memory) * len(present) > self.policy.memory_limit_bytes:
-            memory = write(None)
-        return memory
+        return memory if len(memory) <= limit else write(None)
 
 
 def rows_by_member(topics: Topics, owner: I32, n_members: int) -> dict[int, TopicPartitions]:
