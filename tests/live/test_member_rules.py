@@ -217,7 +217,12 @@ def test_lags_from_the_broker_decide_without_any_setting(broker, strategy):
     topic, group = Topic(broker.bootstrap, 4), fresh("group")
     lagging(broker, group, topic, [90, 80, 3, 1])
     name = "lag" if strategy["holdfast_policy"] == "eager" else "lag-sticky"
-    wanted = {"partition_assignment_strategy": name, "enable_auto_commit": False, **strategy}
+    wanted = {
+        "partition_assignment_strategy": name,
+        "enable_auto_commit": False,
+        "holdfast_lag_timeout_ms": 60_000,  # a broker that is late would be no reason to go without
+        **strategy,
+    }
     hands = [Hand(broker.bootstrap, group, [topic.name], **wanted).start() for _ in range(2)]
     until(lambda: spread(hands, topic), "two members share")
     assert sorted(h.owns for h in hands) == [[0, 3], [1, 2]]
@@ -266,7 +271,8 @@ def test_lags_from_the_broker_decide_in_a_stock_client(broker):
     topic, group = Topic(broker.bootstrap, 4), fresh("group")
     lagging(broker, group, topic, [90, 80, 3, 1])
     source = BrokerLags.connect({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    consumers = [plugged(broker, topic, group, assignor("lag", lags=source)) for _ in range(2)]
+    plugins = [assignor("lag", lags=source, lag_timeout_ms=8_000) for _ in range(2)]
+    consumers = [plugged(broker, topic, group, plugin) for plugin in plugins]
     try:
         until(
             lambda: (
