@@ -89,3 +89,21 @@ def test_twice_the_partitions_of_as_many_members_cost_about_twice_the_steps(name
     small, large = (steps_of(name, group(n)) for n in (300, 600))
     assert large.elements <= TWICE * small.elements
     assert large.lines <= TWICE * small.lines
+
+
+@pytest.mark.parametrize("name", ["sticky", "fair"])
+def test_racks_cost_hardly_more_lines_for_more_partitions(name: str) -> None:
+    """No loop over partitions with racks, whether members read the same or not."""
+
+    def group(n_partitions: int) -> dict[str, Any]:
+        names = [f"t{i}" for i in range(4)]
+        members = {f"C{i:02}": names[i % 2 : i % 2 + 3] for i in range(12)}
+        made = changed(dict.fromkeys(names, n_partitions), members)
+        made["racks"] = {t: [["abc"[p % 3]] for p in range(n_partitions)] for t in names}
+        for i, member in enumerate(made["members"]):
+            member["rack"] = "abc"[i % 3]
+        return made
+
+    small, large = (steps_of(name, group(n)) for n in (300, 600))
+    assert large.lines <= TWICE * small.lines
+    assert large.elements <= TWICE * small.elements

@@ -26,6 +26,9 @@ from holdfast.assign.claims import Claims
 from holdfast.model.columns import I32, I64, NO_OWNER, row_of, stable_order, starts, within
 from holdfast.model.group import NO_RACK, Group
 
+_WORD = 62
+"""Racks of which one int64 holds a set."""
+
 NO_SOURCE = -1
 """Source of a topic-partition that nobody subscribes to."""
 
@@ -189,12 +192,13 @@ def _sources(group: Group, topic_class: I32) -> tuple[I32, list[int], list[froze
     topics = group.topics
     class_of_tp = topic_class[topics.topic_of]
     ids, racks = _rack_sets(group)
-    key = class_of_tp.astype(np.int64) * len(racks) + ids
+    width = max(len(racks), 1)
+    key = class_of_tp.astype(np.int64) * width + ids
     reads = class_of_tp >= 0
     distinct, inverse = np.unique(key[reads], return_inverse=True)
     source_of = np.full(topics.n_tps, NO_SOURCE, np.int32)
     source_of[reads] = inverse
-    classes, sets = (distinct // len(racks)).tolist(), (distinct % len(racks)).tolist()
+    classes, sets = (distinct // width).tolist(), (distinct % width).tolist()
     return source_of, classes, [racks[i] for i in sets]
 
 
@@ -203,15 +207,28 @@ def _rack_sets(group: Group) -> tuple[I64, list[frozenset[int] | None]]:
     topics = group.topics
     if topics.rack_start is None or topics.rack is None:
         return np.zeros(topics.n_tps, np.int64), [None]
-    relevant = np.isin(topics.rack, group.rack)
-    bounds, values = topics.rack_start.tolist(), topics.rack.tolist()
-    keep = relevant.tolist()
-    index: dict[frozenset[int] | None, int] = {None: 0}
-    ids = np.zeros(topics.n_tps, np.int64)
-    for tp in np.flatnonzero(np.diff(topics.rack_start)).tolist():
-        row = range(bounds[tp], bounds[tp + 1])
-        ids[tp] = index.setdefault(frozenset(values[i] for i in row if keep[i]), len(index))
-    return ids, list(index)
+    relevant = np.unique(group.rack[group.rack != NO_RACK])
+    place = np.full(len(topics.rack_names), NO_RACK, np.int64)
+    place[relevant] = np.arange(len(relevant))
+    tp, at = row_of(topics.rack_start), place[topics.rack]
+    ids = (np.diff(topics.rack_start) > 0).astype(np.int64)
+    for first in range(0, len(relevant), _WORD):
+        mine = (at >= first) & (at < first + _WORD)
+        bits = np.zeros(topics.n_tps, np.int64)
+        np.bitwise_or.at(bits, tp[mine], np.int64(1) << (at[mine] - first))
+        among = np.unique(bits, return_inverse=True)[1]
+        ids = ids * (int(among.max(initial=0)) + 1) + among
+        ids = np.unique(ids, return_inverse=True)[1]
+    _, example, ids = np.unique(ids, return_index=True, return_inverse=True)
+    wanted = frozenset(relevant.tolist())
+    bounds = topics.rack_start
+    sets = [
+        wanted.intersection(topics.rack[bounds[one] : bounds[one + 1]].tolist())
+        if bounds[one] < bounds[one + 1]
+        else None
+        for one in example.tolist()
+    ]
+    return ids, sets
 
 
 def _crossings(

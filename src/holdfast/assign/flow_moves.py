@@ -352,7 +352,11 @@ class _Flow:
 
     def _arcs_anew(self, node: int) -> Arcs:
         if node < self.first:
-            return self._across(node, self.out[node], 1) + self._across(node, self.room[node], 0)
+            if node not in self.lasting:
+                arcs = self._across(node, self.out[node], 1)
+                self.lasting[node] = arcs, arcs
+            arcs, room = self.lasting[node][0], self.room[node]
+            return [*arcs, *self._across(node, room, 0)] if room else arcs
         if node >= self.first_pool:  # members at their level can do with one less
             members = self.part_members[node - self.first_pool]
             return [(0, [self.first + m for m in members if self.load[m] == self.level[m]])]

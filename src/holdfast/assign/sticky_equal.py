@@ -229,17 +229,27 @@ def hand_out(claims: Claims, target: I32, free: I32, slots: I32, row: I64 | None
 
 
 def _serve_former(claims: Claims, target: I32, free: I32, slots: I32, row: I64) -> tuple[I64, I64]:
-    """Give free partitions to former owners; return the positions left, of free and of slots."""
+    """Give free partitions to former owners; return the positions left, of free and of slots.
+
+    Kernel: a loop over older claims of free partitions whose member has an open place, and over
+    those places.
+    """
+    position = np.full(len(target), -1, np.int64)
+    position[free] = np.arange(len(free))
+    has_place = np.zeros(claims.group.n_members, np.bool_)
+    has_place[slots] = True
+    may = (position[claims.former_tp] >= 0) & has_place[claims.former_member]
+    members, at_free = claims.former_member[may], position[claims.former_tp[may]]
+    has_place[:] = False
+    has_place[members] = True
     open_at: dict[tuple[int, int], list[int]] = {}
-    for at in range(len(slots) - 1, -1, -1):
+    for at in np.flatnonzero(has_place[slots])[::-1].tolist():
         open_at.setdefault((int(row[at]), int(slots[at])), []).append(at)
-    row_of = dict(zip(free.tolist(), row.tolist(), strict=True))
     unused, left = np.ones(len(slots), np.bool_), np.ones(len(free), np.bool_)
-    position = {tp: at for at, tp in enumerate(free.tolist())}
-    for tp, member in zip(claims.former_tp.tolist(), claims.former_member.tolist(), strict=True):
-        places = open_at.get((row_of.get(tp, -1), member))
-        if places and left[position[tp]]:
-            left[position[tp]] = False
+    for member, at in zip(members.tolist(), at_free.tolist(), strict=True):
+        places = open_at.get((int(row[at]), member))
+        if places and left[at]:
+            left[at] = False
             unused[places.pop()] = False
-            target[tp] = member
+            target[free[at]] = member
     return np.flatnonzero(left), np.flatnonzero(unused)

@@ -124,7 +124,7 @@ def spread(claims: Claims, target: I32, free: I32, choice: I32) -> None:
         if work > MAX_WORK:
             return
         tp, partner = _pairs(claims, target, counts, rows, readers)
-        if _exchange_all(group, target, counts, tp.tolist(), partner.tolist()) <= len(rows) // 32:
+        if _exchange_all(group, target, counts, tp, partner) <= len(rows) // 32:
             return  # few that helped are not worth another pass over all pairs
         rows = crowded(group, target, free)
 
@@ -202,22 +202,28 @@ def _partners(group: Group, rows: I32, readers: _BySet) -> tuple[I32, I32]:
     return np.repeat(np.repeat(rows, n_sets), n_tps), partner
 
 
-def _exchange_all(
-    group: Group, target: I32, counts: _Counts, tps: list[int], partners: list[int]
-) -> int:
+def _exchange_all(group: Group, target: I32, counts: _Counts, tps: I32, partners: I32) -> int:
     """Make those exchanges that still help; each partition moves once. Returns their number."""
     topic_of, table = group.topics.topic_of, counts.table
+    columns = (
+        *(tps, partners, target[tps], target[partners]),
+        *(counts.topic[topic_of[tps]], counts.topic[topic_of[partners]]),
+        *(counts.member[target[tps]], counts.member[target[partners]]),
+    )
     moved: set[int] = set()
-    for tp, partner in zip(tps, partners, strict=True):
+    for tp, partner, owner, owners, topic, topics, mine, other in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
         if tp in moved or partner in moved:
             continue
-        topic, topics, mine, other = topic_of[tp], topic_of[partner], target[tp], target[partner]
-        if _gain(counts, topic, mine, topics, other) > 0:
-            table[counts.topic[topic], counts.member[mine]] -= 1
-            table[counts.topic[topic], counts.member[other]] += 1
-            table[counts.topic[topics], counts.member[other]] -= 1
-            table[counts.topic[topics], counts.member[mine]] += 1
-            target[tp], target[partner] = other, mine
+        here = table[topic, mine] + table[topics, other]
+        there = table[topic, other] + table[topics, mine]
+        if here - there > 2:  # the pairs that can never help are gone already
+            table[topic, mine] -= 1
+            table[topic, other] += 1
+            table[topics, other] -= 1
+            table[topics, mine] += 1
+            target[tp], target[partner] = owners, owner
             moved |= {tp, partner}
     return len(moved)
 
