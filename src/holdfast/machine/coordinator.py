@@ -24,10 +24,8 @@ References: KIP-62, KIP-345, KIP-394 (MEMBER_ID_REQUIRED), KIP-814; KAFKA-9801, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import TypeAlias, assert_never
+from dataclasses import replace
+from typing import assert_never
 
 from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
 from holdfast.machine.codes import ErrorCode
@@ -36,7 +34,6 @@ from holdfast.machine.events import (
     JoinAnswered,
     JoinedMember,
     LeaveAnswered,
-    Resource,
     SyncAnswered,
 )
 from holdfast.machine.group_log import (
@@ -47,126 +44,42 @@ from holdfast.machine.group_log import (
     commit_record,
     group_record,
 )
+from holdfast.machine.group_messages import (
+    Answer,
+    CommitDone,
+    CoordinatorOptions,
+    GroupMember,
+    Out,
+    Outs,
+    Received,
+    Request,
+    Response,
+    SendCommit,
+)
+from holdfast.machine.states import GROUP_MEANINGS, GROUP_TRANSITIONS, GroupState
 
+__all__ = [
+    "GROUP_MEANINGS",
+    "GROUP_TRANSITIONS",
+    "Answer",
+    "CommitDone",
+    "Coordinator",
+    "CoordinatorOptions",
+    "GroupMember",
+    "GroupState",
+    "Out",
+    "Outs",
+    "Received",
+    "Request",
+    "Response",
+    "SendCommit",
+]
 
-class GroupState(StrEnum):
-    """Where the group stands."""
-
-    EMPTY = "EMPTY"
-    PREPARING_REBALANCE = "PREPARING_REBALANCE"
-    COMPLETING_REBALANCE = "COMPLETING_REBALANCE"
-    STABLE = "STABLE"
-
-
-GROUP_MEANINGS: Mapping[GroupState, str] = {
-    GroupState.EMPTY: "no members; offsets are kept",
-    GroupState.PREPARING_REBALANCE: "joins are gathered until all are in or time is up",
-    GroupState.COMPLETING_REBALANCE: "a generation has begun; the leader's assignments are awaited",
-    GroupState.STABLE: "assignments are handed out; heartbeats keep members",
-}
-
-GROUP_TRANSITIONS: Mapping[GroupState, Mapping[str, GroupState]] = {
-    GroupState.EMPTY: {"first join": GroupState.PREPARING_REBALANCE},
-    GroupState.PREPARING_REBALANCE: {
-        "all have joined, or the rebalance timeout": GroupState.COMPLETING_REBALANCE,
-        "nobody is left": GroupState.EMPTY,
-    },
-    GroupState.COMPLETING_REBALANCE: {
-        "the leader's sync": GroupState.STABLE,
-        "a join, a leave, a session or sync timeout": GroupState.PREPARING_REBALANCE,
-    },
-    GroupState.STABLE: {
-        "a join with other bytes, a leave, a session timeout": GroupState.PREPARING_REBALANCE,
-    },
-}
-"""state -> cause -> next state, for the generated page."""
 
 NEVER_MS = 2**62
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
 COMPLETING, STABLE = GroupState.COMPLETING_REBALANCE, GroupState.STABLE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendCommit:
-    """OffsetCommit, fenced by member, generation and instance."""
-
-    request: int
-    generation: int
-    member_id: str
-    instance_id: str | None
-    offsets: tuple[tuple[Resource, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CommitDone:
-    """An OffsetCommit response."""
-
-    request: int
-    error: int = 0
-
-
-Request: TypeAlias = SendJoin | SendSync | SendHeartbeat | SendLeave | SendCommit
-Response: TypeAlias = JoinAnswered | SyncAnswered | HeartbeatAnswered | LeaveAnswered | CommitDone
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A request of a client; ``client`` names its connection."""
-
-    client: str
-    request: Request
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A response to a client."""
-
-    client: str
-    response: Response
-
-
-Out: TypeAlias = Answer | Append
-Outs = tuple[Out, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorOptions:
-    """Broker settings; times in ms.
-
-    ``wall_ms`` is what the wall clock shows at time 0, for the times written into records.
-    ``client_id`` gives the client id of a connection's name: a process that starts again has
-    another connection and keeps its client id.
-    """
-
-    initial_delay_ms: int = 3_000
-    wall_ms: int = 0
-    client_id: Callable[[str], str] = str
-    min_session_timeout_ms: int = 1
-    max_session_timeout_ms: int = 1_800_000
-    max_size: int = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMember:
-    """One member; ``joining`` and ``syncing`` are requests that wait for an answer."""
-
-    member_id: str
-    instance_id: str | None
-    client: str
-    protocol_type: str
-    protocols: tuple[tuple[str, bytes], ...]
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    joining: int | None = None
-    syncing: int | None = None
-    synced: bool = False
-    assignment: bytes = b""
-
-    @property
-    def waits(self) -> bool:
-        """Whether it waits for an answer, and so is alive."""
-        return self.joining is not None or self.syncing is not None
 
 
 class Coordinator:

@@ -1,4 +1,4 @@
-"""The member's transition table: which event is allowed in which state, and where it may lead.
+"""The transition tables: which event is allowed in which state of a member, and where it may lead.
 
 **Rules.**
 
@@ -8,7 +8,8 @@
   may be stale; a stale one changes nothing (KAFKA-9823).
 - ``FENCED`` and ``DEAD`` are the end: only callbacks still finish there.
 
-**Strategy.** Rows are data. ``docs/machines.md`` is generated from them, and a test compares it.
+**Strategy.** Rows are data. ``docs/machines.md`` is generated from them, and a test compares it. The
+group's table stands at the end.
 
 States keep Kafka's names (``AbstractCoordinator.MemberState``); ``HANDING_OVER`` stands between
 ``STABLE`` and the next join while resources are stopped, flushed and committed, and ``LEAVING``
@@ -117,3 +118,36 @@ TRANSITIONS: Table = _rows(
     ("CommitRefused", (U,), (H, P)),
 )
 """state -> event name -> states it may lead to (the state itself included)."""
+
+
+class GroupState(StrEnum):
+    """Where the group stands."""
+
+    EMPTY = "EMPTY"
+    PREPARING_REBALANCE = "PREPARING_REBALANCE"
+    COMPLETING_REBALANCE = "COMPLETING_REBALANCE"
+    STABLE = "STABLE"
+
+
+GROUP_MEANINGS: Mapping[GroupState, str] = {
+    GroupState.EMPTY: "no members; offsets are kept",
+    GroupState.PREPARING_REBALANCE: "joins are gathered until all are in or time is up",
+    GroupState.COMPLETING_REBALANCE: "a generation has begun; the leader's assignments are awaited",
+    GroupState.STABLE: "assignments are handed out; heartbeats keep members",
+}
+
+GROUP_TRANSITIONS: Mapping[GroupState, Mapping[str, GroupState]] = {
+    GroupState.EMPTY: {"first join": GroupState.PREPARING_REBALANCE},
+    GroupState.PREPARING_REBALANCE: {
+        "all have joined, or the rebalance timeout": GroupState.COMPLETING_REBALANCE,
+        "nobody is left": GroupState.EMPTY,
+    },
+    GroupState.COMPLETING_REBALANCE: {
+        "the leader's sync": GroupState.STABLE,
+        "a join, a leave, a session or sync timeout": GroupState.PREPARING_REBALANCE,
+    },
+    GroupState.STABLE: {
+        "a join with other bytes, a leave, a session timeout": GroupState.PREPARING_REBALANCE,
+    },
+}
+"""state -> cause -> next state, for the generated page."""
