@@ -8,8 +8,8 @@
   may be stale; a stale one changes nothing (KAFKA-9823).
 - ``FENCED`` and ``DEAD`` are the end: only callbacks still finish there.
 
-**Strategy.** Rows are data. ``docs/machines.md`` is generated from them, and a test compares it. The
-group's table stands at the end.
+**Strategy.** Rows are data. ``docs/machines.md`` is generated from them, and a test compares it.
+The group's table stands at the end.
 
 States keep Kafka's names (``AbstractCoordinator.MemberState``); ``HANDING_OVER`` stands between
 ``STABLE`` and the next join while resources are stopped, flushed and committed, and ``LEAVING``
