@@ -12,11 +12,14 @@ Spark plans no partition of the offsets topic and reads nothing, with no error.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -94,7 +97,9 @@ def get_session(
         del settings["spark.master"]
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return _with_runtime_conf(builder.getOrCreate(), wanted)
+    chosen = address or settings.get("spark.master", "")
+    with _plain_java(chosen):
+        return _with_runtime_conf(builder.getOrCreate(), wanted)
 
 
 def _defaults(
@@ -157,6 +162,44 @@ def _prepare_environment(master: str) -> None:
     from holdfast.jvm.java import find_java
 
     os.environ["JAVA_HOME"] = str(find_java().home)
+
+
+@contextmanager
+def _plain_java(master: str) -> Iterator[None]:
+    """Start a local JVM without the incubator module that Spark asks for.
+
+    Java warns of that module on stderr at every start; only Spark's machine learning uses it.
+    """
+    if not (master == "local" or master.startswith("local[")):
+        yield  # executors start Java by themselves, and later
+        return
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        yield  # Java runs already
+        return
+    home = os.environ["JAVA_HOME"]
+    with tempfile.TemporaryDirectory(prefix="holdfast-java-") as folder:
+        script = Path(folder) / "bin" / "java"
+        script.parent.mkdir()
+        script.write_text(_JAVA.format(java=shlex.quote(str(Path(home) / "bin" / "java"))))
+        script.chmod(0o700)
+        if os.access(script, os.X_OK):  # not so where the folder is mounted noexec
+            os.environ["JAVA_HOME"] = folder
+        try:
+            yield
+        finally:
+            os.environ["JAVA_HOME"] = home
+
+
+_JAVA: Final = """\
+#!/bin/sh
+n=$#
+while [ "$n" -gt 0 ]; do
+  [ "$1" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$1"
+  shift
+  n=$((n - 1))
+done
+exec {java} "$@"
+"""
 
 
 def already_set() -> dict[str, str]:
