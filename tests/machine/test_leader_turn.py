@@ -12,7 +12,7 @@ from tests.strategies import snapshots
 
 from holdfast import perform_assignment
 from holdfast.assign.registry import ASSIGNORS, assign
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, ModelError
 from holdfast.machine.leader_turn import Member, read_group, turn
 from holdfast.model.group import Group
 from holdfast.wire.consumer_protocol import Subscription, decode_assignment, encode_subscription
@@ -94,12 +94,19 @@ def test_scenario_39_dropped_claims_are_named_from_bytes_too() -> None:
     }
 
 
-def test_odd_lags_are_cut_into_shape() -> None:
+def test_lags_are_cut_to_the_partitions_there_are() -> None:
     data = encode_subscription(Subscription(topics=("t",)))
-    lags = {"t": [5, -3, 2**80, 1, 1], "gone": [1]}
-    group = read_group("lag", [("a", None, data)], {"t": 3, "u": 1}, lags=lags)
+    lags = {"t": [5, 2**63 - 1, 3, 1, 1], "v": [2], "gone": [1]}
+    group = read_group("lag", [("a", None, data)], {"t": 3, "u": 1, "v": 2}, lags=lags)
     assert group.lags is not None
-    assert group.lags.tolist() == [5, 0, 2**62, 0]
+    assert group.lags.tolist() == [5, 2**62, 3, 0, 2, 0]
+
+
+@pytest.mark.parametrize("lag", [-3, 2.5, None, 2**63])
+def test_lags_that_are_not_counts_are_refused_with_their_index(lag: Any) -> None:
+    data = encode_subscription(Subscription(topics=("t",)))
+    with pytest.raises(ModelError, match=r"lags\.t\[1\]"):
+        perform_assignment("lag", [("a", None, data)], {"t": 3}, lags={"t": [5, lag, 0]})
 
 
 def test_an_unknown_assignor_is_refused_with_a_near_name() -> None:

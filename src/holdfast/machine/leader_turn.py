@@ -17,6 +17,7 @@ import numpy as np
 from holdfast.assign.registry import ASSIGNORS, assign
 from holdfast.assign.result import Result
 from holdfast.model.group import Group
+from holdfast.model.lag import lag_column_of
 from holdfast.model.snapshot import MAX_LAG, lag_column
 from holdfast.model.topics import Topics
 from holdfast.wire.assignment_columns import encode_assignments
@@ -46,11 +47,16 @@ def perform_assignment(
     partitions : mapping
         Partition count of each topic.
     lags : mapping, optional
-        Messages behind, per topic one a partition.
+        Messages behind, per topic one a partition; 0 for those left out.
     racks : mapping, optional
         Racks that hold a replica, per topic one collection a partition.
     **options
         Those of the assignor.
+
+    Raises
+    ------
+    ModelError
+        A lag is negative or not an integer; the text has its topic and index.
 
     Returns
     -------
@@ -126,20 +132,20 @@ def _read(
         claim_names=read.claim_names,
         generation=read.generation,
         rack=np.array(rack, np.int32),
-        lags=lag_column(_clamped(lags, topics), topics.names, topics.start),
+        lags=lag_column(_to_length(lags, topics), topics.names, topics.start),
     )
     return group, table
 
 
-def _clamped(
+def _to_length(
     lags: Mapping[str, Sequence[int]] | None, topics: Topics
 ) -> Mapping[str, Sequence[int]] | None:
-    """Lags cut into range and to length: a leader does not fail on odd offsets."""
+    """Checked lags, one a partition: a topic may have grown or shrunk since they were read."""
     if lags is None:
         return None
     result = {}
-    for name in topics.names:
-        given = list(lags.get(name, ()))[: topics.n_partitions[topics.index[name]]]
-        short = int(topics.n_partitions[topics.index[name]]) - len(given)
-        result[name] = [min(max(int(lag), 0), MAX_LAG) for lag in given] + [0] * short
+    for name, count in zip(topics.names, topics.n_partitions.tolist(), strict=True):
+        if name in lags:
+            given = lag_column_of(lags[name], f"lags.{name}")[:count]
+            result[name] = np.minimum(given, MAX_LAG).tolist() + [0] * (count - len(given))
     return result
