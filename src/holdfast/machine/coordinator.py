@@ -171,7 +171,12 @@ class Coordinator:
         return None if self._floor_ms == NEVER_MS else self._floor_ms
 
     def _soonest_ms(self) -> int:
-        times = [self.sessions[m.member_id] for m in self.members.values() if not m.waits]
+        sessions = self.sessions
+        times = [
+            sessions[member_id]
+            for member_id, m in self.members.items()
+            if m.joining is None and m.syncing is None
+        ]
         times += self.pending.values()
         if self._round_ends_ms is not None:
             times.append(self._round_ends_ms)
@@ -624,8 +629,8 @@ class Coordinator:
 
 def _common(members: list[GroupMember]) -> set[str]:
     """Protocols that every one of these offers."""
-    offered = [{name for name, _ in m.protocols} for m in members]
-    return set.intersection(*offered)
+    offered = {tuple([name for name, _ in m.protocols]) for m in members}
+    return set.intersection(*map(set, offered))
 
 
 def _joined(
