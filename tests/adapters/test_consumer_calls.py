@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ import pytest
 
 from holdfast import Consumer
 from holdfast.adapters.host import Standing
+from holdfast.adapters.mailbox import Mailbox
 from holdfast.adapters.topic_duties import PendingCall
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
 from holdfast.machine.holdings import Identity
@@ -35,7 +35,7 @@ class Parts:
             failure=None, over=threading.Event(), post=lambda event: None, beat_at=0.0
         )
         self.duties = SimpleNamespace(
-            calls=queue.SimpleQueue(),
+            calls=Mailbox(),
             reconsider=lambda offsets: None,
             delivery=SimpleNamespace(
                 processed=lambda: self.closing.append("processed"),

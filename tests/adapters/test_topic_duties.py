@@ -132,7 +132,7 @@ def settled(duties):
 def assigned(duties, resources):
     """The machine's part of an assignment; returns the callback that waits."""
     duties.call(ListenerCall.ASSIGNED, resources, lambda error: duties.start(resources))
-    return duties.calls.get_nowait()
+    return duties.calls.get(timeout=0)
 
 
 def test_a_start_uses_what_its_callback_has_prepared(duties):
