@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import uuid
+from pathlib import Path
 
+import pyspark
 import pytest
+from tests.cli.running import run as cli
+from tests.pipeline.test_deployment import run as submitted
 
 from holdfast.adapters.cluster import LiveCluster
 from holdfast.errors import SourceError
+from holdfast.jvm.jars import connector_jars
 from holdfast.pipeline.dump import write_dump
 from holdfast.pipeline.history import run
 from holdfast.pipeline.selection import Selection
 from holdfast.pipeline.source import OFFSETS_TOPIC, Dump
+from holdfast.pipeline.storage import Tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -117,3 +125,30 @@ def test_a_stream_of_a_live_cluster_ends_and_resumes(spark, lived, tmp_path):
     assert seen and seen == sorted(set(seen))
     for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
         assert tables.table(name).to_pylist() == once.table(name).to_pylist()
+
+
+def test_the_watch_job_under_spark_submit(spark, lived, tmp_path):
+    """The connector and its conf by the command line, as on a cluster; tables as those of a run."""
+    cluster, _, _ = lived
+    key = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching=true"
+    jars = ",".join(str(jar) for jar in connector_jars(pyspark.__version__))
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    job = Path(__file__).parents[2] / "jobs" / "watch.py"
+    options = ["--master", "local[1]", "--conf", key, "--conf", "spark.ui.enabled=false"]
+    out = tmp_path / "out"
+    command = [str(submit), *options, "--jars", jars, str(job), cluster.bootstrap, str(out)]
+    for batches in (1, 1):  # the second run finds nothing new, and adds nothing
+        said = submitted(command, PYSPARK_DRIVER_PYTHON=sys.executable)[-1]
+        assert said.startswith(f"{batches} batches, ")
+    once = run(spark, cluster, tmp_path / "once")
+    for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
+        assert Tables(out).table(name).equals(once.table(name))
+
+
+def test_replay_of_a_live_cluster(spark, lived):
+    cluster, _, group = lived
+    done = cli("replay", "-b", cluster.bootstrap, "--group", group, "--format", "json", "-q")
+    assert done.code == 0, done.err
+    rows = json.loads(done.out)["rows"]
+    assert {row["group"] for row in rows} == {group}
+    assert next(row["actual"] for row in rows) and len(rows) >= 4
