@@ -225,8 +225,13 @@ class GroupLink:
 
         async def work() -> int:
             answer = await self._send(request, self._beat_node)
-            codes = [p.error_code for t in answer.topics for p in t.partitions if p.error_code]
-            return codes[0] if codes else 0
+            refused = [(t.name, p.error_code) for t in answer.topics for p in t.partitions]
+            topic, code = next((one for one in refused if one[1]), ("", 0))
+            if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                # Told here: whoever gets the code does not know which topic it is about.
+                text = f"topic {topic!r}: {describe(code)}"
+                self._fail(RemoteProtocolError(text, error_code=code))
+            return code
 
         return self._connections.future(work())
 

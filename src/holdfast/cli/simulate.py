@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.output import Format, print_note, write_json, write_rows
+from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.cli.simulate_search import run_search
 from holdfast.cli.simulation_dump import write_simulation
 from holdfast.errors import ConfigError, SourceError
@@ -235,11 +235,7 @@ def _step(entry: dict[str, Any], index: int) -> Step:
 
 
 def _soak(runs: int, seed: int, fmt: Format, output: Path | None, *, quiet: bool) -> None:
-    def progress(done: int, broken: int) -> None:
-        if not quiet and done % 100 == 0:
-            print_note(f"{done} runs, {broken} with broken rules")
-
-    outcome = soak(seed, runs, progress=progress)
+    outcome = soak(seed, runs, track=lambda seeds: track(seeds, len(seeds), "runs", quiet=quiet))
     rows = [
         {"seed": f.seed, "policy": f.policy, "rule": v.rule, "at_ms": v.at_ms, "text": v.text}
         for f in outcome.failures

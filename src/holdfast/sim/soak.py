@@ -13,7 +13,7 @@ References: PROTOCOL, "Liveness" and "Fault scenarios"; TigerBeetle's VOPR.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,7 +74,7 @@ def soak(
     runs: int,
     *,
     policy: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    track: Callable[[range], Iterable[int]] = iter,
 ) -> Outcome:
     """Run seeds ``first_seed`` to ``first_seed + runs - 1``.
 
@@ -82,18 +82,16 @@ def soak(
     ----------
     policy : str, optional
         Only this one; drawn from the seed otherwise.
-    progress : callable, optional
-        Called with the runs done and the failures so far.
+    track : callable, optional
+        Passes the seeds on one by one, and may show how far they are.
     """
     failures, rounds, digests = [], 0, hashlib.sha256()
-    for seed in range(first_seed, first_seed + runs):
+    for seed in track(range(first_seed, first_seed + runs)):
         run = random_run(seed, policy=policy)
         rounds += run.rounds
         digests.update(run.digest.encode())
         if run.violations:
             failures.append(run)
-        if progress is not None:
-            progress(seed - first_seed + 1, len(failures))
     digest = digests.hexdigest()[:16]
     return Outcome(runs=runs, rounds=rounds, failures=tuple(failures), digest=digest)
 
