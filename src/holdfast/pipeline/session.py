@@ -35,6 +35,8 @@ RUNTIME_CONF: Mapping[str, str] = {
 DELTA_CONF: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A log of ours has a few hundred files; Delta's 50 tasks to read one cost more than the write.
+    "spark.databricks.delta.snapshotPartitions": "2",
 }
 
 
