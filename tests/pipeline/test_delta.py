@@ -10,7 +10,7 @@ import pytest
 from tests.pipeline.test_deployment import run
 from tests.pipeline.test_kill import lived
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]  # fetches its jars, and takes a minute
 
 
 def test_delta_tables_are_the_tables(tmp_path):

@@ -30,7 +30,7 @@ def run(command, **environment):
         command,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
         env={**env, "PYSPARK_PYTHON": sys.executable, **environment},
     )
