@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.sim.bugs import rejoin_before_the_hand_over
 
 from holdfast.machine import deferral, holdings, leader, member
 from holdfast.machine.actions import ComputeAssignment
@@ -133,15 +134,7 @@ def judged(generations: dict[str, int]) -> set[str]:
 
 
 def test_04_revoke_after_rejoin(monkeypatch):
-    give_up = holdings.Holdings.give_up
-
-    def too_early(self, resources, identity, deadline_ms, **how):
-        actions = give_up(self, resources, identity, deadline_ms, **how)
-        self.owned -= resources  # claimed no more, and still running
-        self.hand_over = None
-        return actions
-
-    monkeypatch.setattr(holdings.Holdings, "give_up", too_early)
+    rejoin_before_the_hand_over(monkeypatch)
     caught("simple", {"S1", "S5", "S14"})
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.sim.bugs import rejoin_before_the_hand_over
 
-from holdfast.machine import holdings, member
+from holdfast.machine import member
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.coordinator import Coordinator
 from holdfast.machine.designs import Designed, assignors_for
@@ -134,15 +135,7 @@ def test_rounds_that_never_end_are_found():
 
 
 def test_a_rejoin_before_the_hand_over_is_found(monkeypatch):
-    give_up = holdings.Holdings.give_up
-
-    def too_early(self, resources, identity, deadline_ms, **how):
-        actions = give_up(self, resources, identity, deadline_ms, **how)
-        self.owned -= resources  # claimed no more, and still running
-        self.hand_over = None
-        return actions
-
-    monkeypatch.setattr(holdings.Holdings, "give_up", too_early)
+    rejoin_before_the_hand_over(monkeypatch)
     assert "S1" in rules("simple", replace(GROWING, crashes=0, leaves=0))
 
 

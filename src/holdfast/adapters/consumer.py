@@ -221,22 +221,19 @@ class Consumer:
             self._polled_at = now
             parts.host.post(events.Polled())
 
-    def _run_calls(self, parts: Assembly, wait_s: float | None = None) -> float:
+    def _run_calls(self, parts: Assembly, wait_s: float = 0.0) -> float:
         """Run the callbacks that wait, with ``wait_s`` wait so long for the first; seconds taken.
 
         Without that, a callback longer than its poll would end it with nothing, although records
         are there.
         """
-        first = wait_s
         taken_s = 0.0
         while True:
             try:
-                call = parts.duties.calls.get(first or 0.0)
+                call = parts.duties.calls.get(wait_s)
             except queue.Empty:
                 return taken_s
-            first = None
-            if call is None:
-                return taken_s
+            wait_s = 0.0
             began = time.monotonic()
             error = call.run()
             taken_s += time.monotonic() - began

@@ -112,7 +112,7 @@ class TopicDuties:
         self.delivery = delivery
         self.counters = counters
         self.listener: Any = None
-        self.calls: Mailbox[PendingCall | None] = Mailbox()
+        self.calls: Mailbox[PendingCall] = Mailbox()
         self._reset: str = settings["auto.offset.reset"]
         self._pause_s: float = settings["retry.backoff.max.ms"] / 1000
         self._link = link

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.output import print_note, stderr
+from holdfast.cli.options import Quiet
+from holdfast.cli.output import notes, stderr
 from holdfast.errors import ConfigError
 
 _EXAMPLES = """\b
@@ -38,7 +39,7 @@ def broker(  # noqa: PLR0917 - typer passes every option by name
     ] = None,
     heap_mb: Annotated[int, typer.Option("--heap-mb", help="Java heap of each node, MiB.")] = 512,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the data folder in place.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Start a real Apache Kafka on this machine and keep it until Ctrl-C.
 
@@ -46,7 +47,7 @@ def broker(  # noqa: PLR0917 - typer passes every option by name
     """
     from holdfast.adapters.broker import Broker, BrokerSettings
 
-    note = (lambda text: None) if quiet else print_note
+    note = notes(quiet)
     settings = BrokerSettings(
         brokers=brokers,
         port=port,

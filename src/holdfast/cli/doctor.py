@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.options import Quiet
 from holdfast.cli.output import (
     Format,
     print_note,
@@ -90,7 +91,7 @@ def doctor(
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON schema of --format json and stop.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Look at groups, the worst first: what is wrong, how it is known, what it cost, what helps.
 

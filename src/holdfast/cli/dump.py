@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.history import count_records
-from holdfast.cli.output import print_note
+from holdfast.cli.options import CommandConfig, NeededBootstrap, Quiet
+from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 
 _EXAMPLES = """\b
@@ -25,15 +26,10 @@ def register(app: typer.Typer) -> None:
 
 
 def dump(
-    bootstrap: Annotated[
-        str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="The cluster.")
-    ],
+    bootstrap: NeededBootstrap,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
-    command_config: Annotated[
-        Path | None,
-        typer.Option("--command-config", help="Kafka client properties (security, ...)."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+    command_config: CommandConfig = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write records, topics with ids, begin and end offsets of a cluster to a folder.
 
@@ -43,7 +39,7 @@ def dump(
     from holdfast.pipeline.dump import write_dump
     from holdfast.pipeline.session import get_session
 
-    note = (lambda text: None) if quiet else print_note
+    note = notes(quiet)
     config = read_properties(command_config) if command_config else {}
     cluster = LiveCluster(bootstrap=bootstrap, config=config)
     cluster.check()

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.options import Quiet
 from holdfast.cli.output import print_error, print_note, write_text
 from holdfast.errors import AdapterError, ConfigError, HoldfastError
 
@@ -50,7 +51,7 @@ def export(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File instead of stdout.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Serve /metrics: kafka_consumergroup_* as exporters name them, and holdfast_group_*.
 

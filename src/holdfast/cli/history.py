@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.output import Format, print_note, write_rows
+from holdfast.cli.options import Bootstrap, CommandConfig, DumpInput, Quiet
+from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.errors import ConfigError, SourceError
@@ -56,13 +57,8 @@ def register(app: typer.Typer) -> None:
 
 
 def history(  # noqa: PLR0917 (typer passes every option by name)
-    bootstrap: Annotated[
-        str | None,
-        typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A live cluster."),
-    ] = None,
-    source: Annotated[
-        Path | None, typer.Option("--input", help="A dump, as `holdfast dump` writes it.")
-    ] = None,
+    bootstrap: Bootstrap = None,
+    source: DumpInput = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Keep the tables in this folder.")
     ] = None,
@@ -86,11 +82,8 @@ def history(  # noqa: PLR0917 (typer passes every option by name)
             help="A broker's server.log (.gz too), oldest first; repeatable: states causes.",
         ),
     ] = None,
-    command_config: Annotated[
-        Path | None,
-        typer.Option("--command-config", help="Kafka client properties (security, ...)."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+    command_config: CommandConfig = None,
+    quiet: Quiet = False,
 ) -> None:
     """Rebuild what every group went through from the offsets topic.
 
@@ -98,7 +91,7 @@ def history(  # noqa: PLR0917 (typer passes every option by name)
     --table prints another table, -o keeps all of them as Parquet.
     """
     definition = known_table(table)
-    note = (lambda text: None) if quiet else print_note
+    note = notes(quiet)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
         out_dir = output or Path(scratch)
         made = make_history(

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.history import TableFormat, make_history, rows_of, wants_delta
-from holdfast.cli.output import Format, print_note, write_rows
+from holdfast.cli.options import Bootstrap, CommandConfig, DumpInput, Quiet
+from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.errors import ConfigError
 
@@ -53,13 +54,8 @@ def check_topics(wanted: Sequence[str], there: Collection[str]) -> None:
 
 
 def lag(  # noqa: PLR0917 (typer passes every option by name)
-    bootstrap: Annotated[
-        str | None,
-        typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A live cluster."),
-    ] = None,
-    source: Annotated[
-        Path | None, typer.Option("--input", help="A dump, as `holdfast dump` writes it.")
-    ] = None,
+    bootstrap: Bootstrap = None,
+    source: DumpInput = None,
     reset: Annotated[
         Reset,
         typer.Option("--auto-offset-reset", help="What a partition without a commit lags behind."),
@@ -80,11 +76,8 @@ def lag(  # noqa: PLR0917 (typer passes every option by name)
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Keep the tables in this folder.")
     ] = None,
-    command_config: Annotated[
-        Path | None,
-        typer.Option("--command-config", help="Kafka client properties (security, ...)."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+    command_config: CommandConfig = None,
+    quiet: Quiet = False,
 ) -> None:
     """Show what every group has committed, where its topics end, and who owns the difference.
 
@@ -92,7 +85,7 @@ def lag(  # noqa: PLR0917 (typer passes every option by name)
     """
     from holdfast.model.tables import LAG
 
-    note = (lambda text: None) if quiet else print_note
+    note = notes(quiet)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
         made = make_history(
             bootstrap=bootstrap,

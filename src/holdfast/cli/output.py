@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -70,6 +70,11 @@ def print_error(message: str) -> None:
 def print_note(message: str) -> None:
     """Print one line of progress or advice on stderr."""
     stderr.print(Text(printable(message)), soft_wrap=True)
+
+
+def notes(quiet: bool) -> Callable[[str], None]:
+    """Return what takes a command's notes: stderr, or nothing."""
+    return (lambda message: None) if quiet else print_note
 
 
 def track(items: Iterable[T], total: int | None, what: str, *, quiet: bool = False) -> Iterator[T]:

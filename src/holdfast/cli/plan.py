@@ -9,7 +9,8 @@ import typer
 
 from holdfast.cli.assign import parse_option
 from holdfast.cli.fleet_tables import open_fleet
-from holdfast.cli.output import Format, print_note, write_rows
+from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Quiet
+from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.spark_progress import spark_bar
 
 _EXAMPLES = """\b
@@ -27,14 +28,8 @@ def register(app: typer.Typer) -> None:
 
 def plan(  # noqa: PLR0917 (typer passes every option by name)
     assignor: Annotated[str, typer.Option("--assignor", help="A name of `holdfast assign`.")],
-    bootstrap: Annotated[
-        str | None,
-        typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A live cluster."),
-    ] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option("--input", help="Tables (holdfast history -o) or a dump (holdfast dump)."),
-    ] = None,
+    bootstrap: Bootstrap = None,
+    source: FleetInput = None,
     fmt: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
     group: Annotated[
         list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
@@ -43,14 +38,11 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
         list[str] | None,
         typer.Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
     ] = None,
-    command_config: Annotated[
-        Path | None,
-        typer.Option("--command-config", help="Kafka client properties (security, ...)."),
-    ] = None,
+    command_config: CommandConfig = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File instead of stdout.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Plan a new assignment for every group that has members, with its moves, gain and cost.
 
@@ -65,7 +57,7 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
 
     options = dict(parse_option(text) for text in option or ())
     check_options(assignor, options)
-    note = (lambda text: None) if quiet else print_note
+    note = notes(quiet)
     with open_fleet(
         bootstrap=bootstrap,
         source=source,

@@ -13,7 +13,8 @@ import typer
 
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.fleet_tables import open_fleet
-from holdfast.cli.output import Format, print_note, track, write_rows
+from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Quiet
+from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.simulate import read_costs
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.errors import ConfigError
@@ -85,14 +86,8 @@ def register(app: typer.Typer) -> None:
 
 def run(
     *,
-    bootstrap: Annotated[
-        str | None,
-        typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A live cluster."),
-    ] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option("--input", help="Tables (holdfast history -o) or a dump (holdfast dump)."),
-    ] = None,
+    bootstrap: Bootstrap = None,
+    source: FleetInput = None,
     policy: Annotated[
         list[ReplayPolicy] | None,
         typer.Option("--policy", help="Repeatable; default: the four of `holdfast simulate`."),
@@ -122,15 +117,12 @@ def run(
     fail_below: Annotated[
         float, typer.Option("--fail-below", help="Exit 1 if a group's fidelity is lower.")
     ] = 0.0,
-    command_config: Annotated[
-        Path | None,
-        typer.Option("--command-config", help="Kafka client properties (security, ...)."),
-    ] = None,
+    command_config: CommandConfig = None,
     fmt: Annotated[
         ReplayFormat, typer.Option("--format", help="How to print it.")
     ] = ReplayFormat.TABLE,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Replay every group's real history under other settings, by the same machines.
 
@@ -154,7 +146,7 @@ def run(
         seed=seed,
     )
     _check(request)
-    note = (lambda text: None) if quiet else print_note
+    note = notes(quiet)
     with open_fleet(
         bootstrap=bootstrap,
         source=source,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.options import Quiet
 from holdfast.cli.output import print_note, track
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
@@ -52,7 +53,7 @@ def report(
         Path | None,
         typer.Option("--replay", help="JSON of holdfast replay: adds the policy comparison."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write one HTML file that shows who owned what, when, and what every rebalance cost.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.history import make_history
-from holdfast.cli.output import print_note
+from holdfast.cli.output import notes
 from holdfast.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def open_source(
             groups=list(groups or ()),
             all_groups=not groups,
             command_config=command_config,
-            note=(lambda text: None) if quiet else print_note,
+            note=notes(quiet),
             quiet=quiet,
         )
         yield read_tables(folder)

@@ -11,7 +11,8 @@ import typer
 from holdfast.cli.export import write_metrics
 from holdfast.cli.history import SMALL_RECORDS, count_records
 from holdfast.cli.lag import Reset
-from holdfast.cli.output import print_note
+from holdfast.cli.options import CommandConfig, NeededBootstrap, Quiet
+from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 
 _EXAMPLES = """\b
@@ -36,9 +37,7 @@ def register(app: typer.Typer) -> None:
 
 
 def watch(  # noqa: PLR0917 (typer passes every option by name)
-    bootstrap: Annotated[
-        str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="The cluster.")
-    ],
+    bootstrap: NeededBootstrap,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder of the tables and of the checkpoint.")
     ],
@@ -66,11 +65,8 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     fmt: Annotated[
         Stored, typer.Option("--format", help="delta: Delta tables beside the Parquet files.")
     ] = Stored.PARQUET,
-    command_config: Annotated[
-        Path | None,
-        typer.Option("--command-config", help="Kafka client properties (security, ...)."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+    command_config: CommandConfig = None,
+    quiet: Quiet = False,
 ) -> None:
     """Keep the history of every group, batch after batch; stop and start it as you like.
 
@@ -84,7 +80,7 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     from holdfast.pipeline.storage import Tables
     from holdfast.pipeline.watch import watch as follow
 
-    note = (lambda text: None) if quiet else print_note
+    note = notes(quiet)
     config = read_properties(command_config) if command_config else {}
     cluster = LiveCluster(bootstrap=bootstrap, config=config)
     cluster.check()
