@@ -17,6 +17,7 @@ from holdfast.machine.holdings import Identity
 from holdfast.machine.states import MemberState
 
 A, B = ("t", 0), ("t", 1)
+ILLEGAL_GENERATION = 22
 REBALANCE_IN_PROGRESS = 27
 UNKNOWN_MEMBER_ID = 25
 
@@ -49,9 +50,9 @@ class Parts:
         )
         self.stand(1)
 
-    def stand(self, generation, owned=(A,)):
+    def stand(self, generation, owned=(A,), state=MemberState.STABLE):
         self.host.standing = Standing(
-            state=MemberState.STABLE,
+            state=state,
             identity=Identity(generation=generation, member_id="m", instance_id=None),
             owned=frozenset(owned),
         )
@@ -70,16 +71,12 @@ class Parts:
         pass
 
 
+CONFIG = {"bootstrap.servers": "h:1", "group.id": "g", "request.timeout.ms": 60_000}
+
+
 @pytest.fixture
 def made():
-    consumer = Consumer(
-        {
-            "bootstrap.servers": "h:1",
-            "group.id": "g",
-            "enable.auto.commit": False,
-            "request.timeout.ms": 60_000,
-        }
-    )
+    consumer = Consumer({**CONFIG, "enable.auto.commit": False})
     consumer._parts = parts = Parts()
     return consumer, parts
 
@@ -122,6 +119,67 @@ def test_a_commit_that_a_round_overtook_goes_with_the_new_generation(made):
     parts.commit = commit_and_go_on
     consumer.commit()
     assert parts.commits == [({A: 4}, 1), ({A: 4, B: 6}, 2)]
+
+
+def test_a_commit_refused_for_an_old_generation_goes_with_the_new_one(made):
+    """Whether the answer of the round is still on the way, or has just come."""
+    consumer, parts = made
+    parts.answers = [ILLEGAL_GENERATION, ILLEGAL_GENERATION, 0]
+    stands = [lambda: parts.stand(1, state=MemberState.PREPARING_REBALANCE), lambda: parts.stand(2)]
+    commit = parts.commit
+
+    def commit_and_go_on(offsets, identity):
+        future = commit(offsets, identity)
+        if stands:
+            stands.pop(0)()
+        return future
+
+    parts.commit = commit_and_go_on
+    consumer.commit()
+    assert [generation for _, generation in parts.commits] == [1, 1, 2]
+    parts.answers = [ILLEGAL_GENERATION]
+    stands = [lambda: parts.stand(-1, owned=())]
+    with pytest.raises(RemoteProtocolError, match="ILLEGAL_GENERATION"):
+        consumer.commit()
+
+
+@pytest.mark.parametrize("code", [ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS])
+def test_closing_commits_before_it_gives_up_the_round(code):
+    """The round is over at the coordinator: only who takes its answer can commit."""
+    consumer = Consumer(CONFIG)
+    consumer._parts = parts = Parts()
+    parts.stand(1, state=MemberState.PREPARING_REBALANCE)
+    parts.answers = [code, 0]
+    order = []
+    commit = parts.commit
+
+    def commit_and_go_on(offsets, identity):
+        order.append(identity.generation)
+        future = commit(offsets, identity)
+        parts.stand(2)
+        if not parts.answers:
+            parts.reached.clear()
+        return future
+
+    def leave(event):
+        order.append(type(event).__name__)
+        parts.host.over.set()
+
+    parts.commit, parts.host.post = commit_and_go_on, leave
+    consumer.close()
+    assert order == [1, 2, "LeaveRequested"]
+
+
+@pytest.mark.parametrize("answer", [UNKNOWN_MEMBER_ID, AdapterError("no answer"), "nothing"])
+def test_closing_does_not_wait_for_a_commit_that_cannot_be(answer):
+    consumer = Consumer(CONFIG)
+    consumer._parts = parts = Parts()
+    parts.answers = [answer]
+    parts.host.post = lambda event: parts.host.over.set()
+    if answer == "nothing":
+        parts.commit = lambda offsets, identity: Future()
+    consumer.close(timeout=0.05)
+    assert parts.host.over.is_set()
 
 
 def test_a_refused_commit_and_one_without_an_answer(made):

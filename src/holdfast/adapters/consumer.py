@@ -145,8 +145,10 @@ class Consumer:
                 if not self.is_seen:
                     parts.duties.delivery.give_up_waiting(parts.host.standing.owned)
                 parts.duties.delivery.processed()
-                parts.host.post(events.LeaveRequested(returns))
                 deadline = time.monotonic() + timeout_s
+                if self._auto_commit:
+                    self._commit_as_a_member(parts, time.monotonic() + timeout_s / 2)
+                parts.host.post(events.LeaveRequested(returns))
                 while not parts.host.over.is_set() and time.monotonic() < deadline:
                     self._run_calls(parts, wait_s=0.02)
             self._run_calls(parts)
@@ -272,11 +274,10 @@ class Consumer:
                 wanted = delivery.uncommitted(standing.owned, handed=self.is_seen)
             if not wanted:
                 return
-            code = self._commit(parts, wanted, standing)
+            code = self._commit(parts, wanted, standing, deadline)
             if code == 0:
                 return
-            # Overtaken by a round whose answer is on the way: again, in the new generation.
-            late = code == ErrorCode.ILLEGAL_GENERATION and parts.host.standing.state is _JOINING
+            late = _is_overtaken(code, standing, parts.host.standing)
             if not (late or code in _COMMIT_AGAIN) or time.monotonic() >= deadline:
                 raise _not_committed(code)
             parts.host.over.wait(_COMMIT_AGAIN_S)
@@ -284,9 +285,13 @@ class Consumer:
                 raise parts.host.failure
 
     def _commit(
-        self, parts: Assembly, offsets: Mapping[tuple[str, int], int], standing: Standing
+        self,
+        parts: Assembly,
+        offsets: Mapping[tuple[str, int], int],
+        standing: Standing,
+        deadline: float,
     ) -> int:
-        """Error code of one commit, -1 where no broker answered."""
+        """Error code of one commit, -1 where no broker answered in time."""
         for topic, partition in offsets:
             if (topic, partition) not in standing.owned:
                 raise LocalProtocolError(
@@ -294,10 +299,33 @@ class Consumer:
                     f"{standing.identity.generation}; nothing was committed"
                 )
         answer = parts.commit(offsets, standing.identity)
-        error = answer.exception()
+        try:
+            error = answer.exception(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            return -1
         if isinstance(error, RemoteProtocolError):
             raise error
         return -1 if error is not None else answer.result()
+
+    def _commit_as_a_member(self, parts: Assembly, deadline: float) -> None:
+        """Commit before leaving, which gives up the round that is going on.
+
+        If that round is over at the coordinator, and its answer on the way, the hand-over's commit
+        would come too late for the old generation, and the new one never be known.
+        """
+        while parts.host.failure is None and time.monotonic() < deadline:
+            standing = parts.host.standing
+            offsets = parts.duties.delivery.uncommitted(standing.owned)
+            if not offsets or standing.identity.generation < 0:
+                return
+            try:
+                code = self._commit(parts, offsets, standing, deadline)
+            except HoldfastError:  # the member has failed by it, or the hand-over tries again
+                return
+            late = _is_overtaken(code, standing, parts.host.standing)
+            if not late and code != ErrorCode.REBALANCE_IN_PROGRESS:
+                return
+            parts.host.over.wait(_COMMIT_AGAIN_S)
 
     def _commit_now_and_then(self, parts: Assembly) -> None:
         now = time.monotonic()
@@ -398,6 +426,13 @@ class Consumer:
 
     def _settings_s(self, key: str) -> float:
         return float(self._settings[key]) / 1000
+
+
+def _is_overtaken(code: int, before: Standing, now: Standing) -> bool:
+    """Whether a refused commit came too late for its generation, and a newer one takes it."""
+    if code != ErrorCode.ILLEGAL_GENERATION:
+        return False
+    return now.state is _JOINING or now.identity.generation > before.identity.generation
 
 
 def _not_committed(code: int) -> HoldfastError:
