@@ -25,6 +25,8 @@ from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.machine.codes import ErrorCode, describe
 
 TopicPartition = tuple[str, int]
+MOST_INTRODUCED = 16  # more questions would take as long as what they save
+_INTRODUCED_S = 1.0
 _library_log = logging.getLogger("holdfast.librdkafka")
 
 
@@ -71,13 +73,27 @@ class ConfluentPlane:
         self._consumer: Any = confluent_kafka.Consumer(config, logger=_library_log)
         self._assigned: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
+        self._known: set[str] = set()
 
     def start(self, positions: Mapping[TopicPartition, int]) -> None:
         """See :class:`DataPlane`."""
         part = self._lib.TopicPartition
+        self._introduce({topic for topic, _ in positions} - self._known)
         self.stop(positions)  # librdkafka refuses to begin what it fetches already
         self._assigned.update(positions)
         self._consumer.incremental_assign([part(t, p, at) for (t, p), at in positions.items()])
+
+    def _introduce(self, topics: set[str]) -> None:
+        """Ask for new topics: what librdkafka knows it fetches at once, all else a second later.
+
+        What fails here is left to librdkafka, which asks by itself.
+        """
+        self._known |= topics
+        try:
+            for topic in sorted(topics)[:MOST_INTRODUCED]:
+                self._consumer.list_topics(topic, _INTRODUCED_S)
+        except self._lib.KafkaException as error:
+            _library_log.debug("a topic is not known yet: %s", error)
 
     def stop(self, partitions: Collection[TopicPartition]) -> None:
         """See :class:`DataPlane`."""
