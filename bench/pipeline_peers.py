@@ -7,17 +7,15 @@ the columns that it can, no bad records, one version of each record.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from holdfast.pipeline.schemas import ddl_of
 from holdfast.pipeline.source import Dump
 
-COMMITS_DDL = (
-    "`group` string, `topic` string, `partition` int, `offset` bigint, `commit_timestamp` timestamp"
-)
 COMMITS = pa.schema(
     [
         ("group", pa.string()),
@@ -26,9 +24,6 @@ COMMITS = pa.schema(
         ("offset", pa.int64()),
         ("commit_timestamp", pa.timestamp("us", "UTC")),
     ]
-)
-ASSIGNMENTS_DDL = (
-    "`group` string, `generation` int, `member_id` string, `topic` string, `partitions` array<int>"
 )
 ASSIGNMENTS = pa.schema(
     [
@@ -67,59 +62,56 @@ def commits_by_sql(spark: Any, dump: Dump, out: Path) -> None:
 
 def commits_by_struct(spark: Any, dump: Dump, out: Path) -> None:
     """``struct.unpack`` for each record, in ``mapInArrow``."""
-    frame = dump.records(spark).select("key", "value").mapInArrow(_unpack_commits, COMMITS_DDL)
+    frame = dump.records(spark).select("key", "value").mapInArrow(_unpack_commits, ddl_of(COMMITS))
     frame.write.mode("overwrite").parquet(str(out / "commits"))
 
 
 def _unpack_commits(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return _each(batches, _commit, COMMITS)
+
+
+def _each(
+    batches: Iterator[pa.RecordBatch],
+    read: Callable[[bytes, bytes], Iterator[tuple[Any, ...]]],
+    schema: pa.Schema,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of each record, one record after the other."""
     for batch in batches:
-        rows = []
-        for key, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True):
-            (size,) = struct.unpack_from(">h", key, 2)
-            group = key[4 : 4 + size].decode()
-            at = 4 + size
-            (size,) = struct.unpack_from(">h", key, at)
-            topic = key[at + 2 : at + 2 + size].decode()
-            (partition,) = struct.unpack_from(">i", key, at + 2 + size)
-            (offset,) = struct.unpack_from(">q", value, 2)
-            (time,) = struct.unpack_from(">q", value, 14 + value[14])
-            rows.append((group, topic, partition, offset, time * 1000))
-        columns = zip(*rows, strict=True)
-        arrays = [
-            pa.array(list(column), pa.int64() if pa.types.is_timestamp(field.type) else field.type)
-            for column, field in zip(columns, COMMITS, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(
-            [array.cast(field.type) for array, field in zip(arrays, COMMITS, strict=True)],
-            schema=COMMITS,
-        )
+        pairs = zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
+        columns = zip(*(row for key, value in pairs for row in read(key, value)), strict=True)
+        arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _commit(key: bytes, value: bytes) -> Iterator[tuple[Any, ...]]:
+    (size,) = struct.unpack_from(">h", key, 2)
+    group = key[4 : 4 + size].decode()
+    at = 4 + size
+    (size,) = struct.unpack_from(">h", key, at)
+    topic = key[at + 2 : at + 2 + size].decode()
+    (partition,) = struct.unpack_from(">i", key, at + 2 + size)
+    (offset,) = struct.unpack_from(">q", value, 2)
+    (time,) = struct.unpack_from(">q", value, 14 + value[14])
+    yield group, topic, partition, offset, time * 1000
 
 
 def assignments_by_kafka_python(spark: Any, dump: Dump, out: Path) -> None:
     """``struct`` for the record, kafka-python's own classes for what a member was given."""
-    frame = dump.records(spark).select("key", "value").mapInArrow(_read_groups, ASSIGNMENTS_DDL)
+    frame = dump.records(spark).select("key", "value").mapInArrow(_read_groups, ddl_of(ASSIGNMENTS))
     frame.write.mode("overwrite").parquet(str(out / "assignments"))
 
 
 def _read_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     from kafka.protocol.consumer.group import ConsumerProtocolAssignment
 
-    for batch in batches:
-        rows = []
-        for key, value in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True):
-            group = key[4:].decode()
-            generation, members = _members(value)
-            for member_id, given in members:
-                decoded = ConsumerProtocolAssignment.decode(given)
-                rows += [
-                    (group, generation, member_id, part.topic, list(part.partitions))
-                    for part in decoded.assigned_partitions
-                ]
-        arrays = [
-            pa.array(list(column), field.type)
-            for column, field in zip(zip(*rows, strict=True), ASSIGNMENTS, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=ASSIGNMENTS)
+    def generation(key: bytes, value: bytes) -> Iterator[tuple[Any, ...]]:
+        group = key[4:].decode()
+        number, members = _members(value)
+        for member_id, given in members:
+            for part in ConsumerProtocolAssignment.decode(given).assigned_partitions:
+                yield group, number, member_id, part.topic, list(part.partitions)
+
+    return _each(batches, generation, ASSIGNMENTS)
 
 
 def _members(value: bytes) -> tuple[int, list[tuple[str, bytes]]]:

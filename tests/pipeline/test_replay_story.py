@@ -9,8 +9,9 @@ from hypothesis import given
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import COOPERATIVE, generation, histories, law
 
+from holdfast.pipeline.replay_happenings import Do, Story
 from holdfast.pipeline.replay_rows import GenerationRow, GroupRows, MemberRow
-from holdfast.pipeline.replay_story import MAX_GENERATIONS, Do, Story, stories, tell
+from holdfast.pipeline.replay_story import MAX_GENERATIONS, stories, tell
 from holdfast.sim.costs import Costs
 
 

@@ -21,6 +21,7 @@ from holdfast.wire.offsets_batch import Binary
 from holdfast.wire.offsets_schemas import Field, Kind, Layout, layout
 
 Ints = npt.NDArray[Any]
+Arrays = dict[str, pa.Array]
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _YEAR_9999_MS: Final = 253_402_300_799_999
@@ -164,6 +165,31 @@ def _field_type(field: Field, version: int, flexible: bool) -> pa.DataType:
     else:
         one = _NUMBERS.get(field.kind, pa.string())
     return pa.list_(one) if field.is_array else one
+
+
+def or_null(columns: Arrays, field: pa.Field, n_rows: int) -> pa.Array:
+    """The column of a field in its type; nulls where there is none."""
+    array = columns.get(field.name)
+    if array is None:
+        return pa.nulls(n_rows, field.type)
+    return array if array.type == field.type else array.cast(field.type)
+
+
+def constant(value: object, dtype: pa.DataType, n_rows: int) -> pa.Array:
+    """One value in every row."""
+    return pa.nulls(n_rows, dtype) if value is None else pa.repeat(pa.scalar(value, dtype), n_rows)
+
+
+def ints(column: Column) -> Ints:
+    """Values of a column of numbers."""
+    assert isinstance(column, Numbers)
+    return column.values
+
+
+def items(column: Column) -> Items:
+    """A column of lists."""
+    assert isinstance(column, Items)
+    return column
 
 
 def _runs(

@@ -41,24 +41,32 @@ import pyarrow.compute as pc
 
 from holdfast.pipeline.arrow_columns import (
     TIMESTAMP,
+    Arrays,
     binary_column,
+    constant,
     id_text,
+    ints,
+    items,
     layout_type,
-    lists,
     millis,
     numbers,
+    or_null,
     struct_array,
-    structs,
     text,
 )
+from holdfast.pipeline.decode_classic import (
+    MEMBER,
+    dead_values,
+    given,
+    group_values,
+    partition_lists,
+)
 from holdfast.pipeline.schemas import arrow_schema
-from holdfast.wire.columns import Column, Columns, Ids, Items, Numbers, Slices
+from holdfast.wire.columns import Columns, Ids
 from holdfast.wire.offsets_batch import REASONS, BadRows, Chunk, Family, decode_batch
-from holdfast.wire.offsets_embedded import Messages, read_assignments, read_subscriptions
 from holdfast.wire.offsets_schemas import RECORD_TYPES, schema_layout
 
 Batches = Iterable[pa.RecordBatch]
-Arrays = dict[str, pa.Array]
 
 LOG: Final = (
     pa.field("timestamp", TIMESTAMP),
@@ -67,25 +75,6 @@ LOG: Final = (
 )
 COMMITS: Final[pa.Schema] = arrow_schema("offset_commits")
 BAD: Final[pa.Schema] = arrow_schema("bad_records")
-OWNED: Final = pa.struct([("topic", pa.string()), ("partitions", pa.list_(pa.int32()))])
-MEMBER: Final = pa.struct(
-    [
-        ("member_id", pa.string()),
-        ("group_instance_id", pa.string()),
-        ("client_id", pa.string()),
-        ("client_host", pa.string()),
-        ("rack", pa.string()),
-        ("rebalance_timeout_ms", pa.int32()),
-        ("session_timeout_ms", pa.int32()),
-        ("subscribed_topics", pa.list_(pa.string())),
-        ("subscription_version", pa.int32()),
-        ("claimed_generation", pa.int32()),
-        ("n_claimed", pa.int64()),
-        ("n_partitions", pa.int64()),
-        ("readable", pa.bool_()),
-        ("owned", pa.list_(OWNED)),
-    ]
-)
 GROUP_RECORDS: Final = pa.schema(
     [
         pa.field("group", pa.string()),
@@ -137,9 +126,9 @@ def offset_commits(batches: Batches) -> Iterator[pa.RecordBatch]:
         columns: Arrays = {
             "group": text(key["group"]),
             "topic": text(key["topic"]),
-            "partition": numbers(_ints(key["partition"])),
-            "is_tombstone": _constant(family.value_version is None, pa.bool_(), n_rows),
-            "value_version": _constant(family.value_version, pa.int32(), n_rows),
+            "partition": numbers(ints(key["partition"])),
+            "is_tombstone": constant(family.value_version is None, pa.bool_(), n_rows),
+            "value_version": constant(family.value_version, pa.int32(), n_rows),
             **_log(batch, family.rows),
         }
         if value:
@@ -149,15 +138,15 @@ def offset_commits(batches: Batches) -> Iterator[pa.RecordBatch]:
 
 def _commit_values(value: Columns) -> Arrays:
     columns = {
-        "offset": numbers(_ints(value["offset"])),
+        "offset": numbers(ints(value["offset"])),
         "metadata": text(value["metadata"]),
-        "commit_timestamp": millis(_ints(value["commitTimestamp"])),
+        "commit_timestamp": millis(ints(value["commitTimestamp"])),
     }
     if "leaderEpoch" in value:
-        epoch = _ints(value["leaderEpoch"])
+        epoch = ints(value["leaderEpoch"])
         columns["leader_epoch"] = numbers(epoch, epoch >= 0)
     if "expireTimestamp" in value:
-        columns["expire_timestamp"] = millis(_ints(value["expireTimestamp"]))
+        columns["expire_timestamp"] = millis(ints(value["expireTimestamp"]))
     if "topicId" in value:
         ids = value["topicId"]
         assert isinstance(ids, Ids)
@@ -189,10 +178,10 @@ def group_records(batches: Batches) -> Iterator[pa.RecordBatch]:
     for batch, family in _families(batches, (2,)):
         columns: Arrays = {
             "group": text(family.key["group"]),
-            "group_type": _constant("classic", pa.string(), len(family)),
+            "group_type": constant("classic", pa.string(), len(family)),
             **_log(batch, family.rows),
         }
-        columns |= _group_values(family.value) if family.value else _dead(len(family))
+        columns |= group_values(family.value) if family.value else dead_values(len(family))
         yield _to_batch(columns, GROUP_RECORDS, len(family))
 
 
@@ -216,16 +205,16 @@ def assignments(batches: Batches) -> Iterator[pa.RecordBatch]:
     for batch, family in _families(batches, (2,)):
         if not family.value:
             continue
-        members = _items(family.value["members"])
-        owned = _items(_given(family.value, members).columns["assignedPartitions"])
+        members = items(family.value["members"])
+        owned = items(given(family.value, members).columns["assignedPartitions"])
         member = np.repeat(np.arange(len(owned)), np.diff(owned.start))
         row = np.repeat(np.arange(len(family)), np.diff(members.start))[member]
         columns = {
             "group": text(family.key["group"].take(row)),
-            "generation": numbers(_ints(family.value["generation"])[row]),
+            "generation": numbers(ints(family.value["generation"])[row]),
             "member_id": text(members.columns["memberId"].take(member)),
             "topic": text(owned.columns["topic"]),
-            "partitions": _partitions(owned),
+            "partitions": partition_lists(owned),
             **_log(batch, family.rows[row]),
         }
         yield _to_batch(columns, ASSIGNMENTS, len(row))
@@ -268,7 +257,7 @@ def typed_records(batches: Batches, record_type: int) -> Iterator[pa.RecordBatch
     schema = typed_schema(record_type)
     for batch, family in _families(batches, (record_type,)):
         columns: Arrays = {
-            "is_tombstone": _constant(not family.value, pa.bool_(), len(family)),
+            "is_tombstone": constant(not family.value, pa.bool_(), len(family)),
             "key": struct_array(family.key),
             **_log(batch, family.rows),
         }
@@ -392,110 +381,6 @@ def _flat(column: pa.ChunkedArray, name: str) -> tuple[tuple[pa.Field, pa.Array]
     return (pa.field(name, pa.int32()), parents), pa.Table.from_struct_array(whole.flatten())
 
 
-# Classic groups
-
-
-def _dead(n_rows: int) -> Arrays:
-    start = np.zeros(n_rows + 1, np.int64)
-    return {
-        "generation": numbers(np.full(n_rows, -1, np.int32)),
-        "state": _constant("Dead", pa.string(), n_rows),
-        "n_members": numbers(np.zeros(n_rows, np.int32)),
-        "n_partitions": numbers(np.zeros(n_rows, np.int64)),
-        "members": lists(start, pa.array([], MEMBER)),
-    }
-
-
-def _group_values(value: Columns) -> Arrays:
-    members = _items(value["members"])
-    n_members = np.diff(members.start)
-    given = _given(value, members)
-    owned = _items(given.columns["assignedPartitions"])
-    n_owned = _n_partitions(owned)
-    total = np.concatenate(([0], np.cumsum(n_owned)))[members.start]
-    columns = {
-        "generation": numbers(_ints(value["generation"])),
-        "state": pa.array(np.where(n_members > 0, "Stable", "Empty"), pa.string()),
-        "protocol_type": text(value["protocolType"]),
-        "protocol": text(value["protocol"]),
-        "leader": text(value["leader"]),
-        "n_members": numbers(n_members.astype(np.int32)),
-        "n_partitions": numbers(np.diff(total)),
-    }
-    if "currentStateTimestamp" in value:
-        columns["state_timestamp"] = millis(_ints(value["currentStateTimestamp"]))
-    fields = _member_fields(members) | _subscription_fields(value, members)
-    fields["n_partitions"] = numbers(n_owned)
-    fields["readable"] = pa.array(~given.unreadable)
-    opened = {"topic": text(owned.columns["topic"]), "partitions": _partitions(owned)}
-    fields["owned"] = lists(owned.start, structs(opened, len(opened["topic"])))
-    n_rows = int(members.start[-1])
-    child = structs({f.name: _or_null(fields, f, n_rows) for f in MEMBER}, n_rows)
-    return columns | {"members": lists(members.start, child)}
-
-
-def _member_fields(members: Items) -> Arrays:
-    columns = members.columns
-    fields = {
-        "member_id": text(columns["memberId"]),
-        "client_id": text(columns["clientId"]),
-        "client_host": text(columns["clientHost"]),
-        "session_timeout_ms": numbers(_ints(columns["sessionTimeout"])),
-    }
-    if "groupInstanceId" in columns:
-        fields["group_instance_id"] = text(columns["groupInstanceId"])
-    if "rebalanceTimeout" in columns:
-        fields["rebalance_timeout_ms"] = numbers(_ints(columns["rebalanceTimeout"]))
-    return fields
-
-
-def _subscription_fields(value: Columns, members: Items) -> Arrays:
-    said = members.columns["subscription"]
-    assert isinstance(said, Slices)
-    asked = read_subscriptions(said, _is_consumer(value, members))
-    topics, was_read = _items(asked.columns["topics"]), asked.version >= 0
-    return {
-        "rack": text(asked.columns["rackId"]),
-        "subscribed_topics": lists(topics.start, text(topics.columns[""]), was_read),
-        "subscription_version": numbers(asked.version.astype(np.int32), was_read),
-        "claimed_generation": numbers(_ints(asked.columns["generationId"]), asked.version >= 2),
-        "n_claimed": numbers(_n_partitions(_items(asked.columns["ownedPartitions"])), was_read),
-    }
-
-
-def _given(value: Columns, members: Items) -> Messages:
-    told = members.columns["assignment"]
-    assert isinstance(told, Slices)
-    return read_assignments(told, _is_consumer(value, members))
-
-
-def _is_consumer(value: Columns, members: Items) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Whether each member belongs to a group of protocol type ``consumer``."""
-    here = pc.equal(text(value["protocolType"]), "consumer").to_numpy(zero_copy_only=False)
-    return np.repeat(here, np.diff(members.start))
-
-
-def _n_partitions(owned: Items) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Partitions of each member, from its (topic, partitions)."""
-    return np.diff(_items(owned.columns["partitions"]).start[owned.start])
-
-
-def _partitions(owned: Items) -> pa.Array:
-    """The lists of partitions, each ascending."""
-    partitions = _items(owned.columns["partitions"])
-    values, start = _ints(partitions.columns[""]), partitions.start
-    falls = values[1:] < values[:-1]
-    inner = start[1:-1]
-    falls[inner[(inner > 0) & (inner < len(values))] - 1] = False
-    if falls.any():
-        row = np.repeat(np.arange(len(start) - 1), np.diff(start))
-        values = values[np.lexsort((values, row))]
-    return lists(start, numbers(values))
-
-
-# Columns
-
-
 def _chunks(
     batches: Batches, types: Collection[int] | None
 ) -> Iterator[tuple[pa.RecordBatch, Chunk]]:
@@ -530,26 +415,5 @@ def _pick(array: pa.Array, rows: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def _to_batch(columns: Arrays, schema: pa.Schema, n_rows: int) -> pa.RecordBatch:
-    arrays = [_or_null(columns, field, n_rows) for field in schema]
+    arrays = [or_null(columns, field, n_rows) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _or_null(columns: Arrays, field: pa.Field, n_rows: int) -> pa.Array:
-    array = columns.get(field.name)
-    if array is None:
-        return pa.nulls(n_rows, field.type)
-    return array if array.type == field.type else array.cast(field.type)
-
-
-def _constant(value: object, dtype: pa.DataType, n_rows: int) -> pa.Array:
-    return pa.nulls(n_rows, dtype) if value is None else pa.repeat(pa.scalar(value, dtype), n_rows)
-
-
-def _ints(column: Column) -> np.ndarray[Any, Any]:
-    assert isinstance(column, Numbers)
-    return column.values
-
-
-def _items(column: Column) -> Items:
-    assert isinstance(column, Items)
-    return column

@@ -34,7 +34,7 @@ from holdfast.pipeline.dense import codes
 from holdfast.pipeline.generations import Generations, ints, list_parts, make_lists
 from holdfast.pipeline.movements import take
 from holdfast.pipeline.positions import LATEST, POSITION, reduced
-from holdfast.pipeline.schemas import arrow_schema, from_columns
+from holdfast.pipeline.schemas import arrow_schema, ddl_of, from_columns
 from holdfast.pipeline.storage import BatchWriter
 
 Batches = Iterator[pa.RecordBatch]
@@ -55,12 +55,7 @@ INPUT: Final[pa.Schema] = pa.schema(
     ]
 )
 """A position (no member; a tombstone has no offset), or what a member owns (no ``log_offset``)."""
-INPUT_DDL: Final = (
-    "`group` string, `topic` string, `partitions` array<int>, `member_id` string, "
-    "`client_id` string, `client_host` string, `offset` bigint, `commit_timestamp` timestamp, "
-    "`expire_timestamp` timestamp, `since` timestamp, `goes_back` boolean, "
-    "`log_partition` int, `log_offset` bigint"
-)
+INPUT_DDL: Final = ddl_of(INPUT)
 
 OWNERS: Final = "_owners"
 """Staged by the groups job: what the members of each group own now, in the shape of INPUT."""

@@ -288,19 +288,29 @@ def pause_candidates(
     since = time[last_row + unowned]
     lower = np.where(unowned, np.maximum(time[row] - since, 0), 0) / 1e6
     limit = np.where(unowned, last_row + 1, row)
-    columns = {
+    return _staged(
+        gens,
+        row,
+        limit,
+        topic=take(layout.topics, topic),
+        partitions=make_lists(layout.tp_partition[tp], first),
+        basis=take(pa.array(BASES), basis),
+        generation=pa.array(ints(gens.head, "generation")[row].astype(np.int32)),
+        pause_lower_seconds=pa.array(lower),
+        unowned_since=pa.array(since, mask=~unowned).cast(TIMESTAMP),
+        last_seen=pa.array(time[last_row]).cast(TIMESTAMP),
+        timestamp=pa.array(time[row]).cast(TIMESTAMP),
+    )
+
+
+def _staged(gens: Generations, row: I64, limit: I64, **known: Any) -> pa.Table:
+    """Rows of STAGED of the groups at ``row``: commits before record ``limit`` count."""
+    columns: dict[str, Any] = {field.name: pa.nulls(len(row), field.type) for field in STAGED}
+    columns |= {
         "group": take(gens.head["group"], row),
-        "generation": pa.array(ints(gens.head, "generation")[row].astype(np.int32)),
-        "topic": take(layout.topics, topic),
-        "partitions": make_lists(layout.tp_partition[tp], first),
-        "pause_lower_seconds": pa.array(lower),
-        "unowned_since": pa.array(since, mask=~unowned).cast(TIMESTAMP),
-        "last_seen": pa.array(time[last_row]).cast(TIMESTAMP),
-        "timestamp": pa.array(time[row]).cast(TIMESTAMP),
-        "basis": take(pa.array(BASES), basis),
         "log_offset": pa.array(ints(gens.head, "log_offset")[limit]),
     }
-    return pa.table(columns, schema=STAGED)
+    return pa.table(columns | known, schema=STAGED)
 
 
 def open_pauses(gens: Generations, layout: Dense, events: Events, groups: I64) -> pa.Table:
@@ -321,16 +331,14 @@ def open_pauses(gens: Generations, layout: Dense, events: Events, groups: I64) -
     tp = np.flatnonzero((events.now == NO_OWNER) & (events.last != NO_OWNER))
     tp = tp[wanted[layout.tp_group[tp]]]
     row = layout.row(tp, events.last_ordinal[tp]) + 1
-    n = len(tp)
-    columns: dict[str, Any] = {field.name: pa.nulls(n, field.type) for field in STAGED}
-    columns |= {
-        "group": take(gens.head["group"], row),
-        "topic": take(layout.topics, layout.tp_topic[tp]),
-        "partitions": make_lists(layout.tp_partition[tp], np.arange(n)),
-        "basis": pa.repeat(OPEN, n),
-        "log_offset": pa.array(ints(gens.head, "log_offset")[row]),
-    }
-    return pa.table(columns, schema=STAGED)
+    return _staged(
+        gens,
+        row,
+        row,
+        topic=take(layout.topics, layout.tp_topic[tp]),
+        partitions=make_lists(layout.tp_partition[tp], np.arange(len(tp))),
+        basis=pa.repeat(OPEN, len(tp)),
+    )
 
 
 def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Generations:

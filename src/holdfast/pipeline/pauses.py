@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from holdfast.model.columns import I64
 from holdfast.pipeline.dense import codes
 from holdfast.pipeline.generations import ints, list_parts, make_lists
-from holdfast.pipeline.schemas import arrow_schema, from_columns
+from holdfast.pipeline.schemas import arrow_schema, ddl_of, from_columns
 from holdfast.pipeline.storage import BatchWriter
 
 Batches = Iterator[pa.RecordBatch]
@@ -54,11 +54,7 @@ STAGED: Final[pa.Schema] = pa.schema(
 )
 """Pauses, of which commits before ``log_offset`` count; or commits: basis ``commit``, one
 partition, their time in ``timestamp`` and their place; or ``open``: no owner yet."""
-STAGED_DDL: Final = (
-    "`group` string, `generation` int, `topic` string, `partitions` array<int>, "
-    "`pause_lower_seconds` double, `unowned_since` timestamp, `last_seen` timestamp, "
-    "`timestamp` timestamp, `basis` string, `log_offset` bigint"
-)
+STAGED_DDL: Final = ddl_of(STAGED)
 
 COMMIT: Final = "commit"
 OPEN: Final = "open"

@@ -33,6 +33,7 @@ from holdfast.model.measure_history import balance_scores, needed_moves
 from holdfast.model.topics import Topics
 from holdfast.pipeline.plan_equal import Stack, sticky_targets
 from holdfast.pipeline.plan_rows import FLEET, fleet_rows
+from holdfast.pipeline.schemas import ddl_of
 from holdfast.pipeline.storage import Tables
 
 Batches = Iterator[pa.RecordBatch]
@@ -59,14 +60,7 @@ PLAN: Final[pa.Schema] = pa.schema(
 """``largest_lag``: of one member; ``n_stopped``: partitions that stand still while it is applied;
 ``cost_...``: partition-seconds; ``moves``: JSON of [topic, partition, from, to]."""
 
-_DDL: Final = {
-    pa.string(): "string",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.float64(): "double",
-    pa.bool_(): "boolean",
-}
-PLAN_DDL: Final = ", ".join(f"`{field.name}` {_DDL[field.type]}" for field in PLAN)
+PLAN_DDL: Final = ddl_of(PLAN)
 
 DRIVER_GROUPS: Final = 200
 MANY: Final = ("sticky", "cooperative-sticky")

@@ -25,6 +25,7 @@ from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.arrow_columns import TIMESTAMP
 from holdfast.pipeline.dense import codes
 from holdfast.pipeline.generations import ints
+from holdfast.pipeline.schemas import ddl_of
 
 POSITIONS: Final = "_positions"
 """Staged: rows of :data:`POSITION`."""
@@ -47,11 +48,7 @@ POSITION: Final[pa.Schema] = pa.schema(
     ]
 )
 """``offset`` is null in a tombstone; ``goes_back``: what was read before may say the same too."""
-POSITION_DDL: Final = (
-    "`group` string, `topic` string, `partition` int, `offset` bigint, `commit_timestamp` "
-    "timestamp, `expire_timestamp` timestamp, `since` timestamp, `goes_back` boolean, "
-    "`log_partition` int, `log_offset` bigint"
-)
+POSITION_DDL: Final = ddl_of(POSITION)
 
 
 def from_commits(commits: pa.Table) -> pa.Table:

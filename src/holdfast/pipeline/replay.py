@@ -28,9 +28,10 @@ from holdfast.model.fidelity import (
     agreement_with_bounds,
     fidelity,
 )
-from holdfast.pipeline.replay_story import Story
+from holdfast.pipeline.replay_happenings import Story
 from holdfast.pipeline.replay_world import Outcome, Setting, actual_setting
 from holdfast.pipeline.replay_world import replay as replay_story
+from holdfast.pipeline.schemas import ddl_of
 from holdfast.sim.costs import Costs
 
 Batches = Iterator[pa.RecordBatch]
@@ -65,13 +66,7 @@ REPLAY: Final[pa.Schema] = pa.schema(
 )
 """One row per group and setting; see ``docs/metrics.md``, "Replay"."""
 
-_DDL_TYPES: Final = {
-    pa.string(): "string",
-    pa.int64(): "bigint",
-    pa.float64(): "double",
-    pa.bool_(): "boolean",
-}
-REPLAY_DDL: Final = ", ".join(f"`{field.name}` {_DDL_TYPES[field.type]}" for field in REPLAY)
+REPLAY_DDL: Final = ddl_of(REPLAY)
 
 FIDELITY: Final = ("fidelity", "fidelity_rebalances", "fidelity_moves", "fidelity_pause")
 

@@ -24,7 +24,7 @@ from holdfast.machine.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
 from holdfast.pipeline.movements import RESTART_WINDOW_SECONDS
-from holdfast.pipeline.replay_story import Do, Happening, Session, Story
+from holdfast.pipeline.replay_happenings import Do, Happening, Session, Story
 from holdfast.sim.costs import Costs
 from holdfast.sim.world import World, WorldOptions
 from holdfast.wire.offsets_records import decode_record

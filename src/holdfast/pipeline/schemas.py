@@ -25,16 +25,16 @@ _ARROW: Mapping[DType, pa.DataType] = {
     DType.STRING_LIST: pa.list_(pa.string()),
 }
 
-_DDL: Mapping[DType, str] = {
-    DType.STRING: "string",
-    DType.BINARY: "binary",
-    DType.BOOL: "boolean",
-    DType.INT32: "int",
-    DType.INT64: "bigint",
-    DType.FLOAT64: "double",
-    DType.TIMESTAMP: "timestamp",
-    DType.INT32_LIST: "array<int>",
-    DType.STRING_LIST: "array<string>",
+_DDL: Mapping[pa.DataType, str] = {
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float64(): "double",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.list_(pa.int32()): "array<int>",
+    pa.list_(pa.string()): "array<string>",
 }
 
 
@@ -50,11 +50,14 @@ def arrow_fields(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema([(column.name, _ARROW[column.dtype]) for column in columns])
 
 
-@cache
 def spark_ddl(name: str) -> str:
     """Schema of a stored table as Spark DDL."""
-    table = TABLES.get(name) or DUMP_TABLES[name]
-    return ", ".join(f"`{column.name}` {_DDL[column.dtype]}" for column in table.columns)
+    return ddl_of(arrow_schema(name))
+
+
+def ddl_of(schema: pa.Schema) -> str:
+    """Any schema of these types as Spark DDL."""
+    return ", ".join(f"`{field.name}` {_DDL[field.type]}" for field in schema)
 
 
 def empty(name: str) -> pa.Table:

@@ -27,7 +27,7 @@ from holdfast.errors import SourceError
 from holdfast.pipeline.arrow_columns import binary_column
 from holdfast.pipeline.positions import POSITIONS, from_commits, reduced
 from holdfast.pipeline.records import COMMIT_TYPES, Decoded, bad_table, read_commits
-from holdfast.pipeline.schemas import arrow_schema
+from holdfast.pipeline.schemas import arrow_schema, ddl_of
 from holdfast.pipeline.selection import Selection, group_names
 from holdfast.pipeline.storage import FILES_SCHEMA, BatchWriter
 
@@ -37,11 +37,7 @@ Files = list[tuple[str, int]]
 RECORDS: Final = arrow_schema("records")
 
 SPLIT: Final[pa.Schema] = pa.schema([pa.field("group", pa.binary()), *RECORDS])
-SPLIT_DDL: Final = (
-    "`group` binary, `partition` int, `offset` bigint, `timestamp` timestamp, "
-    "`key` binary, `value` binary"
-)
-PIECES_DDL: Final = "`pieces` string"
+SPLIT_DDL: Final = ddl_of(SPLIT)
 
 NAMES_PARTITION: Final = -2
 """Where a record that names files of this step stands; state stands at -1, Kafka's from 0 on."""

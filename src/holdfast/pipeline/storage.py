@@ -29,14 +29,14 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.model.tables import TABLES, Table
-from holdfast.pipeline.schemas import arrow_schema
+from holdfast.pipeline.schemas import arrow_schema, ddl_of
 
 MANIFEST = "_manifest.json"
 SCHEMA_VERSION = 1
 
 FILES_SCHEMA: pa.Schema = pa.schema({"table": pa.string(), "file": pa.string(), "rows": pa.int64()})
 """What a task hands back: one row for each file it has closed."""
-FILES_DDL = "`table` string, `file` string, `rows` bigint"
+FILES_DDL = ddl_of(FILES_SCHEMA)
 
 
 @dataclass(slots=True)
