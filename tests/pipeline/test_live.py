@@ -10,6 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from tests.cli.running import run as cli
+from tests.live.small_group import small_group
 from tests.pipeline.test_deployment import run as submitted
 
 from holdfast.adapters.cluster import LiveCluster
@@ -27,30 +28,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 @pytest.fixture(scope="module")
 def lived(broker):
     """(cluster, topic, group): one member consumed three records of two partitions and left."""
-    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-    from kafka.admin import NewTopic
-
-    topic, group = f"t-{uuid.uuid4().hex}", f"../g 😀 {uuid.uuid4().hex}"
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    admin.create_topics([NewTopic(topic, 2, 1)])
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
-    for i in range(3):
-        producer.send(topic, b"x", partition=i % 2).get(30)
-    producer.close()
-    consumer = KafkaConsumer(
-        topic,
-        group_id=group,
-        bootstrap_servers=broker.bootstrap,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-    )
-    seen = 0
-    while seen < 3:
-        seen += sum(len(batch) for batch in consumer.poll(500).values())
-    consumer.commit()
-    consumer.close()
-    admin.close()
-    return LiveCluster(bootstrap=broker.bootstrap), topic, group
+    group = f"../g 😀 {uuid.uuid4().hex}"
+    with small_group(broker.bootstrap, group) as (topic, _):
+        yield LiveCluster(bootstrap=broker.bootstrap), topic, group
 
 
 def held(cluster):

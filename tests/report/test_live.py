@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.running import Done, run
+from tests.live.small_group import small_group
 
 from holdfast.report.metrics import METRICS
 from holdfast.report.names import visible
@@ -39,48 +40,24 @@ class Lived(NamedTuple):
 
 @pytest.fixture(scope="module")
 def lived(broker: Broker) -> Any:
-    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.admin import NewTopic
+    from kafka import KafkaConsumer, TopicPartition
     from kafka.structs import OffsetAndMetadata
 
-    topic = f"t-{uuid.uuid4().hex}"
     group = f'=1+1|<script>alert(1)</script>"\n\x1b[31m\u202e😀 {uuid.uuid4().hex}'
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    admin.create_topics([NewTopic(topic, 2, 1)])
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    with small_group(broker.bootstrap, group) as (topic, produce):
+        produce(4)
 
-    def produce(n: int) -> None:
-        for i in range(n):
-            producer.send(topic, b"x", partition=i % 2).get(30)
+        def go_on() -> None:
+            produce(2)
+            first = TopicPartition(topic, 0)
+            again = KafkaConsumer(
+                group_id=group, bootstrap_servers=broker.bootstrap, enable_auto_commit=False
+            )
+            again.assign([first])
+            again.commit({first: OffsetAndMetadata(3, "", -1)})
+            again.close()
 
-    produce(3)
-    consumer = KafkaConsumer(
-        topic,
-        group_id=group,
-        bootstrap_servers=broker.bootstrap,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-    )
-    seen = 0
-    while seen < 3:
-        seen += sum(len(batch) for batch in consumer.poll(500).values())
-    consumer.commit()
-    consumer.close()  # or it would be thrown out while a slow machine looks at it
-    produce(4)
-
-    def go_on() -> None:
-        produce(2)
-        first = TopicPartition(topic, 0)
-        again = KafkaConsumer(
-            group_id=group, bootstrap_servers=broker.bootstrap, enable_auto_commit=False
-        )
-        again.assign([first])
-        again.commit({first: OffsetAndMetadata(3, "", -1)})
-        again.close()
-
-    yield Lived(broker.bootstrap, topic, group, go_on)
-    producer.close()
-    admin.close()
+        yield Lived(broker.bootstrap, topic, group, go_on)
 
 
 def looked(lived: Lived, command: str, *options: Any) -> Done:
