@@ -13,12 +13,7 @@ from tests.live.waiting import until
 from holdfast import Consumer
 from holdfast.errors import HoldfastError
 
-pytestmark = [
-    pytest.mark.broker,
-    # kafka-python leaves a socket behind where a connection is refused
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.broker
 
 LOGIN = {"sasl.username": USER, "sasl.password": PASSWORD}
 WAYS = {
