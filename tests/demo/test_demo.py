@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from tests.cli.running import run as run_here
 
 MEMBERS, PARTITIONS = 2, 4
 MARK = "STARTED_BY_TEST"
@@ -70,18 +72,57 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("fmt", ["table", "json"])
+def test_a_kept_broker_says_where_it_is_even_when_quiet(monkeypatch, fmt):
+    """The address is a result: it goes to stdout."""
+    from holdfast.demo import run as demo_run
+    from holdfast.demo.accounting import Account
+    from holdfast.demo.tables import Witnessed
+
+    result = demo_run.DemoResult(
+        account=Account(
+            produced=1, consumed=1, unread=0, read_twice=0, skipped=0, uncommitted=0, end=1
+        ),
+        unowned=(0.0,),
+        intervals=(),
+        bounce_seconds=1.0,
+        witnessed=Witnessed(
+            generations=(),
+            commits=0,
+            pause_lower_seconds=0.0,
+            pause_upper_seconds=0.0,
+            bad_records=0,
+        ),
+        report=Path("report.html"),
+        folder=None,
+    )
+    broker = SimpleNamespace(bootstrap="127.0.0.1:9", wait=lambda: None)
+
+    @contextmanager
+    def short(*_):
+        yield result, broker
+
+    monkeypatch.setattr(demo_run, "run", short)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    kept = run_here("demo", "--keep", "-q", "--format", fmt)
+    assert (kept.code, kept.err) == (0, "")
+    assert "127.0.0.1:9" in kept.out
+    assert "127.0.0.1:9" not in run_here("demo", "-q", "--format", fmt).out
+
+
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.browser
 def test_end_to_end(tmp_path):
     """With --keep: the broker stays until Ctrl-C."""
+    from holdfast.demo.run import DemoOptions
     from holdfast.pipeline.storage import Tables
 
     out = tmp_path / "out"
     sizes = ("--members", str(MEMBERS), "--partitions", str(PARTITIONS), "--seconds", "0.5")
     with started(tmp_path, *sizes, "-o", str(out), "--format", "json", "--keep") as run:
-        said = await_words(run, tmp_path / "stderr", "Ctrl-C stops it", 1_200)
-        host, port = re.search(r"broker: ([0-9.]+):([0-9]+);", said).groups()
+        said = await_words(run, tmp_path / "stdout", '"stage_seconds"', 1_200)
+        host, port = re.search(r'"bootstrap_server": "([0-9.]+):([0-9]+)"', said).groups()
         socket.create_connection((host, int(port)), 30).close()
         run.send_signal(signal.SIGINT)
         assert run.wait(120) == 130
@@ -92,6 +133,7 @@ def test_end_to_end(tmp_path):
     for stage in ("start a broker", "bounce member 2 of 2", "write the report"):
         assert stage in said
     summary = json.loads((tmp_path / "stdout").read_text())
+    assert len(summary["stage_seconds"]) == DemoOptions(members=MEMBERS).n_stages
     check_records(summary)
     tables = Tables(out / "tables")
     check_generations(summary, tables)

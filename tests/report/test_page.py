@@ -1,6 +1,7 @@
 """The page in a real browser: what it shows, that it asks for nothing, what strangers may do."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.report.browser import Opened
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 
 from holdfast.report import write
+from holdfast.report.packing import pack_text
 
 pytestmark = pytest.mark.browser
 
@@ -67,12 +69,28 @@ def test_opens_from_a_file_asks_for_nothing_and_says_nothing(opened: Any, report
     assert opened.said == []
 
 
-def test_the_file_holds_one_script_that_its_policy_names(report: Path) -> None:
+def test_the_policy_names_two_scripts_and_a_style_by_hash(report: Path) -> None:
     text = report.read_text(encoding="utf-8")
     assert "default-src 'none'" in text
-    assert "unsafe-inline" not in text
+    assert re.search(r"script-src 'sha256-\S+' 'sha256-\S+'; style-src 'sha256-\S+'; base", text)
+    assert "unsafe" not in text
     assert "http:" not in text
     assert "https:" not in text
+
+
+def test_another_script_in_the_place_of_the_packed_one_does_not_run(
+    chromium: Any, report: Path, tmp_path: Path
+) -> None:
+    foreign = pack_text("globalThis.holdfast.runs = true; document.title = 'ran';")
+    text = re.sub(r'(id="app">)[^<]*', lambda m: m[1] + foreign, report.read_text("utf-8"))
+    (tmp_path / "r.html").write_text(text, encoding="utf-8")
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto((tmp_path / "r.html").as_uri())
+    page.locator("#readout", has_text="This picture could not be drawn").wait_for()
+    assert page.title() == "Bounce"
+    assert page.locator("section.group table.sortable").is_visible()
+    context.close()
 
 
 def test_hover_tells_owner_member_and_generation_at_a_known_pixel(opened: Any) -> None:
@@ -287,7 +305,7 @@ def test_names_of_strangers_stay_names(chromium: Any, tmp_path: Path) -> None:
     assert page.asked == [out.as_uri()]
     assert page.said == []
     scripts = "document.querySelectorAll('script:not([type])').length"
-    assert page.page.evaluate(scripts) == 1
+    assert page.page.evaluate(scripts) == 2  # the loader, and what it unpacked
     assert page.page.evaluate("document.querySelectorAll('img, svg, iframe, object').length") == 0
     shown = json.dumps(page.page.inner_text("body"))
     assert "\\u202e" not in shown.replace("\\\\u202e", "")

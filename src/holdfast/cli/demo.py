@@ -39,8 +39,9 @@ def register(app: typer.Typer) -> None:
 class _Shown:
     """Names each stage on stderr: a spinner while it runs, a line with its time when it is done."""
 
-    def __init__(self, *, quiet: bool):
-        self._quiet = quiet
+    def __init__(self, n_stages: int, *, quiet: bool):
+        self._n_stages, self._quiet = n_stages, quiet
+        self._began, self._n_done = time.monotonic(), 0
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -48,11 +49,19 @@ class _Shown:
             yield
             return
         began = time.monotonic()
-        with stderr.status(f"{name} ..."):
+        with stderr.status(f"{name} ... ({self._n_done + 1} of {self._n_stages}{self._left()})"):
             yield
+        self._n_done += 1
         stderr.print(
             Text("done ", style="green") + Text(f"{time.monotonic() - began:5.1f} s  {name}")
         )
+
+    def _left(self) -> str:
+        """What is left if the stages to come take as long as those before, once it can be told."""
+        if self._n_done < 3:
+            return ""
+        a_stage = (time.monotonic() - self._began) / self._n_done
+        return f", about {a_stage * (self._n_stages - self._n_done):.0f} s left"
 
     def note(self, text: str) -> None:
         if not self._quiet:
@@ -88,24 +97,26 @@ def demo(  # noqa: PLR0917 - typer passes every option by name
     from holdfast.demo.run import DemoOptions, run
 
     began = time.monotonic()
-    shown = _Shown(quiet=quiet)
     options = DemoOptions(
         members=members, partitions=partitions, seconds=seconds, rate=rate, out=out, keep=keep
     )
+    shown = _Shown(options.n_stages, quiet=quiet)
     # SIGTERM ends like Ctrl-C, so that nothing is left behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with run(options, shown) as (result, broker):
         if fmt is Format.JSON:
-            write_json(_document(result))
+            write_json(_document(result, broker.bootstrap if keep else None))
         else:
             _print_summary(result, time.monotonic() - began)
+            if keep:
+                Console(highlight=False).print(f"Broker: {broker.bootstrap}")
         if keep:
             sys.stdout.flush()
-            shown.note(f"broker: {broker.bootstrap}; Ctrl-C stops it")
+            shown.note("the broker runs until Ctrl-C")
             broker.wait()
 
 
-def _document(result: DemoResult) -> dict[str, Any]:
+def _document(result: DemoResult, bootstrap: str | None) -> dict[str, Any]:
     account, witnessed = result.account, result.witnessed
     names = ("generation", "cause", "n_members", "n_moved", "n_kept", "n_gained", "n_lost")
     return {
@@ -125,6 +136,7 @@ def _document(result: DemoResult) -> dict[str, Any]:
         },
         "report": str(result.report),
         "folder": None if result.folder is None else str(result.folder),
+        "bootstrap_server": bootstrap,
         "stage_seconds": {name: round(s, 2) for name, s in result.stage_seconds.items()},
     }
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from holdfast.cli.output import BAR_AFTER_S, printable, stderr
 
 LOOK_EVERY_S: Final = 0.5
+Records = int | Callable[[], int | None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,19 +63,18 @@ class StageBar:
     ----------
     progress : Progress
         What draws, with a field ``speed``.
-    n_records : int or None
-        Records of the whole; without it no speed is shown.
+    n_records : int, callable or None
+        Records of the whole, or what tells them when a stage begins; without it no speed is shown.
     now : float
         The clock, in seconds.
     unit : str
         What a record is called.
     """
 
-    def __init__(
-        self, progress: Progress, n_records: int | None, now: float, unit: str = "records"
-    ):
+    def __init__(self, progress: Progress, n_records: Records, now: float, unit: str = "records"):
         self._progress = progress
-        self._n_records = n_records
+        self._count = n_records if callable(n_records) else lambda: n_records
+        self._n_records: int | None = None
         self._unit = unit
         self._began = self._stage_began = now
         self._resting: float | None = None
@@ -88,6 +88,7 @@ class StageBar:
         self._resting = None
         if stage.number != self._number:
             self._number, self._stage_began = stage.number, now
+            self._n_records = self._count()
             self._progress.reset(self._task, total=stage.n_tasks, visible=False)
         lasted = now - self._stage_began
         speed = ""
@@ -113,7 +114,7 @@ class StageBar:
 def spark_bar(
     spark: Any,
     what: str,
-    n_records: int | None = None,
+    n_records: Records = None,
     *,
     unit: str = "records",
     quiet: bool = False,
@@ -126,8 +127,8 @@ def spark_bar(
         Classic or of Spark Connect.
     what : str
         Such as ``history``.
-    n_records : int, optional
-        Records that every stage works on, for the speed.
+    n_records : int or callable, optional
+        Records that every stage works on, for the speed; or what tells them as a stage begins.
     unit : str
         What a record is called.
     quiet : bool

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +11,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.export import write_metrics
-from holdfast.cli.history import SMALL_RECORDS, count_records
+from holdfast.cli.history import SMALL_RECORDS
 from holdfast.cli.lag import Reset
 from holdfast.cli.options import CommandConfig, NeededBootstrap, Quiet
 from holdfast.cli.output import notes
@@ -74,27 +76,28 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     Ctrl-C; without, it takes what is there since the last time and ends.
     """
     from holdfast.adapters.cluster import LiveCluster, read_properties
-    from holdfast.pipeline.delta import append_delta
     from holdfast.pipeline.selection import Selection
     from holdfast.pipeline.session import get_session
+    from holdfast.pipeline.source import OFFSETS_TOPIC
     from holdfast.pipeline.storage import Tables
+    from holdfast.pipeline.watch import CHECKPOINT
     from holdfast.pipeline.watch import watch as follow
 
     note = notes(quiet)
     config = read_properties(command_config) if command_config else {}
     cluster = LiveCluster(bootstrap=bootstrap, config=config)
     cluster.check()
-    quick = count_records(cluster) < SMALL_RECORDS
+    ends = cluster.partition_ends(OFFSETS_TOPIC)
+    begins = {partition: begin for partition, (begin, _) in ends.items()}
+    quick = sum(end for _, end in ends.values()) - sum(begins.values()) < SMALL_RECORDS
     spark = get_session(kafka=True, delta=fmt is Stored.DELTA, quick=quick)
 
     def say(tables: Tables, batch: int) -> None:
-        if fmt is Stored.DELTA:
-            append_delta(spark, tables, batch)
         if metrics is not None:
             write_metrics(output, metrics)
         note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
 
-    with spark_bar(spark, "watch", quiet=quiet):
+    with spark_bar(spark, "watch", lambda: batch_records(output / CHECKPOINT, begins), quiet=quiet):
         follow(
             spark,
             cluster,
@@ -103,5 +106,39 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
             every_seconds=every,
             max_records=max_records,
             auto_offset_reset=str(reset),
+            delta=fmt is Stored.DELTA,
             after_batch=say,
         )
+
+
+def batch_records(checkpoint: Path, begins: Mapping[int, int]) -> int | None:
+    """Records that the newest batch takes, by Spark's notes of where its batches end.
+
+    Parameters
+    ----------
+    checkpoint : Path
+        Folder of the query; ``offsets/N`` is written before batch N runs.
+    begins : mapping of int to int
+        Where the first batch begins: partition -> offset.
+
+    Returns
+    -------
+    int or None
+        Offsets, so at most so many records; None before the first batch, or where Spark writes
+        its notes in another way.
+    """
+    try:
+        notes = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+        ends = [_ends(path) for path in notes[-2:]]
+    except (OSError, ValueError):
+        return None
+    if not ends:
+        return None
+    before = ends[0] if len(ends) == 2 else {str(p): offset for p, offset in begins.items()}
+    return sum(max(end - before.get(p, 0), 0) for p, end in ends[-1].items())
+
+
+def _ends(path: Path) -> dict[str, int]:
+    """Partition -> offset, from the last line: ``{"topic": {"0": 12}}``."""
+    (ends,) = json.loads(path.read_text(encoding="utf-8").splitlines()[-1]).values()
+    return {str(partition): int(offset) for partition, offset in ends.items()}

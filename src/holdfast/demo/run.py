@@ -70,6 +70,11 @@ class DemoOptions:
         if not 0 <= self.seconds <= 600:
             raise ConfigError(f"seconds: 0 to 600, not {self.seconds:g}")
 
+    @property
+    def n_stages(self) -> int:
+        """Stages of :func:`run`: those of its members, and eight."""
+        return 8 + self.members
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:

@@ -1,7 +1,7 @@
 """The body of the page: header, figures, the frame of the timeline, one section per group.
 
 **Rules.** Everything but the pictures is readable without JavaScript; what needs it is marked.
-Payload elements hold base64 alone.
+Payload elements hold packed text alone (packing.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def page_body(
     *,
     extra: Sequence[Markup | None],
     payloads: Mapping[str, str],
-    script: Markup,
+    loader: Markup,
 ) -> Markup:
     """Everything between the body tags.
 
@@ -66,15 +66,15 @@ def page_body(
     extra : sequence of Markup or None
         Sections after the figures.
     payloads : mapping of str to str
-        Element id -> base64 text; the page's own first, then the groups in order.
-    script : Markup
-        The script element.
+        Element id -> packed text; script and values of the page first, then the groups in order.
+    loader : Markup
+        The element of the script that unpacks the others.
     """
     drawn = any(len(view.timeline.row_partition) for view in shown)
     blobs = [
-        tag("script", text, type="application/octet-stream", id=key)
+        tag("script", Markup(text), type="application/octet-stream", id=key)
         for key, text in payloads.items()
-        if drawn or key != "page"
+        if drawn or key == "app"
     ]
     # The first group's columns and the script come first: unpacking, which is not done on the
     # browser's main thread, overlaps with reading and laying out everything else.
@@ -86,7 +86,7 @@ def page_body(
         *extra,
         *(_group_section(tables, view, i) for i, view in enumerate(shown)),
     )
-    return join([*blobs[:2], script, _header(title, views), main, _footer(), *blobs[2:]])
+    return join([*blobs[:3], loader, _header(title, views), main, _footer(), *blobs[3:]])
 
 
 def _header(title: str, views: Sequence[GroupView]) -> Markup:

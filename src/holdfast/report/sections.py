@@ -21,6 +21,17 @@ from holdfast.report.timeline import Timeline
 
 MAX_ROWS = 100
 NONE = "–"
+_COUNTS = (
+    ("Members", "n_members"),
+    ("Joined", "n_joined"),
+    ("Left", "n_left"),
+    ("Restarted", "n_restarted"),
+    ("Kept", "n_kept"),
+    ("Moved", "n_moved"),
+    ("Avoidable", "n_avoidable_moves"),
+    ("Gained", "n_gained"),
+    ("Lost", "n_lost"),
+)
 
 
 def when(ms: int, timespec: str = "milliseconds") -> str:
@@ -61,15 +72,15 @@ def figures(items: Iterable[tuple[str, str, str]]) -> Markup:
 
 
 def table(
-    heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[object]], *, sortable: bool = True
+    heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[object]], *, kind: str = ""
 ) -> Markup:
-    """A table; a head is (text, numeric). A cell may be ready ``td`` markup."""
+    """A sortable table; a head is (text, numeric). A cell may be ready ``td`` markup."""
     tail = _numeric_tail(heads)
     head = join(tag("th", text, scope="col", class_="n" if n else None) for text, n in heads)
     body = join(tag("tr", join(_cells(heads, row, tail))) for row in rows)
     inner = tag("thead", tag("tr", head)) + tag("tbody", body)
-    classes = ["full", *(["sortable"] if sortable else []), *([f"r{tail + 1}"] if tail else [])]
-    whole = tag("table", Markup(inner), class_=" ".join(classes))
+    classes = ("full sortable", kind, f"r{tail + 1}" if tail else "")
+    whole = tag("table", Markup(inner), class_=" ".join(filter(None, classes)))
     return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label="table")
 
 
@@ -143,29 +154,20 @@ def _span(span_s: float) -> str:
 
 
 def rebalance_section(rebalances: Rebalances) -> Markup:
-    """Rebalance table, newest last, the costliest kept where there are too many."""
+    """Rebalance table, newest last, the costliest kept where there are too many.
+
+    A column of which nothing is known is left out.
+    """
     n = len(rebalances.at_ms)
     shown = np.arange(n)
     if n > MAX_ROWS:
         cost = np.nan_to_num(rebalances.pause_upper_s) * 1000 + rebalances.counts["n_moved"]
         shown = np.sort(np.argsort(-cost, kind="stable")[:MAX_ROWS])
-    heads = [
-        ("Time (UTC)", False),
-        ("Generation", True),
-        ("Cause", False),
-        ("Members", True),
-        ("Joined", True),
-        ("Left", True),
-        ("Restarted", True),
-        ("Kept", True),
-        ("Moved", True),
-        ("Avoidable", True),
-        ("Gained", True),
-        ("Lost", True),
-        ("Stood still, s", True),
-        ("", False),
-    ]
-    rows = (_rebalance_row(rebalances, int(i)) for i in shown)
+    counts = [(head, name) for head, name in _COUNTS if (rebalances.counts[name] >= 0).any()]
+    heads = [("Time (UTC)", False), ("Cause", False), ("Generation", True)]
+    heads += [(head, True) for head, _ in counts] + [("Stood still, s", True)]
+    names = [name for _, name in counts]
+    rows = (_rebalance_row(rebalances, int(i), names) for i in shown)
     note = f"The {MAX_ROWS} costliest of {n:,} are shown. " if n > MAX_ROWS else ""
     lead = (
         "One row per generation. Stood still is partition-seconds without an owner, at least to "
@@ -175,41 +177,30 @@ def rebalance_section(rebalances: Rebalances) -> Markup:
         "div",
         tag("h3", "Rebalances"),
         tag("p", note + lead, class_="lead"),
-        table(heads, rows) if n else tag("p", "No rebalance was recorded."),
+        table(heads, rows, kind="jumps") if n else tag("p", "No rebalance was recorded."),
     )
 
 
-def _rebalance_row(r: Rebalances, i: int) -> list[object]:
+def _rebalance_row(r: Rebalances, i: int, names: Sequence[str]) -> list[object]:
+    """Cells of one rebalance; the script makes its "show" button from the first and the last."""
+
     def count(name: str) -> object:
         value = int(r.counts[name][i])
+        if name == "n_moved":
+            value += max(int(r.counts["n_moved_through_gap"][i]), 0)
         return (number(value), value) if value >= 0 else (NONE, "")
 
-    moved = int(r.counts["n_moved"][i])
-    gap = max(int(r.counts["n_moved_through_gap"][i]), 0)
     upper = float(r.pause_upper_s[i])
     told = r.stated[i]
     sure: object = "" if math.isnan(r.confidence[i]) else f" ({r.confidence[i]:.0%})"
     if told is not None:
         sure = tag("span", " (stated)", title=told)
-    wide = "1000" if math.isnan(upper) else str(max(1000, round(upper * 1000)))
-    jump = tag(
-        "button", "show", type="button", class_="jump", data_moment=int(r.at_ms[i]), data_wide=wide
-    )
     return [
-        (when(int(r.at_ms[i])), ""),
-        (int(r.generation[i]), int(r.generation[i])),
-        join([name_of(r.cause[i].replace("_", " ") or NONE), sure]),
-        count("n_members"),
-        count("n_joined"),
-        count("n_left"),
-        count("n_restarted"),
-        count("n_kept"),
-        (number(moved + gap), moved + gap) if moved >= 0 else (NONE, ""),
-        count("n_avoidable_moves"),
-        count("n_gained"),
-        count("n_lost"),
+        when(int(r.at_ms[i])),
+        join([r.cause[i].replace("_", " ") or NONE, sure]),
+        int(r.generation[i]),
+        *map(count, names),
         (bounds(float(r.pause_lower_s[i]), upper), "" if math.isnan(upper) else upper),
-        tag("td", jump),
     ]
 
 

@@ -1,8 +1,8 @@
 """One self-contained HTML file from tables: payloads, sections, policy, script, style.
 
-**Rules.** The file asks for nothing from anywhere: its policy allows one script and one style, by
-hash, and no connection. Names from the cluster reach it escaped or inside base64. The same tables
-give the same file, byte for byte.
+**Rules.** The file asks for nothing from anywhere: its policy allows the loader, the script that
+the loader unpacks, and one style, each by its hash, and no connection. Names from the cluster reach
+it escaped or packed. The same tables give the same file, byte for byte.
 
 **Strategy.** ``page/`` holds the script in parts and the style; parts are joined here in order.
 Each group is one payload (:mod:`holdfast.report.packing`) that the page reads when it is shown.
@@ -24,7 +24,7 @@ import numpy.typing as npt
 from holdfast.report.body import page_body
 from holdfast.report.lag_section import lag_columns
 from holdfast.report.markup import Markup, tag
-from holdfast.report.packing import pack, pack_values
+from holdfast.report.packing import pack, pack_text, pack_values
 from holdfast.report.palette import COLOURS
 from holdfast.report.policies import policy_section
 from holdfast.report.reading import I64, Source, Tables, read_tables
@@ -110,11 +110,10 @@ def render(
     shown = views[:MAX_GROUPS]
     page = pack_values({"groups": [v.timeline.group for v in shown], "colours": COLOURS})
     payloads = {
+        "app": pack_text(_script()),
         "page": page,
         **{f"group-{i}": group_payload(v, tables) for i, v in enumerate(shown)},
     }
-    script = _script()
-    element = tag("script", Markup(script))
     body = page_body(
         tables,
         title,
@@ -122,9 +121,9 @@ def render(
         views,
         extra=[policy_section(policies)],
         payloads=payloads,
-        script=element,
+        loader=tag("script", Markup(_loader())),
     )
-    return _document(title, body, script)
+    return _document(title, body)
 
 
 def group_payload(view: GroupView, tables: Tables) -> str:
@@ -218,21 +217,36 @@ def _lean(text: str) -> str:
 
 
 @cache
-def _script() -> str:
-    """The whole script; nothing in it can end its element early."""
-    parts = "\n".join(_lean(asset(name)) for name in SCRIPTS)
-    assert not any(end in parts.lower() for end in ("</script", "<script", "<!--"))
+def _script(names: Sequence[str] = SCRIPTS) -> str:
+    parts = "\n".join(_lean(asset(name)) for name in names)
     return f'(() => {{ "use strict";\n{parts}\n}})();'
+
+
+def _loader() -> str:
+    """The script that stands in the page as text; nothing in it can end its element early."""
+    loader = _script(("loader.js",))
+    assert not any(end in loader.lower() for end in ("</script", "<script", "<!--"))
+    return loader
+
+
+@cache
+def _style() -> str:
+    """The style without the space that only people need; its strings hold no mark with a space."""
+    style = _lean(asset("style.css")).replace("\n", "")
+    for mark in "{};:,":
+        style = style.replace(f"{mark} ", mark).replace(f" {mark}" if mark in "{}" else mark, mark)
+    return style.replace(";}", "}")
 
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _document(title: str, body: Markup, script: str) -> str:
-    style = _lean(asset("style.css"))
+def _document(title: str, body: Markup) -> str:
+    style = _style()
+    scripts = f"'{_hash(_loader())}' '{_hash(_script())}'"
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        f"default-src 'none'; script-src {scripts}; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     head = tag(

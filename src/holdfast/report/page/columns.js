@@ -1,10 +1,6 @@
-// Columns of one payload: base64 -> gzip -> head and byte planes. The writer is packing.py.
-const bytesOf = (text) => {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
-  const raw = atob(text), out = new Uint8Array(raw.length);
-  for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);
-  return out;
-};
+// Columns of one payload: head and byte planes, unpacked by loader.js. The writer is packing.py.
+const { started: STARTED, unpack, bytesOf, whenParsed, fail } = globalThis.holdfast;
+globalThis.holdfast.runs = true;
 
 const readColumn = (bytes, at, count, width, ascending) => {
   const out = width < 4 ? new Int32Array(count) : new Float64Array(count);
@@ -20,10 +16,8 @@ const readColumn = (bytes, at, count, width, ascending) => {
 
 const readValues = (id) => JSON.parse(new TextDecoder().decode(bytesOf(document.getElementById(id).textContent)));
 
-const readPayload = async (id) => {
-  const text = document.getElementById(id).textContent;
-  const stream = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+const readPayload = async (unpacking) => {
+  const bytes = await unpacking;
   let at = 4 + new DataView(bytes.buffer).getUint32(0, true);
   const head = JSON.parse(new TextDecoder().decode(bytes.subarray(4, at)));
   const columns = {};

@@ -1,18 +1,15 @@
 // Joins the page: reads payloads, fills the controls, keeps the address in step.
-const STARTED = performance.now();
 const byId = (id) => document.getElementById(id);
-let early = null;
-
-const whenParsed = new Promise((done) => {
-  if (document.readyState === "loading") addEventListener("DOMContentLoaded", done); else done();
-});
+let early = globalThis.holdfast.early;
 
 // The first group's columns are being unpacked while the rest of the page is read.
 const readGroup = async (index) => {
-  const data = layRows(await (index === 0 && early ? early : readPayload(`group-${index}`)));
+  const data = layRows(await readPayload(index === 0 && early ? early : unpack(`group-${index}`)));
   early = null;
   return data;
 };
+// What the first picture does not need waits until it is on the screen.
+const afterPaint = (deed) => requestAnimationFrame(() => requestAnimationFrame(deed));
 
 const startTheme = () => {
   const root = document.documentElement, button = byId("theme");
@@ -111,8 +108,7 @@ const start = async () => {
     timeline.show(data, page.colours);
     hands.pinned = false; timeline.cursor = null; timeline.scroller.scrollTop = 0;
     hands.all();
-    legend();
-    setTimeout(() => { if (current === index) drawLag(index); });
+    afterPaint(() => { if (current === index) { legend(); drawLag(index); } });
     if (byId("intervals-box").open) fillIntervals();
     fillMoment(data.span);
   };
@@ -189,22 +185,20 @@ const start = async () => {
   addEventListener("hashchange", followAddress);
 
   await followAddress();
-  requestAnimationFrame(() => requestAnimationFrame(() => {
-    performance.measure("holdfast-first-draw", { start: STARTED });
-    performance.measure("holdfast-first-draw-from-navigation", { start: 0 });
-  }));
 };
 
-document.documentElement.classList.add("js");
-whenParsed.then(() => {
+const finish = () => {
+  document.documentElement.classList.remove("wait");
   startTheme();
-  const make = () => { for (const table of document.querySelectorAll("table.sortable")) makeSortable(table); };
-  if (window.requestIdleCallback) requestIdleCallback(make, { timeout: 300 }); else make();
-});
-if (byId("page")) {
-  early = readPayload("group-0");
-  whenParsed.then(start).catch((error) => {
-    byId("readout").textContent = `This picture could not be drawn: ${error.message}`;
-    console.error(error);
+  for (const table of document.querySelectorAll("table.jumps")) makeJumps(table);
+  for (const table of document.querySelectorAll("table.sortable")) makeSortable(table);
+};
+whenParsed.then(async () => {
+  if (!byId("page")) return finish();
+  await start();
+  afterPaint(() => {
+    performance.measure("holdfast-first-draw", { start: STARTED });
+    performance.measure("holdfast-first-draw-from-navigation", { start: 0 });
+    finish();
   });
-}
+}).catch(fail);

@@ -24,6 +24,16 @@ class PagedTable {
   }
 }
 
+// A table whose rows start with a moment and end with seconds: each row gets a way to its picture.
+const makeJumps = (table) => {
+  table.tHead.rows[0].append(el("th", { scope: "col" }));
+  for (const row of table.tBodies[0].rows) {
+    const ms = Date.parse(`${row.cells[0].textContent.replace(" ", "T")}Z`), last = row.cells[row.cells.length - 1];
+    const wide = Math.max(1e3, 1e3 * Number(last.dataset.v ?? last.textContent) || 0);
+    row.append(el("td", {}, el("button", { type: "button", className: "jump", "data-moment": ms, "data-wide": wide }, "show")));
+  }
+};
+
 // Headings of static tables become buttons that sort; a cell's data-v is its value.
 const makeSortable = (table) => {
   for (const [column, head] of [...table.tHead.rows[0].cells].entries()) {

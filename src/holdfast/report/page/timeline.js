@@ -214,8 +214,9 @@ class Timeline {
       if (x < this.gutter || x > this.width || x - last < 2) continue;
       shown.push(x);
       last = x;
+      if (x < free) continue;
       const text = String(number[i]), room = g.measureText(text).width + 8;
-      if (x >= free && x + room < this.width) { g.fillText(text, x + 3, AXIS - 3); free = x + room; }
+      if (x + room < this.width) { g.fillText(text, x + 3, AXIS - 3); free = x + room; }
     }
     const crowded = shown.length > this.plotWidth / 14;
     g.fillStyle = this.ink.ink;
