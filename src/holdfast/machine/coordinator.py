@@ -202,12 +202,26 @@ class Coordinator:
             self._floor_ms = self._soonest_ms()
         if event is None:
             return tuple(outs)
-        outs += self._take(event.client, event.request)
-        if isinstance(event.request, SendHeartbeat):
+        request = event.request
+        before = self.state, self.generation
+        outs += self._take(event.client, request)
+        if isinstance(request, SendHeartbeat):
             return tuple(outs)  # it only moves a session's end further away
         outs += self._settle()
-        self._floor_ms = self._soonest_ms()
+        if request.instance_id is not None or before != (self.state, self.generation):
+            self._floor_ms = self._soonest_ms()
+        else:
+            self._floor_ms = min(self._floor_ms, self._begun_ms(request.member_id))
         return tuple(outs)
+
+    def _begun_ms(self, member_id: str) -> int:
+        """The soonest of the waits that a request may have begun by itself, without a new state."""
+        times = [NEVER_MS if self._round_ends_ms is None else self._round_ends_ms]
+        times += self.pending.values()
+        member = self.members.get(member_id)
+        if member is not None and not member.waits:
+            times.append(self.sessions[member_id])
+        return min(times)
 
     def _take(self, client: str, request: Request) -> list[Out]:
         match request:
@@ -276,15 +290,17 @@ class Coordinator:
         low, high = self.options.min_session_timeout_ms, self.options.max_session_timeout_ms
         if not low <= request.session_timeout_ms <= high:
             return ErrorCode.INVALID_SESSION_TIMEOUT
+        member = self.members.get(request.member_id)
+        if member is not None and _offers_the_same(member, request):
+            return ErrorCode.NONE  # it fitted the others when it came, and they fitted it since
         others = [m for m in self.members.values() if m.member_id != request.member_id]
         if request.instance_id is not None:
             others = [m for m in others if m.instance_id != request.instance_id]
         if not request.protocols:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if others:
-            if others[0].protocol_type != request.protocol_type:
-                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            if not _common(others) & {name for name, _ in request.protocols}:
+            fits = not _common(others).isdisjoint(name for name, _ in request.protocols)
+            if others[0].protocol_type != request.protocol_type or not fits:
                 return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if request.member_id == "" and len(others) >= self.options.max_size:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -329,11 +345,10 @@ class Coordinator:
         late = self.state is STABLE and same and request.member_id != self.leader_id
         if late or (self.state is COMPLETING and same):
             # A lost answer, or nothing new: the current generation, no round.
-            self._put(replace(member, client=client, joining=None))
-            return [self._join_answer(replace(member, client=client), request.request)]
+            self._put(member._replace(client=client, joining=None))
+            return [self._join_answer(member._replace(client=client), request.request)]
         self._put(
-            replace(
-                member,
+            member._replace(
                 client=client,
                 protocols=request.protocols,
                 session_timeout_ms=request.session_timeout_ms,
@@ -354,8 +369,7 @@ class Coordinator:
             for m in self.members.values()
         ]
         self.members = dict(slots)
-        new = replace(
-            old,
+        new = old._replace(
             member_id=member_id,
             client=client,
             protocols=request.protocols,
@@ -376,7 +390,7 @@ class Coordinator:
             assert isinstance(answer.response, JoinAnswered)
             skip = replace(answer.response, skip_assignment=was_leader)
             return [*outs, Answer(client, skip)]
-        self._put(replace(new, joining=request.request, synced=False))
+        self._put(new._replace(joining=request.request, synced=False))
         return outs if self.state is PREPARING else [*outs, *self._prepare()]
 
     def _fence(self, old: GroupMember) -> list[Out]:
@@ -401,7 +415,7 @@ class Coordinator:
                 )
                 self._alive(member)
             assignment = member.assignment if self.state is not COMPLETING else b""
-            self._put(replace(member, syncing=None, synced=False, assignment=assignment))
+            self._put(member._replace(syncing=None, synced=False, assignment=assignment))
         timeout_ms = max(m.rebalance_timeout_ms for m in self.members.values())
         self._round_ends_ms = self.now_ms + timeout_ms
         self._first_wait_until_ms, self._grew = None, False
@@ -448,7 +462,7 @@ class Coordinator:
         outs: list[Out] = []
         for member in joined:
             assert member.joining is not None
-            ready = replace(member, joining=None)
+            ready = member._replace(joining=None)
             self._put(ready)
             self._alive(ready)
             outs.append(self._join_answer(ready, member.joining))
@@ -498,11 +512,8 @@ class Coordinator:
             error = ErrorCode.REBALANCE_IN_PROGRESS
         if error is not ErrorCode.NONE:
             return [Answer(client, SyncAnswered(request=request.request, error=error))]
-        member = replace(
-            self.members[request.member_id],
-            client=client,
-            syncing=request.request,
-            synced=True,
+        member = self.members[request.member_id]._replace(
+            client=client, syncing=request.request, synced=True
         )
         self._put(member)
         self._alive(member)
@@ -512,7 +523,7 @@ class Coordinator:
             return []
         given = dict(request.assignments)
         for each in list(self.members.values()):
-            self._put(replace(each, assignment=given.get(each.member_id, b"")))
+            self._put(each._replace(assignment=given.get(each.member_id, b"")))
         self.state, self._round_ends_ms = STABLE, None
         return [self._record(), *self._answer_syncs()]
 
@@ -520,7 +531,7 @@ class Coordinator:
         outs: list[Out] = []
         for member in list(self.members.values()):
             if member.syncing is not None:
-                self._put(replace(member, syncing=None))
+                self._put(member._replace(syncing=None))
                 self._alive(member)
                 response = SyncAnswered(request=member.syncing, assignment=member.assignment)
                 outs.append(Answer(member.client, response))
@@ -631,6 +642,13 @@ def _common(members: list[GroupMember]) -> set[str]:
     """Protocols that every one of these offers."""
     offered = {tuple([name for name, _ in m.protocols]) for m in members}
     return set.intersection(*map(set, offered))
+
+
+def _offers_the_same(member: GroupMember, request: SendJoin) -> bool:
+    """Whether a member joins again as what it is."""
+    if (member.instance_id, member.protocol_type) != (request.instance_id, request.protocol_type):
+        return False
+    return [name for name, _ in member.protocols] == [name for name, _ in request.protocols]
 
 
 def _joined(

@@ -316,8 +316,9 @@ class Designed:
         """What is assigned and revoked: next = (owned - revoked) + assigned."""
         verdict = decode_verdict(assignment)
         revoked = resources_of(verdict.revoked or ())
+        assigned = resources_of(verdict.assigned)
         return Instruction(
-            assigned=resources_of(verdict.assigned) - revoked,
+            assigned=assigned - revoked if revoked else assigned,
             revoked=revoked,
             absence_revokes=False,
             delay_ms=verdict.delay_ms,

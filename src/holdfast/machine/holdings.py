@@ -90,6 +90,12 @@ def ordered(resources: frozenset[Resource]) -> tuple[Resource, ...]:
     return tuple(sorted(resources))
 
 
+@lru_cache(maxsize=1024)
+def topics_of(resources: frozenset[Resource]) -> frozenset[str]:
+    """Their topics or kinds."""
+    return frozenset(topic for topic, _ in resources)
+
+
 class Holdings:
     """Resources of one member, their callbacks and their hand-over.
 
@@ -137,7 +143,8 @@ class Holdings:
 
     def gain(self, resources: frozenset[Resource]) -> Actions:
         """Own these from now on; the callback comes even when there are none (KIP-429)."""
-        self.owned |= resources
+        if resources:
+            self.owned |= resources
         self.queue = (*self.queue, Call(call=ListenerCall.ASSIGNED, resources=resources))
         return self._pump()
 
@@ -300,7 +307,9 @@ class Holdings:
             return ()  # REVOKED of this round comes first
         self.queue = self.queue[1:]
         self.calling, self.out_token = head, self._token()
-        if head.call is ListenerCall.ASSIGNED:
+        if not head.resources:
+            pass
+        elif head.call is ListenerCall.ASSIGNED:
             self.told |= head.resources
         else:
             self.told -= head.resources

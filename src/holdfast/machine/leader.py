@@ -35,7 +35,6 @@ from holdfast.machine.deferral import (
     Present,
     Verdicts,
     judge,
-    partitions_of,
     recall,
     remember,
 )
@@ -325,14 +324,12 @@ class _Turn:
         next_owner = np.where(handed != NO_OWNER, handed, owner)
         next_owner[moves] = NO_OWNER  # other claims that are revoked were not their owner's
         delay_ms = 0 if self.again else self._delay_ms()
-        n = len(present)
-        held = rows_by_member(self.group.topics, next_owner, n)
+        held = rows_by_member(self.group.topics, next_owner)
         memory = self._memory(generation, present, held, revoked_tp)
         kept_owner = np.where(handed != NO_OWNER, NO_OWNER, next_owner).astype(np.int32)
-        kept = held if not (handed != NO_OWNER).any() else None
-        kept = kept if kept is not None else rows_by_member(self.group.topics, kept_owner, n)
-        gained = rows_by_member(self.group.topics, handed.astype(np.int32), n)
-        revoked = rows_of_pairs(self.group.topics, revoked_member, revoked_tp, n)
+        gained = rows_by_member(self.group.topics, handed.astype(np.int32))
+        kept = rows_by_member(self.group.topics, kept_owner) if gained else held
+        revoked = rows_of_pairs(self.group.topics, revoked_member, revoked_tp)
         shares = {
             p.member_id: Share(
                 kept=kept.get(i, ()), gained=gained.get(i, ()), revoked=revoked.get(i, ())
@@ -425,19 +422,21 @@ class _Turn:
         return memory if len(memory) <= limit else write(None)
 
 
-def rows_by_member(topics: Topics, owner: I32, n_members: int) -> dict[int, TopicPartitions]:
+def rows_by_member(topics: Topics, owner: I32) -> dict[int, TopicPartitions]:
     """Each member's topic-partitions as (topic, partitions), members without any left out."""
     tps = np.flatnonzero(owner != NO_OWNER).astype(np.int32)
-    return rows_of_pairs(topics, owner[tps], tps, n_members)
+    return rows_of_pairs(topics, owner[tps], tps)
 
 
-def rows_of_pairs(
-    topics: Topics, member: I32, tps: I32, n_members: int
-) -> dict[int, TopicPartitions]:
+def rows_of_pairs(topics: Topics, member: I32, tps: I32) -> dict[int, TopicPartitions]:
     """The same for pairs; one topic-partition may stand with several members."""
-    if not len(tps):
-        return {}
     order = np.lexsort((tps, member))
     member, tps = member[order], tps[order]
-    edges = np.searchsorted(member, np.arange(n_members + 1)).tolist()
-    return {m: partitions_of(topics, tps[a:b]) for m, (a, b) in enumerate(pairwise(edges)) if b > a}
+    of = topics.topic_of[tps]
+    numbers = (tps - topics.start[of]).tolist()
+    new = np.flatnonzero((np.diff(member, prepend=-1) != 0) | (np.diff(of, prepend=-1) != 0))
+    edges = pairwise((*new.tolist(), len(tps)))
+    rows: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
+    for m, topic, (a, b) in zip(member[new].tolist(), of[new].tolist(), edges, strict=True):
+        rows.setdefault(m, []).append((topics.names[topic], tuple(numbers[a:b])))
+    return {m: tuple(row) for m, row in rows.items()}

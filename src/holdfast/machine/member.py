@@ -84,7 +84,7 @@ from holdfast.machine.events import (
     SyncAnswered,
     Tick,
 )
-from holdfast.machine.holdings import Holdings, Identity, ordered
+from holdfast.machine.holdings import Holdings, Identity, ordered, topics_of
 from holdfast.machine.options import MemberOptions
 from holdfast.machine.states import ENDED, TRANSITIONS, MemberState
 from holdfast.wire.container import Leaving
@@ -523,8 +523,7 @@ class Member:
         except WireError as error:
             return (Warn(f"unreadable assignment: {error}"), *self._retry())
         self._retries = 0
-        subscribed = set(self.topics)
-        if any(topic not in subscribed for topic, _ in instruction.assigned):
+        if not topics_of(instruction.assigned).issubset(self.topics):
             self.state = UNJOINED  # the subscription changed meanwhile: not for us any more
             return self._want("assignment does not match the subscription")
         return self._apply(instruction)
@@ -544,7 +543,7 @@ class Member:
             self._planned_for = handed_out(instruction.memory)
         self.state, self.rejoin_reason = STABLE, None
         self.rejoin_at_ms = self.now_ms + instruction.delay_ms if instruction.delay_ms else None
-        self.previous = ordered((owned - revoked) | gained)
+        self.previous = ordered((owned - revoked) | gained if revoked or gained else owned)
         done = JoinCompleted(
             generation=self.generation,
             member_id=self.member_id,
@@ -727,9 +726,8 @@ class Member:
         if self.mode is RebalanceMode.EAGER:
             first = self.state is STABLE
             return owned if owned or first else None
-        subscribed = set(self.topics)
-        gone = frozenset(r for r in owned if r[0] not in subscribed)
-        return gone or None
+        gone = topics_of(owned).difference(self.topics)
+        return frozenset(r for r in owned if r[0] in gone) if gone else None
 
     def _give_up(
         self, resources: frozenset[Resource], *, of_round: bool = False, always_call: bool = False

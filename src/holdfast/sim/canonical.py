@@ -197,4 +197,4 @@ def settle_group(group: Coordinator) -> None:
         if member.waits:
             group.sessions[member.member_id] = 0
         if group.state is not GroupState.STABLE and member.assignment:
-            group.members[member.member_id] = replace(member, assignment=b"")
+            group.members[member.member_id] = member._replace(assignment=b"")

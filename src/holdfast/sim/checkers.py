@@ -132,10 +132,13 @@ class RoundChecker:
         if self._stored_as != (done.generation, done.protocol_name):
             return
         told = instruct(assignor, data)
-        before = (frozenset(done.owned) - frozenset(done.gained)) | frozenset(done.revoked)
-        right = told.assigned | (frozenset() if told.absence_revokes else before - told.revoked)
-        if right != frozenset(done.owned):
-            wrong = min(right ^ frozenset(done.owned))
+        owned = frozenset(done.owned)
+        right = told.assigned
+        if not told.absence_revokes:
+            before = owned.difference(done.gained).union(done.revoked)
+            right = right.union(before - told.revoked)
+        if right != owned:
+            wrong = min(right ^ owned)
             self.ledger.fail(
                 "S7", now_ms, f"{done.member_id} reads its assignment of {wrong} wrong"
             )

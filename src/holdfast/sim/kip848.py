@@ -164,7 +164,7 @@ class Group848:
         ]
         group = read_claimants(claims, {"topic": self.plan.partitions})
         owner = assign(group, "sticky").target
-        rows = rows_by_member(group.topics, owner, len(claims))
+        rows = rows_by_member(group.topics, owner)
         self.target = {
             (topic, p): claims[i].member_id
             for i, row in rows.items()

@@ -71,9 +71,15 @@ class SeenTurn:
         topic, partition = resource
         return 0 <= partition < self.partitions.get(topic, 0) and topic in self.subscribed
 
-    def all_resources(self) -> list[Resource]:
-        """Everything that somebody subscribes to, sorted."""
-        return [(t, p) for t in sorted(self.subscribed) for p in range(self.partitions.get(t, 0))]
+    def all_resources(self) -> frozenset[Resource]:
+        """Everything that somebody subscribes to."""
+        counts = tuple((t, self.partitions.get(t, 0)) for t in sorted(self.subscribed))
+        return _every_one(counts)
+
+
+@lru_cache(maxsize=8)
+def _every_one(counts: tuple[tuple[str, int], ...]) -> frozenset[Resource]:
+    return frozenset((topic, p) for topic, count in counts for p in range(count))
 
 
 def union(sets: Iterable[frozenset[Resource]]) -> frozenset[Resource]:
@@ -94,7 +100,11 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
         told = Instruction(assigned=frozenset()) if data is None else instruct(assignor, data)
         claims = resources_of(claimant.owned)
         revoked = claims - told.assigned if told.absence_revokes else told.revoked
-        after = (claims - revoked) | told.assigned
+        after = (
+            told.assigned
+            if told.assigned == claims and not revoked
+            else (claims - revoked) | told.assigned
+        )
         seen.append(Seen(claimant=claimant, claims=claims, told=told, revoked=revoked, after=after))
     return SeenTurn(
         members=tuple(sorted(seen, key=lambda s: s.name)),
@@ -108,10 +118,17 @@ def instruct(assignor: Assignor, data: bytes) -> Instruction:
     """What an assignment's bytes say."""
     if not isinstance(assignor, Designed):
         return assignor.read(data)
+    return _instruction(data)
+
+
+@lru_cache(maxsize=1024)
+def _instruction(data: bytes) -> Instruction:
+    """Read once where a leader says it, and not again where its member hears it."""
     verdict = decode_verdict(data)
     revoked = resources_of(verdict.revoked or ())
+    assigned = resources_of(verdict.assigned)
     return Instruction(
-        assigned=resources_of(verdict.assigned) - revoked,
+        assigned=assigned - revoked if revoked else assigned,
         revoked=revoked,
         absence_revokes=False,
         delay_ms=verdict.delay_ms,

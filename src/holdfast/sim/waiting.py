@@ -84,7 +84,7 @@ class Waiting:
         at = Moment(turn, policy, memory, _owed(text, turn), now_ms)
         taken = turn.claimed | union(s.after for s in turn.members)
         self._ended(at, taken)
-        unassigned = [r for r in turn.all_resources() if r not in taken]
+        unassigned = sorted(turn.all_resources() - taken)
         known = _known(at) if unassigned else None
         for resource in unassigned:
             self._unassigned(resource, at, known)
@@ -105,7 +105,8 @@ class Waiting:
         instances = {s.claimant.instance_id for s in turn.members} - {None}
         if not self.losses:
             return
-        owner = {r: s.name for s in turn.members for r in s.after}
+        asked = at.owed.keys() | self.losses.keys()
+        owner = {r: s.name for s in turn.members for r in s.after & asked}
         replaced = _replaced(at, owner)
         for resource, loss in list(self.losses.items()):
             if turn.exists(resource) and resource not in taken:

@@ -41,8 +41,9 @@ Incremental Cooperative Rebalancing: Support and Policies; KIP-429; KIP-415, who
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from itertools import pairwise
 from typing import TypeVar
 
@@ -206,15 +207,13 @@ def decode_claim(data: bytes, *, lenient: bool = False) -> Claim:
     Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     message = decode_subscription(data)
-    frame = Claim(topics=())
     if message.user_data:
         try:
-            frame = _read_claim_frame(message.user_data)
+            return _read_claim_frame(message, message.user_data)
         except WireError:
             if not lenient:
                 raise
-    return replace(
-        frame,
+    return Claim(
         topics=message.topics,
         owned=message.owned,
         generation=message.generation,
@@ -293,14 +292,23 @@ def encode_verdict(value: Verdict) -> bytes:
     ----------
     Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
-    writer = _start_frame(VERDICT, VERDICT_MAGIC)
     revoked = None if value.revoked is None else sort_partitions(value.revoked)
-    writer.int64(value.nonce, "nonce")
+    frame = _verdict_frame(value.nonce, revoked, value.delay_ms, value.memory)
+    return encode_assignment(AssignmentMessage(partitions=value.assigned, user_data=frame))
+
+
+@lru_cache(maxsize=2)
+def _verdict_frame(
+    nonce: int, revoked: TopicPartitions | None, delay_ms: int, memory: bytes | None
+) -> bytes:
+    """Most members of a round are told the same, and a memory may be long."""
+    writer = _start_frame(VERDICT, VERDICT_MAGIC)
+    writer.int64(nonce, "nonce")
     writer.compact_array(revoked, "revoked", _write_topic_set, nullable=True)
-    writer.delay_ms(value.delay_ms, "delay_ms")
-    writer.compact_bytes(value.memory, "memory", nullable=True)
+    writer.delay_ms(delay_ms, "delay_ms")
+    writer.compact_bytes(memory, "memory", nullable=True)
     writer.tagged()
-    return encode_assignment(AssignmentMessage(partitions=value.assigned, user_data=writer.done()))
+    return writer.done()
 
 
 def decode_memory(data: bytes) -> Memory:
@@ -389,10 +397,13 @@ _INDEXED_SET_MIN = 2
 _MEMBER_MIN = 9
 
 
-def _read_claim_frame(data: bytes) -> Claim:
+def _read_claim_frame(message: Subscription, data: bytes) -> Claim:
     reader = _open_frame(data, CLAIM, CLAIM_MAGIC)
     return Claim(
-        topics=(),
+        topics=message.topics,
+        owned=message.owned,
+        generation=message.generation,
+        rack=message.rack,
         nonce=reader.int64("nonce"),
         leaving=_read_leaving(reader),
         delay_ms=reader.delay_ms("delay_ms"),
