@@ -10,8 +10,8 @@ import sys
 import pytest
 from tests.cli.running import run
 
+from holdfast.sim import scene
 from holdfast.sim.fault_scripts import SCRIPTS
-from holdfast.sim.faultbook import TITLES
 from holdfast.sim.scenarios import POLICIES, SCENARIOS
 
 SMALL = ("--members", 4, "--partitions", 8, "--format", "json")
@@ -52,12 +52,30 @@ def test_fault_scenarios_by_number(number, policy):
     assert report["violations"] == []
 
 
-def test_a_number_without_a_script_says_what_plays_it():
-    for number in (7, 27, 70):
-        assert number in set(TITLES) - set(SCRIPTS)
-        done = run("simulate", "--scenario", number)
-        assert done.code == 2
-        assert f"pytest tests/sim -k test_{number:02}" in done.err.replace("\n", " ")
+@pytest.mark.parametrize("number", [7, 27, 38, 64, 72])
+def test_fault_scenarios_that_are_scenes_say_what_came(number):
+    report = simulated("--scenario", number)
+    assert report["scenario"].startswith(f"{number:02}_")
+    assert report["violations"] == []
+    assert all(e["holds"] for e in report["expected"])
+    table = run("simulate", "--scenario", number, "--trace")
+    assert table.code == 0
+    assert report["expected"][0]["text"][:40] in table.out
+    again = run("simulate", "--scenario", number, "--trace")
+    assert (again.out, again.err) == (table.out, table.err)
+
+
+def test_a_scene_that_comes_otherwise_is_exit_code_1(monkeypatch):
+    monkeypatch.setattr(scene, "loads", lambda w: [1, 5])
+    done = run("simulate", "--scenario", 7)
+    assert done.code == 1
+    assert "NO" in done.out
+
+
+def test_a_number_for_a_live_client_says_what_checks_it():
+    done = run("simulate", "--scenario", 65)
+    assert done.code == 2
+    assert "pytest tests/sim -k test_65" in done.err.replace("\n", " ")
     assert run("simulate", "--scenario", 73).code == 2
     assert run("simulate", "--scenario", 1, "--members", 2).code == 2
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.machine.rounds import Play
 
 from holdfast.machine.designs import Designed, assignors_for
 from holdfast.machine.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.leader import Claimant, plan_round
 from holdfast.machine.policy import Policy, When
+from holdfast.sim.rounds import Play
 from holdfast.wire.container import Leaving
 from holdfast.wire.incremental import Design
 

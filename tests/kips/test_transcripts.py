@@ -7,13 +7,12 @@ Each list stands in ``tests/transcripts``. After a change that is meant, run wit
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.machine.rounds import Play
 
 from holdfast.machine.policy import Policy
+from holdfast.sim.rounds import Play
 from holdfast.wire.incremental import Design
 
 FOLDER = Path(__file__).parents[1] / "transcripts"
@@ -59,107 +58,54 @@ class Tape:
                 return
 
 
-def design_i_member_joins() -> Tape:
-    tape = Tape(SIMPLE, 4, A="T0,T3", B="T1", C="T2")
-    tape.join("D")
-    tape.rounds()
-    return tape
+FOUR = {"A": "T0", "B": "T1", "C": "T2", "D": "T3"}
+THREE = {"A": "T0,T3", "B": "T1", "C": "T2"}
+TWO = {"A": "T0,T1,T2", "B": "T3,T4,T5"}
 
-
-def design_i_member_leaves() -> Tape:
-    tape = Tape(SIMPLE, 4, A="T0", B="T1", C="T2", D="T3")
-    tape.leave("D")
-    tape.rounds()
-    return tape
-
-
-def design_i_member_bounces() -> Tape:
-    tape = Tape(SIMPLE, 4, A="T0", B="T1", C="T2", D="T3")
-    tape.leave("D")
-    tape.rounds()
-    tape.join("D2")
-    tape.rounds()
-    return tape
-
-
-def design_i_leader_exits() -> Tape:
-    tape = Tape(SIMPLE, 4, A="T0", B="T1", C="T2", D="T3")
-    tape.leave("A")
-    tape.rounds()
-    tape.join("E")
-    tape.rounds()
-    return tape
-
-
-def design_ii_member_joins() -> Tape:
-    tape = Tape(DEFERRED, 4, A="T0,T3", B="T1", C="T2")
-    tape.join("D")
-    tape.rounds()
-    return tape
-
-
-def design_ii_member_leaves() -> Tape:
-    tape = Tape(DEFERRED, 4, A="T0", B="T1", C="T2", D="T3")
-    tape.leave("D")
-    tape.round()
-    tape.wait(30_000)
-    tape.round()
-    return tape
-
-
-def design_ii_member_bounces() -> Tape:
-    tape = Tape(DEFERRED, 4, A="T0", B="T1", C="T2", D="T3")
-    tape.leave("D")
-    tape.round()
-    tape.wait(12_000)
-    tape.join("D2")
-    tape.round()
-    return tape
-
-
-def design_ii_leader_exits() -> Tape:
-    tape = Tape(DEFERRED, 4, A="T0", B="T1", C="T2", D="T3")
-    tape.leave("D")
-    tape.round()
-    tape.wait(12_000)
-    tape.leave("A")
-    tape.round()
-    tape.wait(18_000)
-    tape.round()
-    tape.wait(12_000)
-    tape.round()
-    return tape
-
-
-def design_iii_scale_up() -> Tape:
-    tape = Tape(INCREMENTAL, 6, A="T0,T1,T2", B="T3,T4,T5")
-    tape.join("C")
-    for _ in range(2):
-        tape.rounds()
-        tape.wait(5_000)
-    tape.rounds()
-    return tape
-
-
-LISTS: dict[str, Callable[[], Tape]] = {
-    play.__name__: play
-    for play in (
-        design_i_member_joins,
-        design_i_member_leaves,
-        design_i_member_bounces,
-        design_i_leader_exits,
-        design_ii_member_joins,
-        design_ii_member_leaves,
-        design_ii_member_bounces,
-        design_ii_leader_exits,
-        design_iii_scale_up,
-    )
+# Name of the transcript -> policy, who owns what at first, what happens.
+LISTS: dict[str, tuple[Policy, dict[str, str], str]] = {
+    "design_i_member_joins": (SIMPLE, THREE, "join D, rounds"),
+    "design_i_member_leaves": (SIMPLE, FOUR, "leave D, rounds"),
+    "design_i_member_bounces": (SIMPLE, FOUR, "leave D, rounds, join D2, rounds"),
+    "design_i_leader_exits": (SIMPLE, FOUR, "leave A, rounds, join E, rounds"),
+    "design_ii_member_joins": (DEFERRED, THREE, "join D, rounds"),
+    "design_ii_member_leaves": (DEFERRED, FOUR, "leave D, round, wait 30000, round"),
+    "design_ii_member_bounces": (DEFERRED, FOUR, "leave D, round, wait 12000, join D2, round"),
+    "design_ii_leader_exits": (
+        DEFERRED,
+        FOUR,
+        "leave D, round, wait 12000, leave A, round, wait 18000, round, wait 12000, round",
+    ),
+    "design_iii_scale_up": (
+        INCREMENTAL,
+        TWO,
+        "join C, rounds, wait 5000, rounds, wait 5000, rounds",
+    ),
 }
+
+
+def played(policy: Policy, owned: dict[str, str], events: str) -> Tape:
+    tape = Tape(policy, sum(len(what.split(",")) for what in owned.values()), **owned)
+    for event in events.split(", "):
+        match event.split():
+            case ["join", name]:
+                tape.join(name)
+            case ["leave", name]:
+                tape.leave(name)
+            case ["wait", for_ms]:
+                tape.wait(int(for_ms))
+            case ["round"]:
+                tape.round()
+            case ["rounds"]:
+                tape.rounds()
+            case _:
+                raise AssertionError(event)
+    return tape
 
 
 @pytest.mark.parametrize("name", LISTS)
 def test_an_event_list(name):
-    text = "\n".join(LISTS[name]().lines) + "\n"
+    text = "\n".join(played(*LISTS[name]).lines) + "\n"
     file = FOLDER / f"{name}.txt"
     if os.environ.get("HOLDFAST_REWRITE"):
         file.write_text(text, encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 from tests.sim.faultplay import ends_well, world
@@ -88,30 +87,6 @@ def lags(*offsets: tuple[int, int, int | None], reset: str = "latest") -> list[i
         [len(rows) // 2, len(rows) - len(rows) // 2]
     )
     return group.lags.tolist()
-
-
-def test_66_a_committed_offset_outside_the_log():
-    assert lags((10, 50, 60), (10, 50, 3), (10, 50, 0), (10, 50, 20)) == [0, 40, 40, 30]
-
-
-def test_67_no_commit_reset_latest_or_earliest():
-    assert lags((10, 50, None), (0, 5, 5)) == [0, 0]
-    assert lags((10, 50, None), (0, 5, None), reset="earliest") == [40, 5]
-
-
-@pytest.mark.parametrize("assignor", ["lag", "lag-sticky"])
-@pytest.mark.parametrize("lag", [0, 7])
-def test_68_all_lags_equal(assignor, lag):
-    topics = {f"t{n}": 4 for n in range(6)}  # three members: one extra partition in each topic
-    group = Group.from_dict(
-        {
-            "partitions": topics,
-            "lags": {topic: [lag] * 4 for topic in topics},
-            "members": [{"id": m, "topics": list(topics)} for m in "abc"],
-        }
-    )
-    own = assign(group, assignor).to_dict()
-    assert [sum(len(ps) for ps in own[m].values()) for m in "abc"] == [8, 8, 8]
 
 
 def rows(tables, name, *columns):

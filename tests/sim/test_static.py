@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.sim.faultplay import ends_well, leader, world
+from tests.sim.faultplay import ends_well, world
 
+from holdfast.sim.scene import leader
 from holdfast.sim.soak import SOAKED, Faults
 
 

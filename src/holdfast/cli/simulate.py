@@ -18,6 +18,7 @@ import typer
 
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
+from holdfast.cli.simulate_scene import run_scene
 from holdfast.cli.simulate_search import run_search
 from holdfast.cli.simulation_dump import write_simulation
 from holdfast.errors import ConfigError, SourceError
@@ -26,6 +27,7 @@ from holdfast.sim.costs import Costs, Listener
 from holdfast.sim.fault_scripts import by_number
 from holdfast.sim.pages import designs_page, machines_page
 from holdfast.sim.scenarios import POLICIES, SCENARIOS, Report, Setup, Step, simulate
+from holdfast.sim.scenes import SCENES
 from holdfast.sim.search import KINDS
 from holdfast.sim.soak import soak
 from holdfast.sim.world import World
@@ -152,6 +154,9 @@ def run(
         trace=trace,
     )
     if scenario.isdecimal():
+        if int(scenario) in SCENES:
+            run_scene(int(scenario), fmt, output, trace=trace and not quiet)
+            return
         setup = by_number(setup, int(scenario))
     elif scenario not in SCENARIOS:
         setup = replace(setup, script=_read_script(scenario))

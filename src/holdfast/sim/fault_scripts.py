@@ -2,7 +2,7 @@
 
 **Rules.** A script is a function of the group's size and times of the cost model; under any policy
 it must end settled, with no rule broken. Scenarios that bend single messages, subscriptions or
-records are played by the tests under their numbers; :data:`~holdfast.sim.faultbook.TITLES` has all.
+records are scenes (:mod:`holdfast.sim.scenes`); :data:`~holdfast.sim.faultbook.TITLES` has all.
 
 **Strategy.** Steps of :mod:`holdfast.sim.scenarios`, built for the setup at hand.
 
@@ -17,6 +17,7 @@ from dataclasses import replace
 from holdfast.errors import ConfigError
 from holdfast.sim.faultbook import TITLES, slug
 from holdfast.sim.scenarios import LEADER, Setup, Step
+from holdfast.sim.scenes import LIVE
 
 Script = Callable[[Setup], tuple[Step, ...]]
 
@@ -117,11 +118,8 @@ def by_number(setup: Setup, number: int) -> Setup:
     if number not in TITLES:
         raise ConfigError(f"--scenario {number}: expected 1 to {max(TITLES)}")
     if number not in SCRIPTS:
-        played = ", ".join(map(str, SCRIPTS))
-        raise ConfigError(
-            f"--scenario {number}, {TITLES[number]}: it needs a hand on single messages or bytes; "
-            f"pytest tests/sim -k test_{number:02} plays it. With scripts: {played}"
-        )
+        why = LIVE.get(number, "it is a scene")
+        raise ConfigError(f"--scenario {number}, {TITLES[number]}: {why}")
     if setup.members < 3:
         raise ConfigError(f"--scenario {number}: found {setup.members} members, expected 3 or more")
     if number == 63:

@@ -1,7 +1,8 @@
 """The fault scenarios by number: what happens, and by which rule it must end well.
 
-**Rules.** Every number from 1 to 72 has an entry. The tests play each under its number and its name
-(:func:`slug`), with the real machines, the real assignors, the real readers of the log.
+**Rules.** Every number from 1 to 72 has an entry. Each is a script for any policy
+(:mod:`holdfast.sim.fault_scripts`) or a scene (:mod:`holdfast.sim.scenes`), with the real machines,
+the real assignors, the real readers of the log; one needs a live client.
 
 References: PROTOCOL section g.
 """

@@ -1,13 +1,21 @@
-"""A group played by hand: members as sets, rounds planned by the real leader, no network."""
+"""A group played by hand: members as claims, rounds planned by the real leader, no network.
+
+**Rules.** Every member hears each round, unless it is ``deaf``; a member's memory is the leader's.
+
+**Strategy.** :func:`holdfast.machine.leader.plan_round`, and what members make of its shares.
+
+References: Incremental Cooperative Rebalancing, examples.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from holdfast.machine.designs import partitions_of, resources_of
 from holdfast.machine.leader import Claimant, Round, plan_round
 from holdfast.machine.policy import Policy
-from holdfast.wire.container import Leaving
+from holdfast.wire.reasons import TopicPartitions
 
 
 @dataclass
@@ -38,17 +46,20 @@ class Play:
             play.round()  # stable: nothing moves, everybody has the memory
         return play
 
-    def join(self, name: str, *topics: str, instance: str | None = None, **fields) -> None:
+    def join(self, name: str, *topics: str, instance: str | None = None, **fields: Any) -> None:
+        """A member comes, with topic T unless others are named."""
         self.members[name] = Claimant(
             member_id=name, instance_id=instance, topics=topics or ("T",), **fields
         )
         self.received_ms[name] = self.now_ms
 
     def leave(self, *names: str) -> None:
+        """Members are gone."""
         for name in names:
             del self.members[name]
 
     def claims(self) -> list[Claimant]:
+        """What the leader is told now."""
         return [
             replace(m, memory_age_ms=self.now_ms - self.received_ms[m.member_id])
             for m in self.members.values()
@@ -70,9 +81,6 @@ class Play:
                 generation=self.generation,
                 given_up=share.revoked,
                 memory=done.memory or None,
-                leaving=self.members[name].leaving
-                if self.members[name].leaving is not Leaving.STAYS
-                else Leaving.STAYS,
             )
             self.received_ms[name] = self.now_ms
         return done
@@ -86,15 +94,18 @@ class Play:
 
     def said(self, name: str) -> str:
         """What the last round told a member, in the document's notation."""
+        assert self.last is not None
         share = self.last.shares[name]
         return f"assigned:{_short(share.gained)},revoked:{_short(share.revoked)}"
 
     def owned(self, name: str) -> str:
+        """What a member has."""
         return _short(self.members[name].owned)
 
     def all_owned(self) -> dict[str, str]:
+        """What each member has."""
         return {name: self.owned(name) for name in sorted(self.members)}
 
 
-def _short(partitions) -> str:
+def _short(partitions: TopicPartitions) -> str:
     return ",".join(f"{topic}{p}" for topic, numbers in partitions for p in numbers)

@@ -1,0 +1,328 @@
+"""What fault scenarios are played with: small worlds, hands that bend them, and expectations.
+
+**Rules.** Hands work from outside: a message between real members and the real coordinator is held
+back, doubled, lost or answered wrong on its way. What is expected is said in words and kept,
+whether it came or not; nothing is raised before a scene is over but that it never came to a point.
+
+**Strategy.** A scene is a function of a :class:`Scene`. Every world of it runs under the checkers.
+
+References: PROTOCOL section g.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.coordinator import Answer, CommitDone, SendCommit
+from holdfast.machine.designs import Assignor, assignors_for
+from holdfast.machine.events import AssignmentComputed, Resource
+from holdfast.machine.policy import Policy
+from holdfast.machine.states import MemberState
+from holdfast.sim.ledger import Violation
+from holdfast.sim.process import Process
+from holdfast.sim.seen import SeenTurn, see
+from holdfast.sim.soak import QUICK
+from holdfast.sim.world import World, WorldOptions
+from holdfast.wire.incremental import Design
+
+COSTS = replace(QUICK, slow_members=0)
+DELAY_MS = 15_000
+DEFERRED = Policy(design=Design.DEFERRED, delay_ms=DELAY_MS)
+SIMPLE = Policy(design=Design.SIMPLE)
+FOUND_MS = COSTS.session_ms + 1_500  # a crash is found and a round is over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """Something that a scene expects, and whether it came so."""
+
+    text: str
+    holds: bool
+
+
+class Scene:
+    """One scenario: its worlds, and what was expected of them in order."""
+
+    def __init__(self) -> None:
+        self.expected: list[Expected] = []
+        self.worlds: list[World] = []
+
+    def expect(self, holds: object, text: str) -> None:
+        """Note what must be so."""
+        self.expected.append(Expected(text=text, holds=bool(holds)))
+
+    def world(
+        self,
+        name: str = "deferred",
+        n: int = 3,
+        *,
+        partitions: int | dict[str, int] = 6,
+        policy: Policy = DEFERRED,
+        offers: Callable[[int], Sequence[Assignor]] | None = None,
+        settle: bool = True,
+        **more: Any,
+    ) -> World:
+        """``n`` members under a policy; ``offers`` says what a slot offers instead."""
+        w = make_world(name, partitions=partitions, policy=policy, offers=offers, **more)
+        self.worlds.append(w)
+        for slot in range(n):
+            w.start(slot)
+        if settle:
+            w.run(6_000)
+            self.expect(sum(loads(w)) == len(w.resources()), f"{n} members have everything")
+        return w
+
+    def ends_well(self, w: World, after_ms: int = 60_000) -> None:
+        """After a quiet minute everything is run once, evenly, and the group knows its members."""
+        w.run(w.now_ms + after_ms)
+        group = w.coordinator
+        known = [] if group is None or group.pending else sorted(group.members)
+        even = max(loads(w)) - min(loads(w)) <= 1
+        self.expect(sum(loads(w)) == len(w.resources()), "in the end everything is processed")
+        self.expect(even, "by members that have equally much")
+        self.expect(
+            known == sorted(p.member.member_id for p in w.living()),
+            "in a group of those who live, no ghost among them",
+        )
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """Rules that the checkers found broken."""
+        return tuple(v for w in self.worlds for v in w.ledger.violations)
+
+    @property
+    def trace(self) -> tuple[str, ...]:
+        """What happened in its worlds, one after the other."""
+        return tuple(line for w in self.worlds for line in w.trace)
+
+    @property
+    def well(self) -> bool:
+        """Whether all came as expected, and no rule was broken."""
+        return all(e.holds for e in self.expected) and not self.violations
+
+    def play(self, script: Callable[[Scene], None]) -> Scene:
+        """Play it to its end, or as far as it comes."""
+        try:
+            script(self)
+        except (AssertionError, HoldfastError) as error:
+            self.expect(False, str(error))
+        return self
+
+
+def make_world(
+    name: str,
+    *,
+    partitions: int | dict[str, int] = 6,
+    policy: Policy = DEFERRED,
+    offers: Callable[[int], Sequence[Assignor]] | None = None,
+    **more: Any,
+) -> World:
+    """A world of short costs in which nobody has started."""
+    offered = assignors_for(name, policy)
+    options = WorldOptions(
+        assignors=offers or (lambda slot: offered),
+        partitions=partitions if isinstance(partitions, dict) else {"a": partitions},
+        costs=COSTS,
+        delay_ms=policy.delay_ms if name in ("deferred", "incremental") else 0,
+        trace=True,
+        **more,
+    )
+    w = World(options, seed=1)
+    w.checker.waiting.slack_ms = 8_000
+    return w
+
+
+# Looking at a world
+
+
+def loads(w: World) -> list[int]:
+    """How much each living process runs, the least first."""
+    return sorted(len(p.running) for p in w.living())
+
+
+def running(w: World, slot: int) -> set[Resource]:
+    """What a slot's process runs."""
+    return set(w.slots[slot].running)
+
+
+def runs(w: World, resources: Iterable[Resource]) -> bool:
+    """Whether each of these is being processed by somebody alive."""
+    return all(w.ledger.runner(r) for r in resources)
+
+
+def leader(w: World) -> int:
+    """Slot of the member that leads."""
+    assert w.coordinator is not None, "the coordinator is away"
+    leads = w.coordinator.leader_id
+    return next(p.slot for p in w.living() if p.member.member_id == leads)
+
+
+def group_is(w: World, state: object) -> bool:
+    """Whether the coordinator is in a state."""
+    return w.coordinator is not None and w.coordinator.state is state
+
+
+def said(w: World, words: str) -> list[str]:
+    """Lines of the trace with these words."""
+    return [line for line in w.trace if words in line]
+
+
+def until(w: World, condition: Callable[[], object], limit_ms: int = 40_000) -> int:
+    """Run until a condition holds; returns the time that took."""
+    begin_ms = w.now_ms
+    while not condition():
+        assert w.now_ms < begin_ms + limit_ms, "it never came to that"
+        w.run(w.now_ms + 1)
+    return w.now_ms - begin_ms
+
+
+def revoking(w: World) -> tuple[Process, frozenset[Resource]]:
+    """Start one member more, run until somebody gives up for it: who, and what."""
+    w.start(len(w.slots))
+    handing = MemberState.HANDING_OVER
+    until(w, lambda: any(p.member.state is handing for p in w.living()))
+    process = next(p for p in w.living() if p.member.state is handing)
+    job = process.member.holdings.hand_over
+    assert job is not None
+    return process, job.resources
+
+
+# Hands on messages
+
+
+@dataclass
+class Tape:
+    """What went over the wire: (client, request) and (client, response), and leaders' turns."""
+
+    requests: list[tuple[str, Any]] = field(default_factory=list)
+    responses: list[tuple[str, Any]] = field(default_factory=list)
+    turns: list[SeenTurn] = field(default_factory=list)
+
+    def sent(self, kind: type[Any], client: str = "") -> list[Any]:
+        """Requests of a kind, of one client or all."""
+        return [m for c, m in self.requests if isinstance(m, kind) and client in ("", c)]
+
+    def errors(self, kind: type[Any], client: str = "") -> set[int]:
+        """Error codes of responses of a kind."""
+        got = [m for c, m in self.responses if isinstance(m, kind) and client in ("", c)]
+        return {int(m.error) for m in got} - {0}
+
+
+def tape(w: World) -> Tape:
+    """Record messages as they arrive at the coordinator and leave it, and every leader's turn."""
+    kept = Tape()
+    arrive, answer, check = w._arrive, w._answer, w.checker.check
+
+    def arrived(entry: tuple[Process, Any]) -> None:
+        kept.requests.append((entry[0].client, entry[1]))
+        arrive(entry)
+
+    def answered(a: Answer) -> None:
+        kept.responses.append((a.client, a.response))
+        answer(a)
+
+    def checked(
+        request: ComputeAssignment,
+        done: AssignmentComputed,
+        now_ms: int,
+        assignor: Assignor,
+        **more: Any,
+    ) -> None:
+        kept.turns.append(see(request, done, assignor))
+        check(request, done, now_ms, assignor, **more)
+
+    _put(w, _arrive=arrived, _answer=answered)
+    _put(w.checker, check=checked)
+    return kept
+
+
+def hold(w: World, kind: type[Any], slot: int, by_ms: int) -> None:
+    """The next message of a kind from or to a slot's process comes so much later."""
+    client = w.slots[slot].client
+    held: list[Any] = []
+
+    def later(original: Callable[[Any], None]) -> Callable[[Any], None]:
+        def moved(entry: tuple[Process, Any]) -> None:
+            process, message = entry
+            if isinstance(message, kind) and process.client == client and not held:
+                held.append(message)
+                w.at(w.now_ms + by_ms, original, entry)
+            else:
+                original(entry)
+
+        return moved
+
+    _put(w, _arrive=later(w._arrive), _respond=later(w._respond))
+
+
+def lose(w: World, kind: type[Any], slot: int) -> list[Any]:
+    """The next response of a kind to a slot's process is lost; returns the list it falls into."""
+    client, respond = w.slots[slot].client, w._respond
+    lost: list[Any] = []
+
+    def losing(entry: tuple[Process, Any]) -> None:
+        process, message = entry
+        if isinstance(message, kind) and process.client == client and not lost:
+            lost.append(message)
+            w.at(w.now_ms + 500, w._fail_request, (process, message.request))
+        else:
+            respond(entry)
+
+    _put(w, _respond=losing)
+    return lost
+
+
+def twice(w: World, kind: type[Any], slot: int) -> None:
+    """Every request of a kind from a slot arrives twice."""
+    arrive = w._arrive
+
+    def doubled(entry: tuple[Process, Any]) -> None:
+        process, message = entry
+        arrive(entry)
+        if isinstance(message, kind) and process.slot == slot:
+            w.at(w.now_ms + 3, arrive, entry)
+
+    _put(w, _arrive=doubled)
+
+
+def refuse_commits(w: World, slot: int, error: int, times: int) -> list[Any]:
+    """The coordinator answers a slot's next commits with an error; returns what was refused."""
+    arrive = w._arrive
+    refused: list[Any] = []
+
+    def refusing(entry: tuple[Process, Any]) -> None:
+        process, message = entry
+        if isinstance(message, SendCommit) and process.slot == slot and len(refused) < times:
+            refused.append(message)
+            w._committed(process, CommitDone(message.request, error))
+        else:
+            arrive(entry)
+
+    _put(w, _arrive=refusing)
+    return refused
+
+
+def accepted_commits(w: World, client: str) -> list[SendCommit]:
+    """A client's commits that became records, from now on."""
+    arrive = w._arrive
+    found: list[SendCommit] = []
+
+    def watching(entry: tuple[Process, Any]) -> None:
+        process, message = entry
+        before = len(w.log)
+        arrive(entry)
+        if isinstance(message, SendCommit) and process.client == client and len(w.log) > before:
+            found.append(message)
+
+    _put(w, _arrive=watching)
+    return found
+
+
+def _put(what: object, **hands: Any) -> None:
+    """Bend one object: these methods of it are other ones from now on."""
+    for name, hand in hands.items():
+        setattr(what, name, hand)

@@ -1,0 +1,385 @@
+"""Fault scenarios 35 to 51 as scenes: what members claim, and what becomes of topics.
+
+**Rules.** A name is its number; titles stand in :mod:`holdfast.sim.faultbook`. Where a scenario is
+about one leader's turn, the real leader is asked, with its members in every order.
+
+**Strategy.** Claims by hand for the leader, small worlds for what follows from them.
+
+References: PROTOCOL sections c and g, 35 to 51.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+from holdfast.machine.actions import ComputeAssignment, SendJoin
+from holdfast.machine.coordinator import GroupState
+from holdfast.machine.designs import (
+    Assignor,
+    CooperativeSticky,
+    Designed,
+    Plain,
+    Turn,
+    compute,
+)
+from holdfast.machine.events import JoinedMember, MetadataChanged, Resource, SyncAnswered
+from holdfast.machine.leader import Claimant, plan_round
+from holdfast.machine.leader_turn import turn
+from holdfast.machine.states import MemberState
+from holdfast.sim.process import Process
+from holdfast.sim.rounds import Play
+from holdfast.sim.scene import (
+    DEFERRED,
+    DELAY_MS,
+    FOUND_MS,
+    SIMPLE,
+    Scene,
+    group_is,
+    hold,
+    leader,
+    loads,
+    running,
+    runs,
+    said,
+    tape,
+    twice,
+    until,
+)
+from holdfast.sim.seen import SeenTurn, see
+from holdfast.sim.world import World
+from holdfast.wire.consumer_protocol import Subscription, encode_subscription
+from holdfast.wire.sticky_user_data import StickyUserData, encode_sticky_user_data
+
+STICKY = CooperativeSticky()
+COMPLETING = GroupState.COMPLETING_REBALANCE
+RACKS = ("x", "y", "z")
+
+
+# What arrives late, or twice
+
+
+def scene_35(s: Scene) -> None:
+    """A response after the session timeout is ignored."""
+    w = s.world("simple")
+    group = w.coordinator
+    w.start(3)
+    until(w, lambda: group_is(w, COMPLETING))
+    assert group is not None
+    slow = next(p.slot for p in w.living() if p.slot not in (leader(w), 3))
+    client, late = w.slots[slow].client, group.generation
+    hold(w, SyncAnswered, slow, 12_000)
+    w.run(w.now_ms + 20)
+    w.split(slow, 9_000)
+    until(w, lambda: said(w, f"{client} drops"), 9_000)
+    s.expect(not running(w, slow), "cut off, the member stops by itself")
+    s.ends_well(w)  # the answer comes meanwhile
+    s.expect(not said(w, f"{client} in generation {late}"), "the late answer is ignored")
+    s.expect(said(w, f"{client} in generation {late + 2}"), "the member joins anew")
+
+
+def scene_36(s: Scene) -> None:
+    """A JoinGroup comes twice."""
+    w = s.world("simple", 2)
+    kept = tape(w)
+    w.start(2)
+    twice(w, SendJoin, 2)
+    s.ends_well(w)
+    requests = [m.request for m in kept.sent(SendJoin, w.slots[2].client)]
+    s.expect(len(requests) > len(set(requests)), "a join arrived twice")
+    w = s.world("simple", settle=False)
+    w.network.rates.duplicate = 0.5
+    w.run(9_000)
+    s.ends_well(w)
+    s.expect(w.rounds < 10, "where half of all messages come twice, rounds stay few")
+
+
+# One partition, several claims
+
+
+def claimed(**generations: int) -> dict[str, str]:
+    """What becomes of the claims that these members make to one partition, in any order."""
+    members = [
+        Claimant(member_id=m, topics=("t",), owned=(("t", (0,)),), generation=g)
+        for m, g in generations.items()
+    ]
+    found: list[dict[str, str]] = []
+    for order in permutations(members):
+        done = plan_round(SIMPLE, order, {"t": 1}, generation=99)
+        assert not any(x.gained for x in done.shares.values()), "somebody gains it as well"
+        found.append(
+            {
+                m: "keeps" if x.kept else "revoked" if x.revoked else "nothing"
+                for m, x in done.shares.items()
+            }
+        )
+    assert all(each == found[0] for each in found), "the order of members decides"
+    return found[0]
+
+
+def cooperative(
+    partitions: int, **claims: tuple[int, tuple[int, ...]]
+) -> tuple[dict[str, set[int]], dict[int, str]]:
+    """Kafka's own protocol: what each of these is handed, and what is withheld for whom."""
+    members = tuple(
+        subscriber(name, *numbers, generation=g) for name, (g, numbers) in claims.items()
+    )
+    return handed(members, partitions)
+
+
+def subscriber(
+    name: str,
+    *owned: int,
+    version: int = 3,
+    generation: int = -1,
+    user_data: bytes | None = None,
+) -> JoinedMember:
+    """A member of topic t that claims these partitions."""
+    value = Subscription(
+        version=version,
+        topics=("t",),
+        user_data=user_data,
+        owned=(("t", owned),) if owned else (),
+        generation=generation,
+    )
+    return JoinedMember(member_id=name, metadata=encode_subscription(value, version))
+
+
+def handed(
+    members: tuple[JoinedMember, ...], partitions: int
+) -> tuple[dict[str, set[int]], dict[int, str]]:
+    """The assignment of topic t as members read it, and what its leader withholds for whom."""
+    ready = Turn(members=members, partitions={"t": partitions}, generation=9)
+    own = {m: {p for _, p in STICKY.read(data).assigned} for m, data in STICKY.lead(ready).items()}
+    triples = [(m.member_id, m.instance_id, m.metadata) for m in members]
+    result = turn("cooperative-sticky", triples, {"t": partitions})
+    ids = result.group.member_ids
+    return own, {int(tp): ids[result.target[tp]] for tp in result.withheld_tp}
+
+
+def scene_37(s: Scene) -> None:
+    """Two members claim a partition, same generation."""
+    s.expect(claimed(a=4, b=4) == {"a": "revoked", "b": "revoked"}, "two claims: nobody keeps it")
+    own, _ = cooperative(1, a=(4, (0,)), b=(4, (0,)))
+    s.expect(own == {"a": set(), "b": set()}, "nor under cooperative-sticky")
+    three = {"a": "revoked", "b": "revoked", "c": "revoked"}
+    s.expect(claimed(a=4, b=4, c=3) == three, "an older third claim does not win either")
+
+
+def scene_38(s: Scene) -> None:
+    """Three claim it, two alike, one newer."""
+    newest = {"a": "revoked", "b": "revoked", "c": "keeps"}
+    s.expect(claimed(a=4, b=4, c=5) == newest, "the newest claim stands")
+    own, withheld = cooperative(1, a=(4, (0,)), b=(4, (0,)), c=(5, (0,)))
+    s.expect(withheld == {0: "c"}, "cooperative-sticky: meant for the newest,")
+    s.expect(own == {"a": set(), "b": set(), "c": set()}, "once nobody else claims it any more")
+
+
+def scene_39(s: Scene) -> None:
+    """Claims of what does not exist."""
+    odd = (("gone", (0,)), ("t", (0, 0, 7, -1)))
+    members = [Claimant(member_id="a", topics=("t",), owned=odd, generation=3)]
+    done = plan_round(SIMPLE, members, {"t": 2}, generation=4)
+    s.expect(done.shares["a"].gained == (("t", (1,)),), "only what exists is claimed")
+    handed_out = cooperative(2, a=(3, (0, 0, 7, -1)))
+    s.expect(handed_out == ({"a": {0, 1}}, {}), "and cooperative-sticky hands out the same")
+
+
+def scene_40(s: Scene) -> None:
+    """A claim outside the subscription."""
+    members = [
+        Claimant(member_id="a", topics=("u",), owned=(("t", (0,)),), generation=3),
+        Claimant(member_id="b", topics=("t",), generation=3),
+    ]
+    done = plan_round(SIMPLE, members, {"t": 1, "u": 1}, generation=4)
+    s.expect(done.shares["a"].revoked == (("t", (0,)),), "the claim is revoked")
+    s.expect(done.shares["b"].gained == (), "and goes to nobody in that round")
+    w = s.world("simple", partitions={"a": 4, "b": 2})
+    w.subscribe(0, ("b",))  # what it has of a is claimed no more: given up before it joins
+    w.run(w.now_ms + 8_000)
+    s.expect({topic for topic, _ in running(w, 0)} <= {"b"}, "what is unsubscribed stops")
+    s.expect(sum(loads(w)) == 6, "others process it")
+
+
+def scene_41(s: Scene) -> None:
+    """Unreadable user data."""
+    broken = Subscription(version=3, topics=("t",), user_data=b"\xff\x00junk", generation=-1)
+    members = (
+        JoinedMember(member_id="a", metadata=encode_subscription(broken)),
+        JoinedMember(member_id="b", metadata=b"\x00"),
+    )
+    ready = Turn(members=members, partitions={"t": 2}, generation=1)
+    assignors: tuple[Assignor, ...] = (Designed(SIMPLE), STICKY, Plain("sticky"), Plain("range"))
+    for assignor in assignors:
+        plan = assignor.lead(ready)
+        whole = assignor.read(plan["a"]).assigned == {("t", 0), ("t", 1)}
+        s.expect(whole, f"{assignor.name}: unreadable user data is no claim, the group lives")
+        nothing = assignor.read(plan["b"]).assigned == frozenset()
+        s.expect(nothing, f"{assignor.name}: an unreadable subscription gets nothing")
+
+
+def scene_42(s: Scene) -> None:
+    """A member with an empty subscription."""
+    members = [Claimant(member_id="a", topics=()), Claimant(member_id="b", topics=("t",))]
+    done = plan_round(DEFERRED, members, {"t": 2}, generation=1)
+    s.expect(done.shares["a"].gained == (), "it gets nothing")
+    s.expect(done.shares["b"].gained == (("t", (0, 1)),), "the other one everything")
+    w = s.world()
+    w.subscriptions[3] = ()
+    w.start(3)
+    w.run(w.now_ms + 6_000)
+    s.expect(loads(w) == [0, 2, 2, 2], "in a group it disturbs nobody")
+
+
+def scene_43(s: Scene) -> None:
+    """Subscriptions v0 to v3 together."""
+    sticky = encode_sticky_user_data(StickyUserData(partitions=(("t", (0,)),), generation=7))
+    newer = (
+        subscriber("v1", 1, version=1),  # no generation: honoured, as nobody else claims it
+        subscriber("v2", 2, version=2, generation=7),
+        subscriber("v3", 2, 3, version=3, generation=8),  # newer than v2's claim
+    )
+    own, withheld = handed((subscriber("v0", version=0), *newer), 4)
+    s.expect(own == {"v0": {0}, "v1": {1}, "v2": set(), "v3": set()}, "each is read as it is meant")
+    s.expect(withheld[2] == "v3", "the newest claim is the one that counts")
+    eager = Plain("sticky")
+    given = (subscriber("v0", version=0, user_data=sticky), *newer)
+    plan = eager.lead(Turn(members=given, partitions={"t": 4}, generation=9))
+    s.expect(("t", 0) in eager.read(plan["v0"]).assigned, "v0 claims by its user data")
+    total = sum(len(eager.read(data).assigned) for data in plan.values())
+    s.expect(total == 4, "and all four partitions are handed out")
+
+
+def scene_44(s: Scene) -> None:
+    """Eager and cooperative members together."""
+    eager = (STICKY, Plain("range"))
+    w = s.world("cooperative-sticky", offers=lambda slot: eager if slot == 2 else (STICKY,))
+    turns = tape(w).turns
+    steady = running(w, 0) | running(w, 1)
+    w.start(3)
+    until(w, lambda: len(turns) == 1)
+    claim = {m.name[:5] for m in turns[0].members if m.claims}
+    s.expect(claim == {"m0000", "m0001"}, "the eager member claims nothing")
+    s.expect(runs(w, steady), "cooperative members go on")
+    s.expect(not running(w, 2), "only the eager one has stopped everything")
+    s.ends_well(w)
+
+
+def scene_45(s: Scene) -> None:
+    """A generation from the far future."""
+    members = [
+        Claimant(member_id="liar", topics=("t",), owned=(("t", (0,)),), generation=10**9),
+        Claimant(member_id="m", topics=("t",), owned=(("t", (0, 1)),), generation=4),
+    ]
+    done = plan_round(SIMPLE, members, {"t": 2}, generation=5)
+    s.expect(done.shares["liar"].kept == (("t", (0,)),), "the liar wins what it claims")
+    s.expect(done.shares["m"].kept == (("t", (1,)),), "and nothing else")
+    own, withheld = cooperative(3, liar=(10**9, (0,)), m=(4, (0, 1)))
+    s.expect(withheld == {0: "liar"} and own["m"] >= {1}, "the same under cooperative-sticky")
+
+
+# Topics that change
+
+
+def scene_47(s: Scene) -> None:
+    """A topic is deleted while its partition waits."""
+    play = Play.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+    play.leave("D")
+    play.round()
+    play.partitions["T"] = 3
+    s.expect(play.round().delay_ms == 0, "the leader waits no more for what is gone")
+    w = s.world(partitions={"a": 3, "b": 1}, n=4)
+    slot = next(p.slot for p in w.living() if p.running == {("b", 0)})
+    w.crash(slot)
+    w.run(w.now_ms + FOUND_MS)
+    s.expect(all(p.member.rejoin_at_ms for p in w.living()), "everybody waits for topic b's member")
+    w.resize("b", 0)
+    until(w, lambda: not any(p.member.rejoin_at_ms for p in w.living()), 3_000)
+    rounds = w.rounds
+    w.run(w.now_ms + 2 * DELAY_MS)
+    s.expect(w.rounds == rounds, "the deadline is dropped with the topic")
+    s.ends_well(w)
+
+
+def scene_49(s: Scene) -> None:
+    """The subscription changes while revoking."""
+    w = s.world("simple", 2, partitions={"a": 4, "b": 4})
+    w.start(2)
+    handing = MemberState.HANDING_OVER
+    until(w, lambda: any(p.member.state is handing for p in w.living()))
+    slot = next(p.slot for p in w.living() if p.member.state is handing)
+    w.subscribe(slot, ("b",))
+    w.run(w.now_ms + 10_000)
+    s.expect({topic for topic, _ in running(w, slot)} == {"b"}, "it keeps only what it wants still")
+    s.expect(sum(loads(w)) == 8, "and everything is processed")
+
+
+def scene_50(s: Scene) -> None:
+    """A pattern begins to match a new topic."""
+    play = Play.of(DEFERRED, {"T": 2}, A="T0", B="T1")
+    play.partitions["new"] = 1
+    play.members = {n: replace(m, topics=("T", "new")) for n, m in play.members.items()}
+    s.expect(play.round().delay_ms == 0, "a new topic waits for nobody")
+    s.expect("new0" in ",".join(play.all_owned().values()), "it is assigned in that round")
+    w = s.world()
+    lost = running(w, 2)
+    w.crash(2)
+    w.run(w.now_ms + FOUND_MS)
+    w.resize("new", 2)
+    for slot in (0, 1):
+        w.subscribe(slot, ("a", "new"))
+    until(w, lambda: runs(w, [("new", 0), ("new", 1)]), 4_000)
+    s.expect(not any(w.ledger.runner(r) for r in lost), "even while others go on waiting")
+    s.ends_well(w)
+
+
+def racked(s: Scene, racks: list[tuple[str, ...]]) -> tuple[World, list[SeenTurn]]:
+    """A world whose members stand in racks and whose leader knows where the replicas are."""
+    design = Designed(SIMPLE)
+    w = s.world("simple", settle=False, offers=lambda slot: (design,))
+    for p in w.living():
+        p.member.options = replace(p.member.options, rack=RACKS[p.slot])
+    turns: list[SeenTurn] = []
+
+    def plan(process: Process, action: ComputeAssignment) -> None:
+        done = compute((design,), action, racks={"a": racks})
+        assert done.failure is None
+        turns.append(see(action, done, design))
+        w._tell_planned(process, done)
+
+    w._do[ComputeAssignment] = plan
+    return w, turns
+
+
+def _refresh(w: World) -> int:
+    """Every member hears of its metadata again; the rounds there were."""
+    for p in w.living():
+        w._tell(p, MetadataChanged((("a", 6),)))
+    rounds = w.rounds
+    w.run(w.now_ms + 20_000)
+    return rounds
+
+
+def scene_51(s: Scene) -> None:
+    """A broker's rack is unknown for a moment."""
+    racks: list[tuple[str, ...]] = [(RACKS[p % 3],) for p in range(6)]
+    w, turns = racked(s, racks)
+    w.run(6_000)
+    before: list[set[Resource]] = [running(w, slot) for slot in range(3)]
+    near = [sorted(p for _, p in own) for own in before]
+    s.expect(near == [[0, 3], [1, 4], [2, 5]], "everybody has what is near")
+    kept = tape(w)
+    racks[:] = [() if p % 3 == 2 else r for p, r in enumerate(racks)]  # z's broker is away
+    rounds = _refresh(w)
+    s.expect(w.rounds == rounds and not kept.sent(SendJoin), "no rebalance for an unknown rack")
+    w.start(3)
+    w.slots[3].member.options = replace(w.slots[3].member.options, rack="z")
+    w.run(w.now_ms + 10_000)  # a round for another reason, while it is still unknown
+    moved = sum(len(m.revoked) for t in turns for m in t.members)
+    s.expect(moved == 1, "a round for another reason moves one partition, not more")
+    stayed = sum(len(running(w, slot) & before[slot]) for slot in range(3))
+    s.expect(stayed == 5, "all others stay where they were")
+    racks[:] = [(RACKS[p % 3],) for p in range(6)]
+    rounds = _refresh(w)
+    s.expect(w.rounds == rounds, "nor when the rack is known again")
+    s.expect(sum(loads(w)) == 6, "everything is processed")

@@ -1,0 +1,203 @@
+"""Fault scenarios 52 to 64 as scenes: applications that fail or stall, and delays that cannot be.
+
+**Rules.** A name is its number; titles stand in :mod:`holdfast.sim.faultbook`.
+
+**Strategy.** Small worlds whose applications misbehave; hands on commits and on bytes.
+
+References: PROTOCOL section g, 52 to 64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from holdfast.errors import ConfigError, WireError
+from holdfast.machine.actions import SendLeave
+from holdfast.machine.codes import ErrorCode
+from holdfast.machine.coordinator import Answer, CommitDone, Received, SendCommit
+from holdfast.machine.designs import Designed, Turn
+from holdfast.machine.events import Event, Polled, RejoinRequested
+from holdfast.machine.policy import Policy
+from holdfast.sim.process import Process
+from holdfast.sim.scene import (
+    COSTS,
+    SIMPLE,
+    Scene,
+    accepted_commits,
+    loads,
+    refuse_commits,
+    revoking,
+    running,
+    runs,
+    said,
+    tape,
+    until,
+)
+from holdfast.wire.consumer_protocol import decode_assignment, encode_assignment
+from holdfast.wire.container import Verdict, decode_verdict, encode_verdict
+from holdfast.wire.incremental import Design, DesignAssignment, decode_design_assignment
+from holdfast.wire.incremental import encode_design_assignment as encode_design
+
+
+def scene_52(s: Scene) -> None:
+    """The revoke callback throws."""
+    w = s.world("simple", 2)
+    for p in w.living():
+        p.listener_faults = 1.0
+    process, given_up = revoking(w)
+    process.listener_faults = 1.0
+    commits = accepted_commits(w, process.client)
+    until(w, lambda: runs(w, given_up) and not given_up & process.running)
+    s.expect(True, "it counts as given up all the same")
+    committed = any(r in given_up for c in commits for r, _ in c.offsets)
+    s.expect(not committed, "nothing is committed after a callback that raised")
+    s.expect([x for x in w.warnings if "fault" in x], "the error is told")
+    for p in w.living():
+        p.listener_faults = 0.0
+    s.ends_well(w)
+
+
+def scene_53(s: Scene) -> None:
+    """Revoking takes longer than allowed."""
+    w = s.world("simple", 2)
+    for p in w.living():
+        p.revoke_extra_ms = 60_000
+    process, given_up = revoking(w)
+    commits = accepted_commits(w, process.client)
+    client = process.client
+    waited_ms = until(w, lambda: said(w, f"{client} drops"))
+    s.expect(waited_ms <= COSTS.rebalance_ms, "it is dropped in time for the round")
+    until(w, lambda: runs(w, given_up))
+    s.expect(not commits, "and not committed")
+    process.revoke_extra_ms = 0
+    s.ends_well(w)
+
+    w = s.world("simple", 2)  # and one that stands still in the middle of it is removed
+    kept = tape(w)
+    process, given_up = revoking(w)
+    w.stall(process.slot, 30_000)
+    old, group = process.member.member_id, w.coordinator
+    assert group is not None
+    until(w, lambda: old not in group.members)
+    until(w, lambda: runs(w, given_up) and not given_up & process.running, 60_000)
+    s.ends_well(w)
+    s.expect(said(w, f"{process.client} drops"), "who stands still meanwhile is removed and drops")
+    errors = kept.errors(CommitDone, process.client)
+    fenced = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
+    s.expect(errors <= fenced, "a commit of it is refused")
+
+
+def scene_54(s: Scene) -> None:
+    """A commit fails retriably while revoking."""
+    for times in (2, 10**6):
+        w = s.world("simple", 2)
+        process, given_up = revoking(w)
+        refused = refuse_commits(w, process.slot, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times)
+        _handed_over(s, process, given_up)
+        limit = process.member.options.commit_retries
+        s.expect(len(refused) == min(times, limit), f"the commit is tried {len(refused)} times")
+        s.ends_well(w)
+
+
+def _handed_over(s: Scene, process: Process, given_up: frozenset[tuple[str, int]]) -> None:
+    w = s.worlds[-1]
+    until(w, lambda: runs(w, given_up) and not given_up & process.running, 20_000)
+
+
+def scene_55(s: Scene) -> None:
+    """A commit after the revocation."""
+    w = s.world("simple", 2)
+    process, given_up = revoking(w)
+    _handed_over(s, process, given_up)
+    member, group = process.member, w.coordinator
+    s.expect(not member.may_commit(given_up), "what was given up may be committed no more")
+    s.expect(member.may_commit(member.owned), "what is owned may")
+    late = SendCommit(
+        request=0,
+        generation=member.generation - 1,
+        member_id=member.member_id,
+        instance_id=None,
+        offsets=tuple((r, 10**6) for r in sorted(given_up)),
+    )
+    assert group is not None
+    (answer,) = group.step(w.now_ms, Received(process.client, late))
+    refused = isinstance(answer, Answer) and answer.response == CommitDone(
+        0, ErrorCode.ILLEGAL_GENERATION
+    )
+    s.expect(refused, "the coordinator refuses a commit of the old generation")
+    s.ends_well(w)
+
+
+def scene_56(s: Scene) -> None:
+    """The poll loop stalls."""
+    w = s.world("simple", settle=False, max_poll_interval_ms=5_000)
+    kept, silent = tape(w), set[int]()
+    tell: Callable[[Process, Event], None] = w._tell
+
+    def muted(process: Process, event: Event) -> None:
+        if not (isinstance(event, Polled) and process.slot in silent):
+            tell(process, event)
+
+    w._tell = muted  # type: ignore[method-assign]  # a hand on this one world
+    w.poll_all(500)
+    w.run(w.now_ms + 10_000)
+    gone, client = running(w, 2), w.slots[2].client
+    silent.add(2)
+    until(w, lambda: kept.sent(SendLeave, client), 6_000)
+    s.expect(said(w, f"{client} drops"), "who polls no more leaves the group and drops its work")
+    s.expect(said(w, f"{client} lost"), "as lost")
+    until(w, lambda: runs(w, gone), 4_000)
+    s.expect(loads(w) == [0, 3, 3], "others take over")
+    silent.clear()
+    w.poll_all(500)
+    s.ends_well(w)
+
+
+def _refused(what: Callable[[], object]) -> bool:
+    try:
+        what()
+    except (WireError, ConfigError):
+        return True
+    return False
+
+
+@dataclass(frozen=True)
+class Lying(Designed):
+    """A leader that sends everybody the same bytes, from when there are some."""
+
+    lies: list[bytes] = field(default_factory=list)
+
+    def lead(self, turn: Turn) -> dict[str, bytes]:
+        """What is right, or the lie."""
+        if not self.lies:
+            return Designed.lead(self, turn)
+        return dict.fromkeys((m.member_id for m in turn.members), self.lies[0])
+
+
+def scene_64(s: Scene) -> None:
+    """A delay from the wire that cannot be."""
+    for delay_ms in (2**31, -1):
+        refused = _refused(partial(encode_verdict, Verdict(delay_ms=delay_ms)))
+        s.expect(refused, f"a delay of {delay_ms} ms cannot be written")
+    s.expect(_refused(lambda: Policy(delay_ms=2**31)), "nor configured")
+    right = encode_verdict(Verdict(delay_ms=0x01020304))
+    message = decode_assignment(right)
+    text = (message.user_data or b"").replace(b"\x01\x02\x03\x04", b"\xff\xff\xff\xff")
+    wrong = encode_assignment(replace(message, user_data=text))
+    s.expect(decode_verdict(right).delay_ms == 0x01020304, "a delay that can be is read")
+    s.expect(_refused(lambda: decode_verdict(wrong)), "a negative one from the wire is refused")
+    value = DesignAssignment(design=Design.DEFERRED, assigned=(), revoked=(), timeout_ms=5)
+    own = encode_design(value)[:-4] + b"\xff\xff\xff\xfb"
+    s.expect(_refused(lambda: decode_design_assignment(own)), "in the document's messages as well")
+    liar = Lying(SIMPLE)
+    w = s.world("simple", offers=lambda slot: (liar,), check=False)
+    before = [running(w, slot) for slot in range(3)]
+    liar.lies.append(wrong)
+    for slot in (0, 1):
+        w._tell(w.slots[slot], RejoinRequested())
+    w.run(w.now_ms + 5_000)
+    warned = [x for x in w.warnings if "unreadable assignment" in x]
+    s.expect(warned, "members that are told such a delay say so")
+    s.expect([running(w, slot) for slot in range(3)] == before, "and go on with what they have")
