@@ -13,6 +13,8 @@ from holdfast.adapters.worker import Resource, _WorkerDuties
 from holdfast.errors import AdapterError, ConfigError, LocalProtocolError, SourceError
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
+from holdfast.machine.events import JoinedMember
+from holdfast.wire.container import Claim, decode_verdict, encode_claim
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "request.timeout.ms": 300}
 
@@ -35,6 +37,35 @@ CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "request.timeout.
 def test_what_is_refused(resources, extra, weights, words):
     with pytest.raises(ConfigError, match=words):
         Worker({**CONFIG, **extra}, resources, weights=weights)
+
+
+def test_an_unchanged_assignment_is_not_sent_again():
+    worker = Worker({**CONFIG, "holdfast.policy": "deferred"}, {"k": 2})
+    claims = {"A": (0,), "B": (1,)}
+    members = tuple(
+        JoinedMember(
+            member_id=name,
+            metadata=encode_claim(Claim(topics=("k",), owned=(("k", own),), generation=1)),
+        )
+        for name, own in claims.items()
+    )
+    answer = worker._leadership.compute(
+        actions.ComputeAssignment(
+            token=1,
+            generation=2,
+            protocol_name="holdfast-deferred",
+            members=members,
+            partitions=(("k", 2),),
+            member_id="A",
+            waited_ms=0,
+        )
+    )
+    told = {name: decode_verdict(data) for name, data in answer.assignments}
+    assert answer.failure is None
+    assert {name: (v.assigned, v.revoked) for name, v in told.items()} == {
+        "A": ((), None),
+        "B": ((), None),
+    }
 
 
 def test_an_update_is_checked_as_well():

@@ -268,5 +268,10 @@ def _policy(settings: Settings, resources: Mapping[str, int], weights: Mapping[s
     for kind in weights:
         if kind not in resources:
             raise ConfigError(f"weights[{kind!r}]: not one of the resources {sorted(resources)}")
-    policy = replace(policy_of(settings), design=_DESIGNS[name])
-    return replace(policy, isolate=not weights, weights=dict(weights))
+    return replace(
+        policy_of(settings),
+        design=_DESIGNS[name],
+        isolate=not weights,
+        weights=dict(weights),
+        omit_unchanged=True,  # nobody but members reads the assignments of this protocol type
+    )

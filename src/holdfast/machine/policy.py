@@ -49,8 +49,8 @@ class Policy:
     options : mapping
         Options of that assignor.
     omit_unchanged : bool
-        Whether assignments list only what is gained. False lists all that a member shall hold,
-        so that other tools and other clients see the truth.
+        Whether assignments list only what is gained, as between workers. False lists all that a
+        member shall hold, so that other tools and other clients see the truth in a broker's log.
     isolate : bool
         Whether each topic or kind is balanced by itself, so that a change in one never moves
         another.
