@@ -117,7 +117,7 @@ class Bounce:
         finally:
             self._halt.set()
             writer.join()
-            time.sleep(2)
+            time.sleep(2 + 2 * self.options.slow)  # its last batch, and the one that has the rest
             for member in members:
                 member.terminate()
             for member in members:

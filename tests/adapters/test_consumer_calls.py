@@ -32,14 +32,20 @@ class Parts:
         self.polled = []
         self.closing = []
         self.counters = SimpleNamespace(add=lambda *words: None)
+        self.drains = False
+        self.due = []  # callbacks that the member's thread makes, one whenever it catches up
         self.host = SimpleNamespace(
-            failure=None, over=threading.Event(), post=lambda event: None, beat_at=0.0
+            failure=None,
+            over=threading.Event(),
+            post=lambda event: None,
+            beat_at=0.0,
+            catch_up=self.catch_up,
         )
         self.duties = SimpleNamespace(
             calls=Mailbox(),
             reconsider=lambda offsets: None,
             delivery=SimpleNamespace(
-                processed=lambda: self.closing.append("processed"),
+                processed=self.processed,
                 give_up_waiting=lambda owned: self.closing.append(("given up", set(owned))),
                 poll=lambda *words: self.polled.pop(0),
                 active=lambda: {A},
@@ -49,6 +55,15 @@ class Parts:
             ),
         )
         self.stand(1)
+
+    def processed(self):
+        self.closing.append("processed")
+        return self.drains
+
+    def catch_up(self, timeout_s):
+        if self.due:
+            waiting(self, self.due.pop(0))
+        return True
 
     def stand(self, generation, owned=(A,), state=MemberState.STABLE):
         self.host.standing = Standing(
@@ -235,6 +250,21 @@ def test_after_a_failure_only_a_poll_runs_callbacks(made, call):
     with pytest.raises(RemoteProtocolError, match="fenced"):
         consumer.poll()
     assert ran == [[A]]
+
+
+def test_callbacks_of_a_hand_over_that_waited_for_a_poll_come_before_its_records(made):
+    """One is queued, the next is made when that is over: both before the next batch is out."""
+    consumer, parts = made
+    order = []
+    parts.due = [lambda partitions: order.append("assigned"), lambda ps: order.append("revoked")]
+    parts.polled = [["a"], ["b"]]
+    poll = parts.duties.delivery.poll
+    parts.duties.delivery.poll = lambda *words: order.append("records") or poll(*words)
+    assert consumer.poll(1) == ["a"]
+    assert order == ["records"]  # nothing waited: nobody is asked
+    parts.drains = True
+    assert consumer.poll(1) == ["b"]
+    assert order == ["records", "assigned", "revoked", "records"]
 
 
 def test_what_a_callback_interrupts_is_raised_by_the_poll(made):

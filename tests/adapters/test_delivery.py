@@ -85,8 +85,10 @@ def test_a_stop_waits_for_what_is_in_flight(delivery):
     delivery.poll(0, 10)
     delivery.stop([A], lambda: drained.append("A"))
     assert drained == []
-    assert {m.partition for m in delivery.poll(0, 10)} == {1}
+    assert delivery.processed()
     assert drained == ["A"]
+    assert not delivery.processed()
+    assert {m.partition for m in delivery.poll(0, 10)} == {1}
     assert delivery.uncommitted([A]) == {A: 2}
 
 

@@ -148,6 +148,18 @@ def test_actions_are_done_in_order_and_their_answers_come_back(run):
     assert threading.main_thread() not in script.threads
 
 
+def test_who_catches_up_finds_done_what_was_posted_before(run):
+    stop = actions.StopFetching(token=1, resources=A, deadline_ms=9)
+    duties = Notes()
+    host = run(Script({events.Polled: (stop,)}), duties)
+    for n in range(1, 51):
+        host.post(events.Polled())
+        assert host.catch_up(60)
+        assert len(duties.notes) == n
+    host.stop()
+    assert not host.catch_up(0)
+
+
 def test_whoever_is_called_sees_what_the_member_owns_by_now(run):
     """A callback may seek and commit what it was just given, however soon it runs."""
     seen = []

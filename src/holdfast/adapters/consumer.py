@@ -38,6 +38,7 @@ _SLICE_S = SLICE_MS / 1000  # how long a callback may wait
 _POLLED_EVERY_S = 0.1
 _BESIDE_S = 0.1  # a heartbeat that long ago is just now
 _COMMIT_AGAIN_S = 0.05
+_CATCH_UP_S = 0.25
 _JOINING = MemberState.PREPARING_REBALANCE
 _COMMIT_AGAIN = frozenset(
     {
@@ -197,7 +198,8 @@ class Consumer:
         limit = self._settings["max.poll.records"] if max_records is None else max_records
         deadline = time.monotonic() + timeout
         delivery = parts.duties.delivery
-        delivery.processed()
+        if delivery.processed():
+            deadline += self._run_calls_of_hand_over(parts)
         while True:
             self._note_poll(parts)
             deadline += self._run_calls(parts)
@@ -242,6 +244,20 @@ class Consumer:
             parts.host.post(events.Polled())
             if error is not None and not isinstance(error, Exception):
                 raise error
+
+    def _run_calls_of_hand_over(self, parts: Assembly) -> float:
+        """Run the callbacks of a hand-over that waited for this poll; seconds taken.
+
+        The member's thread makes them only now, one after the other. With the next records out
+        already they, and all who wait for these partitions, would wait for those records as well.
+        """
+        taken_s = 0.0
+        while parts.host.catch_up(_CATCH_UP_S):
+            took_s = self._run_calls(parts)
+            if took_s == 0.0:
+                break
+            taken_s += took_s
+        return taken_s
 
     # Offsets
 

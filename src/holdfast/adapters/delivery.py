@@ -200,14 +200,15 @@ class Delivery:
                     self._early[tp] = rest
             return messages
 
-    def processed(self) -> None:
-        """Note that the application is done with everything it was handed."""
+    def processed(self) -> bool:
+        """Note that the application is done with what it was handed; whether a stop waited."""
         with self._lock:
             self._processed.update(self._handed)
             self._handed.clear()
             stops, self._stops = self._stops, []
         for stop in stops:
             stop.drained()
+        return bool(stops)
 
     # The member's thread
 

@@ -102,7 +102,7 @@ class MemberHost:
         self._duties = duties
         self._compute = compute
         self._link: GroupLink | None = None
-        self._events: Mailbox[events.Event | None] = Mailbox()
+        self._events: Mailbox[events.Event | threading.Event | None] = Mailbox()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._over = threading.Event()
@@ -124,6 +124,12 @@ class MemberHost:
     def post(self, event: events.Event) -> None:
         """Tell the machine something; safe from any thread."""
         self._events.put(event)
+
+    def catch_up(self, timeout_s: float) -> bool:
+        """Wait until what was posted before is done, its actions included; False when it is not."""
+        reached = threading.Event()
+        self._events.put(reached)
+        return reached.wait(timeout_s)
 
     def fail(self, error: BaseException) -> None:
         """End the member with an error that the application's next call raises."""
@@ -150,6 +156,9 @@ class MemberHost:
     def _run(self) -> None:
         try:
             while (event := self._next()) is not None:
+                if isinstance(event, threading.Event):
+                    event.set()
+                    continue
                 answer = self._member.step(_now_ms(), event)
                 self.standing = _standing(self._member)  # before a callback can ask for it
                 for action in answer:
@@ -162,7 +171,7 @@ class MemberHost:
         finally:
             self._over.set()
 
-    def _next(self) -> events.Event | None:
+    def _next(self) -> events.Event | threading.Event | None:
         deadline = self._member.deadline_ms
         timeout_s = None if deadline is None else max(0.0, (deadline - _now_ms()) / 1000)
         try:
