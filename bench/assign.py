@@ -1,7 +1,7 @@
 """Leader turns, bytes to bytes, of holdfast and its peers side by side, as JSON lines.
 
 usage: python -m bench.assign [--peers holdfast,franz-go,java,kafka-python] [--seconds 2] [--rounds
-3] [--quality] [--work DIR] [CASE ...]
+3] [--timeout 600] [--quality] [--work DIR] [CASE ...]
 
 Peers take turns on one pinned core, ``--rounds`` times, each a new process that runs for
 ``--seconds``; a line has the smallest of all turns, the first turn of a process, and holdfast's
@@ -36,7 +36,6 @@ from holdfast.wire.consumer_protocol import decode_assignment
 PEERS = Path(__file__).parent / "peers"
 FRANZ_GO = "github.com/twmb/franz-go@v1.22.2"
 KMSG = "github.com/twmb/franz-go/pkg/kmsg@v1.15.0"
-TIMEOUT_S = 600
 
 
 def main() -> None:
@@ -49,7 +48,7 @@ def main() -> None:
         case = workloads.build(name)
         _measure(case, commands, work, options)
         if options.quality:
-            _compare(case, commands, work)
+            _compare(case, commands, work, options.timeout)
 
 
 def _options() -> argparse.Namespace:
@@ -58,6 +57,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peers", default="holdfast,franz-go,java")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one process")
     parser.add_argument("--quality", action="store_true")
     parser.add_argument("--work", default=str(Path(tempfile.gettempdir()) / "holdfast-bench"))
     return parser.parse_args()
@@ -138,9 +138,10 @@ def _measure(
     for _ in range(options.rounds):
         for peer, command in commands.items():
             try:
-                line = _run(command("cooperative-sticky", str(options.seconds), path, work / "out"))
+                turns = command("cooperative-sticky", str(options.seconds), path, work / "out")
+                line = _run(turns, options.timeout)
             except subprocess.TimeoutExpired:
-                _emit({"case": case.name, "peer": peer, "timeout_s": TIMEOUT_S})
+                _emit({"case": case.name, "peer": peer, "timeout_s": options.timeout})
                 continue
             old = best.get(peer, line)
             merged = {key: min(old[key], value) for key, value in line.items()}
@@ -156,20 +157,22 @@ def _measure(
         _emit({"case": case.name, "peer": peer, **line, **ratios})
 
 
-def _run(command: list[str]) -> dict[str, Any]:
+def _run(command: list[str], timeout: float) -> dict[str, Any]:
     core = max(os.sched_getaffinity(0))
     done = subprocess.run(
         command,
         check=True,
         capture_output=True,
-        timeout=TIMEOUT_S,
+        timeout=timeout,
         preexec_fn=lambda: os.sched_setaffinity(0, {core}),
     )
     line: dict[str, Any] = json.loads(done.stdout)
     return line
 
 
-def _compare(case: workloads.Case, commands: dict[str, Command], work: Path) -> None:
+def _compare(
+    case: workloads.Case, commands: dict[str, Command], work: Path, timeout: float
+) -> None:
     """Balance and kept claims of every peer's eager sticky assignor on the same group."""
     path, out = work / f"{case.name}.eager", work / "out"
     workloads.write(case, path, eager=True)
@@ -179,7 +182,7 @@ def _compare(case: workloads.Case, commands: dict[str, Command], work: Path) -> 
     for peer, command in commands.items():
         if peer == "kafka-python":
             continue
-        _run(command("sticky", "0", path, out))
+        _run(command("sticky", "0", path, out), timeout)
         owner = np.full(group.topics.n_tps, -1, np.int32)
         for member_id, data in _answers(out):
             for topic, numbers in decode_assignment(data).partitions:

@@ -68,14 +68,14 @@ CASES += [(name, equal) for name in EQUAL_ONLY]  # they refuse the others
 def test_twice_the_group_costs_about_twice_the_steps(name: str, shape: Shape) -> None:
     small, large = (steps_of(name, shape(n)) for n in (100, 200))
     assert large.lines <= TWICE * small.lines
-    assert 1.5 * small.elements < large.elements <= TWICE * small.elements
+    assert 1.4 * small.elements < large.elements <= TWICE * small.elements
 
 
 @pytest.mark.parametrize("shape", [equal, chain])
 def test_twice_the_group_costs_lag_sticky_about_twice_the_steps(shape: Shape) -> None:
     """In columns alone: every exchange looks at tables of all that two members could swap."""
     small, large = (steps_of("lag-sticky", shape(n), lines=False) for n in (150, 300))
-    assert 1.5 * small.elements < large.elements <= TWICE * small.elements
+    assert 1.4 * small.elements < large.elements <= TWICE * small.elements
 
 
 @pytest.mark.parametrize("name", [*ANY, *EQUAL_ONLY, "lag-sticky"])

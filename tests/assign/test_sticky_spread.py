@@ -22,8 +22,8 @@ from holdfast.model.measure import topic_excess
 def test_it_costs_no_goal_before_and_evens_topics(snapshot: dict[str, Any]) -> None:
     group = Group.from_dict(snapshot)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (sticky_equal, sticky_flow):
-            patch.setattr(module, "crowded", lambda group, target, tps: tps[:0])
+        patch.setattr(sticky_equal, "crowded", lambda group, target, tps: tps[:0])
+        patch.setattr(sticky_flow, "spread", lambda *_: None)
         plain = assign(group, "sticky").target
     result = assign(group, "sticky")
     assert result.quality.optimal

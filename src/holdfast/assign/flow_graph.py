@@ -94,13 +94,22 @@ class Graph:
         return rows(start, row_of(self.arc_start)[by_hub])
 
     @cached_property
+    def claim_rows(self) -> tuple[I64, I64, I64]:
+        """Each source and member that owns some of it, sorted, and how many; see ``claims``.
+
+        Keys (source times members plus member) and counts, int64[n] each, and the key of each of
+        ``owned`` as an index into them.
+        """
+        key = self.source_of[self.owned] * np.int64(len(self.hub_of)) + self.owner[self.owned]
+        keys, row, counts = np.unique(key, return_inverse=True, return_counts=True)
+        return keys, counts, row
+
+    @cached_property
     def claims(self) -> list[dict[int, int]]:
         """For each source: member to number of its partitions that the member owns."""
-        n_members = max(len(self.hub_of), 1)
-        key = self.source_of[self.owned] * np.int64(n_members) + self.owner[self.owned]
-        distinct, counts = np.unique(key, return_counts=True)
+        keys, counts, _ = self.claim_rows
         result: list[dict[int, int]] = [{} for _ in range(self.n_sources)]
-        sources, members = np.divmod(distinct, n_members)
+        sources, members = np.divmod(keys, max(len(self.hub_of), 1))
         triples = zip(sources.tolist(), members.tolist(), counts.tolist(), strict=True)
         for source, member, count in triples:
             result[source][member] = count

@@ -24,7 +24,7 @@ KIP-54, goal 2; KIP-881; Ahuja, Magnanti, Orlin: "Network Flows", 9.8 (primal-du
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -33,6 +33,7 @@ import numpy as np
 
 from holdfast.assign.flow_graph import Graph, rows
 from holdfast.assign.flow_levels import Held, Levels
+from holdfast.model.columns import I64
 
 LARGE = 1 << 62
 
@@ -40,26 +41,26 @@ Arcs = list[tuple[int, Collection[int]]]
 """Arcs out of a node, as cost and the heads that cost it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Moves:
     """A flow of least cost.
 
     Parameters
     ----------
-    kept : list of dicts
-        For each source: member to units of its own claim that it keeps.
-    sent : list of dicts
-        For each source: hub to units that go there and are nobody's claim.
-    taken : list of int
+    kept : int64[n, 3]
+        Source, member and units of its own claim that it keeps.
+    sent : int64[n, 3]
+        Source, hub and units that go there and are nobody's claim; sorted.
+    taken : int64[n_members]
         Units that each member takes from its hub.
-    price : list of int
+    price : int64[n_members]
         Potential of each member against its pool, in units of cost.
     """
 
-    kept: Held
-    sent: Held
-    taken: list[int]
-    price: list[int]
+    kept: I64
+    sent: I64
+    taken: I64
+    price: I64
 
 
 def cheapest(graph: Graph, levels: Levels, rack_weight: int) -> Moves:
@@ -117,7 +118,8 @@ class _Flow:
         self._balance_pools()
         n_nodes = self.first_pool + len(self.pool_lacks)
         self.potential = [0] * n_sources + [1] * (n_nodes - n_sources)
-        self.lasting: dict[int, tuple[Arcs, Arcs]] = {}
+        self.arcs: dict[int, Arcs] = {}
+        self.across: dict[int, Arcs] = {}
 
     def _keep_claims(self, levels: Levels) -> None:
         """Keep every claim between equal levels that costs nothing; the others stay as room."""
@@ -145,12 +147,13 @@ class _Flow:
         self.surplus = {m: load - level for m, (load, level) in enumerate(both) if load > level}
         self.load = [min(load, level) for load, level in both]
         part_of_node = self._parts()
+        self.part_of_source = [part_of_node[out[0]] for out in self.out]
         self.part_of = [part_of_node[node] if node >= 0 else -1 for node in self.node_of]
         n_parts = max(part_of_node.values(), default=-1) + 1
         self.part_members: list[list[int]] = [[] for _ in range(n_parts)]
         self.pool_lacks = [0] * len(self.part_members)
-        for source, out in enumerate(self.out):
-            self.pool_lacks[part_of_node[out[0]]] += self.supply[source]
+        for part, supply in zip(self.part_of_source, self.supply, strict=True):
+            self.pool_lacks[part] += supply
         for member, part in enumerate(self.part_of):
             if part >= 0:
                 self.part_members[part].append(member)
@@ -172,7 +175,7 @@ class _Flow:
                 for source in sources_of[node]:
                     if not met[source] and self.node_level[node] == self.source_level[source]:
                         met[source] = True
-                        fresh = set(out[source]).difference(part)
+                        fresh = [other for other in out[source] if other not in part]
                         part.update(dict.fromkeys(fresh, n_parts))
                         stack += fresh
             n_parts += 1
@@ -228,20 +231,26 @@ class _Flow:
         self.excess[source] -= 1
 
     def settle(self) -> None:
-        """Send every other unit along cheapest paths."""
-        first, pools = self.first, range(self.first_pool, len(self.potential))
-        waiting = {source: units for source, units in enumerate(self.excess) if units}
-        waiting |= {first + member: units for member, units in self.surplus.items()}
-        lacks = list(zip(pools, self.pool_lacks, strict=True))
-        waiting |= {pool: -units for pool, units in lacks if units < 0}
-        self.lacking = {pool for pool, units in lacks if units > 0} | {
+        """Send every other unit along cheapest paths, part by part: none leads to another part."""
+        first, first_pool, part_of = self.first, self.first_pool, self.part_of
+        waiting: list[dict[int, int]] = [{} for _ in self.pool_lacks]
+        for source, units in enumerate(self.excess):
+            if units:
+                waiting[self.part_of_source[source]][source] = units
+        for member, units in self.surplus.items():
+            waiting[part_of[member]][first + member] = units
+        for part, units in enumerate(self.pool_lacks):
+            if units < 0:
+                waiting[part][first_pool + part] = -units
+        self.lacking = {first_pool + part for part, n in enumerate(self.pool_lacks) if n > 0} | {
             first + member
             for member, (load, level) in enumerate(zip(self.load, self.level, strict=True))
             if load < level - 1
         }
-        while waiting:
-            self._reprice(waiting)
-            self._send_free(waiting)
+        for there in waiting:
+            while there:
+                self._reprice(there)
+                self._send_free(there)
 
     def _send_free(self, waiting: dict[int, int]) -> None:
         """Send every waiting unit that has a path of cost 0; blocked nodes are not tried twice."""
@@ -259,38 +268,39 @@ class _Flow:
     def _reprice(self, waiting: dict[int, int]) -> None:
         """Change potentials until a waiting unit has a path of cost 0 to where one lacks.
 
-        Dijkstra's search; there are few distances, so nodes wait in one list for each.
+        Dijkstra's search up to the nearest such node; there are few distances, so nodes wait in one
+        list for each. Nodes that are as far, or farther, keep their potential.
         """
-        potential, lacking = self.potential, self.lacking
+        potential, lacking, arcs = self.potential, self.lacking, self.arcs
         best = dict.fromkeys(waiting, 0)
         done: dict[int, int] = {}
         reached = {0: list(waiting)}
         distances = [0]
-        while True:
-            distance = distances[0]
+        nearest = LARGE
+        while (distance := distances[0]) < nearest:
             if not reached[distance]:
                 del reached[heappop(distances)]
                 continue
             node = reached[distance].pop()
             if node in done:
                 continue
-            if node in lacking:
-                break
             done[node] = distance
             base = distance + potential[node]
-            for cost, heads in self._arcs(node):
+            for cost, heads in arcs.get(node) or self._arcs(node):
                 start = base + cost
                 for other in heads:
                     length = start - potential[other]
-                    if length < best.get(other, LARGE):
+                    if length < best.get(other, nearest):
                         best[other] = length
+                        if other in lacking:
+                            nearest = length
                         if length not in reached:
                             reached[length] = []
                             heappush(distances, length)
                         reached[length].append(other)
-        if distance:
+        if nearest:
             for node, length in done.items():
-                potential[node] += length - distance
+                potential[node] += length - nearest
 
     def _free_path(self, start: int, dead: set[int]) -> list[int]:
         """Nodes of a path of cost 0 from ``start`` to a node that lacks a unit; empty if none.
@@ -298,65 +308,51 @@ class _Flow:
         Nodes that lead nowhere are added to ``dead``; so are, for the moment, those on the path.
         """
         lacking = self.lacking
-        path, arcs = [start], [self._free_heads(start)]
+        path = [start]
+        ahead = [self._free_heads(start, dead)]
         dead.add(start)
         while path:
-            for node in arcs[-1]:
-                if node in dead:
-                    continue
-                path.append(node)
-                if node in lacking:
-                    dead.difference_update(path)
-                    return path
-                dead.add(node)
-                arcs.append(self._free_heads(node))
-                break
-            else:
+            heads = ahead[-1]
+            if not heads:
                 path.pop()
-                arcs.pop()
+                ahead.pop()
+                continue
+            node = heads.pop()
+            if node in dead:
+                continue
+            path.append(node)
+            if node in lacking:
+                dead.difference_update(path)
+                return path
+            dead.add(node)
+            ahead.append(self._free_heads(node, dead))
         return path
 
-    def _free_heads(self, node: int) -> Iterator[int]:
-        """Heads of arcs with room that cost nothing more."""
-        potential = self.potential
+    def _free_heads(self, node: int, dead: set[int]) -> list[int]:
+        """Heads of arcs with room that cost nothing more, the first one last."""
+        potential, free = self.potential, []
         at = potential[node]
-        return (h for cost, heads in self._arcs(node) for h in heads if potential[h] == at + cost)
+        for cost, heads in self.arcs.get(node) or self._arcs(node):
+            level = at + cost
+            for head in heads:
+                if potential[head] == level and head not in dead:
+                    free.append(head)  # noqa: PERF401 - few heads: a generator costs more
+        free.reverse()
+        return free
 
     def _arcs(self, node: int) -> Arcs:
-        """Arcs with room out of a node."""
-        if self.rack_weight or node >= self.end:
-            return self._arcs_anew(node)
-        lasting = self.lasting.get(node) or self._last(node)
-        if node < self.first:
-            return lasting[0]
-        member = node - self.first
-        arcs = lasting[self.load[member] < self.level[member]]
-        if self.taken[member] and self.node_of[member] != node:
-            return [*arcs, (0, (self.node_of[member],))]
-        return arcs
+        """Arcs with room out of a node, kept until a path changes which there are.
 
-    def _last(self, node: int) -> tuple[Arcs, Arcs]:
-        """Arcs out of a source or member without racks: the tables themselves, which change.
-
-        Made once for each, as most of the time goes into searches that ask for them. The second
-        list has the arc to the pool as well, which a member has while it is below its level.
+        Without racks those between sources and others are the tables themselves, which change.
         """
-        if node < self.first:
-            of_source: Arcs = [(1, self.out[node]), (0, self.room[node])]
-            self.lasting[node] = of_source, of_source
-        else:
-            pool = self.first_pool + self.part_of[node - self.first]
-            back: Arcs = [(-1, self.arrives[node]), (0, self.keeps[node])]
-            self.lasting[node] = back, [*back, (0, (pool,))]
-        return self.lasting[node]
+        self.arcs[node] = found = self._arcs_anew(node)
+        return found
 
     def _arcs_anew(self, node: int) -> Arcs:
         if node < self.first:
-            if node not in self.lasting:
-                arcs = self._across(node, self.out[node], 1)
-                self.lasting[node] = arcs, arcs
-            arcs, room = self.lasting[node][0], self.room[node]
-            return [*arcs, *self._across(node, room, 0)] if room else arcs
+            if node not in self.across:
+                self.across[node] = self._across(node, self.out[node], 1)
+            return [*self.across[node], *self._across(node, self.room[node], 0)]
         if node >= self.first_pool:  # members at their level can do with one less
             members = self.part_members[node - self.first_pool]
             return [(0, [self.first + m for m in members if self.load[m] == self.level[m]])]
@@ -383,6 +379,8 @@ class _Flow:
 
     def _across(self, source: int, nodes: Collection[int], cost: int) -> Arcs:
         """Arcs from a source to nodes, those in its rack and those in others."""
+        if not self.rack_weight:
+            return [(cost, nodes)]
         cross, first, end = self.cross[source], self.first, self.end
         hub_of = {n: self.node_of[n - first] if n < end else n for n in nodes}
         near = [node for node, hub_node in hub_of.items() if hub_node not in cross]
@@ -406,6 +404,9 @@ class _Flow:
 
     def _move(self, tail: int, head: int) -> None:
         """Send one unit along an arc, the way its cost of 0 says where there are two."""
+        if self.rack_weight or (tail >= self.first and head >= self.first):
+            self.arcs.pop(tail, None)
+            self.arcs.pop(head, None)
         if tail >= self.first_pool:
             self.load[head - self.first] -= 1
         elif head >= self.first_pool:
@@ -444,18 +445,16 @@ class _Flow:
 
     def moves(self) -> Moves:
         """The flow and its prices, in hubs and members again."""
-        first = self.first
         hub_of_node = dict(zip(self.node_of_hub, range(len(self.node_of_hub)), strict=True))
+        kept = [(s, node, n) for s, row in enumerate(self.kept) for node, n in row.items()]
+        sent = [(s, hub_of_node[to], n) for s, row in enumerate(self.sent) for to, n in row.items()]
+        potential, part = np.array(self.potential, np.int64), np.array(self.part_of, np.int64)
+        price = potential[self.first_pool + part] - potential[self.first : self.end]
         return Moves(
-            kept=[{node - first: n for node, n in row.items()} for row in self.kept],
-            sent=[{hub_of_node[node]: n for node, n in row.items()} for row in self.sent],
-            taken=self.taken,
-            price=[
-                self.potential[self.first_pool + part] - self.potential[first + member]
-                if part >= 0
-                else 0
-                for member, part in enumerate(self.part_of)
-            ],
+            kept=np.array(kept, np.int64).reshape(-1, 3) - (0, self.first, 0),
+            sent=np.array(sorted(sent), np.int64).reshape(-1, 3),
+            taken=np.array(self.taken, np.int64),
+            price=np.where(part >= 0, price, 0),
         )
 
 

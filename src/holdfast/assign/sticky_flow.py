@@ -21,10 +21,10 @@ from holdfast.assign.certificate import rack_weight_of
 from holdfast.assign.claims import Claims
 from holdfast.assign.flow_even import keep_all
 from holdfast.assign.flow_graph import NO_SOURCE, Graph
-from holdfast.assign.flow_levels import Held, balance
+from holdfast.assign.flow_levels import balance
 from holdfast.assign.flow_moves import cheapest
 from holdfast.assign.sticky_equal import Part, Prices, balance_equal, hand_out
-from holdfast.assign.sticky_spread import crowded, spread
+from holdfast.assign.sticky_spread import spread
 from holdfast.model.columns import I32, I64, NO_OWNER, stable_order, starts, within
 
 
@@ -95,37 +95,27 @@ def _solve(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
         levels = balance(graph)
         moves = cheapest(graph, levels, rack_weight)
         prices.level[at] = np.array(levels.hub, np.int64)[graph.hub_of[at]]
-        prices.minor[at] = np.array(moves.price, np.int64)[at]
+        prices.minor[at] = moves.price[at]
         choice = _keep(claims, graph, moves.kept, target)
-        rows = [(s, hub, n) for s, row in enumerate(moves.sent) for hub, n in row.items()]
-        sent, taken = np.array(sorted(rows), np.int64), np.array(moves.taken, np.int64)
+        sent, taken = moves.sent, moves.taken
     free = _name_the_rest(claims, graph, sent, taken, target)
-    if len(crowded(claims.group, target, free)):
-        spread(claims, target, free, choice)
+    spread(claims, target, free, choice)
 
 
-def _keep(claims: Claims, graph: Graph, kept: Held, target: I32) -> I32:
+def _keep(claims: Claims, graph: Graph, kept: I64, target: I32) -> I32:
     """Write the claims that stay: of each member and source the first, by number, then topic.
 
     Returns the claims of members that cannot keep all they have of a source: the choice is open.
     """
-    topics, n_members = claims.group.topics, claims.group.n_members
-    tps = graph.owned
-    row = graph.source_of[tps] * np.int64(n_members) + graph.owner[tps]
-    cut = [
-        source * n_members + member
-        for source, claimed in enumerate(graph.claims)
-        for member, count in claimed.items()
-        if kept[source].get(member, 0) != count
-    ]
-    stays, some = np.ones(len(tps), np.bool_), np.empty(0, np.int64)
-    if cut:
-        some = np.flatnonzero(np.isin(row, cut))
-        order = np.lexsort((tps[some], topics.partition_of[tps[some]], row[some]))
-        some = some[order]
-        distinct, counts = np.unique(row[some], return_counts=True)
-        quota = [kept[key // n_members].get(key % n_members, 0) for key in distinct.tolist()]
-        stays[some] = within(counts) < np.repeat(quota, counts)
+    tps, (keys, counts, row) = graph.owned, graph.claim_rows
+    quota = np.zeros(len(keys), np.int64)
+    members = np.int64(claims.group.n_members)
+    quota[np.searchsorted(keys, kept[:, 0] * members + kept[:, 1])] = kept[:, 2]
+    cut = quota < counts
+    some = np.flatnonzero(cut[row])
+    some = some[np.lexsort((tps[some], claims.group.topics.partition_of[tps[some]], row[some]))]
+    stays = np.ones(len(tps), np.bool_)
+    stays[some] = within(counts[cut]) < quota[row[some]]
     target[tps[stays]] = graph.owner[tps[stays]]
     return tps[some]
 

@@ -187,6 +187,8 @@ def _pairs(
     tps, partners = _partners(claims.group, rows, readers)
     gain = _gain(counts, topic_of[tps], target[tps], topic_of[partners], target[partners])
     helps = np.flatnonzero(gain > 0)
+    if not len(helps):
+        return tps[:0], partners[:0]
     helps = helps[_is_free(claims, target, tps[helps], partners[helps])]
     helps = helps[np.lexsort((partners[helps], tps[helps], -gain[helps]))]
     return tps[helps], partners[helps]

@@ -5,7 +5,8 @@ against the bytes that are left. A member whose array does not fit gets an empty
 
 **Strategy.** Lock step: step ``j`` goes over the ``j``-th name of every member that has one, as
 columns over members, and only remembers where it was. A wrong length or count leads behind the
-end, where the cursor stays; whether that happened is asked once, after the last step.
+end, where the cursor stays; whether that happened is asked once, after the last step. Where all
+names of an array are as long as its first, each place is known without a step.
 
 References
 ----------
@@ -85,10 +86,39 @@ def walk(buffer: U8, first: I64, last: I64, wanted: Mask, *, partitions: bool) -
     n_names[good] = int32_at(buffer)[first[good]]
     good &= (n_names >= 0) & (n_names * (6 if partitions else 2) <= room)
     n_names[~good] = 0
+    stop = int(last.max(initial=0)) + 1
+    found = None if partitions else _alike(buffer, first + 4, n_names, stop)
+    if found is None:
+        at = _walked(buffer, first + 4, n_names, good, stop, partitions=partitions)
+        found = at, int16_at(buffer)[at].astype(np.int32)
+    end = np.where(wanted, first + 4, first)
+    good |= ~wanted
+    return _columns(
+        buffer, *found, starts(n_names), end=end, last=last, good=good, partitions=partitions
+    )
+
+
+def _alike(buffer: U8, begin: I64, n_names: I64, stop: int) -> tuple[I64, I32] | None:
+    """Where names begin and their lengths, if in each array all are alike in length; else None."""
+    lengths = int16_at(buffer).view(">u2")
+    stride = lengths[np.minimum(begin, stop)].astype(np.int64) + 2
+    second = np.where(n_names > 1, begin + stride, begin)
+    if (lengths[np.minimum(second, stop)] + 2 != stride).any():
+        return None
+    strides = np.repeat(stride, n_names)
+    at = np.repeat(begin, n_names) + within(n_names) * strides
+    np.minimum(at, stop, out=at)
+    length = int16_at(buffer)[at].astype(np.int32)  # a negative one is never alike
+    return (at, length) if (length + 2 == strides).all() else None
+
+
+def _walked(
+    buffer: U8, begin: I64, n_names: I64, good: Mask, stop: int, *, partitions: bool
+) -> I64:
+    """Where each name begins, in lock step; arrays too long for that become empty and not good."""
     order = np.argsort(-n_names, kind="stable")
     n_active = np.searchsorted(-n_names[order], -np.arange(1, n_names.max(initial=0) + 1), "right")
-    stop = int(last.max(initial=0)) + 1
-    steps = _steps(buffer, first[order] + 4, n_active, stop, partitions=partitions)
+    steps = _steps(buffer, begin[order], n_active, stop, partitions=partitions)
     if len(steps) < len(n_active):  # the longest are left: they come first
         long = int(n_active[len(steps)])
         good[order[:long]], n_names[order[:long]] = False, 0
@@ -99,19 +129,23 @@ def walk(buffer: U8, first: I64, last: I64, wanted: Mask, *, partitions: bool) -
         active = n_active[: len(steps)]
         row = start[:-1][order][within(active)]
         at[row + np.repeat(np.arange(len(steps)), active)] = np.concatenate(steps)
-    end = np.where(wanted, first + 4, first)
-    return _columns(
-        buffer, at, start, end=end, last=last, good=good | ~wanted, partitions=partitions
-    )
+    return at
 
 
 def _columns(
-    buffer: U8, at: I64, start: I64, *, end: I64, last: I64, good: Mask, partitions: bool
+    buffer: U8,
+    at: I64,
+    length: I32,
+    start: I64,
+    *,
+    end: I64,
+    last: I64,
+    good: Mask,
+    partitions: bool,
 ) -> NameArrays:
-    """Lengths and counts at the names found; rows of members with a wrong one are emptied."""
+    """Counts at the names found; rows of members with a wrong one or a wrong length are emptied."""
     n_names = np.diff(start)
     limit = np.repeat(last, n_names)
-    length = int16_at(buffer)[at].astype(np.int32)
     behind = at + 2 + length
     wrong, count = length < 0, np.zeros(len(at), np.int32)
     if partitions:

@@ -84,27 +84,32 @@ class NameTable:
         return result
 
     def _find(self, words: U64, position: I64, length: I32) -> I32:
-        read = self._read(words, position, length)
-        found = np.full(len(position), UNKNOWN, np.int32)
-        left = np.arange(len(position))
+        rows, left = self._read(words, position, length), np.arange(len(position))
+        found = np.empty(len(position), np.int32)
         for level, (slots, shift) in enumerate(self.tables):
-            rows = read if level == 0 else [word[left] for word in read]
             topic = slots[_mix(rows, level, shift)]
-            same = (topic >= 0) & (self.length[topic] == (length if level == 0 else length[left]))
+            same = (topic >= 0) & (self.length[topic] == length)
             for word, known in zip(rows, self.words, strict=True):
                 same &= known[topic] == word
-            if level == 0 and same.all():
-                return topic
-            found[left[same]] = topic[same]
-            left = left[~same]
+            if level == 0:
+                found = topic
+            else:
+                found[left] = topic
+            lost = np.flatnonzero(~same)
+            if not len(lost):
+                return found
+            left, length, rows = left[lost], length[lost], [word[lost] for word in rows]
+        found[left] = UNKNOWN
         return found
 
     def _read(self, words: U64, position: I64, length: I32) -> list[U64]:
         """Words of each name, zero behind its end; names longer than any topic are cut."""
+        longest = int(length.max(initial=0))
+        uniform = longest == int(length.min(initial=longest))
         rows = []
-        for word in range(self.n_words):
-            n_bytes = np.clip(length - 8 * word, 0, 8)
-            rows.append(words[position + 8 * word] & _MASKS[n_bytes])
+        for first in range(0, 8 * self.n_words, 8):
+            n_bytes = min(max(longest - first, 0), 8) if uniform else np.clip(length - first, 0, 8)
+            rows.append(words[position + first] & _MASKS[n_bytes])
         return rows
 
     def _build(self) -> list[tuple[I32, np.uint64]]:
