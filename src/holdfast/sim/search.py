@@ -5,8 +5,9 @@ even, everybody stable (L1, L2); from every other state a settled one must be re
 more goes wrong. Safety is checked at each leader's turn and each start.
 
 **Reductions.** Of the steps that are open in a state only some are followed where the others can
-wait without a loss (*persistent sets*). A step of member i is followed alone, together with what
-may go wrong *with i* (its crash, its leaving, the loss or lateness of this very message), when
+wait without a loss (*persistent sets*): all steps of one member i, together with what may go wrong
+*with i* (its crash, its leaving, the loss or lateness of these very messages), when i has no answer
+to wait for at the coordinator and each of its steps is one of
 
 ====  ============================================================================================
 R1    an answer arrives at i, a duty of i ends, or a timer of i runs out without a heartbeat: only
@@ -16,15 +17,20 @@ R2    i's join arrives while the group gathers joins and still waits for another
 R3    i's sync arrives, i is not the leader, and the leader's sync is awaited: it is parked
 R4    i's commit arrives while the group gathers joins or is stable, and i has not joined: no round
       can begin without i
+R5    i's heartbeat is of a generation that is over, and i is a member: it is refused without a
+      trace, and nobody makes that generation current again or, while time stands, i no member
 ====  ============================================================================================
 
-and no other message of i is on its way, none waits at the coordinator, and no timer of i is due.
-Then whatever the others do first neither reads nor changes what the step does, so it gives the same
-state in either order; time cannot come between, because it stands while anything is to be done.
-What a check could see in the one order and not in the other, it sees at the other's step: the plan
-that gives away what is still run is refused as it is made (S3, S4), a second start meets the first
-one (S1). Besides, machine states that behave alike are one (:mod:`holdfast.sim.canonical`).
-``Bound.reduce`` false searches without any of this, and a test holds both against each other.
+Then whatever the others do first neither reads nor changes what these steps do, nor opens another
+step of i (answers come only to who has asked), so it gives the same state in either order; time
+cannot come between, because it stands while anything is to be done, and late messages with it. A
+loss that another message takes away from i's leaves i's arrival, which is followed as well. What a
+check could see in the one order and not in the other, it sees at the other's step: the plan that
+gives away what is still run is refused as it is made (S3, S4), a second start meets the first one
+(S1). An answer that its receiver has ceased to wait for is dropped: request numbers are given once,
+so it would change nothing, and to spend a fault on it only leaves less to go wrong. Besides,
+machine states that behave alike are one (:mod:`holdfast.sim.canonical`). ``Bound.reduce`` false
+searches without any of this, and a test holds both against each other.
 
 **Strategy.** Depth first; seen states are kept as packed numbers, and of each state the first step
 without a fault, along which the search for settled states then goes.
@@ -39,23 +45,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.machine.actions import SendHeartbeat, SendJoin, SendSync
+from holdfast.machine.actions import SendJoin, SendSync
 from holdfast.machine.coordinator import GroupState, SendCommit
 from holdfast.machine.designs import Assignor
 from holdfast.machine.events import Drained, LeaveRequested, RequestFailed, Resource, Tick
 from holdfast.machine.member import NEVER_MS
 from holdfast.sim.canonical import OPTIONS
 from holdfast.sim.ledger import Violation
-from holdfast.sim.small_world import (
+from holdfast.sim.small_state import (
     GONE,
     KIND_OF,
     NOT_STARTED,
     Facts,
     Left,
     Message,
-    SmallWorld,
     State,
 )
+from holdfast.sim.small_world import SmallWorld
 
 KINDS = ("join", "sync", "heartbeat", "leave", "commit")
 """Kinds of request of which a message may be lost or late."""
@@ -134,8 +140,11 @@ class Search:
         if self.bound.reduce:
             alone = self._alone(state)
             if alone is not None:
-                i, message = alone
-                yield from self._steps_of(state, i, message)
+                i, messages, own = alone
+                for message in messages:
+                    yield from self._steps_of(state, i, message)
+                if own:
+                    yield from self._steps_of(state, i, None)
                 yield from self._faults_of(state, i)
                 return
         yield from self._events(state)
@@ -228,11 +237,11 @@ class Search:
         delta = 0 if delta >= NEVER_MS else delta
         values = world.messages.values
         about = {values[m].member for m in state.messages}
-        waits = {m.client for m in world.group_facts(state.group).members.values() if m.waits}
+        waits = world.group_facts(state.group).parked
         nodes = tuple(
             node
             if node <= GONE
-            else world.shift(i, node, delta, alone=i not in about and f"m{i}" not in waits)
+            else world.shift(i, node, delta, alone=i not in about and i not in waits)
             for i, node in enumerate(state.nodes)
         )
         group, answers = world.group_shift(state.group, delta)
@@ -258,59 +267,55 @@ class Search:
 
     # Reductions
 
-    def _alone(self, state: State) -> tuple[int, int | None] | None:
-        """A process and a message (None: its duty or timer) that are followed alone."""
+    def _alone(self, state: State) -> tuple[int, list[int], bool] | None:
+        """A process whose steps are followed alone: its messages; whether a duty or timer too."""
         world = self.world
         values = world.messages.values
-        group = world.group_facts(state.group)
-        ready: dict[int, int] = {}
-        several = set()
+        mine: dict[int, list[int]] = {}
         for m in state.messages:
-            i = values[m].member
-            if i in ready or values[m].held:
-                several.add(i)
-            ready[i] = m
-        parked = {m.client for m in group.members.values() if m.waits}
+            if not values[m].held:  # that comes with time, which stands now
+                mine.setdefault(values[m].member, []).append(m)
+        parked = world.group_facts(state.group).parked
+        best: tuple[int, list[int], bool] | None = None
+        fewest = 1_000
         for i, node in enumerate(state.nodes):
-            if i in several or node == NOT_STARTED or f"m{i}" in parked:
+            if node == NOT_STARTED or i in parked:
                 continue
-            message = ready.get(i)
+            messages = mine.get(i, [])
             facts = world.facts(i, node) if node > GONE else None
-            due = facts is not None and facts.deadline_ms <= 0
-            if message is None:
-                if facts is not None and self._local(state, i, facts, due=due):
-                    return i, None
+            own = facts is not None and (facts.duty >= 0 or facts.deadline_ms <= 0)
+            count = len(messages) + own
+            if not 0 < count < fewest or not all(self._waits_for(state, m) for m in messages):
                 continue
-            if due or (facts is not None and facts.duty >= 0):
-                continue
-            _, to_group, body, _ = values[message]
-            if not to_group or self._waits_for(state, body):
-                return i, message
-        return None
+            if facts is None or facts.deadline_ms > 0 or self._local(state, i, facts):
+                best, fewest = (i, messages, own), count
+                if count == 1:
+                    break
+        return best
 
-    def _local(self, state: State, i: int, facts: Facts, *, due: bool) -> bool:
-        """R1 and R2 for duties and timers."""
-        if facts.duty >= 0:
-            return not due
-        if not due:
-            return False
+    def _local(self, state: State, i: int, facts: Facts) -> bool:
+        """R1, R2 and R5 for a timer that is due."""
         effect = self.world.react(i, state.nodes[i], Tick(0))
         if not effect.beats:
             return True
         group = self.world.group_facts(state.group)
         mine = group.members.get(facts.member_id)
+        if mine is None:
+            return False
+        if all(b.generation < group.generation for b in effect.beats):
+            return True
         return (
             group.state is PREPARING
-            and mine is not None
             and mine.joining is None
             and all(b.generation == group.generation for b in effect.beats)
         )
 
-    def _waits_for(self, state: State, body: Any) -> bool:
-        """R2 to R4: the coordinator cannot go on without this request."""
+    def _waits_for(self, state: State, message: int) -> bool:
+        """R1 to R4: an answer, or a request without which the coordinator cannot go on."""
+        _, to_group, body, _ = self.world.messages.values[message]
+        if not to_group:
+            return True
         group = self.world.group_facts(state.group)
-        if isinstance(body, SendHeartbeat):
-            return False
         mine = group.members.get(body.member_id)
         if mine is None or mine.instance_id != body.instance_id:
             return False
@@ -318,15 +323,13 @@ class Search:
             others = [m for m in group.members.values() if m is not mine]
             more = group.pending or any(m.joining is None for m in others)
             return group.state is PREPARING and more
+        current = getattr(body, "generation", None) == group.generation
         if isinstance(body, SendSync):
             fresh = group.sessions[body.member_id] == OPTIONS.session_timeout_ms
             led = body.member_id == group.leader_id
-            current = body.generation == group.generation
             return group.state is COMPLETING and fresh and current and not led
-        if isinstance(body, SendCommit):
-            current = body.generation == group.generation
-            return group.state in (PREPARING, GroupState.STABLE) and current
-        return False
+        gathers = group.state in (PREPARING, GroupState.STABLE)
+        return isinstance(body, SendCommit) and gathers and current
 
     # The search
 

@@ -8,9 +8,8 @@
 - A process that ends leaves what it has sent on its way; answers to it are dropped.
 - Every leader's turn is checked, and every start against what others run.
 
-**Strategy.** Every part of a state (a machine's slots, a message) is interned, so a state is a
-short tuple of numbers. A machine's step from one state with one event is computed once and looked
-up ever after; that is what makes millions of states affordable.
+**Strategy.** A machine's step from one state with one event is computed once and looked up ever
+after (:mod:`holdfast.sim.small_state` numbers them); that makes millions of states affordable.
 
 References: PROTOCOL, "Suggested state space".
 """
@@ -19,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any
 
 from holdfast.machine.actions import (
     Action,
@@ -41,8 +40,6 @@ from holdfast.machine.coordinator import (
     CommitDone,
     Coordinator,
     CoordinatorOptions,
-    GroupMember,
-    GroupState,
     Received,
     SendCommit,
 )
@@ -52,15 +49,12 @@ from holdfast.machine.events import (
     CoordinatorFound,
     Drained,
     HeartbeatAnswered,
-    JoinAnswered,
-    LeaveAnswered,
     ListenerReturned,
     MetadataChanged,
     RequestFailed,
     Resource,
     Started,
     SubscriptionChanged,
-    SyncAnswered,
 )
 from holdfast.machine.member import NEVER_MS, Member
 from holdfast.machine.states import ENDED, MemberState
@@ -79,112 +73,18 @@ from holdfast.sim.canonical import (
 )
 from holdfast.sim.checkers import RoundChecker
 from holdfast.sim.ledger import Ledger
-
-KIND_OF: dict[type, str] = {
-    SendJoin: "join",
-    JoinAnswered: "join",
-    SendSync: "sync",
-    SyncAnswered: "sync",
-    SendHeartbeat: "heartbeat",
-    HeartbeatAnswered: "heartbeat",
-    SendLeave: "leave",
-    LeaveAnswered: "leave",
-    SendCommit: "commit",
-    CommitDone: "commit",
-}
-"""Request and response -> kind of request."""
-
-NOT_STARTED, GONE = 0, 1
-"""Numbers of the two nodes without a member."""
-
-T = TypeVar("T", bound=Hashable)
-
-
-class Node(NamedTuple):
-    """One process: its member's state, what it runs, the token of a drain to be done or -1."""
-
-    saved: Any
-    running: frozenset[Resource] = frozenset()
-    duty: int = -1
-
-
-class Message(NamedTuple):
-    """A message on its way; a held one stays until time has moved."""
-
-    member: int
-    to_group: bool
-    body: Any
-    held: bool = False
-
-
-class Left(NamedTuple):
-    """What may still go wrong."""
-
-    crashes: int = 0
-    leaves: int = 0
-    joins: int = 0
-    faults: tuple[str, ...] = ()  # kinds of which a message may be lost or late
-
-
-class State(NamedTuple):
-    """Everything there is, as numbers; messages are sorted."""
-
-    nodes: tuple[int, ...]
-    group: int
-    messages: tuple[int, ...]
-    left: int
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What a member's step does: its node after it, messages, starts, heartbeats."""
-
-    node: int
-    sends: tuple[int, ...] = ()
-    starts: tuple[Resource, ...] = ()
-    beats: tuple[SendHeartbeat, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a search asks of a node again and again."""
-
-    deadline_ms: int
-    duty: int
-    leads: bool
-    member_id: str
-    running: frozenset[Resource]
-    calm: bool  # stable, and nothing is about to change
-    ended: bool
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFacts:
-    """What a search asks of a coordinator's state again and again."""
-
-    state: GroupState
-    generation: int
-    deadline_ms: int
-    leader_id: str | None
-    members: dict[str, GroupMember]
-    sessions: dict[str, int]
-    pending: bool
-
-
-class Pool(Generic[T]):
-    """Numbers for values, and back."""
-
-    def __init__(self, *first: T) -> None:
-        self.values: list[T] = list(first)
-        self.ids: dict[T, int] = {value: i for i, value in enumerate(first)}
-
-    def number(self, value: T) -> int:
-        """The value's number, a new one if it was not seen."""
-        found = self.ids.get(value)
-        if found is None:
-            found = self.ids[value] = len(self.values)
-            self.values.append(value)
-        return found
+from holdfast.sim.small_state import (
+    GONE,
+    Effect,
+    Facts,
+    GroupFacts,
+    Left,
+    Message,
+    Node,
+    Pool,
+    State,
+    without,
+)
 
 
 @dataclass(slots=True)
@@ -275,6 +175,7 @@ class SmallWorld:
             _, running, duty = self.nodes.values[node]
             calm = member.state is MemberState.STABLE and member.rejoin_reason is None
             calm = calm and member.rejoin_at_ms is None and not member.holdings.handing_over
+            job = member.holdings.hand_over
             deadline_ms = NEVER_MS if member.deadline_ms is None else member.deadline_ms
             found = self._facts[node] = Facts(
                 deadline_ms=deadline_ms,
@@ -284,6 +185,8 @@ class SmallWorld:
                 running=running,
                 calm=calm,
                 ended=member.state in ENDED,
+                awaits=frozenset((member._join, member._sync, member._leave, member._heartbeat)),
+                commits=-1 if job is None else job.token,
             )
         return found
 
@@ -445,6 +348,7 @@ class SmallWorld:
         found = self._group_facts.get(group)
         if found is None:
             coordinator = self.load_group(group)
+            members = coordinator.members.values()
             deadline_ms = coordinator.deadline_ms
             found = self._group_facts[group] = GroupFacts(
                 state=coordinator.state,
@@ -454,6 +358,7 @@ class SmallWorld:
                 members=dict(coordinator.members),
                 sessions=dict(coordinator.sessions),
                 pending=bool(coordinator.pending),
+                parked=frozenset(int(m.client[1:]) for m in members if m.waits),
             )
         return found
 
@@ -482,9 +387,25 @@ class SmallWorld:
         nodes = state.nodes
         nodes = (*nodes[:i], effect.node, *nodes[i + 1 :])
         messages = state.messages
+        if messages and self.reduce:
+            messages = self._awaited(messages, i, effect.node)
         if effect.sends:
             messages = tuple(sorted(messages + effect.sends))
         return State(nodes, state.group, messages, state.left)
+
+    def _awaited(self, messages: tuple[int, ...], i: int, node: int) -> tuple[int, ...]:
+        """Messages without answers to a member that it waits for no more."""
+        values = self.messages.values
+        facts = self.facts(i, node) if node > GONE else None
+        return tuple(
+            [
+                m
+                for m in messages
+                if values[m].member != i
+                or values[m].to_group
+                or (facts is not None and facts.waits_for(values[m].body))
+            ]
+        )
 
     def tell(self, state: State, i: int, event: Hashable) -> State:
         """A state after an event at a member; nothing happens at one that is gone."""
@@ -516,10 +437,17 @@ class SmallWorld:
 
     def with_answers(self, state: State, answers: tuple[int, ...]) -> State:
         """Answers set out, to those who are there."""
-        alive = tuple(m for m in answers if state.nodes[self.messages.values[m].member] > GONE)
+        alive = tuple([m for m in answers if self._heard(state, self.messages.values[m])])
         if not alive:
             return state
         return state._replace(messages=tuple(sorted(state.messages + alive)))
+
+    def _heard(self, state: State, message: Message) -> bool:
+        """Whether there is somebody to whom an answer makes a difference."""
+        node = state.nodes[message.member]
+        if node <= GONE:
+            return False
+        return not self.reduce or self.facts(message.member, node).waits_for(message.body)
 
     def lose(self, state: State, message: int) -> State:
         """A message is lost; its sender, or who waits for it, hears of a failure."""
@@ -554,12 +482,6 @@ class SmallWorld:
             if rival.member_id in members and me in members:
                 both = min(rival.running & mine)
                 self.ledger.fail("S1", 0, f"{both} runs at m{j} and starts at m{i}")
-
-
-def without(state: State, message: int) -> State:
-    """A state without one message."""
-    at = state.messages.index(message)
-    return state._replace(messages=state.messages[:at] + state.messages[at + 1 :])
 
 
 def _commit(action: Commit) -> SendCommit:
