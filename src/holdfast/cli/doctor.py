@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.options import Quiet
+from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Quiet
 from holdfast.cli.output import (
     Format,
     print_note,
@@ -62,20 +62,10 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     *,
-    source: Annotated[
-        Path | None,
-        typer.Option("--input", help="Folder of tables (holdfast history -o) or a dump."),
-    ] = None,
-    bootstrap: Annotated[
-        str | None,
-        typer.Option("--bootstrap-server", "-b", help="HOST:PORT; read only, joins no group."),
-    ] = None,
-    command_config: Annotated[
-        Path | None, typer.Option("--command-config", help="Client properties, as Kafka's tools.")
-    ] = None,
-    group: Annotated[
-        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
-    ] = None,
+    source: FleetInput = None,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    group: Groups = None,
     all_groups: Annotated[
         bool, typer.Option("--all-groups", help=f"Print every group, not the {SHOWN} worst.")
     ] = False,

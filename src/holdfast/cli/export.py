@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.options import Quiet
+from holdfast.cli.options import Groups, Quiet
 from holdfast.cli.output import print_error, print_note, write_text
 from holdfast.errors import AdapterError, ConfigError, HoldfastError
 
@@ -39,9 +39,7 @@ def export(
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to serve /metrics.")
     ] = "127.0.0.1:9308",
-    group: Annotated[
-        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
-    ] = None,
+    group: Groups = None,
     once: Annotated[
         bool, typer.Option("--once", help="Print the metrics and stop (for a textfile collector).")
     ] = False,

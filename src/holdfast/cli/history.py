@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.options import Bootstrap, CommandConfig, DumpInput, Quiet
+from holdfast.cli.options import Bootstrap, CommandConfig, DumpInput, Groups, Quiet, SparkGroups
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
@@ -69,12 +69,8 @@ def history(  # noqa: PLR0917 (typer passes every option by name)
         TableFormat,
         typer.Option("--format", help="How to print it; delta: Delta tables in the -o folder."),
     ] = TableFormat.TABLE,
-    group: Annotated[
-        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
-    ] = None,
-    all_groups: Annotated[
-        bool, typer.Option("--all-groups", help="Groups of Spark's own connector too.")
-    ] = False,
+    group: Groups = None,
+    all_groups: SparkGroups = False,
     broker_log: Annotated[
         list[Path] | None,
         typer.Option(

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.history import TableFormat, make_history, rows_of, wants_delta
-from holdfast.cli.options import Bootstrap, CommandConfig, DumpInput, Quiet
+from holdfast.cli.options import Bootstrap, CommandConfig, DumpInput, Groups, Quiet, SparkGroups
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.errors import ConfigError
@@ -64,12 +64,8 @@ def lag(  # noqa: PLR0917 (typer passes every option by name)
         TableFormat,
         typer.Option("--format", help="How to print it; delta: Delta tables in the -o folder."),
     ] = TableFormat.TABLE,
-    group: Annotated[
-        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
-    ] = None,
-    all_groups: Annotated[
-        bool, typer.Option("--all-groups", help="Groups of Spark's own connector too.")
-    ] = False,
+    group: Groups = None,
+    all_groups: SparkGroups = False,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
     ] = None,

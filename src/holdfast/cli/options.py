@@ -21,6 +21,12 @@ FleetInput = Annotated[
     Path | None,
     typer.Option("--input", help="Tables (holdfast history -o) or a dump (holdfast dump)."),
 ]
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
+]
+SparkGroups = Annotated[
+    bool, typer.Option("--all-groups", help="Groups of Spark's own connector too.")
+]
 CommandConfig = Annotated[
     Path | None, typer.Option("--command-config", help="Kafka client properties (security, ...).")
 ]

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli.assign import parse_option
 from holdfast.cli.fleet_tables import open_fleet
-from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Quiet
+from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Quiet
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.spark_progress import spark_bar
 
@@ -31,9 +31,7 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: Bootstrap = None,
     source: FleetInput = None,
     fmt: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
-    group: Annotated[
-        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
-    ] = None,
+    group: Groups = None,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),

@@ -13,7 +13,7 @@ import typer
 
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.fleet_tables import open_fleet
-from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Quiet
+from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Quiet
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.simulate import read_costs
 from holdfast.cli.spark_progress import spark_bar
@@ -110,9 +110,7 @@ def run(
         list[str] | None,
         typer.Option("--cost", help="NAME=DURATION of the cost model; see simulate -v."),
     ] = None,
-    group: Annotated[
-        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
-    ] = None,
+    group: Groups = None,
     seed: Annotated[int, typer.Option("--seed", help="All chance comes from it.")] = 0,
     fail_below: Annotated[
         float, typer.Option("--fail-below", help="Exit 1 if a group's fidelity is lower.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.options import Quiet
+from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Quiet
 from holdfast.cli.output import print_note, track
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
@@ -27,23 +27,13 @@ def register(app: typer.Typer) -> None:
 
 def report(
     *,
-    source: Annotated[
-        Path | None,
-        typer.Option("--input", help="Folder of tables (holdfast history -o) or a dump."),
-    ] = None,
-    bootstrap: Annotated[
-        str | None,
-        typer.Option("--bootstrap-server", "-b", help="HOST:PORT; read only, joins no group."),
-    ] = None,
-    command_config: Annotated[
-        Path | None, typer.Option("--command-config", help="Client properties, as Kafka's tools.")
-    ] = None,
+    source: FleetInput = None,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path(
         "report.html"
     ),
-    group: Annotated[
-        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
-    ] = None,
+    group: Groups = None,
     title: Annotated[str, typer.Option("--title", help="Heading.")] = "Consumer group report",
     trace: Annotated[
         Path | None,

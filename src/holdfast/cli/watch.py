@@ -13,7 +13,7 @@ import typer
 from holdfast.cli.export import write_metrics
 from holdfast.cli.history import SMALL_RECORDS
 from holdfast.cli.lag import Reset
-from holdfast.cli.options import CommandConfig, NeededBootstrap, Quiet
+from holdfast.cli.options import CommandConfig, Groups, NeededBootstrap, Quiet, SparkGroups
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 
@@ -47,12 +47,8 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
         float | None,
         typer.Option("--every", help="Seconds between looks; without it: what is there, once."),
     ] = None,
-    group: Annotated[
-        list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
-    ] = None,
-    all_groups: Annotated[
-        bool, typer.Option("--all-groups", help="Groups of Spark's own connector too.")
-    ] = False,
+    group: Groups = None,
+    all_groups: SparkGroups = False,
     max_records: Annotated[
         int | None, typer.Option("--max-records", help="At most so many records in a batch.")
     ] = None,

@@ -58,16 +58,23 @@ def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, I64]:
     return standing & (lag.commit_ms != NEVER), since
 
 
-def _stuck_members(facts: Facts, limits: Limits) -> tuple[list[str], I64, float]:
-    """Members none of whose partitions with work move on; their lag rows; partition-seconds."""
+def _stuck_members(facts: Facts, limits: Limits, *, static: bool) -> tuple[list[str], I64, float]:
+    """Members none of whose partitions with work move on; their lag rows; partition-seconds.
+
+    Those with a static name, by that name, or those without.
+    """
     standing, since = _standing(facts, limits)
-    lag = facts.lag
+    lag, names = facts.lag, _static_names(facts)
     moving = {m for i, m in enumerate(lag.member) if m and lag.lag[i] > 0 and not standing[i]}
-    members = [m for i, m in enumerate(lag.member) if m and standing[i] and m not in moving]
-    rows = np.asarray([i for i, m in enumerate(lag.member) if m in set(members)], dtype=np.int64)
-    rows = rows[standing[rows]]
-    cost = float((facts.end_ms - since[rows]).sum()) / 1000
-    return list(dict.fromkeys(members)), rows, cost
+    rows = [
+        i
+        for i, m in enumerate(lag.member)
+        if m and standing[i] and m not in moving and (m in names) is static
+    ]
+    members = [str(lag.member[i]) for i in rows]
+    found = np.asarray(rows, dtype=np.int64)
+    cost = float((facts.end_ms - since[found]).sum()) / 1000
+    return list(dict.fromkeys(names.get(m, m) for m in members)), found, cost
 
 
 def _static_names(facts: Facts) -> dict[str, str]:
@@ -80,10 +87,7 @@ def _static_names(facts: Facts) -> dict[str, str]:
 
 def stuck(facts: Facts, limits: Limits) -> Iterator[Finding]:
     """HF105."""
-    members, rows, cost = _stuck_members(facts, limits)
-    static = _static_names(facts)
-    members = [m for m in members if m not in static]
-    rows = np.asarray([i for i in rows if facts.lag.member[i] in members], dtype=np.int64)
+    members, rows, cost = _stuck_members(facts, limits, static=False)
     if not members:
         return
     yield Finding(
@@ -99,19 +103,15 @@ def stuck(facts: Facts, limits: Limits) -> Iterator[Finding]:
 
 def stale_static(facts: Facts, limits: Limits) -> Iterator[Finding]:
     """HF109."""
-    members, rows, cost = _stuck_members(facts, limits)
-    static = _static_names(facts)
-    members = [m for m in members if m in static]
-    rows = np.asarray([i for i in rows if facts.lag.member[i] in members], dtype=np.int64)
+    members, rows, cost = _stuck_members(facts, limits, static=True)
     if not members:
         return
-    names = [static[m] for m in members]
     yield Finding(
         code="HF109",
         severity=_E,
         text=f"{count(len(members), 'static member')} with {count(len(rows), 'partition')} that "
         f"hold work, and no commit for {limits.stuck_s / 60:.0f} minutes or more: gone?",
-        evidence=_last_evidence(facts, names, rows),
+        evidence=_last_evidence(facts, members, rows),
         cost_upper_s=cost,
         command=_describe(facts) + " --members --verbose",
     )

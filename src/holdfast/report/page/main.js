@@ -60,8 +60,7 @@ const start = async () => {
     [...byId("legend").querySelectorAll("button")].forEach((b, i) => b.setAttribute("aria-pressed", String(timeline.only === i)));
   };
 
-  const intervals = new PagedTable(byId("intervals"), ["Partition", "Owner", "Member id", "From (UTC)", "To (UTC)", "Seconds"]);
-  const moment = new PagedTable(byId("moment"), ["Partition", "Owner", "Member id", "Since (UTC)"]);
+  let intervals = null, moment = null;
   const ownerCells = (segment) => {
     const code = data.owner[segment];
     if (code < FIRST_MEMBER) return ["no owner", ""];
@@ -69,7 +68,7 @@ const start = async () => {
     const name = shorten(data.identities[data.member_identity[m]], 40);
     return [el("span", {}, el("bdi", {}, name), data.paused[segment] ? " (paused, inferred)" : ""), el("bdi", {}, shorten(data.members[m], 80))];
   };
-  const fillIntervals = () => intervals.show(data.owner.length, (i) => {
+  const fillIntervals = () => (intervals ??= new PagedTable(byId("intervals"), ["Partition", "Owner", "Member id", "From (UTC)", "To (UTC)", "Seconds"])).show(data.owner.length, (i) => {
     const row = upperBound(data.rowStart, i) - 1;
     const from = timeline.segmentStart(row, i), to = timeline.segmentEnd(i);
     return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(i), whenText(data.t0 + from), whenText(data.t0 + to), ((to - from) / 1e3).toFixed(3)];
@@ -77,7 +76,7 @@ const start = async () => {
   const fillMoment = (ms) => {
     shownMoment = ms;
     byId("moment-when").textContent = whenText(data.t0 + ms) + " UTC";
-    if (byId("moment-box").open) moment.show(timeline.rows, (row) => {
+    if (byId("moment-box").open) (moment ??= new PagedTable(byId("moment"), ["Partition", "Owner", "Member id", "Since (UTC)"])).show(timeline.rows, (row) => {
       const i = timeline.segmentAt(row, ms);
       return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(i), whenText(data.t0 + timeline.segmentStart(row, i))];
     });

@@ -72,11 +72,12 @@ class Timeline {
     }
     const g = this.canvas.getContext("2d");
     g.font = this.font(11);
-    let widest = 66;
+    let longest = "";
     for (let r = 0, step = Math.max(1, Math.floor(this.rows / 50)); r < this.rows; r += step) {
-      widest = Math.max(widest, g.measureText(shorten(this.rowName(r), 28)).width);
+      const name = shorten(this.rowName(r), 28);
+      if (name.length >= longest.length) longest = name;
     }
-    this.gutter = Math.ceil(Math.min(widest + 16, width * 0.3));
+    this.gutter = Math.ceil(Math.min(Math.max(66, g.measureText(longest).width) + 16, width * 0.3));
     this.plotWidth = Math.max(50, width - this.gutter - 1);
     this.inks();
   }
@@ -271,6 +272,8 @@ class Timeline {
 
   // Cross-hair of the pointer or of the keyboard, on its own canvas: the picture stays as it is.
   drawCursor() {
+    if (!this.cursor && !this.crossed) return;
+    this.crossed = Boolean(this.cursor);
     const g = this.overlay.getContext("2d"), { ratio, cursor } = this;
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
     g.clearRect(0, 0, this.width, this.height);
