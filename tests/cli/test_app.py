@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 from rich.console import Console
@@ -35,6 +36,7 @@ from holdfast.errors import (
     SourceError,
     WireError,
 )
+from holdfast.pipeline.source import Dump
 from holdfast.report.names import visible
 
 EVIL = [
@@ -333,3 +335,17 @@ def test_a_group_without_a_record_is_told() -> None:
     assert told == ["no record of a group 'elt': did you mean etl?"]
     check_groups(found, ["q*"], told.append)
     assert told[1:] == ["no record of a group 'q*'"]
+    check_groups(found, ["batsh"], told.append, lambda: {"batch"})
+    assert told[2:] == ["no record of a group 'batsh': did you mean batch?"]
+
+
+def test_a_dump_knows_its_groups_by_the_keys_alone(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    keys = [
+        bytes.fromhex(head) + b"etl" + tail
+        for head, tail in (("00020003", b""), ("00010003", b"\0"))
+    ]
+    for name, column in (("a", [*keys, None]), ("b", [b"\0\x02\0\x03web", b"\0"])):
+        file = tmp_path / "records" / f"{name}.parquet"
+        pq.write_table(pa.table({"key": pa.array(column, pa.binary())}), file)
+    assert Dump(path=tmp_path, cluster_id="", taken_at="").group_names() == {"etl", "web"}

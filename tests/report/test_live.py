@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.running import Done, run
 from tests.live.small_group import small_group
 
+from holdfast.adapters.cluster import LiveCluster
 from holdfast.report.metrics import METRICS
 from holdfast.report.names import visible
 
@@ -100,6 +101,7 @@ def test_lag_of_a_broker_for_a_spreadsheet(spark: Any, lived: Lived) -> None:
     rows = list(csv.DictReader(io.StringIO(looked(lived, "lag", "--format", "csv").out)))
     assert [(r["topic"], r["lag"]) for r in rows] == [(lived.topic, "2"), (lived.topic, "2")]
     assert all(r["group"].startswith("'=1+1") for r in rows)
+    assert lived.group in LiveCluster(bootstrap=lived.bootstrap).group_names()
 
 
 def samples_of(folder: Path) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

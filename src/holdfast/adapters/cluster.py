@@ -100,6 +100,17 @@ class LiveCluster:
         rows = self._offsets({topic: partitions}, isolation="read_committed")
         return {partition: (begin, end) for _, partition, begin, end in rows}
 
+    def group_names(self) -> set[str]:
+        """Groups that the brokers know.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be reached.
+        """
+        with self._admin() as admin:
+            return {str(group["group_id"]) for group in admin.list_groups()}
+
     def snapshot(self) -> ClusterSnapshot:
         """Every topic with its id, and the begin and end offset of each partition.
 

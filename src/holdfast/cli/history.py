@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -179,7 +179,7 @@ def make_history(
             broker_logs=broker_logs,
             note=note,
         )
-    check_groups(made, groups, note)
+    check_groups(made, groups, note, where.group_names)
     if delta:
         from holdfast.pipeline.delta import write_delta
 
@@ -187,8 +187,16 @@ def make_history(
     return made
 
 
-def check_groups(made: Any, groups: Sequence[str], note: Any) -> None:
-    """Tell which names and patterns of ``--group`` nothing was found for."""
+def check_groups(
+    made: Any, groups: Sequence[str], note: Any, known: Callable[[], Collection[str]] = tuple
+) -> None:
+    """Tell which names and patterns of ``--group`` nothing was found for.
+
+    Parameters
+    ----------
+    known : callable
+        Names of every group of the source, asked for when one was not found.
+    """
     import difflib
     from fnmatch import fnmatchcase
 
@@ -201,7 +209,7 @@ def check_groups(made: Any, groups: Sequence[str], note: Any) -> None:
     }
     for wanted in groups:
         if not any(name == wanted or fnmatchcase(name, wanted) for name in there):
-            near = difflib.get_close_matches(wanted, there, 3)
+            near = difflib.get_close_matches(wanted, sorted({*there, *known()}), 3)
             hint = f": did you mean {' or '.join(near)}?" if near else ""
             note(f"no record of a group {wanted!r}{hint}")
 

@@ -138,6 +138,16 @@ class Dump:
         """Files of the records."""
         return _files(self.path, "records")
 
+    def group_names(self) -> set[str]:
+        """Groups that any record is of, by its key: the name stands behind its type and length."""
+        return {
+            key[4 : 4 + int.from_bytes(key[2:4], "big")].decode("utf-8", "replace")
+            for file in self.record_files()
+            for batch in pq.ParquetFile(file).iter_batches(columns=["key"])
+            for key in batch.column(0).unique().to_pylist()
+            if key and len(key) > 3
+        }
+
     def topics(self) -> pa.Table:
         """Topic ids, names and partition counts; empty where the dump has none."""
         return _read_part(self.path, "topics")
