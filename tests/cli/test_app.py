@@ -120,6 +120,39 @@ def test_bad_use_ends_with_2_and_a_hint(arguments: tuple[str, ...], words: str) 
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_ends_with_2_for_an_option_it_does_not_have(name: str) -> None:
+    done = run(name.replace("_", "-"), "--nonsense")
+    assert (done.code, done.out) == (2, "")
+    assert "--nonsense" in done.err
+
+
+NOWHERE = {"-b": "127.0.0.1:1", "--input": "nowhere"}
+READERS = [
+    *((name, source, ()) for name in ("history", "lag", "replay", "doctor") for source in NOWHERE),
+    *(("plan", source, ("--assignor", "sticky")) for source in NOWHERE),
+    *(("report", source, ("-o", "out")) for source in NOWHERE),
+    ("dump", "-b", ("-o", "out")),
+    ("watch", "-b", ("-o", "out")),
+    ("export", "--input", ()),
+]
+
+
+@pytest.mark.parametrize(("name", "source", "others"), READERS)
+def test_every_reader_ends_with_3_where_nothing_is(
+    name: str,
+    source: str,
+    others: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(name, source, NOWHERE[source], *others, width=300)
+    assert (done.code, done.out) == (3, "")
+    assert re.fullmatch(rf"error: .*{NOWHERE[source]}.*\n", done.err)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str) -> None:
     done = run(name.replace("_", "-"), "--help")
     assert done.code == 0
