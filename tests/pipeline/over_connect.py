@@ -1,4 +1,4 @@
-"""History, lag, plan and replay over Spark Connect: run by a test in a process of its own.
+"""History, lag, plan, replay and a stream over Spark Connect: run by a test, a process of its own.
 
 ``over_connect.py DUMP OUT``. The server is started here and ends with the process. Says on its last
 line what a Connect session must not have, and what plan and replay found.
@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
+
+from tests.pipeline.stream_that_dies import Said
 
 from holdfast.pipeline import jobs, plan, replay
 from holdfast.pipeline.history import run
 from holdfast.pipeline.replay_story import stories
+from holdfast.pipeline.selection import Selection
 from holdfast.pipeline.session import RUNTIME_CONF, get_session
 from holdfast.pipeline.source import Dump
+from holdfast.pipeline.storage import Tables
+from holdfast.pipeline.watch import Stream, follow
 
 
 def lacks(thing, name):
@@ -25,9 +31,8 @@ def lacks(thing, name):
 
 
 dump, out = sys.argv[1:3]
-jobs.DRIVER_ROWS = plan.DRIVER_GROUPS = replay.DRIVER_EVENTS = (
-    0  # all that can be done on executors is done there
-)
+# All that can be done on executors is done there.
+jobs.DRIVER_ROWS = plan.DRIVER_GROUPS = replay.DRIVER_EVENTS = 0
 conf = {"spark.sql.shuffle.partitions": "3"}
 spark = get_session(remote="local[1]", quick=True, conf=conf)
 run(spark, dump, out)
@@ -36,6 +41,13 @@ topics = {row["topic"]: row["partitions"] for row in Dump.open(dump).topics().to
 planned = plan.plan(spark, made.tables, topics, "sticky")
 told = list(stories(made.tables, topics))
 replayed = replay.replay(lambda: spark, told, replay.Request())
+
+ddl = "partition int, offset bigint, timestamp timestamp, key binary, value binary"
+reader = spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1)
+streamed, snapshot = Tables(Path(f"{out}.stream")), Said(Dump.open(dump))
+into = Stream(tables=streamed, query="", snapshot=lambda: snapshot, selection=Selection())
+seen = []
+follow(reader.parquet(f"{dump}/records"), into, after_batch=lambda _, batch: seen.append(batch))
 said = {
     "session": type(spark).__module__,
     "lacks": [name for name in ("sparkContext", "_jvm", "_jsparkSession") if lacks(spark, name)],
@@ -43,6 +55,7 @@ said = {
     "conf": {key: spark.conf.get(key) for key in (*RUNTIME_CONF, *conf)},
     "replay_is_that_of_the_driver": replayed.equals(replay.replay(None, told, replay.Request())),
     "replay": [[row["group"], row["actual"]] for row in replayed.to_pylist()],
+    "batches": seen,
     "plan": [[row["group"], row["n_moved"]] for row in planned.to_pylist()],
 }
 sys.stdout.write(json.dumps(said) + "\n")

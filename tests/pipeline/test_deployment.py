@@ -76,13 +76,15 @@ def test_job_files_under_spark_submit(tmp_path):
 def test_everything_works_over_spark_connect(tmp_path):
     dump, out = lived(tmp_path / "dump"), tmp_path / "out"
     command = [sys.executable, str(HERE / "over_connect.py"), str(dump), str(out)]
-    said = json.loads(run(command, SPARK_TESTING="1")[-1])
+    said = json.loads(run(command, SPARK_TESTING="1", PYTHONPATH=str(HERE.parents[1]))[-1])
     assert said["session"].startswith("pyspark.sql.connect")
     assert said["lacks"] == ["sparkContext", "_jvm", "_jsparkSession"] and said["frame_lacks_rdd"]
     assert said["conf"] == {**RUNTIME_CONF, "spark.sql.shuffle.partitions": "3"}
     assert said["replay_is_that_of_the_driver"] and said["replay"]
     assert said["plan"] == [["new", 0], ["old", 0]]
-    assert everything(Tables(out)) == everything(local.run(dump, tmp_path / "whole"))
+    whole = everything(local.run(dump, tmp_path / "whole"))
+    assert everything(Tables(out)) == whole
+    assert said["batches"] == [0, 1, 2] and everything(Tables(Path(f"{out}.stream"))) == whole
 
 
 def test_a_session_that_is_there_is_taken_as_it_is(spark):

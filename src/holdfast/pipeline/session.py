@@ -138,6 +138,11 @@ def _defaults(
     return defaults
 
 
+def is_connect(spark: Any) -> bool:
+    """Whether a session is a client of a Spark Connect server."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
 def local_cores(master: str) -> int:
     """Cores of a local master: ``local`` 1, ``local[3]`` 3, ``local[*]`` all of this machine."""
     inside = master.partition("[")[2].rstrip("]").partition(",")[0]

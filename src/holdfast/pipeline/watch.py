@@ -20,15 +20,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import SourceError
+from holdfast.pipeline.delta import append_delta
 from holdfast.pipeline.dump import offsets_table
 from holdfast.pipeline.history import to_us
 from holdfast.pipeline.jobs import STATE_TABLES, Job, remove_staged
 from holdfast.pipeline.lag import Ends
 from holdfast.pipeline.selection import Selection
+from holdfast.pipeline.session import is_connect
 from holdfast.pipeline.source import OFFSETS_TOPIC, Cluster, Snapshot, kafka_options, reading
 from holdfast.pipeline.storage import MANIFEST, Batch, Tables, batch_folder, remove_tree
 
 CHECKPOINT: Final = "_checkpoint"
+LOOK_EVERY_S: Final = 1
 
 
 @dataclass(slots=True)
@@ -47,6 +50,8 @@ class Stream:
         Which groups.
     auto_offset_reset : str
         What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
+    delta : bool
+        Append every batch to Delta tables too.
     """
 
     tables: Tables
@@ -54,6 +59,7 @@ class Stream:
     snapshot: Callable[[], Snapshot]
     selection: Selection
     auto_offset_reset: str = "latest"
+    delta: bool = False
 
     def process(self, records: Any, batch_id: int) -> None:
         """Take one batch in; do nothing if it is there already.
@@ -69,8 +75,12 @@ class Stream:
             The folder belongs to another stream, or the batch before this one is missing.
         """
         before = self._before(batch_id)
-        if before is not None and before.id >= batch_id:
-            return
+        if before is None or before.id < batch_id:
+            self._take(records, batch_id, before)
+        if self.delta:
+            append_delta(records.sparkSession, self.tables, batch_id)
+
+    def _take(self, records: Any, batch_id: int, before: Batch | None) -> None:
         job = Job(
             spark=records.sparkSession,
             tables=self.tables,
@@ -140,6 +150,7 @@ def watch(
     every_seconds: float | None = None,
     max_records: int | None = None,
     auto_offset_reset: str = "latest",
+    delta: bool = False,
     after_batch: Callable[[Tables, int], None] | None = None,
 ) -> Tables:
     """Follow the offsets topic of a live cluster into a folder of tables.
@@ -152,8 +163,10 @@ def watch(
         At most so many records in a batch.
     auto_offset_reset : str
         What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
+    delta : bool
+        Append every batch to Delta tables too.
     after_batch : callable, optional
-        Called with the tables and the batch id after each batch (metrics, a progress line).
+        Called here with the tables and the batch id after each batch (metrics, a progress line).
 
     Raises
     ------
@@ -173,6 +186,7 @@ def watch(
         snapshot=cluster.snapshot,
         selection=selection or Selection(),
         auto_offset_reset=auto_offset_reset,
+        delta=delta,
     )
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
         follow(stream.load(), into, every_seconds=every_seconds, after_batch=after_batch)
@@ -202,20 +216,36 @@ def follow(
     tables = into.tables
     tables.root.mkdir(parents=True, exist_ok=True)
     checkpoint = tables.root / CHECKPOINT
+    # A Connect server runs the batches: what is to happen here waits until they are committed.
+    here = not is_connect(records.sparkSession)
+    after = after_batch if here else None
 
     def take(batch: Any, batch_id: int) -> None:
         query = json.loads((checkpoint / "metadata").read_text())["id"]
         replace(into, query=query).process(batch, batch_id)
-        if after_batch is not None:
-            after_batch(tables, batch_id)
+        if after is not None:
+            after(tables, batch_id)
 
     frame = records.select("partition", "offset", "timestamp", "key", "value")
     writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
     trigger: dict[str, Any] = {"availableNow": True}
     if every_seconds is not None:
         trigger = {"processingTime": f"{round(every_seconds * 1000)} milliseconds"}
+    told = tables.next_batch()
     query = writer.trigger(**trigger).start()
     try:
-        query.awaitTermination()
+        ended = False
+        while not ended:
+            ended = query.awaitTermination(LOOK_EVERY_S)
+            if after_batch is not None and not here:
+                told = _tell(tables, told, after_batch)
     finally:
         query.stop()
+
+
+def _tell(tables: Tables, told: int, after_batch: Callable[[Tables, int], None]) -> int:
+    """Tell of the batches from number ``told`` on; returns the number of the next."""
+    following = tables.next_batch()
+    for batch_id in range(told, following):
+        after_batch(tables, batch_id)
+    return following
