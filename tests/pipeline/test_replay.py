@@ -14,6 +14,7 @@ from holdfast.pipeline.replay import REPLAY, Request, replay
 from holdfast.pipeline.replay_story import stories
 from holdfast.pipeline.replay_world import Setting, actual_setting
 from holdfast.pipeline.replay_world import replay as replay_story
+from holdfast.sim.costs import Costs
 
 POLICIES = ("eager", "cooperative-sticky", "simple", "deferred", "incremental")
 SCENARIOS = ("rolling-bounce", "scale-up", "scale-down", "process-death")
@@ -110,6 +111,20 @@ def test_another_policy_does_what_the_simulation_of_it_does(runs, fleet):
     assert 0 < simple["moved"] < eager["moved"]
     assert {row["fidelity"] for row in rows} == {eager["fidelity"]}
     assert [row["actual"] for row in rows] == [True, False, False]
+
+
+def test_members_are_as_quick_as_their_follow_up_rounds_show(tmp_path):
+    """Heartbeats of 300 ms, replayed with costs that say 3 s: the records know better."""
+    quick = Costs(heartbeat_ms=300, poll_ms=100, revoke_ms=50, slow_members=0)
+    run = worlds.play("g", policy="cooperative-sticky", scenario="rolling-bounce", costs=quick)
+    dump = worlds.write(tmp_path / "dump", [run])
+    (story,) = stories(local.run(dump, tmp_path / "tables"))
+    assert 0 < story.answer_ms <= 500
+    (row,) = replay(None, [story], Request()).to_pylist()
+    (slow,) = replay(None, [replace(story, answer_ms=-1)], Request()).to_pylist()
+    truth = run.report.partition_seconds_unowned
+    off = [abs(r["partition_seconds_unowned"] - truth) for r in (row, slow)]
+    assert off[0] < off[1] / 2
 
 
 def test_quiet_time_costs_nothing_and_changes_nothing(fleet):

@@ -8,7 +8,7 @@ certificate was verified.
 **Strategy.** A row becomes a :class:`~holdfast.model.group.Group` in which each member claims what
 it owned before, and ``sticky`` says how many claims can be kept. Numbers of partitions do not
 matter to it, so the partitions that have an owner are counted anew in each topic. Rows in which
-nothing moved need no answer but that nothing was avoidable, and very large rows are left out.
+nothing moved need no answer but that nothing was avoidable.
 
 References
 ----------
@@ -20,7 +20,7 @@ KIP-54.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -32,9 +32,6 @@ from holdfast.model.topics import Topics
 from holdfast.pipeline.dense import Dense, Mask
 from holdfast.pipeline.generations import Generations, gather, ints, list_parts, row_starts
 from holdfast.pipeline.movements import LOST, MOVED, MOVED_THROUGH_GAP, Events, MemberLookup
-
-MAX_TPS: Final = 100_000
-"""Partitions of one row above which nothing is proven here."""
 
 
 def needed_of_unequal(
@@ -95,7 +92,7 @@ class _Rows:
         members = np.arange(self.member_start[row], self.member_start[row + 1])
         at, member = gather(self.owned_start, members)
         place, which = gather(self.part_start, at)
-        if not 0 < len(place) <= MAX_TPS:
+        if not len(place):
             return None
         topic, partition = self.owned_topic[at][which], self.parts[place]
         # Of two owners the first counts, as everywhere; the stable order keeps it first.

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+from holdfast.sim.costs import Costs
 
 
 class Do(StrEnum):
@@ -83,6 +85,8 @@ class Story:
         Timeouts of the members, -1 where the records do not say.
     delay_ms : int
         How long lost partitions were seen to wait before another round; -1 never seen.
+    answer_ms : int
+        How long all members took to come to a follow-up round; -1 never seen.
     n_partitions : int
         Most partitions that had an owner at once.
     moved : int
@@ -111,6 +115,7 @@ class Story:
     lags: dict[str, tuple[int, ...]] = field(default_factory=dict)
     note: str = ""
     blind: bool = False
+    answer_ms: int = -1
 
     @property
     def n_events(self) -> int:
@@ -148,3 +153,18 @@ def _session(value: Mapping[str, Any]) -> Session:
         happenings=tuple(happenings),
         generations=tuple(tuple(places) for places in value["generations"]),
     )
+
+
+def as_seen(costs: Costs, answer_ms: int) -> Costs:
+    """Costs of members seen to answer in this time: no heartbeat, poll or flush takes longer.
+
+    Parameters
+    ----------
+    answer_ms : int
+        As :class:`Story` has it.
+    """
+    if answer_ms < 0:
+        return costs
+    most = max(1, answer_ms)
+    names = ("heartbeat_ms", "poll_ms", "slow_poll_ms", "revoke_ms")
+    return replace(costs, **{name: min(getattr(costs, name), most) for name in names})

@@ -24,6 +24,8 @@ restart of a static member  it expired, or there would be no new generation: a c
 in a new generation         timeout and a heartbeat before the record, and a start as it expires
 subscribe, resize           as a start
 ==========================  =====================================================================
+
+A heartbeat is that of the costs, or as long as the members took to come to a follow-up round.
 """
 
 # mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
@@ -40,7 +42,7 @@ import numpy as np
 
 from holdfast.pipeline.generations import STABLE
 from holdfast.pipeline.movements import COOPERATIVE_PROTOCOLS, RESTART_WINDOW_SECONDS
-from holdfast.pipeline.replay_happenings import Do, Happening, Session, Story
+from holdfast.pipeline.replay_happenings import Do, Happening, Session, Story, as_seen
 from holdfast.pipeline.replay_rows import GenerationRow, GroupRows, MemberRow, group_rows
 from holdfast.sim.costs import Costs
 
@@ -113,13 +115,15 @@ class _Teller:
     """Walks through one group's generations."""
 
     def __init__(self, rows: GroupRows, topics: Mapping[str, int], costs: Costs):
-        self.rows, self.costs, self.note = rows, costs, ""
+        self.rows, self.note = rows, ""
         n_rows = len(rows.generations)
         if n_rows > MAX_GENERATIONS:
             self.note = f"the newest {MAX_GENERATIONS} of {n_rows} generations"
             del rows.generations[:-MAX_GENERATIONS]
         self.cast = _Cast.of(rows)
-        self.lead_ms = costs.heartbeat_ms
+        self.answer_ms = _answer_seen(rows)
+        self.costs = as_seen(costs, self.answer_ms)
+        self.lead_ms = self.costs.heartbeat_ms
         self.n_places = len(self.cast.place) if self.cast.static else 0
         self.gone: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self.places_by_instance: dict[str, int] = {}
@@ -156,6 +160,7 @@ class _Teller:
             lags=self.rows.lags,
             note=self.note,
             blind=cooperative and self.away,
+            answer_ms=self.answer_ms,
         )
 
     def _tell_session(self, run: Sequence[int]) -> None:
@@ -361,6 +366,19 @@ def _delay_seen(rows: GroupRows) -> int:
         if same and after.n_owned > before.n_owned and before.members:
             longest = max(longest, after.time_ms - before.time_ms)
     return longest
+
+
+def _answer_seen(rows: GroupRows) -> int:
+    """Median time from a record to that of a follow-up round, to which every member has come.
+
+    Who gave something up joins again at once, the others with their next heartbeat.
+    """
+    waits = [
+        after.time_ms - before.time_ms
+        for before, after in itertools.pairwise(rows.generations)
+        if rows.cause_of(after) == "cooperative_follow_up"
+    ]
+    return int(np.median(waits)) if waits else -1
 
 
 def _most(values: Sequence[Any]) -> Any:

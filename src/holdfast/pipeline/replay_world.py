@@ -24,7 +24,7 @@ from holdfast.machine.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
 from holdfast.pipeline.movements import RESTART_WINDOW_SECONDS
-from holdfast.pipeline.replay_happenings import Do, Happening, Session, Story
+from holdfast.pipeline.replay_happenings import Do, Happening, Session, Story, as_seen
 from holdfast.sim.costs import Costs
 from holdfast.sim.world import World, WorldOptions
 from holdfast.wire.offsets_records import decode_record
@@ -369,7 +369,8 @@ def _generation_before(log: Sequence[tuple[int, bytes, bytes | None]]) -> int:
 
 
 def _with_timeouts(costs: Costs, story: Story) -> Costs:
-    """Costs with the timeouts that the group's members really had."""
+    """Costs with the timeouts that the group's members really had, and as quick as they were."""
+    costs = as_seen(costs, story.answer_ms)
     session_ms = story.session_ms if story.session_ms > 1 else costs.session_ms
     rebalance_ms = story.rebalance_ms if story.rebalance_ms > 0 else costs.rebalance_ms
     return replace(
