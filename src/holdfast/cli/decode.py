@@ -19,7 +19,7 @@ from typing import IO, Annotated, Any
 
 import typer
 
-from holdfast.cli.output import print_error
+from holdfast.cli.output import print_error, track
 from holdfast.cli.wire_json import (
     BAD_HEX,
     RECORD,
@@ -94,10 +94,14 @@ def check_name(schema: str) -> None:
 
 
 def write_lines(lines: Iterator[str], output: Path | None, quiet: bool) -> None:
-    """Write the lines; end with exit code 3 if one of them is an error."""
+    """Write the lines; end with exit code 3 if one of them is an error.
+
+    On a terminal the lines themselves show how far it is, elsewhere a bar does.
+    """
     n_bad = 0
+    seen = output is None and sys.stdout.isatty()
     with _opened(output) as stream:
-        for line in lines:
+        for line in track(lines, None, "messages", quiet=quiet or seen):
             n_bad += line.startswith(('{"error"', '{\n  "error"'))
             stream.write(line + "\n")
     if n_bad:

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli.options import Groups, Quiet
-from holdfast.cli.output import print_error, print_note, write_text
+from holdfast.cli.output import print_error, print_note, track, write_text
 from holdfast.errors import AdapterError, ConfigError, HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.report.reading import Track
 
 _EXAMPLES = """\b
 Examples:
@@ -60,7 +63,7 @@ def export(
         return
     if source is None:
         raise ConfigError("give --input PATH, a folder of tables that `holdfast watch` writes")
-    metrics = Metrics(source, group)
+    metrics = Metrics(source, group, track=lambda n: track(n, len(n), "groups", quiet=quiet))
     text = metrics.text()
     if once:
         write_text(text, output)
@@ -81,8 +84,8 @@ def dashboard_text() -> str:
 class Metrics:
     """Text of the metrics of a folder, made anew when what it holds has changed."""
 
-    def __init__(self, folder: Path, groups: list[str] | None = None):
-        self._folder, self._groups = folder, groups
+    def __init__(self, folder: Path, groups: list[str] | None = None, *, track: Track = iter):
+        self._folder, self._groups, self._track = folder, groups, track
         self._seen: object = None
         self._text = ""
         self._lock = threading.Lock()
@@ -97,7 +100,8 @@ class Metrics:
             stamp = self._stamp()
             if stamp != self._seen:
                 tables = read_tables(self._folder)
-                found = examine_fleet(tables, tables.choose(self._groups))
+                asked = tables.choose(self._groups)
+                found = examine_fleet(tables, asked, track=self._track)
                 self._text, self._seen = exposition(tables, found), stamp
             return self._text
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
@@ -15,11 +15,10 @@ import numpy as np
 
 from holdfast.report.facts import Facts, read_facts
 from holdfast.report.findings import Examination, Finding, Limits, Rule, all_rules, examine
-from holdfast.report.reading import Tables
+from holdfast.report.reading import Tables, Track
 from holdfast.report.views import last_time
 
 SCHEMA_VERSION = 1
-Track = Callable[[Sequence[str]], Iterable[str]]
 
 
 def examine_fleet(

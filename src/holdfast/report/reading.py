@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,6 +34,7 @@ pc: Any = pyarrow.compute
 ArrowTable: TypeAlias = pyarrow.Table
 
 I32 = npt.NDArray[np.int32]
+Track = Callable[[Sequence[str]], Iterable[str]]
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -27,7 +27,7 @@ from holdfast.report.markup import Markup, tag
 from holdfast.report.packing import pack, pack_text, pack_values
 from holdfast.report.palette import COLOURS
 from holdfast.report.policies import policy_section
-from holdfast.report.reading import I64, Source, Tables, read_tables
+from holdfast.report.reading import I64, Source, Tables, Track, read_tables
 from holdfast.report.timeline import Timeline
 from holdfast.report.views import GroupView, last_time, view_of
 
@@ -41,7 +41,6 @@ SCRIPTS = (
     "main.js",
 )
 MAX_GROUPS = 40
-Track = Callable[[Sequence[str]], Iterable[str]]
 
 
 def write(
