@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.strategies import snapshots
 
 from holdfast.errors import ModelError
-from holdfast.model.group import MAX_EXAMPLES, DroppedClaims, Group
+from holdfast.model.group import MAX_EXAMPLES, NO_RACK, DroppedClaims, Group
 from holdfast.model.topics import Topics
 
 
@@ -125,6 +125,23 @@ def test_static_members_take_their_turn_by_instance_id_before_the_others() -> No
     members = [{"id": name, "topics": [], "instance_id": static} for name, static in rows]
     group = Group.from_dict({"partitions": {}, "members": members})
     assert [group.member_ids[m] for m in group.turn.tolist()] == ["c", "b", "a", "d"]
+
+
+def test_columns_without_racks_or_instance_ids_name_none() -> None:
+    none = np.empty(0, np.int32)
+    group = Group.from_columns(
+        topics=Topics.from_counts({}),
+        member_ids=("a", "b"),
+        set_start=np.zeros(2, np.int64),
+        set_topic=none,
+        subscription=np.zeros(2, np.int32),
+        claim_member=none,
+        claim_topic=none,
+        claim_partition=none,
+        generation=np.full(2, -1, np.int32),
+    )
+    assert group.rack.tolist() == [NO_RACK, NO_RACK]
+    assert group.instance_ids == (None, None)
 
 
 def test_member_ids_out_of_order_are_refused_in_columns() -> None:
