@@ -14,7 +14,7 @@ from holdfast.machine import deferral, holdings, leader, member
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.deferral import recall
-from holdfast.machine.designs import Designed, Turn, resources_of
+from holdfast.machine.designs import Designed, Turn, partitions_of, read_claimant, resources_of
 from holdfast.machine.embedded import Instruction
 from holdfast.machine.events import (
     AssignmentComputed,
@@ -343,6 +343,21 @@ def test_22_a_resource_claimed_twice_stays_with_one():
         assert {v.rule for v in ledger.violations} == rules
     for verdict in map(decode_verdict, dict(right.assignments).values()):
         assert resources_of(verdict.revoked) == {("t", 0)}
+
+
+def test_24_survivors_get_what_a_newcomer_could_carry():
+    def bend(verdicts, turn):
+        claims = {m.member_id: read_claimant(m.member_id, None, m.metadata) for m in turn.members}
+        old = sorted(m for m, claimant in claims.items() if claimant.owned)
+        for name in sorted(set(verdicts) - set(old)):
+            mine = sorted(resources_of(verdicts[name].assigned))
+            if old and len(mine) > 1:
+                heir = verdicts[old[0]]
+                theirs = sorted(resources_of(heir.assigned) | set(mine[1:]))
+                verdicts[name] = replace(verdicts[name], assigned=partitions_of(mine[:1]))
+                verdicts[old[0]] = replace(heir, assigned=partitions_of(theirs))
+
+    caught("deferred", {"D1"}, bent(bend))
 
 
 def test_commit_answers_of_superseded_hand_overs_stay_without_effect():

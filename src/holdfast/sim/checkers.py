@@ -53,8 +53,9 @@ RULES: Mapping[str, str] = {
     "L4": "rounds stay below a multiple of their causes, and none happens in a quiet minute",
     "L5": "what waits is promised and handed out by the deadline of its own loss",
     "L6": "the same after a change of leader. Stricter than the document: members tell a newcomer",
-    "D1": "what waits goes to nobody who was there when it was lost, until the member is back or a "
-    "newcomer has taken its place",
+    "D1": "what waits goes to nobody who was there when it was lost, until the member is back. If "
+    "newcomers have its place, what they need not carry is free for who has no more than they: D2 "
+    "ends their share, and there is nobody left to wait for",
     "D2": "who is back by identity gets all that waited; a newcomer alone is served first, up to "
     "its fair share",
     "D3": "a topic that the memory has never seen is assigned in the round that sees it. One that "

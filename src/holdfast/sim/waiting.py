@@ -98,8 +98,9 @@ class Waiting:
     def _ended(self, at: Moment, taken: frozenset[Resource]) -> None:
         """What waits for a member that is not back goes to nobody who was there (D1).
 
-        Unless a newcomer has taken that member's place: what would be more than its share is then
-        free for whoever has least, since nobody is waited for any more.
+        Unless newcomers have taken that member's place: then nobody is waited for any more, and
+        what they need not carry is free for who was there and has no more than they have. A leader
+        that serves a newcomer with less than others have, and them with the rest, breaks D1.
         """
         turn = at.turn
         instances = {s.claimant.instance_id for s in turn.members} - {None}
@@ -107,7 +108,7 @@ class Waiting:
             return
         asked = at.owed.keys() | self.losses.keys()
         owner = {r: s.name for s in turn.members for r in s.after & asked}
-        replaced = _replaced(at, owner)
+        places = _places_taken(at, owner)
         for resource, loss in list(self.losses.items()):
             if turn.exists(resource) and resource not in taken:
                 continue
@@ -116,8 +117,13 @@ class Waiting:
             if who is None or who.remaining_ms <= EARLY_MS:
                 continue
             back = who.member_id in turn.present or who.instance_id in instances
-            receiver = owner.get(resource)  # back: it has it, or refuses it
-            if not back and who.member_id not in replaced and receiver in loss.present:
+            receiver = owner.get(resource, "")  # back: it has it, or refuses it
+            if back or receiver not in loss.present:
+                continue
+            new = places.get(who.member_id)
+            if new is None or _load(receiver, at, resource) > min(
+                _load(name, at, resource) for name in new
+            ):
                 text = f"{resource} waits for {who.member_id}, goes to {receiver}"
                 self.ledger.fail("D1", at.now_ms, text)
 
@@ -249,16 +255,25 @@ def _at_once(resource: Resource, at: Moment, known: Known | None) -> str | None:
     return "D4" if resource[0] in known.topics else "D3"
 
 
-def _replaced(at: Moment, owner: Mapping[Resource, str]) -> frozenset[str]:
-    """Members whose place a newcomer has taken: it got what it can carry, and nothing waits on."""
+def _places_taken(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozenset[str]]:
+    """Of members for whom nothing waits on because newcomers got of theirs: those newcomers."""
     memory = at.memory
     if memory is None:
-        return frozenset()
+        return {}
     known = {m.member_id for m in memory.members}
     new = {s.name for s in at.turn.members if not s.claims and s.name not in known}
-    served = {w.member_id for r, w in at.owed.items() if owner.get(r) in new}
     waits = {w.member_id for r, w in at.owed.items() if at.turn.exists(r) and r not in owner}
-    return frozenset(served - waits)
+    places: dict[str, frozenset[str]] = {}
+    for resource, w in at.owed.items():
+        if owner.get(resource) in new and w.member_id not in waits:
+            places[w.member_id] = places.get(w.member_id, frozenset()) | {owner[resource]}
+    return places
+
+
+def _load(name: str, at: Moment, resource: Resource) -> int:
+    """What a member has after the round; where kinds are isolated, of the resource's kind."""
+    (after,) = (s.after for s in at.turn.members if s.name == name)
+    return sum(not at.policy.isolate or kind == resource[0] for kind, _ in after)
 
 
 def _fitting(resources: frozenset[Resource], s: Seen, turn: SeenTurn) -> frozenset[Resource]:

@@ -1,0 +1,248 @@
+"""Histories that keep a rule of liveness or deferral and break it; as in broken_safety."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.sim.broken_safety import (
+    DEFERRED,
+    INCREMENTAL,
+    SIMPLE,
+    rules,
+    small_world,
+    t,
+    waiting,
+)
+from tests.sim.history import History, remember, tell, tell_all, together, waits
+
+from holdfast.machine.designs import (
+    Designed,
+    resources_of,
+)
+from holdfast.machine.policy import Policy, When
+from holdfast.sim.world import MAX_ROUNDS
+from holdfast.sim.scenarios import Play, Setup, check_balance
+from holdfast.sim.soak import QUICK
+from holdfast.wire.container import Leaving, Remembered
+
+# Liveness
+
+
+def l1():
+    history = History.of(SIMPLE, 2, a="0", b="1")
+    history.partitions["t"] = 3
+    yield History.of(SIMPLE, 2, a="0", b="1").turn()
+    yield history.turn(tell_all(assigned=()))
+
+
+def settled() -> Play:
+    play = Play(Setup(members=3, partitions=6, policy="simple", costs=QUICK))
+    play.start_all()
+    play.settle()
+    return play
+
+
+def l1_at_the_end():
+    play = settled()
+    check_balance(play)
+    yield rules(play.world.ledger)
+    play.world.crash(1)
+    check_balance(play)
+    yield rules(play.world.ledger)
+
+
+def l1_that_never_settles():
+    play = settled()
+    yield rules(play.world.ledger)
+    play.world.crash(0)
+    play.world.crash(1)
+    play.world.crash(2)
+    play.settle()
+    yield rules(play.world.ledger)
+
+
+def l2_at_the_end():
+    play = settled()
+    check_balance(play)
+    yield rules(play.world.ledger)
+    a, b = play.world.slots[0].running, play.world.slots[1].running
+    a |= b
+    b.clear()
+    check_balance(play)
+    yield rules(play.world.ledger)
+
+
+def wandering(policy: Policy) -> History:
+    """Two and two become one and three, though nothing happens to anybody."""
+    history = History.of(policy, 4, a="01", b="23")
+    history.turn(together(tell_all(revoked=()), tell("a", revoked=t(0), assigned=t(1))))
+    history.turn(together(tell("a", assigned=t(1)), tell("b", assigned=t(0, 2, 3))))
+    return history
+
+
+def l2():
+    yield History.of(INCREMENTAL, 4, a="01", b="23").turn()
+    yield wandering(INCREMENTAL).turn()
+
+
+def l3():
+    history = History.of(SIMPLE, 6, a="012", b="345")
+    history.join("c")
+    found = set()
+    for _ in range(3):
+        found |= history.turn()
+    yield found
+    yield wandering(SIMPLE).turn()
+
+
+def l4():
+    world = small_world()
+    yield rules(world.ledger)
+    world.rounds = MAX_ROUNDS + 100 * (world.causes + 1)
+    world.start(2)
+    world.run(world.now_ms + 8_000)
+    yield rules(world.ledger)
+
+
+def l5():
+    history = waiting()
+    yield history.turn()
+    history.now_ms += 5_000
+    yield history.turn(remember(waits(30_000)))
+
+
+def l5_overdue():
+    history = waiting()
+    yield history.turn()
+    history.now_ms += 60_000
+    keep = together(tell_all(assigned=(), delay_ms=5_000), remember(lambda m: m))
+    yield history.turn(keep)
+
+
+def l6():
+    history = waiting()
+    yield history.turn(leader="b")
+    history.now_ms += 5_000
+    yield history.turn(remember(waits(30_000)), leader="c")
+
+
+# Deferral
+
+
+def d1():
+    history = waiting()
+    yield history.turn()
+    yield history.turn(together(tell_all(delay_ms=0), tell("a", assigned=t(0, 3))))
+
+
+def d1_newcomer():
+    for bend in (None, together(tell("e", assigned=t(3)), tell("a", assigned=t(0, 4)))):
+        history = waiting(lost="34")
+        history.join("e")
+        yield history.turn(bend)
+
+
+def d2_by_identity():
+    for bend in (None, together(tell("e", assigned=()), tell_all(delay_ms=20_000))):
+        history = waiting(d="static")
+        history.join("e")
+        history.instances["e"] = "static"
+        yield history.turn(bend)
+
+
+def d2_newcomer():
+    for bend in (None, together(tell("e", assigned=()), tell_all(delay_ms=20_000))):
+        history = waiting()
+        history.join("e")
+        yield history.turn(bend)
+
+
+def d3():
+    for bend in (None, tell_all(assigned=())):
+        history = waiting()
+        history.partitions["new"] = 1
+        for name, claim in history.members.items():
+            history.members[name] = replace(claim, topics=("new", "t"))
+        yield history.turn(bend)
+
+
+def d4_more_partitions():
+    for bend in (None, tell_all(assigned=())):
+        history = waiting()
+        history.partitions["t"] = 5
+        yield history.turn(bend)
+
+
+def d4_given_up():
+    for bend in (None, tell_all(assigned=(), delay_ms=30_000)):
+        history = History.of(DEFERRED, 3, a="01", b="2")
+        history.join("c")
+        assert history.turn() == set()
+        yield history.turn(bend)
+
+
+def d4_new_group():
+    for bend in (None, tell_all(assigned=(), delay_ms=30_000)):
+        history = History(DEFERRED, {"t": 2})
+        history.join("a")
+        yield history.turn(bend)
+
+
+def d5():
+    yield waiting().turn()
+    yield waiting().turn(tell_all(delay_ms=DEFERRED.tolerance_ms))
+
+
+def d6():
+    history = History.of(replace(DEFERRED, delay_ms=0), 2, a="0", b="1")
+    yield history.turn()
+    yield history.turn(tell_all(delay_ms=1_000))
+
+
+def d7():
+    history = waiting()
+    yield history.turn()
+    yield history.turn(remember(waits(1_000_003)))  # what another process's clock shows
+
+
+def d8():
+    policy = replace(DEFERRED, clean_leave=When.IMMEDIATE)
+
+    def waits_for_d(memory):
+        gone = Remembered(member_id="d", delay_ms=30_000, owned=t(3))
+        return replace(memory, members=(*(m for m in memory.members if m.member_id != "d"), gone))
+
+    for bend in (None, remember(waits_for_d)):
+        history = History.of(policy, 4, a="0", b="1", c="2", d="3")
+        claim = history.members["d"]
+        history.members["d"] = replace(claim, leaving=Leaving.FOR_GOOD, owned=())
+        yield history.turn(bend)
+
+
+# Two of Design III's and of the document's own
+
+
+def iii():
+    for batch in (1, 2):
+        history = History.of(INCREMENTAL, 6, a="012", b="345")
+        history.design = Designed(replace(INCREMENTAL, batch=batch))
+        history.join("c")
+        history.turn()
+        moved = resources_of(history.members["a"].given_up)
+        moved |= resources_of(history.members["b"].given_up)
+        if batch == 1:
+            assert len(moved) == 1
+            yield rules(history.ledger)
+    history = History.of(INCREMENTAL, 6, a="012", b="345")
+    history.join("c")
+    bent = together(
+        tell("a", revoked=t(0), assigned=t(1, 2)), tell("b", revoked=t(3), assigned=t(4, 5))
+    )
+    yield history.turn(bent)
+
+
+def again():
+    for bend in (None, tell("b", revoked=None)):
+        history = History.of(SIMPLE, 3, a="01", b="2")
+        history.join("c")
+        yield history.turn(bend)

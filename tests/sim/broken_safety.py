@@ -1,0 +1,308 @@
+"""Histories that keep a safety rule and break it: each yields the rules broken, first none.
+
+A function's name begins with its rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tests.sim.history import History, tell, tell_all, together
+
+from holdfast.machine.actions import JoinCompleted, ListenerCall, StartFetching
+from holdfast.machine.designs import (
+    CooperativeSticky,
+    Designed,
+    Turn,
+    assignors_for,
+)
+from holdfast.machine.policy import Policy
+from holdfast.sim.ledger import Ledger
+from holdfast.sim.soak import QUICK
+from holdfast.sim.world import World, WorldOptions
+from holdfast.wire.consumer_protocol import AssignmentMessage, encode_assignment
+from holdfast.wire.container import Leaving, Verdict, encode_verdict
+from holdfast.wire.incremental import Design
+
+SIMPLE = Policy(design=Design.SIMPLE)
+DEFERRED = Policy(design=Design.DEFERRED, delay_ms=30_000)
+INCREMENTAL = Policy(design=Design.INCREMENTAL, delay_ms=30_000, batch=1, interval_ms=0)
+R = ("t", 0)
+
+
+def t(*numbers: int):
+    return (("t", numbers),) if numbers else ()
+
+
+def rules(ledger: Ledger) -> set[str]:
+    return {v.rule for v in ledger.violations}
+
+
+def waiting(policy: Policy = DEFERRED, *, lost: str = "3", **instances: str) -> History:
+    """a, b and c own one each, d owned what is lost and is waited for."""
+    history = History.of(policy, 3 + len(lost), a="0", b="1", c="2", d=lost)
+    history.instances = instances
+    assert history.turn() == set()
+    history.leave("d")
+    assert history.turn() == set()
+    history.now_ms += 10_000
+    return history
+
+
+# Safety
+
+
+def s1():
+    history = History.of(SIMPLE, 3, a="0", b="1")
+    history.partitions["t"] = 4
+    yield History.of(SIMPLE, 2, a="0", b="1").turn()
+    yield history.turn(together(tell("a", assigned=t(0, 3)), tell("b", assigned=t(1, 3))))
+
+
+def s1_in_time():
+    ledger = Ledger([R])
+    begin(ledger, "a", 0)
+    ledger.stop(R, runner="a", now_ms=5)
+    begin(ledger, "b", 6)
+    yield rules(ledger)
+    begin(ledger, "c", 7)
+    yield rules(ledger)
+
+
+def begin(ledger: Ledger, runner: str, now_ms: int, *, generation: int = 1, excused: bool = False):
+    ledger.start(
+        R,
+        runner=runner,
+        slot=ord(runner),
+        generation=generation,
+        now_ms=now_ms,
+        ready_ms=now_ms,
+        excused=excused,
+    )
+
+
+def s2():
+    ledger = Ledger([R])
+    ledger.zombie_limit_ms = 100
+    begin(ledger, "a", 0)
+    begin(ledger, "b", 10, excused=True)
+    ledger.stop(R, runner="a", now_ms=110)
+    yield rules(ledger)
+    begin(ledger, "c", 200, excused=True)
+    ledger.stop(R, runner="b", now_ms=301)
+    yield rules(ledger)
+
+
+def s2_commit():
+    ledger = Ledger([R])
+    begin(ledger, "a", 0)
+    ledger.commit(R, 5, 10, by="a")
+    begin(ledger, "b", 20, excused=True)
+    yield rules(ledger)
+    ledger.commit(R, 6, 30, by="a")
+    yield rules(ledger)
+
+
+def s3():
+    history = History.of(SIMPLE, 2, a="0", b="1")
+    yield history.turn()
+    yield history.turn(together(tell("a", assigned=t(0, 1)), tell("b", assigned=t(1))))
+
+
+def s4():
+    history = History.of(SIMPLE, 3, a="01", b="2")
+    history.join("c")
+    yield History.of(SIMPLE, 3, a="01", b="2").turn()
+    bent = together(tell("a", revoked=t(1), assigned=t(0)), tell("c", assigned=t(1)))
+    yield history.turn(bent)
+
+
+def s5():
+    ledger = Ledger([R])
+    begin(ledger, "a", 0)
+    ledger.stop(R, runner="a", now_ms=5)
+    ledger.committing[R] = "a"
+    yield rules(ledger)
+    begin(ledger, "b", 6)
+    yield rules(ledger)
+
+
+def small_world() -> World:
+    offered = assignors_for("simple", SIMPLE)
+    world = World(
+        WorldOptions(assignors=lambda slot: offered, partitions={"t": 3}, costs=QUICK), seed=1
+    )
+    world.start(0)
+    world.start(1)
+    world.run(8_000)
+    return world
+
+
+def s6():
+    world = small_world()
+    yield rules(world.ledger)
+    other = next(iter(world.slots[1].running))
+    world.ledger.stop(other, runner=world.slots[1].client, now_ms=world.now_ms)
+    world._do[StartFetching](world.slots[0], StartFetching((other,)))
+    yield rules(world.ledger)
+
+
+def completed(*owned: int, gained=(), revoked=(), name: str = "holdfast-simple") -> JoinCompleted:
+    return JoinCompleted(
+        generation=9,
+        member_id="a",
+        is_leader=False,
+        protocol_name=name,
+        owned=tuple(("t", n) for n in owned),
+        gained=tuple(("t", n) for n in gained),
+        revoked=tuple(("t", n) for n in revoked),
+        delay_ms=0,
+    )
+
+
+def s7():
+    history = History.of(SIMPLE, 3, a="012")
+    checker = history.checker
+    verdict = encode_verdict(Verdict(assigned=t(2), revoked=t(1)))
+    checker.stored(9, "holdfast-simple", {"a": verdict})
+    checker.completed(completed(0, 2, gained=[2], revoked=[1]), 0)
+    yield rules(history.ledger)
+    checker.completed(completed(2, gained=[2], revoked=[0, 1]), 0)  # as if absence revoked
+    yield rules(history.ledger)
+
+
+def s7_kip_429():
+    history = History.of(SIMPLE, 3, a="012")
+    checker = history.checker
+    checker._assignors["cooperative-sticky"] = CooperativeSticky()
+    data = encode_assignment(AssignmentMessage(partitions=t(2), user_data=None))
+    checker.stored(9, "cooperative-sticky", {"a": data})
+    checker.completed(completed(2, revoked=[0], name="cooperative-sticky"), 0)
+    yield rules(history.ledger)
+    checker.completed(completed(0, 2, gained=[2], name="cooperative-sticky"), 0)
+    yield rules(history.ledger)
+
+
+def s8():
+    history = History.of(SIMPLE, 2, a="0", b="1")
+    yield history.turn()
+    yield history.turn(tell("a", revoked=t(1)))
+
+
+def s9():
+    history = History.of(DEFERRED, 3, a="01", b="2")
+    history.join("c")
+    yield History.of(DEFERRED, 3, a="01", b="2").turn()
+    yield history.turn(tell_all(delay_ms=5_000))
+
+
+def s9_delays():
+    history = waiting()
+    yield history.turn()
+    yield history.turn(tell("a", delay_ms=19_000))
+
+
+def s10():
+    history = History.of(SIMPLE, 2, a="0", b="1")
+    history.join("b", "01", generation=2)
+    history.members["a"] = replace(history.members["a"], generation=3)
+    yield History.of(SIMPLE, 2, a="0", b="1").turn()
+    yield history.turn(together(tell("a", revoked=t(0), assigned=()), tell("b", revoked=())))
+
+
+def s10_reset():
+    history = History.of(SIMPLE, 2, a="0", b="1")
+    yield history.turn()
+    history.join("a", "0", generation=-1)
+    yield history.turn()
+
+
+def s10_in_time():
+    ledger = Ledger([R])
+    begin(ledger, "a", 0, generation=4)
+    ledger.stop(R, runner="a", now_ms=5)
+    yield rules(ledger)
+    begin(ledger, "b", 6, generation=3)
+    yield rules(ledger)
+
+
+def s11():
+    right, wrong = (History(SIMPLE, {"t": 1}, generation=4) for _ in range(2))
+    for history in (right, wrong):
+        history.join("a", "0", generation=4)
+        history.join("b", "0", generation=4)
+    yield right.turn()
+    yield wrong.turn(tell("a", revoked=()))
+
+
+def s12():
+    history = History.of(SIMPLE, 2, a="0", b="1")
+    yield history.turn()
+    yield history.turn(tell("a", assigned=t(0, 2)))
+
+
+def s12_leaving():
+    history = History.of(SIMPLE, 2, a="01", b="")
+    history.members["b"] = replace(history.members["b"], leaving=Leaving.FOR_GOOD)
+    yield history.turn()
+    history.partitions["t"] = 3
+    yield history.turn(together(tell("a", assigned=t(0, 1)), tell("b", assigned=t(2))))
+
+
+@dataclass(frozen=True)
+class Ordered(Designed):
+    """Everything free goes to whoever stands first."""
+
+    def lead(self, turn: Turn) -> dict[str, bytes]:
+        first = turn.members[0].member_id
+        return {
+            m.member_id: encode_verdict(Verdict(assigned=t(0) if m.member_id == first else ()))
+            for m in turn.members
+        }
+
+
+def s13():
+    for design in (Designed(SIMPLE), Ordered(SIMPLE)):
+        history = History(SIMPLE, {"t": 1})
+        history.design = design
+        history.join("a")
+        history.join("b")
+        yield history.turn()
+
+
+def s14():
+    ledger = Ledger([R])
+    ledger.called("a", ListenerCall.ASSIGNED, [R], 0)
+    ledger.called("a", ListenerCall.REVOKED, [R], 1)
+    ledger.ended("a", 2)
+    yield rules(ledger)
+    ledger.called("a", ListenerCall.REVOKED, [R], 3)
+    yield rules(ledger)
+
+
+def s14_lost():
+    ledger = Ledger([R])
+    ledger.called("a", ListenerCall.ASSIGNED, [R], 0)
+    ledger.lost("a", [R])
+    ledger.called("a", ListenerCall.LOST, [R], 1)
+    ledger.called("a", ListenerCall.ASSIGNED, [R], 2)
+    yield rules(ledger)
+    ledger.called("a", ListenerCall.LOST, [R], 3)  # though nothing was dropped
+    yield rules(ledger)
+
+
+def s14_end():
+    ledger = Ledger([R])
+    ledger.called("a", ListenerCall.ASSIGNED, [R], 0)
+    yield rules(ledger)
+    ledger.ended("a", 1)
+    yield rules(ledger)
+
+
+def s15():
+    ledger = Ledger([R])
+    ledger.commit(R, 5, 0)
+    ledger.commit(R, 5, 1)
+    yield rules(ledger)
+    ledger.commit(R, 4, 2)
+    yield rules(ledger)
