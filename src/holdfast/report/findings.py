@@ -17,6 +17,7 @@ from enum import StrEnum
 
 from holdfast.report.facts import Facts
 from holdfast.report.names import visible
+from holdfast.report.reading import I64
 
 MAX_EVIDENCE = 10
 
@@ -185,6 +186,20 @@ def examine(
     found = [f for rule in rules or all_rules() for f in rule.find(facts, limits)]
     found.sort(key=lambda f: (-f.severity.rank, -f.cost_upper_s, f.code, f.text))
     return Examination(facts=facts, findings=tuple(found))
+
+
+def last_evidence(facts: Facts, members: Iterable[str], rows: I64, **figures: float) -> Evidence:
+    """Evidence of how things stand: since the last generation, with some rows of the lag."""
+    lag, g = facts.lag, facts.generations
+    known = facts.last >= 0
+    return Evidence(
+        generations=(int(g.number[facts.last]),) if known else (),
+        from_ms=int(g.at_ms[facts.last]) if known else facts.end_ms,
+        to_ms=facts.end_ms,
+        members=first_few(dict.fromkeys(members)),
+        partitions=first_few(f"{lag.topic[i]}-{lag.partition[i]}" for i in rows),
+        figures=figures,
+    )
 
 
 def first_few(values: Iterable[str]) -> tuple[str, ...]:

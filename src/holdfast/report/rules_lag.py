@@ -19,23 +19,11 @@ from holdfast.report.findings import (
     Severity,
     count,
     first_few,
+    last_evidence,
     shell_word,
 )
-from holdfast.report.reading import I64
 
 _W, _E, _I = Severity.WARN, Severity.ERROR, Severity.INFO
-
-
-def _evidence(facts: Facts, rows: I64, members: list[str], **figures: float) -> Evidence:
-    lag, g = facts.lag, facts.generations
-    return Evidence(
-        generations=(int(g.number[facts.last]),) if facts.last >= 0 else (),
-        from_ms=int(g.at_ms[facts.last]) if facts.last >= 0 else facts.end_ms,
-        to_ms=facts.end_ms,
-        members=first_few(members),
-        partitions=first_few(f"{lag.topic[i]}-{lag.partition[i]}" for i in rows),
-        figures=figures,
-    )
 
 
 def skew(facts: Facts, limits: Limits) -> Iterator[Finding]:
@@ -61,7 +49,7 @@ def skew(facts: Facts, limits: Limits) -> Iterator[Finding]:
         severity=_W,
         text=f"one of {len(totals)} members carries {totals[worst]:,} of {total:,} records of lag, "
         f"{factor:.1f} times the mean",
-        evidence=_evidence(facts, rows, [worst], lag_records=float(total), times_mean=factor),
+        evidence=last_evidence(facts, [worst], rows, lag_records=float(total), times_mean=factor),
         command=f"holdfast plan --input DUMP --assignor lag-sticky "
         f"--group {shell_word(facts.group)}",
     )
@@ -117,7 +105,7 @@ def nobody(facts: Facts, limits: Limits) -> Iterator[Finding]:
         severity=_W,
         text=f"the group has no member, and {behind:,} records wait in "
         f"{count(len(rows), 'partition')}",
-        evidence=_evidence(facts, rows, [], lag_records=float(behind)),
+        evidence=last_evidence(facts, [], rows, lag_records=float(behind)),
         cost_lower_s=cost,
         cost_upper_s=cost,
         command="kafka-consumer-groups.sh --bootstrap-server HOST:PORT --describe "
@@ -139,7 +127,7 @@ def lost(facts: Facts, limits: Limits) -> Iterator[Finding]:
         severity=_E,
         text=f"deleted before they were read: {count(records, 'record')} of "
         f"{count(len(rows), 'partition')}",
-        evidence=_evidence(facts, rows, [], lost_records=float(records)),
+        evidence=last_evidence(facts, [], rows, lost_records=float(records)),
         command="kafka-configs.sh --bootstrap-server HOST:PORT --entity-type topics --describe "
         f"--entity-name {shell_word(facts.lag.topic[int(rows[0])])}",
         basis=Basis.STATED,
@@ -157,7 +145,7 @@ def beyond(facts: Facts, limits: Limits) -> Iterator[Finding]:
         severity=_W,
         text=f"the committed offset of {count(len(rows), 'partition')} lies beyond the end of the "
         "log: was the topic made anew?",
-        evidence=_evidence(facts, rows, []),
+        evidence=last_evidence(facts, [], rows),
         command=f"holdfast lag --input DUMP --group {shell_word(facts.group)}",
         basis=Basis.STATED,
     )

@@ -23,23 +23,12 @@ from holdfast.report.findings import (
     Severity,
     count,
     first_few,
+    last_evidence,
     shell_word,
 )
 from holdfast.report.reading import I64
 
 _W, _E, _I = Severity.WARN, Severity.ERROR, Severity.INFO
-
-
-def _last_evidence(facts: Facts, members: list[str], rows: I64, **figures: float) -> Evidence:
-    lag = facts.lag
-    return Evidence(
-        generations=(int(facts.generations.number[facts.last]),) if facts.last >= 0 else (),
-        from_ms=int(facts.generations.at_ms[facts.last]) if facts.last >= 0 else -1,
-        to_ms=facts.end_ms,
-        members=first_few(dict.fromkeys(members)),
-        partitions=first_few(f"{lag.topic[i]}-{lag.partition[i]}" for i in rows),
-        figures=figures,
-    )
 
 
 def _describe(facts: Facts) -> str:
@@ -85,36 +74,30 @@ def _static_names(facts: Facts) -> dict[str, str]:
     return {names[p.member[i]]: name for i in rows if (name := p.static[i]) is not None}
 
 
-def stuck(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF105."""
-    members, rows, cost = _stuck_members(facts, limits, static=False)
+def _silent(facts: Facts, limits: Limits, code: str, *, static: bool) -> Iterator[Finding]:
+    members, rows, cost = _stuck_members(facts, limits, static=static)
     if not members:
         return
+    who = count(len(members), "static member" if static else "member")
     yield Finding(
-        code="HF105",
+        code=code,
         severity=_E,
-        text=f"{count(len(members), 'member')} with {count(len(rows), 'partition')} that hold "
-        f"work, and no commit for {limits.stuck_s / 60:.0f} minutes or more",
-        evidence=_last_evidence(facts, members, rows),
+        text=f"{who} with {count(len(rows), 'partition')} that hold work, and no commit for "
+        f"{limits.stuck_s / 60:.0f} minutes or more{': gone?' if static else ''}",
+        evidence=last_evidence(facts, members, rows),
         cost_upper_s=cost,
-        command=_describe(facts),
+        command=_describe(facts) + (" --members --verbose" if static else ""),
     )
+
+
+def stuck(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF105."""
+    return _silent(facts, limits, "HF105", static=False)
 
 
 def stale_static(facts: Facts, limits: Limits) -> Iterator[Finding]:
     """HF109."""
-    members, rows, cost = _stuck_members(facts, limits, static=True)
-    if not members:
-        return
-    yield Finding(
-        code="HF109",
-        severity=_E,
-        text=f"{count(len(members), 'static member')} with {count(len(rows), 'partition')} that "
-        f"hold work, and no commit for {limits.stuck_s / 60:.0f} minutes or more: gone?",
-        evidence=_last_evidence(facts, members, rows),
-        cost_upper_s=cost,
-        command=_describe(facts) + " --members --verbose",
-    )
+    return _silent(facts, limits, "HF109", static=True)
 
 
 def idle(facts: Facts, limits: Limits) -> Iterator[Finding]:
@@ -131,7 +114,7 @@ def idle(facts: Facts, limits: Limits) -> Iterator[Finding]:
         severity=_I if total > partitions else _W,
         text=f"{len(rows)} of {count(total, 'member')} without a partition "
         f"({count(partitions, 'partition')} ever assigned)",
-        evidence=_last_evidence(facts, names, rows[:0]),
+        evidence=last_evidence(facts, names, rows[:0]),
         command=_describe(facts) + " --members",
     )
 
@@ -159,7 +142,7 @@ def silent(facts: Facts, limits: Limits) -> Iterator[Finding]:
         severity=_W,
         text=f"{count(len(silent_members), 'member')} never committed any of "
         f"{count(len(rows), 'partition')}: a restart begins at auto.offset.reset",
-        evidence=_last_evidence(facts, silent_members, rows),
+        evidence=last_evidence(facts, silent_members, rows),
         command=_describe(facts) + " --offsets",
     )
 
@@ -261,7 +244,7 @@ def uneven(facts: Facts, limits: Limits) -> Iterator[Finding]:
         code="HF117",
         severity=_W if spread >= 2 * limits.load_spread else _I,
         text=f"members with the same topics hold {loads.min()} to {loads.max()} partitions",
-        evidence=_last_evidence(facts, most, rows[:0], spread_partitions=float(spread)),
+        evidence=last_evidence(facts, most, rows[:0], spread_partitions=float(spread)),
         command=f"holdfast plan --input DUMP --assignor sticky --group {shell_word(facts.group)}",
     )
 
