@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sim.fault_scripts import SCRIPTS
+from holdfast.errors import ConfigError
+from holdfast.sim.fault_scripts import SCRIPTS, by_number
 from holdfast.sim.faultbook import TITLES, slug
+from holdfast.sim.scenarios import Setup
 from holdfast.sim.scene import Scene, until
 from holdfast.sim.scenes import LIVE, SCENES, play_scene
 from holdfast.sim.soak import Faults
@@ -18,6 +20,11 @@ PLAYED = re.compile(r"^def test_(\d\d)_(\w+)\(", re.M)
 
 def test_every_number_is_a_script_or_a_scene_or_says_what_checks_it():
     assert sorted([*SCRIPTS, *SCENES, *LIVE]) == sorted(TITLES) == list(range(1, 73))
+
+
+def test_a_scene_has_no_script():
+    with pytest.raises(ConfigError, match=r"38, three claim it, .*: it is a scene"):
+        by_number(Setup(), 38)
 
 
 def test_scripts_and_what_is_checked_elsewhere_have_tests_by_their_names():
