@@ -1,8 +1,8 @@
 """``sticky`` for many groups at once: those whose members all ask for the same topics.
 
 **Rules.** The result is that of :mod:`holdfast.assign.sticky_equal`, partition by partition; a test
-holds it to that. A group whose topics would not come out evenly spread is left to the assignor, and
-so is every group with unequal subscriptions. That a result is the best is not taken on trust: the
+holds it to that. A group with unequal subscriptions is left to the assignor, and so is one of very
+many topics, members or uneven partitions. That a result is the best is not taken on trust: the
 loads differ by one at most, and as many partitions move as :func:`needed_moves` counts.
 
 **Strategy.** The steps of the closed form, each once over the columns of all groups: a group costs
@@ -20,6 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
+from holdfast.pipeline.plan_spread import Spread
+
+MAX_CELLS = 1 << 16
+"""Topics times members of a group of several topics, above which it is left to the assignor."""
+
+MAX_PAIRS = 1 << 15
+"""Crowded partitions times partitions with a choice of a group, above which it is left likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,22 +66,58 @@ def sticky_targets(stack: Stack) -> tuple[I32, Mask]:
     total = np.diff(stack.tp_start)
     floor, n_over = total // np.maximum(size, 1), total % np.maximum(size, 1)
     first = stack.member_start[:-1]
-    rows = np.full(len(stack.owner), NO_OWNER, np.int64)  # the owner's row, in turn
-    claimed = stack.owner != NO_OWNER
-    member = first[group[claimed]] + stack.owner[claimed]
-    rows[claimed] = first[group[claimed]] + stack.place[member]
+    claimed = np.full(len(stack.owner), NO_OWNER, np.int64)  # the owner's row, in turn
+    has = stack.owner != NO_OWNER
+    member = first[group[has]] + stack.owner[has]
+    claimed[has] = first[group[has]] + stack.place[member]
     row_group = row_of(stack.member_start).astype(np.int64)
-    held = np.bincount(rows[claimed], minlength=len(row_group)).astype(np.int64)
+    held = np.bincount(claimed[has], minlength=len(row_group)).astype(np.int64)
     quota = _quotas(held, floor[row_group], n_over[row_group], stack.member_start)
-    _cut(stack, rows, held, quota)
     stays = np.minimum(held, quota)
-    free = np.flatnonzero(rows == NO_OWNER)
     n_free = total - np.bincount(row_group, stays, len(total)).astype(np.int64)
-    rows[free] = _slots(stays, quota, floor[row_group], row_group, n_free)
-    done = ~_crowded(stack, rows, free, group)
+    slots = _slots(stays, quota, floor[row_group], row_group, n_free)
+    over = _Over.of(stack, claimed, held, quota)
+    rows = _dealt(claimed, over.cut(over.by_number()), slots)
+    done = _evened(stack, rows, claimed, over, slots)
     at_place = np.empty(len(row_group), np.int64)
     at_place[first[row_group] + stack.place] = np.arange(len(row_group))
     return (at_place[rows] - first[group]).astype(np.int32), done
+
+
+def _dealt(claimed: I64, taken: I64, slots: I64) -> I64:
+    """Rows after some partitions were taken, and every free one was dealt to its slot."""
+    rows = claimed.copy()
+    rows[taken] = NO_OWNER
+    rows[rows == NO_OWNER] = slots
+    return rows
+
+
+def _evened(stack: Stack, rows: I64, claimed: I64, over: _Over, slots: I64) -> Mask:
+    """Change ``rows`` where a topic came out uneven; says which groups are done."""
+    group = row_of(stack.tp_start).astype(np.int64)
+    several = np.diff(stack.topic_start) > 1
+    n_cells = np.diff(stack.topic_start) * np.diff(stack.member_start)
+    done: Mask = ~several | (n_cells <= MAX_CELLS)
+    start = stack.tp_start, stack.topic_start, stack.member_start
+    uneven = several & done
+    for again in (False, True):
+        if not uneven.any():
+            return done
+        if again:
+            even = _dealt(claimed, over.cut(over.by_topic(stack)), slots)
+            mine = uneven[group]
+            rows[mine] = even[mine]
+        work = Spread.of(start, stack.n_partitions, rows, claimed, uneven)
+        free = np.flatnonzero((rows != claimed) & uneven[group])
+        n_crowded = np.bincount(group[work.crowded(free)], minlength=len(done))
+        uneven = n_crowded > 0
+    may = np.zeros(len(rows), np.bool_)
+    may[free] = may[over.owned] = True
+    choice = np.flatnonzero(may)
+    n_choice = np.bincount(group[choice], minlength=len(done))
+    done &= n_crowded * n_choice <= MAX_PAIRS
+    work.run(free, choice, uneven & done)
+    return done
 
 
 def _quotas(held: I64, floor: I64, n_over: I64, member_start: I64) -> I64:
@@ -85,19 +128,62 @@ def _quotas(held: I64, floor: I64, n_over: I64, member_start: I64) -> I64:
     return np.asarray(floor + (above & (rank < n_over)), dtype=np.int64)
 
 
-def _cut(stack: Stack, rows: I64, held: I64, quota: I64) -> None:
-    """Take from rows above their quota; they keep their first partitions by number, then topic."""
-    over = held > quota
-    if not over.any():
-        return
-    owned = np.flatnonzero(rows != NO_OWNER)
-    owned = owned[over[rows[owned]]]
-    row = rows[owned]
-    partition = within(stack.n_partitions)[owned]
-    order = np.lexsort((partition, row))  # stable: equal partitions stay in the order of topics
-    owned, row = owned[order], row[order]
-    rank = within(np.bincount(row, minlength=len(held)))
-    rows[owned[rank >= quota[row]]] = NO_OWNER
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Over:
+    """Partitions of rows above their quota: some of them must go.
+
+    Parameters
+    ----------
+    owned, row : int64[n]
+        The partitions, sorted, and the row of each.
+    """
+
+    owned: I64
+    row: I64
+    partition: I64
+    held: I64
+    quota: I64
+
+    @classmethod
+    def of(cls, stack: Stack, claimed: I64, held: I64, quota: I64) -> _Over:
+        """Find them."""
+        owned = np.flatnonzero(claimed != NO_OWNER)
+        owned = owned[(held > quota)[claimed[owned]]]
+        partition = within(stack.n_partitions)[owned]
+        held = np.where(held > quota, held, 0)
+        return cls(owned=owned, row=claimed[owned], partition=partition, held=held, quota=quota)
+
+    def by_number(self) -> I64:
+        """Their order where rows keep their first by number, then topic, as Kafka does."""
+        return np.lexsort((self.partition, self.row))  # stable: equal ones stay by topic
+
+    def by_topic(self, stack: Stack) -> I64:
+        """Their order where rows give of the topics that they have most of.
+
+        Each goes on where the one before it in its group stopped.
+        """
+        topic = row_of(starts(stack.n_partitions))[self.owned].astype(np.int64)
+        pair = self.row * (len(stack.n_partitions) + 1) + topic
+        order = np.argsort(pair, kind="stable")
+        occurrence = np.empty(len(pair), np.int64)
+        first_of = np.flatnonzero(np.diff(pair[order], prepend=-1))
+        occurrence[order] = within(np.diff(np.append(first_of, len(pair))))
+        there = np.zeros(len(stack.n_partitions), np.bool_)
+        there[topic] = True
+        number = starts(there)
+        first, n_there = number[stack.topic_start[:-1]], np.diff(number[stack.topic_start])
+        given = starts(np.maximum(self.held - self.quota, 0))
+        row_group = row_of(stack.member_start)
+        shift = given[:-1] - given[stack.member_start[:-1]][row_group]
+        group = row_group[self.row]
+        turn = (number[topic] - first[group] + shift[self.row]) % n_there[group]
+        return np.lexsort((turn, occurrence, self.row))
+
+    def cut(self, order: I64) -> I64:
+        """Those that go when rows keep their first in this order."""
+        row = self.row[order]
+        found: I64 = self.owned[order[within(self.held) >= self.quota[row]]]
+        return found
 
 
 def _slots(stays: I64, quota: I64, floor: I64, row_group: I64, n_free: I64) -> I64:
@@ -115,22 +201,3 @@ def _slots(stays: I64, quota: I64, floor: I64, row_group: I64, n_free: I64) -> I
     entry = entry[order]
     rank = within(np.bincount(row_group[entry], minlength=len(n_free)))
     return np.asarray(entry[rank < n_free[row_group[entry]]], dtype=np.int64)
-
-
-def _crowded(stack: Stack, rows: I64, free: I64, group: I64) -> Mask:
-    """Groups in which a free partition went to a row with more than its share of the topic."""
-    crowded = np.zeros(len(stack.tp_start) - 1, np.bool_)
-    several = np.diff(stack.topic_start) > 1
-    free = free[several[group[free]]]
-    if not len(free):
-        return crowded
-    topic = row_of(starts(stack.n_partitions))
-    size = np.diff(stack.member_start)
-    share = -(-stack.n_partitions // np.maximum(np.repeat(size, np.diff(stack.topic_start)), 1))
-    some = np.flatnonzero(several[group])
-    width = np.int64(stack.member_start[-1])
-    keys = np.sort(topic[some] * width + rows[some])
-    wanted = topic[free] * width + rows[free]
-    together = np.searchsorted(keys, wanted, side="right") - np.searchsorted(keys, wanted)
-    crowded[group[free[together > share[topic[free]]]]] = True
-    return crowded
