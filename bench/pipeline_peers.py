@@ -102,7 +102,7 @@ def assignments_by_kafka_python(spark: Any, dump: Dump, out: Path) -> None:
 
 
 def _read_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    from kafka.protocol.consumer.group import ConsumerProtocolAssignment
+    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
     def generation(key: bytes, value: bytes) -> Iterator[tuple[Any, ...]]:
         group = key[4:].decode()
