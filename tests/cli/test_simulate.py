@@ -113,10 +113,14 @@ def test_a_search_prints_the_states_it_counted():
     assert found["violations"] == []
     assert found["states"] > 10_000
     assert found["partitions"] == 4
+    done = run("simulate", "--search", "--policy", "eager", "--partitions", 2, "--format", "json")
+    fewer = json.loads(done.out)
+    assert (fewer["partitions"], fewer["violations"]) == (2, [])
+    assert fewer["states"] < found["states"]
 
 
 def test_what_a_search_refuses():
-    for wrong in (("--policy", "kip848"), ("--lost", "joins")):
+    for wrong in (("--policy", "kip848"), ("--lost", "joins"), ("--partitions", 24)):
         done = run("simulate", "--search", *wrong)
         assert done.code == 2
         assert "expected" in done.err

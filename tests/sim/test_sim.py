@@ -12,7 +12,7 @@ import pytest
 from holdfast.errors import ConfigError
 from holdfast.sim.pages import designs_page, machines_page
 from holdfast.sim.scenarios import POLICIES, SCENARIOS, Setup, Step, simulate
-from holdfast.sim.soak import soak
+from holdfast.sim.soak import random_run, soak
 from holdfast.wire.offsets_records import decode_record
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +29,11 @@ ROOT = Path(__file__).parents[2]
 )
 def test_a_seed_that_once_failed(seed):
     assert soak(seed, 1).failures == ()
+
+
+def test_a_group_of_which_all_are_fenced_is_restarted():
+    run = random_run(1085, policy="deferred")  # its coordinator loses who came back by an id
+    assert run.violations == ()
 
 
 @pytest.mark.parametrize("part", range(10))
@@ -69,6 +74,8 @@ def test_every_scenario_under_every_policy(scenario, policy):
     report = simulate(Setup(scenario=scenario, policy=policy, members=4, partitions=8))
     assert report.violations == ()
     assert report.partition_seconds_unowned <= report.partition_seconds_stopped + 1e-6
+    assert report.rounds > 0
+    assert report.bytes_per_round > 0
     assert list(report.to_dict()) == [
         "schema_version",
         "scenario",

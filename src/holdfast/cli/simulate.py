@@ -69,7 +69,10 @@ def run(
         str, typer.Option("--policy", help=f"{', '.join(POLICIES)}, or an eager assignor.")
     ] = "deferred",
     members: Annotated[int, typer.Option("--members", help="Processes in the group.")] = 6,
-    partitions: Annotated[int, typer.Option("--partitions", help="Of one topic.")] = 24,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", help="Of one topic: 24, with --search 4.", show_default=False),
+    ] = None,
     delay: Annotated[
         str, typer.Option("--delay", help="How long lost partitions wait (Designs II, III).")
     ] = "30s",
@@ -131,7 +134,7 @@ def run(
         _soak(runs, seed, fmt, output, quiet=quiet)
         return
     if search:
-        run_search(policy, lost, fmt, output)
+        run_search(policy, lost, fmt, output, partitions=4 if partitions is None else partitions)
         return
     settings = Policy(
         delay_ms=parse_duration_ms(delay, "--delay"),
@@ -144,7 +147,7 @@ def run(
         scenario=scenario,
         policy=policy,
         members=members,
-        partitions=partitions,
+        partitions=24 if partitions is None else partitions,
         seed=seed,
         settings=settings,
         costs=costs,

@@ -21,7 +21,9 @@ SEARCHED = (*POLICIES, "sticky", "cooperative-sticky")
 POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
 
 
-def run_search(policy: str, lost: str, fmt: Format, output: Path | None) -> None:
+def run_search(
+    policy: str, lost: str, fmt: Format, output: Path | None, *, partitions: int
+) -> None:
     """Search the default bound under a policy and print what was counted.
 
     Parameters
@@ -32,15 +34,17 @@ def run_search(policy: str, lost: str, fmt: Format, output: Path | None) -> None
     Raises
     ------
     ConfigError
-        If the policy or a kind is unknown.
+        If the policy or a kind is unknown, or there are not 1 to 8 partitions.
     """
+    if not 1 <= partitions <= 8:
+        raise ConfigError(f"--search --partitions {partitions}: expected 1 to 8, the bound is 4")
     if policy not in SEARCHED:
         raise ConfigError(f"--search --policy {policy}: expected {', '.join(SEARCHED)}")
     kinds = tuple(kind.strip() for kind in lost.split(",") if kind.strip())
     for kind in kinds:
         if kind not in KINDS:
             raise ConfigError(f"--lost {kind}: expected {', '.join(KINDS)}")
-    bound = Bound(lost=",".join(kinds))
+    bound = Bound(lost=",".join(kinds), partitions=partitions)
     found = Search(assignors_for(policy, POLICY), bound).run()
     values = {
         "schema_version": 1,

@@ -7,7 +7,8 @@ waiting only for its old one. There is no barrier and no deferral. Costs are tho
 
 **Strategy.** Per-member epochs are not modelled; what matters here is when a partition stops and
 starts: a member revokes at its next poll after its next heartbeat, the new owner starts with its
-next heartbeat after that.
+next heartbeat after that. Bytes are those of lists of partitions: a target that is new to its
+member, and what a member owns when that has changed.
 
 References: KIP-848.
 """
@@ -69,6 +70,9 @@ class Consumer:
     alive: bool = True
     owned: set[Resource] = field(default_factory=set)
     rebuilt_ms: int = 0
+    heard_ms: int = 0  # its last heartbeat
+    told: frozenset[Resource] = frozenset()
+    reported: frozenset[Resource] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,7 @@ class Outcome:
     ledger: Ledger
     rounds: int
     balance_ms: int
+    bytes_per_round: int
 
 
 class Group848:
@@ -94,6 +99,7 @@ class Group848:
         self.epoch = 0
         self.now_ms = 0
         self.changed_ms = 0
+        self.bytes = 0
         self._heap: list[tuple[int, int, Callable[[Any], None], Any]] = []
         self._n = 0
 
@@ -134,12 +140,12 @@ class Group848:
         self.at(self.now_ms + self.costs.revoke_ms, self._gone, member)
 
     def crash(self, slot: int) -> None:
-        """The broker hears of it when the session runs out."""
+        """The broker hears of it when the session runs out, from the last heartbeat on."""
         member = self.members[slot]
         member.alive = False
         for resource in sorted(member.owned):
             self.ledger.stop(resource, runner=member.client, now_ms=self.now_ms)
-        self.at(self.now_ms + self.costs.session_ms, self._gone, member)
+        self.at(member.heard_ms + self.costs.session_ms, self._gone, member)
 
     def _gone(self, member: Consumer) -> None:
         member.alive = False
@@ -178,6 +184,8 @@ class Group848:
         if not member.alive:
             return
         self.at(self.now_ms + member.beat_ms, self._beat, member)
+        member.heard_ms = self.now_ms
+        self._count_bytes(member)
         extra = sorted(r for r in member.owned if self.target[r] != member.client)
         if extra:
             wait_ms = (member.poll_phase_ms - self.now_ms) % member.poll_ms
@@ -187,6 +195,16 @@ class Group848:
             mine = self.target.get(resource) == member.client
             if mine and resource not in taken:
                 self._begin(member, resource)
+
+    def _count_bytes(self, member: Consumer) -> None:
+        """A heartbeat names what is owned if that has changed, its answer a target that is new."""
+        owned = frozenset(member.owned)
+        target = frozenset(r for r, client in self.target.items() if client == member.client)
+        if owned != member.reported:
+            self.bytes += _size_bytes(len(owned))
+        if target != member.told:
+            self.bytes += _size_bytes(len(target))
+        member.reported, member.told = owned, target
 
     def _revoke(self, entry: tuple[Consumer, tuple[Resource, ...]]) -> None:
         member, resources = entry
@@ -248,13 +266,13 @@ def run_kip848(scenario: str, plan: Plan) -> Outcome:
     group = Group848(plan)
     for slot in range(plan.members):
         group.start(slot)
-    begin_ms = 0
+        group.run(group.now_ms + 1000 // plan.members)
+    begin_ms = epoch = size = 0
     if scenario != "first-start":
         group.settle()
         group.run(max([group.now_ms, *(m.rebuilt_ms for m in group.members.values())]))
-        begin_ms = group.now_ms
+        begin_ms, epoch, size = group.now_ms, group.epoch, group.bytes
         group.ledger.begin(begin_ms)
-    epoch = group.epoch
     last = plan.members - 1
     if scenario == "rolling-bounce":
         for slot in range(plan.members):
@@ -274,7 +292,18 @@ def run_kip848(scenario: str, plan: Plan) -> Outcome:
     balance_ms = max(0, group.changed_ms - begin_ms)
     group.run(max([group.now_ms, *(m.rebuilt_ms for m in group.members.values())]))
     group.ledger.finish(group.now_ms)
-    return Outcome(ledger=group.ledger, rounds=group.epoch - epoch, balance_ms=balance_ms)
+    rounds = group.epoch - epoch
+    return Outcome(
+        ledger=group.ledger,
+        rounds=rounds,
+        balance_ms=balance_ms,
+        bytes_per_round=(group.bytes - size) // max(1, rounds),
+    )
+
+
+def _size_bytes(count: int) -> int:
+    """Of one topic's partitions in a heartbeat or its answer: an array, a uuid, int32s, tags."""
+    return 1 + 16 + 1 + 4 * count + 1
 
 
 def _rows(resources: set[Resource]) -> TopicPartitions:

@@ -183,7 +183,7 @@ def _row(report: Report) -> tuple[object, ...]:
         f"{report.partition_seconds_stopped:.1f}",
         f"{report.longest_stop_seconds:.1f}",
         f"{report.time_to_balance_seconds:.1f}",
-        report.bytes_per_round or "-",
+        report.bytes_per_round,
     )
 
 
@@ -210,6 +210,7 @@ def _verdict() -> list[str]:
         "- **Design III** adds to II that a scale-up or a shrunk topic moves a batch at a time:",
         "  the longest stop of one partition falls, the time to balance grows.",
         "- **KIP-848** has no barrier, so rounds hurt less; it does not defer, so bounces move.",
+        "  Its bytes are few: only members whose partitions change name any.",
         "- **Connect** forgets the delay with its leader: a bounce that reaches every leader in",
         "  turn moves as much as Design I, and a returning worker waits out the delay.",
     ]

@@ -397,7 +397,7 @@ def _kip848(setup: Setup) -> Report:
         partition_seconds_stopped=done.ledger.stopped_seconds,
         longest_stop_seconds=done.ledger.longest_seconds,
         time_to_balance_seconds=done.balance_ms / 1000,
-        bytes_per_round=0,
+        bytes_per_round=done.bytes_per_round,
         largest_round_bytes=0,
         violations=tuple(done.ledger.violations),
     )

@@ -296,7 +296,7 @@ class Faults:
         for slot in self._living():
             world.subscribe(slot, tuple(sorted(world.partitions)))
         limit_ms = world.now_ms + SETTLE_MS
-        if not world.run_while(lambda: not self._settled(), limit_ms):
+        if not world.run_while(self._unsettled, limit_ms):
             states = ", ".join(
                 f"{p.client} {p.member.state} {len(p.running)}" for p in world.living()
             )
@@ -311,6 +311,16 @@ class Faults:
             text = f"{world.rounds} rounds for {world.causes} causes"
             world.ledger.fail("L4", world.now_ms, text)
         self._balanced()
+
+    def _unsettled(self) -> bool:
+        """Whether the group is not settled yet; if all of it was fenced, one process is restarted.
+
+        A coordinator that lost the record of a static member's return knows the process before it,
+        and refuses the one that is there: the client has to end, and whoever runs it to restart it.
+        """
+        if not self._living() and any(p.failed for p in self.world.slots.values()):
+            self.world.start(min(self.world.slots))
+        return not self._settled()
 
     def _settled(self) -> bool:
         world = self.world
