@@ -81,6 +81,7 @@ class Levelling:
         self.rank = np.empty(group.n_members, dtype=np.int64)
         self.rank[group.turn] = np.arange(group.n_members)
         self._masks: dict[int, Mask] = {}
+        self._topics: dict[int, list[int]] = {}
         self.reopen()
 
     def reopen(self) -> None:
@@ -125,6 +126,8 @@ class Levelling:
     def apply(self, moves: list[Move]) -> None:
         """Move partitions; the order of the moves does not matter."""
         for move in moves:
+            self._topics.pop(move.source, None)
+            self._topics.pop(move.end, None)
             self.owner[move.tp] = move.end
             row = self.rows[move.source]
             self.rows[move.source] = row[row != move.tp]
@@ -172,10 +175,11 @@ class Levelling:
 
     def _topics_of(self, member: int) -> list[int]:
         """Topics of which the member can give a partition: those it holds most of first."""
-        row = self._givable(member)
-        topics, counts = np.unique(self.group.topics.topic_of[row], return_counts=True)
-        listed: list[int] = topics[np.argsort(-counts, kind="stable")].tolist()
-        return listed
+        if member not in self._topics:
+            row = self._givable(member)
+            topics, counts = np.unique(self.group.topics.topic_of[row], return_counts=True)
+            self._topics[member] = topics[np.argsort(-counts, kind="stable")].tolist()
+        return self._topics[member]
 
     def _givable(self, member: int) -> I64:
         row = self.rows[member]

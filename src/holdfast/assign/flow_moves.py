@@ -11,8 +11,8 @@ members hold too much, some too little, and so do the *pools*, one for each part
 members at their level and one below meet. Most units are placed at once where the balanced loads
 had them, since a direct place is a cheapest path. The others go along cheapest paths, so the flow
 is of least cost at every moment, and the potentials that the searches need are the proof in the
-end. A search stops at the first node that lacks a unit; then every unit goes that can go for
-nothing more.
+end. No path leads from one part to another, so each is settled for itself: a search there ends at
+the nearest node that lacks a unit; then every unit goes that can go for nothing more.
 
 Nodes are numbered: sources, members, hubs of several members, pools. The hub of a single member is
 that member.
@@ -123,18 +123,19 @@ class _Flow:
 
     def _keep_claims(self, levels: Levels) -> None:
         """Keep every claim between equal levels that costs nothing; the others stay as room."""
+        first, level_of, load, keeps = self.first, self.level, self.load, self.keeps
         for source, claimed in enumerate(self.graph.claims):
             level, cross = levels.source[source], self.cross[source]
             kept = self.kept[source]
             for member, count in claimed.items():
-                if self.level[member] != level:
+                if level_of[member] != level:
                     continue
-                node = self.first + member
-                if self.node_of[member] in cross:
+                node = first + member
+                if cross and self.node_of[member] in cross:
                     self.room[source][node] = count
                     continue
-                kept[node] = self.keeps[node][source] = count
-                self.load[member] += count
+                kept[node] = keeps[node][source] = count
+                load[member] += count
                 self.excess[source] -= count
 
     def _balance_pools(self) -> None:
@@ -161,7 +162,7 @@ class _Flow:
 
     def _parts(self) -> dict[int, int]:
         """Part of each hub node: nodes that share sources at equal levels."""
-        out, part = self.out, dict[int, int]()
+        out, source_level, part = self.out, self.source_level, dict[int, int]()
         sources_of = dict(zip(self.node_of_hub, self.graph.sources_of, strict=True))
         met = [False] * len(out)
         n_parts = 0
@@ -172,12 +173,14 @@ class _Flow:
             stack = [seed]
             while stack and len(part) < len(sources_of):
                 node = stack.pop()
+                level = self.node_level[node]
                 for source in sources_of[node]:
-                    if not met[source] and self.node_level[node] == self.source_level[source]:
+                    if not met[source] and level == source_level[source]:
                         met[source] = True
-                        fresh = [other for other in out[source] if other not in part]
-                        part.update(dict.fromkeys(fresh, n_parts))
-                        stack += fresh
+                        for other in out[source]:
+                            if other not in part:
+                                part[other] = n_parts
+                                stack.append(other)
             n_parts += 1
         return part
 
@@ -350,6 +353,8 @@ class _Flow:
 
     def _arcs_anew(self, node: int) -> Arcs:
         if node < self.first:
+            if not self.rack_weight:
+                return [(1, self.out[node]), (0, self.room[node])]
             if node not in self.across:
                 self.across[node] = self._across(node, self.out[node], 1)
             return [*self.across[node], *self._across(node, self.room[node], 0)]
@@ -379,8 +384,6 @@ class _Flow:
 
     def _across(self, source: int, nodes: Collection[int], cost: int) -> Arcs:
         """Arcs from a source to nodes, those in its rack and those in others."""
-        if not self.rack_weight:
-            return [(cost, nodes)]
         cross, first, end = self.cross[source], self.first, self.end
         hub_of = {n: self.node_of[n - first] if n < end else n for n in nodes}
         near = [node for node, hub_node in hub_of.items() if hub_node not in cross]

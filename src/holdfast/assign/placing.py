@@ -143,14 +143,16 @@ def spread_count(count: I64, weight: F64, n: int) -> I64:
 
     Notes
     -----
-    Cost: 64 passes and one sort. Prices are compared exactly where all weights are 1.
+    Cost: at most 64 passes and one sort. Prices are compared exactly where all weights are 1.
     """
-    new = np.zeros(len(count), dtype=np.int64)
     low, high = -1.0, float((2 * (count + n) + 1).max() / weight.min())
     for _ in range(_BISECTIONS):
         price = (low + high) / 2
         new = _taken(count, weight, price)
-        low, high = (price, high) if int(new.sum()) <= n else (low, price)
+        total = int(new.sum())
+        if total == n:
+            return new
+        low, high = (price, high) if total < n else (low, price)
     new = _taken(count, weight, low)
     while (rest := n - int(new.sum())) > 0:
         next_price = (2 * (count + new) + 1) / weight
