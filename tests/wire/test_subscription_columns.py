@@ -149,6 +149,22 @@ def test_many_different_blocks_are_read_in_lock_step(
     )
 
 
+@pytest.mark.parametrize("odd", ["t0", "t00001", "no-topic-of-ours", "x" * 40_000])
+def test_names_of_one_length_are_read_as_any_others(odd: str) -> None:
+    names = [f"t{i:03}" for i in range(40)]
+    topics = [tuple(names[i : i + 5]) for i in range(30)]
+    alike = [encode_subscription(Subscription(topics=row)) for row in topics]
+    assert read(alike, cooperative=True, names=names) == read_slowly(
+        alike, cooperative=True, names=names
+    )
+    for place in range(6):  # one name of another length, wherever it stands
+        row = (*topics[7][:place], odd[: (1 << 15) - 1], *topics[7][place:])
+        other = [*alike[:7], encode_subscription(Subscription(topics=row)), *alike[8:]]
+        for messages in (other, [*other[:9], other[9][:-30], *other[10:]]):
+            slowly = read_slowly(messages, cooperative=True, names=names)
+            assert read(messages, cooperative=True, names=names) == slowly
+
+
 def test_blocks_that_alternate_are_recognised() -> None:
     long = tuple(f"topic-{i:05}" for i in range(9))
     messages = [member(i, topics=long if i % 2 else long[:8]) for i in range(10)]
