@@ -395,6 +395,7 @@ def test_lag_is_a_heat_map_with_tables_behind_it(chromium: Any, tmp_path: Path) 
     canvas = page.page.locator("canvas.heat")
     canvas.scroll_into_view_if_needed()
     page.until("document.querySelector('canvas.heat').height > 30")
+    assert canvas.evaluate("c => c.clientWidth === c.parentElement.clientWidth")
     canvas.focus()
     told = page.page.locator(".heat-told")
     for expected in ("lag 0", "lag 5", "lag 7,000", "lag unknown"):

@@ -107,7 +107,8 @@ const start = async () => {
     timeline.show(data, page.colours);
     hands.pinned = false; timeline.cursor = null; timeline.scroller.scrollTop = 0;
     hands.all();
-    afterPaint(() => { if (current === index) { legend(); drawLag(index); } });
+    // A task later, the rest of the page is laid out: the heat map is as wide as its place.
+    afterPaint(() => setTimeout(() => { if (current === index) { legend(); light(); drawLag(index); } }));
     if (byId("intervals-box").open) fillIntervals();
     fillMoment(data.span);
   };
