@@ -270,7 +270,7 @@ class CooperativeSticky:
 
     def stay(self, turn: Turn) -> dict[str, bytes]:
         """What everybody claims, where the claim is not disputed."""
-        claimants = [_claimant(m, turn) for m in turn.members]
+        claimants = claimants_of(turn.members, turn.leader_id, turn.waited_ms)
         return {
             member_id: encode_assignment(AssignmentMessage(partitions=own, user_data=None))
             for member_id, own in undisputed(claimants).items()
@@ -328,7 +328,7 @@ class Designed:
 
     def lead(self, turn: Turn) -> dict[str, bytes]:
         """Plan one round; see :func:`holdfast.machine.leader.plan_round`."""
-        claimants = [_claimant(m, turn) for m in turn.members]
+        claimants = claimants_of(turn.members, turn.leader_id, turn.waited_ms)
         done = plan_round(
             self.policy,
             claimants,
@@ -366,7 +366,7 @@ class Designed:
 
     def stay(self, turn: Turn) -> dict[str, bytes]:
         """Nothing new, nothing revoked; the memory travels on, brought up to date."""
-        claimants = [_claimant(m, turn) for m in turn.members]
+        claimants = claimants_of(turn.members, turn.leader_id, turn.waited_ms)
         keeps = undisputed(claimants)
         memory = recall(echoes_of(claimants), turn.generation)
         return {
@@ -405,13 +405,23 @@ def _vanished(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozense
     return frozenset(beyond)
 
 
-def _claimant(member: JoinedMember, turn: Turn) -> Claimant:
-    """A member's subscription; bytes that do not parse are a member without topics or claims."""
-    return read_claimant(
-        member.member_id,
-        member.instance_id,
-        member.metadata,
-        older_ms=turn.waited_ms if member.member_id == turn.leader_id else 0,
+@lru_cache(maxsize=1)
+def claimants_of(
+    members: tuple[JoinedMember, ...], leader_id: str, waited_ms: int
+) -> tuple[Claimant, ...]:
+    """The subscriptions of a round, whose leader's own was written ``waited_ms`` ago.
+
+    Bytes that do not parse are a member without topics or claims. The last round is remembered:
+    who checks a plan reads the same subscriptions again.
+    """
+    return tuple(
+        read_claimant(
+            m.member_id,
+            m.instance_id,
+            m.metadata,
+            older_ms=waited_ms if m.member_id == leader_id else 0,
+        )
+        for m in members
     )
 
 

@@ -23,7 +23,7 @@ from holdfast.machine.designs import Assignor, CooperativeSticky, Designed, Plai
 from holdfast.machine.events import AssignmentComputed, Resource
 from holdfast.sim.ledger import Ledger
 from holdfast.sim.pacing import Pacing
-from holdfast.sim.seen import Seen, SeenTurn, instruct, see, union
+from holdfast.sim.seen import Seen, SeenTurn, instruct, see
 from holdfast.sim.waiting import Waiting
 from holdfast.wire.incremental import Design
 
@@ -243,10 +243,9 @@ def _plainly_safe(turn: SeenTurn) -> bool:
     gained was claimed by nobody, so it was not taken from anybody either.
     """
     members = turn.members
-    after = union(s.after for s in members)
     if sum(len(s.claims) for s in members) != len(turn.claimed):
         return False
-    if sum(len(s.after) for s in members) != len(after):
+    if sum(len(s.after) for s in members) != len(turn.after):
         return False
     for s in members:
         gained = s.gained

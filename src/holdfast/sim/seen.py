@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from holdfast.errors import WireError
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.designs import Assignor, Designed, read_claimant, resources_of
+from holdfast.machine.designs import Assignor, Designed, claimants_of, resources_of
 from holdfast.machine.embedded import Instruction
 from holdfast.machine.events import AssignmentComputed, Resource
 from holdfast.machine.leader import Claimant
@@ -57,6 +57,7 @@ class SeenTurn:
     leader_id: str
     present: frozenset[str] = field(init=False)  # ids of all members
     claimed: frozenset[Resource] = field(init=False)  # what anybody claims
+    after: frozenset[Resource] = field(init=False)  # what anybody has then
     subscribed: frozenset[str] = field(init=False)  # topics of those that stay
 
     def __post_init__(self) -> None:
@@ -64,6 +65,7 @@ class SeenTurn:
         topics = {s.claimant.topics for s in stay}
         object.__setattr__(self, "present", frozenset(s.name for s in self.members))
         object.__setattr__(self, "claimed", union(s.claims for s in self.members))
+        object.__setattr__(self, "after", union(s.after for s in self.members))
         object.__setattr__(self, "subscribed", frozenset(t for names in topics for t in names))
 
     def exists(self, resource: Resource) -> bool:
@@ -91,12 +93,8 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
     """Read a turn from its bytes."""
     given = dict(done.assignments)
     seen = []
-    for member in request.members:
-        older_ms = request.waited_ms if member.member_id == request.member_id else 0
-        claimant = read_claimant(
-            member.member_id, member.instance_id, member.metadata, older_ms=older_ms
-        )
-        data = given.get(member.member_id)
+    for claimant in claimants_of(request.members, request.member_id, request.waited_ms):
+        data = given.get(claimant.member_id)
         told = Instruction(assigned=frozenset()) if data is None else instruct(assignor, data)
         claims = resources_of(claimant.owned)
         revoked = claims - told.assigned if told.absence_revokes else told.revoked

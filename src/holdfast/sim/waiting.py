@@ -82,9 +82,8 @@ class Waiting:
         text = newest_memory([s.claimant for s in turn.members], turn.generation)
         memory = read_memory(text)
         at = Moment(turn, policy, memory, _owed(text, turn), now_ms)
-        taken = turn.claimed | union(s.after for s in turn.members)
-        self._ended(at, taken)
-        unassigned = sorted(turn.all_resources() - taken)
+        self._ended(at)
+        unassigned = sorted(turn.all_resources() - turn.claimed - turn.after)
         known = _known(at) if unassigned else None
         for resource in unassigned:
             self._unassigned(resource, at, known)
@@ -95,7 +94,7 @@ class Waiting:
 
     # What waited and does no more
 
-    def _ended(self, at: Moment, taken: frozenset[Resource]) -> None:
+    def _ended(self, at: Moment) -> None:
         """What waits for a member that is not back goes to nobody who was there (D1).
 
         Unless newcomers have taken that member's place: then nobody is waited for any more, and
@@ -110,7 +109,8 @@ class Waiting:
         owner = {r: s.name for s in turn.members for r in s.after & asked}
         places = _places_taken(at, owner)
         for resource, loss in list(self.losses.items()):
-            if turn.exists(resource) and resource not in taken:
+            taken = resource in turn.claimed or resource in turn.after
+            if turn.exists(resource) and not taken:
                 continue
             del self.losses[resource]
             who = at.owed.get(resource)
