@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.machine.player import COOPERATIVE, EAGER, T0, T1, T2, Player, Script
 
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.machine.actions import (
@@ -23,7 +24,6 @@ from holdfast.machine.actions import (
     Warn,
 )
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.events import (
     AssignmentComputed,
     AssignmentFailed,
@@ -34,103 +34,19 @@ from holdfast.machine.events import (
     HeartbeatAnswered,
     JoinAnswered,
     LeaveAnswered,
-    LeaveRequested,
     ListenerReturned,
     MetadataChanged,
     Polled,
     RejoinRequested,
     RequestFailed,
-    Started,
     SubscriptionChanged,
     SyncAnswered,
     Tick,
 )
-from holdfast.machine.member import Member, choose_mode
+from holdfast.machine.member import choose_mode
 from holdfast.machine.options import MemberOptions
 from holdfast.machine.states import MemberState
-from holdfast.wire.container import Leaving, Memory, Remembered, encode_memory
-
-T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
-EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE
-
-
-class Script:
-    """An assignor whose assignments the test writes down: bytes name an Instruction."""
-
-    def __init__(self, *modes: RebalanceMode, name: str = "script"):
-        self.name = name
-        self.modes = frozenset(modes or (COOPERATIVE,))
-        self.views: list[MemberView] = []
-        self.instructions: dict[bytes, Instruction] = {}
-
-    def subscribe(self, view: MemberView) -> bytes:
-        self.views.append(view)
-        return b"v%d" % view.nonce
-
-    def read(self, assignment: bytes) -> Instruction:
-        from holdfast.errors import WireError
-
-        if assignment not in self.instructions:
-            raise WireError("truncated", schema="Script")
-        return self.instructions[assignment]
-
-    def give(self, *assigned, **fields) -> bytes:
-        key = b"i%d" % len(self.instructions)
-        self.instructions[key] = Instruction(assigned=frozenset(assigned), **fields)
-        return key
-
-
-class Player:
-    """Plays the caller: keeps what the member asked for, finds the one of a kind."""
-
-    def __init__(self, script: Script | None = None, **options):
-        self.script = script or Script()
-        self.member = Member([self.script], MemberOptions(**options))
-        self.done: list = []
-
-    def __call__(self, event, at_ms: int | None = None):
-        now = self.member.now_ms if at_ms is None else at_ms
-        actions = self.member.step(now, event)
-        self.done += actions
-        return actions
-
-    def last(self, kind):
-        return next(a for a in reversed(self.done) if isinstance(a, kind))
-
-    def start(self, *topics: str):
-        self(SubscriptionChanged(topics or ("t",)))
-        (find,) = self(Started())
-        self(CoordinatorFound(find.request))
-        return self.last(SendJoin)
-
-    def join(self, generation: int = 1, leader: bool = False, error: int = 0, **fields):
-        request = self.last(SendJoin).request
-        return self(
-            JoinAnswered(
-                request=request,
-                error=error,
-                generation=generation,
-                protocol_name=self.script.name,
-                leader_id="m" if leader else "other",
-                member_id="m",
-                **fields,
-            )
-        )
-
-    def sync(self, *assigned, error: int = 0, **fields):
-        request = self.last(SendSync).request
-        data = self.script.give(*assigned, **fields)
-        return self(SyncAnswered(request=request, error=error, assignment=data))
-
-    def callback(self, error: str | None = None):
-        return self(ListenerReturned(self.last(CallListener).token, error))
-
-    def stable(self, *assigned, generation: int = 1, **fields):
-        self.start()
-        self.join(generation)
-        self.sync(*assigned, **fields)
-        self.callback()
-        return self
+from holdfast.wire.container import Memory, Remembered, encode_memory
 
 
 def test_a_first_join_asks_for_an_id_then_joins_with_it():
@@ -371,171 +287,6 @@ def test_scenario_35_36_stale_answers_change_nothing():
     ):
         assert play(event) == ()
     assert (play.member.generation, play.member.owned) == (1, (T0,))
-
-
-def test_scenario_52_a_callback_that_raises_gives_up_without_a_commit():
-    play = Player().stable(T0, T1)
-    play(RejoinRequested())
-    play.join(2)
-    play.sync(T0)
-    play(Drained(play.last(StopFetching).token))
-    actions = play.callback("boom")
-    assert isinstance(actions[0], Warn)
-    assert [type(a) for a in actions[1:]] == [CallListener, SendJoin]
-    assert play.member.owned == (T0,)
-
-
-def test_scenario_53_a_hand_over_past_its_deadline_is_dropped_uncommitted():
-    play = Player(drain_timeout_ms=4_000).stable(T0, T1)
-    play(RejoinRequested())
-    play.join(2)
-    play.sync(T0)
-    token = play.last(StopFetching).token
-    actions = play(Tick(4_000))
-    assert DropNow((T1,)) in actions
-    assert any(isinstance(a, SendJoin) for a in actions)
-    assert play(Drained(token)) == ()
-    call = play.last(CallListener)
-    assert (call.call, call.resources) == (ListenerCall.REVOKED, (T1,))
-    assert not play.member.may_commit([T1])
-
-
-def test_scenario_54_a_commit_is_tried_within_bounds():
-    play = Player(commit_retries=2).stable(T0, T1)
-    play(RejoinRequested())
-    play.join(2)
-    play.sync(T0)
-    play(Drained(play.last(StopFetching).token))
-    play.callback()
-    token = play.last(Commit).token
-    assert play(CommitAnswered(token, 14)) == ()
-    assert [type(a) for a in play(Tick(play.member.deadline_ms))] == [Commit]
-    actions = play(CommitAnswered(token, 14))
-    assert [type(a) for a in actions] == [Warn, SendJoin]
-
-
-def test_scenario_55_a_commit_after_the_revocation_is_refused_here():
-    play = Player().stable(T0, T1)
-    assert play.member.may_commit([T0, T1])
-    play(RejoinRequested())
-    play.join(2)
-    play.sync(T0)
-    play(Drained(play.last(StopFetching).token))
-    play.callback()
-    play(CommitAnswered(play.last(Commit).token))
-    assert play.member.may_commit([T0])
-    assert not play.member.may_commit([T1])
-
-
-def test_a_hand_over_overtaken_by_a_loss_is_superseded():
-    for step in range(3):
-        play = Player().stable(T0, T1)
-        play(RejoinRequested())
-        play.join(2)
-        play.sync(T0)
-        token = play.last(StopFetching).token
-        if step > 0:
-            play(Drained(token))
-        if step > 1:
-            play.callback()
-        actions = play(CommitRefused(2, ErrorCode.UNKNOWN_MEMBER_ID))
-        assert DropNow((T0, T1)) in actions
-        assert play(Drained(token)) == ()
-        assert play(CommitAnswered(token)) == ()
-        calls = []
-        for _ in range(4):
-            play.callback()
-            calls = [a for a in play.done if isinstance(a, CallListener)]
-        told: dict[tuple[str, int], int] = {}
-        for call in calls:
-            for r in call.resources:
-                told[r] = told.get(r, 0) + (1 if call.call is ListenerCall.ASSIGNED else -1)
-        assert set(told.values()) == {0}, step
-
-
-def test_resources_never_announced_disappear_without_a_callback():
-    play = Player()
-    play.start()
-    play.join(1)
-    play.sync(T0)  # its callback is out and does not return
-    play(RejoinRequested())
-    play.join(2)
-    play.sync(T0, T1)  # queued
-    play(RejoinRequested())
-    play.join(3)
-    play.sync(T0)  # T1 goes again before anybody heard of it
-    play(Drained(play.last(StopFetching).token))
-    assert play.member.owned == (T0,)
-    assert not [a for a in play.done if isinstance(a, Commit)]  # nothing of it was fetched
-    assert not [a for a in play.done if isinstance(a, CallListener) and T1 in a.resources]
-
-
-def test_leaving_hands_over_then_leaves():
-    play = Player().stable(T0)
-    assert [type(a) for a in play(LeaveRequested())] == [StopFetching]
-    play(Drained(play.last(StopFetching).token))
-    play.callback()
-    (leave,) = play(CommitAnswered(play.last(Commit).token))
-    assert isinstance(leave, SendLeave)
-    assert play.member.deadline_ms is None or play.member.state is MemberState.LEAVING
-    play(LeaveAnswered(leave.request))
-    assert play.member.state is MemberState.DEAD
-    assert play(LeaveRequested()) == ()
-    assert play(Polled()) == ()
-
-
-def test_a_session_that_ends_while_it_announces_its_leave_ends_in_a_leave():
-    play = Player(announce_leave=True).stable()
-    play(LeaveRequested(returns=False))
-    assert play.member.state is MemberState.PREPARING_REBALANCE
-    actions = play(Tick(60_000))
-    assert isinstance(actions[-1], SendLeave)
-    assert play.member.state is MemberState.LEAVING
-
-
-def test_leaving_for_good_is_announced_where_asked():
-    play = Player(announce_leave=True).stable(T0)
-    play(LeaveRequested(returns=False))
-    play(Drained(play.last(StopFetching).token))
-    play.callback()
-    (join,) = play(CommitAnswered(play.last(Commit).token))
-    assert isinstance(join, SendJoin)
-    assert play.script.views[-1].leaving is Leaving.FOR_GOOD
-    play.join(2)
-    actions = play.sync(absence_revokes=False)
-    assert isinstance(actions[-1], SendLeave)
-    play(RequestFailed(actions[-1].request))
-    assert play.member.state is MemberState.DEAD
-
-
-def test_a_static_member_that_returns_does_not_leave():
-    play = Player(instance_id="i").stable(T0)
-    play(LeaveRequested())
-    play(Drained(play.last(StopFetching).token))
-    play.callback()
-    assert play(CommitAnswered(play.last(Commit).token)) == ()
-    assert play.member.state is MemberState.DEAD
-
-
-def test_leaving_in_the_middle_of_a_round_or_before_any():
-    play = Player()
-    play(LeaveRequested())
-    assert play.member.state is MemberState.DEAD
-    play = Player().stable(T0)
-    play(RejoinRequested())
-    assert [type(a) for a in play(LeaveRequested())] == [StopFetching]
-    play(Drained(play.last(StopFetching).token))
-    play.callback()
-    play(RequestFailed(play.done[0].request))
-    assert isinstance(play(CommitAnswered(play.last(Commit).token))[0], SendLeave)
-
-
-def test_leaving_without_a_coordinator_just_ends():
-    play = Player().stable()
-    play(Tick(3_000))
-    play(RequestFailed(play.last(SendHeartbeat).request))
-    play(LeaveRequested())
-    assert play.member.state is MemberState.DEAD
 
 
 def test_scenario_33_a_coordinator_that_moves_is_found_again_with_claims_kept():

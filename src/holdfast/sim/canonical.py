@@ -33,7 +33,9 @@ from functools import lru_cache
 from typing import Any
 
 from holdfast.machine.coordinator import Coordinator, GroupState
+from holdfast.machine.group_table import GroupTable
 from holdfast.machine.member import NEVER_MS, NO_REQUEST, Member
+from holdfast.machine.member_record import MemberRecord
 from holdfast.machine.options import MemberOptions
 from holdfast.machine.states import ENDED, MemberState
 from holdfast.wire.container import decode_memory
@@ -57,14 +59,14 @@ _TIMES = (
     "contact_ms", "memory_ms", "rejoin_at_ms", "_retry_ms", "_join_sent_ms", "_heartbeat_due_ms",
     "_heartbeat_sent_ms", "_deadline_ms",
 )  # fmt: skip
-MEMBER_SLOTS = tuple(s for s in Member.__slots__ if s not in _CONSTANT)
+MEMBER_SLOTS = tuple(s for s in MemberRecord.__slots__ if s not in _CONSTANT)
 HOLDING_SLOTS = (
     "owned", "told", "started", "queue", "calling", "out_token", "next_token", "hand_over",
 )  # fmt: skip
 DEADLINE = MEMBER_SLOTS.index("_deadline_ms")
 GROUP_SLOTS = tuple(
     s
-    for s in Coordinator.__slots__
+    for s in GroupTable.__slots__
     if s not in {"options", "group_id", "durable", "members", "sessions", "pending", "now_ms"}
 )
 _GROUP_TIMES = ("_round_ends_ms", "_first_wait_until_ms", "_floor_ms")

@@ -1,0 +1,101 @@
+"""Who plays the caller of a member in tests, and an assignor that the test writes."""
+
+from __future__ import annotations
+
+from holdfast.errors import WireError
+from holdfast.machine.actions import (
+    CallListener,
+    SendJoin,
+    SendSync,
+)
+from holdfast.machine.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.events import (
+    CoordinatorFound,
+    JoinAnswered,
+    ListenerReturned,
+    Started,
+    SubscriptionChanged,
+    SyncAnswered,
+)
+from holdfast.machine.member import Member
+from holdfast.machine.options import MemberOptions
+
+T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
+EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE
+
+
+class Script:
+    """An assignor whose assignments the test writes down: bytes name an Instruction."""
+
+    def __init__(self, *modes: RebalanceMode, name: str = "script"):
+        self.name = name
+        self.modes = frozenset(modes or (COOPERATIVE,))
+        self.views: list[MemberView] = []
+        self.instructions: dict[bytes, Instruction] = {}
+
+    def subscribe(self, view: MemberView) -> bytes:
+        self.views.append(view)
+        return b"v%d" % view.nonce
+
+    def read(self, assignment: bytes) -> Instruction:
+        if assignment not in self.instructions:
+            raise WireError("truncated", schema="Script")
+        return self.instructions[assignment]
+
+    def give(self, *assigned, **fields) -> bytes:
+        key = b"i%d" % len(self.instructions)
+        self.instructions[key] = Instruction(assigned=frozenset(assigned), **fields)
+        return key
+
+
+class Player:
+    """Plays the caller: keeps what the member asked for, finds the one of a kind."""
+
+    def __init__(self, script: Script | None = None, **options):
+        self.script = script or Script()
+        self.member = Member([self.script], MemberOptions(**options))
+        self.done: list = []
+
+    def __call__(self, event, at_ms: int | None = None):
+        now = self.member.now_ms if at_ms is None else at_ms
+        actions = self.member.step(now, event)
+        self.done += actions
+        return actions
+
+    def last(self, kind):
+        return next(a for a in reversed(self.done) if isinstance(a, kind))
+
+    def start(self, *topics: str):
+        self(SubscriptionChanged(topics or ("t",)))
+        (find,) = self(Started())
+        self(CoordinatorFound(find.request))
+        return self.last(SendJoin)
+
+    def join(self, generation: int = 1, leader: bool = False, error: int = 0, **fields):
+        request = self.last(SendJoin).request
+        return self(
+            JoinAnswered(
+                request=request,
+                error=error,
+                generation=generation,
+                protocol_name=self.script.name,
+                leader_id="m" if leader else "other",
+                member_id="m",
+                **fields,
+            )
+        )
+
+    def sync(self, *assigned, error: int = 0, **fields):
+        request = self.last(SendSync).request
+        data = self.script.give(*assigned, **fields)
+        return self(SyncAnswered(request=request, error=error, assignment=data))
+
+    def callback(self, error: str | None = None):
+        return self(ListenerReturned(self.last(CallListener).token, error))
+
+    def stable(self, *assigned, generation: int = 1, **fields):
+        self.start()
+        self.join(generation)
+        self.sync(*assigned, **fields)
+        self.callback()
+        return self

@@ -1,0 +1,196 @@
+"""What a member gives up: callbacks, commits, losses, leaving; against a coordinator by hand."""
+
+from __future__ import annotations
+
+from tests.machine.player import T0, T1, Player
+
+from holdfast.machine.actions import (
+    CallListener,
+    Commit,
+    DropNow,
+    ListenerCall,
+    SendHeartbeat,
+    SendJoin,
+    SendLeave,
+    StopFetching,
+    Warn,
+)
+from holdfast.machine.codes import ErrorCode
+from holdfast.machine.events import (
+    CommitAnswered,
+    CommitRefused,
+    Drained,
+    LeaveAnswered,
+    LeaveRequested,
+    Polled,
+    RejoinRequested,
+    RequestFailed,
+    Tick,
+)
+from holdfast.machine.states import MemberState
+from holdfast.wire.container import Leaving
+
+
+def test_scenario_52_a_callback_that_raises_gives_up_without_a_commit():
+    play = Player().stable(T0, T1)
+    play(RejoinRequested())
+    play.join(2)
+    play.sync(T0)
+    play(Drained(play.last(StopFetching).token))
+    actions = play.callback("boom")
+    assert isinstance(actions[0], Warn)
+    assert [type(a) for a in actions[1:]] == [CallListener, SendJoin]
+    assert play.member.owned == (T0,)
+
+
+def test_scenario_53_a_hand_over_past_its_deadline_is_dropped_uncommitted():
+    play = Player(drain_timeout_ms=4_000).stable(T0, T1)
+    play(RejoinRequested())
+    play.join(2)
+    play.sync(T0)
+    token = play.last(StopFetching).token
+    actions = play(Tick(4_000))
+    assert DropNow((T1,)) in actions
+    assert any(isinstance(a, SendJoin) for a in actions)
+    assert play(Drained(token)) == ()
+    call = play.last(CallListener)
+    assert (call.call, call.resources) == (ListenerCall.REVOKED, (T1,))
+    assert not play.member.may_commit([T1])
+
+
+def test_scenario_54_a_commit_is_tried_within_bounds():
+    play = Player(commit_retries=2).stable(T0, T1)
+    play(RejoinRequested())
+    play.join(2)
+    play.sync(T0)
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    token = play.last(Commit).token
+    assert play(CommitAnswered(token, 14)) == ()
+    assert [type(a) for a in play(Tick(play.member.deadline_ms))] == [Commit]
+    actions = play(CommitAnswered(token, 14))
+    assert [type(a) for a in actions] == [Warn, SendJoin]
+
+
+def test_scenario_55_a_commit_after_the_revocation_is_refused_here():
+    play = Player().stable(T0, T1)
+    assert play.member.may_commit([T0, T1])
+    play(RejoinRequested())
+    play.join(2)
+    play.sync(T0)
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    play(CommitAnswered(play.last(Commit).token))
+    assert play.member.may_commit([T0])
+    assert not play.member.may_commit([T1])
+
+
+def test_a_hand_over_overtaken_by_a_loss_is_superseded():
+    for step in range(3):
+        play = Player().stable(T0, T1)
+        play(RejoinRequested())
+        play.join(2)
+        play.sync(T0)
+        token = play.last(StopFetching).token
+        if step > 0:
+            play(Drained(token))
+        if step > 1:
+            play.callback()
+        actions = play(CommitRefused(2, ErrorCode.UNKNOWN_MEMBER_ID))
+        assert DropNow((T0, T1)) in actions
+        assert play(Drained(token)) == ()
+        assert play(CommitAnswered(token)) == ()
+        calls = []
+        for _ in range(4):
+            play.callback()
+            calls = [a for a in play.done if isinstance(a, CallListener)]
+        told: dict[tuple[str, int], int] = {}
+        for call in calls:
+            for r in call.resources:
+                told[r] = told.get(r, 0) + (1 if call.call is ListenerCall.ASSIGNED else -1)
+        assert set(told.values()) == {0}, step
+
+
+def test_resources_never_announced_disappear_without_a_callback():
+    play = Player()
+    play.start()
+    play.join(1)
+    play.sync(T0)  # its callback is out and does not return
+    play(RejoinRequested())
+    play.join(2)
+    play.sync(T0, T1)  # queued
+    play(RejoinRequested())
+    play.join(3)
+    play.sync(T0)  # T1 goes again before anybody heard of it
+    play(Drained(play.last(StopFetching).token))
+    assert play.member.owned == (T0,)
+    assert not [a for a in play.done if isinstance(a, Commit)]  # nothing of it was fetched
+    assert not [a for a in play.done if isinstance(a, CallListener) and T1 in a.resources]
+
+
+def test_leaving_hands_over_then_leaves():
+    play = Player().stable(T0)
+    assert [type(a) for a in play(LeaveRequested())] == [StopFetching]
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    (leave,) = play(CommitAnswered(play.last(Commit).token))
+    assert isinstance(leave, SendLeave)
+    assert play.member.deadline_ms is None or play.member.state is MemberState.LEAVING
+    play(LeaveAnswered(leave.request))
+    assert play.member.state is MemberState.DEAD
+    assert play(LeaveRequested()) == ()
+    assert play(Polled()) == ()
+
+
+def test_a_session_that_ends_while_it_announces_its_leave_ends_in_a_leave():
+    play = Player(announce_leave=True).stable()
+    play(LeaveRequested(returns=False))
+    assert play.member.state is MemberState.PREPARING_REBALANCE
+    actions = play(Tick(60_000))
+    assert isinstance(actions[-1], SendLeave)
+    assert play.member.state is MemberState.LEAVING
+
+
+def test_leaving_for_good_is_announced_where_asked():
+    play = Player(announce_leave=True).stable(T0)
+    play(LeaveRequested(returns=False))
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    (join,) = play(CommitAnswered(play.last(Commit).token))
+    assert isinstance(join, SendJoin)
+    assert play.script.views[-1].leaving is Leaving.FOR_GOOD
+    play.join(2)
+    actions = play.sync(absence_revokes=False)
+    assert isinstance(actions[-1], SendLeave)
+    play(RequestFailed(actions[-1].request))
+    assert play.member.state is MemberState.DEAD
+
+
+def test_a_static_member_that_returns_does_not_leave():
+    play = Player(instance_id="i").stable(T0)
+    play(LeaveRequested())
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    assert play(CommitAnswered(play.last(Commit).token)) == ()
+    assert play.member.state is MemberState.DEAD
+
+
+def test_leaving_in_the_middle_of_a_round_or_before_any():
+    play = Player()
+    play(LeaveRequested())
+    assert play.member.state is MemberState.DEAD
+    play = Player().stable(T0)
+    play(RejoinRequested())
+    assert [type(a) for a in play(LeaveRequested())] == [StopFetching]
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    play(RequestFailed(play.done[0].request))
+    assert isinstance(play(CommitAnswered(play.last(Commit).token))[0], SendLeave)
+
+
+def test_leaving_without_a_coordinator_just_ends():
+    play = Player().stable()
+    play(Tick(3_000))
+    play(RequestFailed(play.last(SendHeartbeat).request))
+    play(LeaveRequested())
+    assert play.member.state is MemberState.DEAD
