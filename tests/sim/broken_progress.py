@@ -85,6 +85,18 @@ def l2():
     yield wandering(INCREMENTAL).turn()
 
 
+def l2_by_weight():
+    weighted = replace(INCREMENTAL, weights={"t": 3})
+    yield History.of(weighted, 4, a="01", b="23").turn()
+    yield wandering(weighted).turn()
+
+
+def l2_by_kind():
+    isolated = replace(INCREMENTAL, isolate=True)
+    yield History.of(isolated, 4, a="01", b="23").turn()
+    yield wandering(isolated).turn()
+
+
 def l3():
     history = History.of(SIMPLE, 6, a="012", b="345")
     history.join("c")

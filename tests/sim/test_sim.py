@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError
+from holdfast.machine.policy import Policy
 from holdfast.sim.pages import designs_page, machines_page
 from holdfast.sim.scenarios import POLICIES, SCENARIOS, Setup, Step, simulate
+from holdfast.sim.scene import Scene, loads
 from holdfast.sim.soak import random_run, soak
 from holdfast.wire.offsets_records import decode_record
 
@@ -29,6 +31,29 @@ ROOT = Path(__file__).parents[2]
 )
 def test_a_seed_that_once_failed(seed):
     assert soak(seed, 1).failures == ()
+
+
+@pytest.mark.parametrize("kinds", [{"isolate": True}, {"weights": {"heavy": 5}}])
+@pytest.mark.parametrize("name", ["simple", "deferred", "incremental"])
+def test_kinds_of_resources_come_and_go_and_no_rule_is_broken(name, kinds):
+    policy = Policy(delay_ms=12_000, interval_ms=1_000, batch=2, **kinds)
+    scene = Scene()
+    w = scene.world(name, 2, partitions={"heavy": 3, "light": 8}, policy=policy)
+    for step in (w.start, w.crash, w.start):
+        step(2)
+        w.run(w.now_ms + 25_000)
+    w.resize("light", 11)
+    w.run(w.now_ms + 60_000)
+    assert w.ledger.violations == []
+    assert sum(loads(w)) == 14
+    own = [[kind for kind, _ in p.running] for p in w.living()]
+    if "isolate" in kinds:  # each kind is even by itself
+        assert sorted(o.count("heavy") for o in own) == [1, 1, 1]
+        assert sorted(o.count("light") for o in own) == [3, 4, 4]
+    else:  # no move makes it more even: the fullest has nothing as light as the difference
+        weighed = sorted((sum(5 if k == "heavy" else 1 for k in o), o) for o in own)
+        (least, _), (most, fullest) = weighed[0], weighed[-1]
+        assert most - least <= (1 if "light" in fullest else 5)
 
 
 def test_a_group_of_which_all_are_fenced_is_restarted():
