@@ -66,6 +66,7 @@ ACTS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
         (LocalProtocolError("-"), 70),
         (KeyboardInterrupt(), 130),
         (ValueError(), 70),
+        (OSError(28, "No space left on device", "r.html"), 3),
     ],
 )
 def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
@@ -85,6 +86,12 @@ def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
         ),
         (AssertionError(), 70, "error: a bug in holdfast: AssertionError"),
         (BrokenPipeError(), 0, ""),
+        (
+            PermissionError(13, "Permission denied", "/ro/r.html"),
+            3,
+            "error: cannot read or write /ro/r.html: Permission denied",
+        ),
+        (OSError("odd"), 70, "error: a bug in holdfast: OSError: odd"),
     ],
 )
 def test_what_reaches_the_top_is_one_line(

@@ -111,11 +111,16 @@ def exit_code(error: BaseException) -> int:
         return EXIT_INFEASIBLE
     if isinstance(error, (ModelError, ConfigError)):
         return EXIT_USAGE
-    if isinstance(error, (AdapterError, WireError, RemoteProtocolError)):
+    if isinstance(error, (AdapterError, WireError, RemoteProtocolError)) or _file_of(error):
         return EXIT_SOURCE
     if isinstance(error, KeyboardInterrupt):
         return EXIT_INTERRUPT
     return EXIT_BUG
+
+
+def _file_of(error: BaseException) -> str:
+    """File or folder that the system would not give us; empty where it is about none."""
+    return str(error.filename or "") if isinstance(error, OSError) else ""
 
 
 @cache
@@ -167,12 +172,15 @@ def main(argv: list[str] | None = None) -> None:
         code = exit_code(error)
     except SystemExit:
         raise
-    except Exception as error:  # our bug: say so in one line, with the traceback on request
+    except Exception as error:  # a file, or our bug: one line, with the traceback on request
         if debug:
             traceback.print_exc()
         # What Spark's workers raise comes as their whole traceback: its last line says what.
         said = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
         what = ": ".join([type(error).__name__, *said])
-        print_error(f"a bug in holdfast: {what} (--debug shows where)")
-        code = EXIT_BUG
+        told = f"a bug in holdfast: {what} (--debug shows where)"
+        if file := _file_of(error):
+            told = f"cannot read or write {file}: {getattr(error, 'strerror', '')}"
+        print_error(told)
+        code = exit_code(error)
     sys.exit(code)
