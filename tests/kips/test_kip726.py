@@ -168,7 +168,7 @@ def test_both_bounces_in_the_world_break_no_rule(path):
     )
     world.checker.waiting.delay_ms = 10_000
     modes, kept = set(), []
-    send = world._send
+    send = world.connections.send
 
     def watched(process, action):
         if isinstance(action, SendJoin):

@@ -20,7 +20,7 @@ from holdfast.machine.designs import (
     resources_of,
 )
 from holdfast.machine.policy import Policy, When
-from holdfast.sim.world import MAX_ROUNDS
+from holdfast.sim.connections import MAX_ROUNDS
 from holdfast.sim.scenarios import Play, Setup, check_balance
 from holdfast.sim.soak import QUICK
 from holdfast.wire.container import Leaving, Remembered

@@ -90,8 +90,8 @@ def test_60_unrelated_rounds_during_a_delay():
         w.run(w.now_ms + FOUND_MS)
         rounds = w.rounds
         for _ in range(extra):
-            w._tell(w.slots[0], RejoinRequested())
-            w._tell(w.slots[1], RejoinRequested())
+            w.tell(w.slots[0], RejoinRequested())
+            w.tell(w.slots[1], RejoinRequested())
             w.run(w.now_ms + 1_500)
         assert w.rounds >= rounds + extra
         assert not runs(w, lost)

@@ -23,10 +23,10 @@ from holdfast.machine.events import (
     JoinedMember,
 )
 from holdfast.machine.policy import Policy
+from holdfast.sim.application import Application
 from holdfast.sim.checkers import RoundChecker
 from holdfast.sim.ledger import Ledger
 from holdfast.sim.soak import random_run
-from holdfast.sim.world import World
 from holdfast.wire.container import Claim, Verdict, decode_verdict, encode_claim, encode_verdict
 from holdfast.wire.incremental import Design
 
@@ -180,14 +180,15 @@ def test_08_rejoin_before_the_commit_is_answered(monkeypatch):
         self._finish(job)
         return actions
 
-    at_once = World._commit
+    at_once = Application.commit
 
     def slow(self, process, action):
-        self.at(self.now_ms + 3_000, lambda _: at_once(self, process, action))
+        world = self.world
+        world.at(world.now_ms + 3_000, lambda _: at_once(self, process, action))
         for resource in action.resources:
-            self.ledger.committing[resource] = process.client
+            world.ledger.committing[resource] = process.client
 
-    monkeypatch.setattr(World, "_commit", slow)
+    monkeypatch.setattr(Application, "commit", slow)
     assert random_run(0, policy="simple", trace=False).violations == ()
     monkeypatch.setattr(holdings.Holdings, "_commit", hasty)
     caught("simple", {"S5"})

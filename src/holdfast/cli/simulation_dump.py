@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.sim.world import RECORD_MS, WALL_MS, World
+from holdfast.sim.process import RECORD_MS
+from holdfast.sim.world import WALL_MS, World
 
 if TYPE_CHECKING:
     from holdfast.pipeline.source import Dump

@@ -2,7 +2,7 @@
 
 **Rules.** Every message asks :meth:`Network.fate` once, in the order in which messages are sent, so
 that a run is a function of its seed. A cut (*split*) severs a client from the coordinator in both
-directions; its requests fail after ``fail_ms``.
+directions; its requests fail after :data:`FAIL_MS`.
 
 **Strategy.** Latencies are drawn in blocks; the fault rates are zero outside the fault phase.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 BLOCK = 4096
+FAIL_MS = 500  # a broken connection is noticed
 
 
 @dataclass(slots=True, kw_only=True)

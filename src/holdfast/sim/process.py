@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from holdfast.machine.events import Event
     from holdfast.machine.member import Member
 
+RECORD_MS = 10  # a member processes one record of each partition it owns in that time
+
 
 @dataclass(slots=True, eq=False)
 class Process:

@@ -215,7 +215,7 @@ class Tape:
 def tape(w: World) -> Tape:
     """Record messages as they arrive at the coordinator and leave it, and every leader's turn."""
     kept = Tape()
-    arrive, answer, check = w._arrive, w._answer, w.checker.check
+    arrive, answer, check = w.connections.arrive, w.connections.answer, w.checker.check
 
     def arrived(entry: tuple[Process, Any]) -> None:
         kept.requests.append((entry[0].client, entry[1]))
@@ -235,7 +235,7 @@ def tape(w: World) -> Tape:
         kept.turns.append(see(request, done, assignor))
         check(request, done, now_ms, assignor, **more)
 
-    _put(w, _arrive=arrived, _answer=answered)
+    _put(w.connections, arrive=arrived, answer=answered)
     _put(w.checker, check=checked)
     return kept
 
@@ -256,29 +256,29 @@ def hold(w: World, kind: type[Any], slot: int, by_ms: int) -> None:
 
         return moved
 
-    _put(w, _arrive=later(w._arrive), _respond=later(w._respond))
+    _put(w.connections, arrive=later(w.connections.arrive), respond=later(w.connections.respond))
 
 
 def lose(w: World, kind: type[Any], slot: int) -> list[Any]:
     """The next response of a kind to a slot's process is lost; returns the list it falls into."""
-    client, respond = w.slots[slot].client, w._respond
+    client, respond = w.slots[slot].client, w.connections.respond
     lost: list[Any] = []
 
     def losing(entry: tuple[Process, Any]) -> None:
         process, message = entry
         if isinstance(message, kind) and process.client == client and not lost:
             lost.append(message)
-            w.at(w.now_ms + 500, w._fail_request, (process, message.request))
+            w.at(w.now_ms + 500, w.connections.fail_request, (process, message.request))
         else:
             respond(entry)
 
-    _put(w, _respond=losing)
+    _put(w.connections, respond=losing)
     return lost
 
 
 def twice(w: World, kind: type[Any], slot: int) -> None:
     """Every request of a kind from a slot arrives twice."""
-    arrive = w._arrive
+    arrive = w.connections.arrive
 
     def doubled(entry: tuple[Process, Any]) -> None:
         process, message = entry
@@ -286,29 +286,29 @@ def twice(w: World, kind: type[Any], slot: int) -> None:
         if isinstance(message, kind) and process.slot == slot:
             w.at(w.now_ms + 3, arrive, entry)
 
-    _put(w, _arrive=doubled)
+    _put(w.connections, arrive=doubled)
 
 
 def refuse_commits(w: World, slot: int, error: int, times: int) -> list[Any]:
     """The coordinator answers a slot's next commits with an error; returns what was refused."""
-    arrive = w._arrive
+    arrive = w.connections.arrive
     refused: list[Any] = []
 
     def refusing(entry: tuple[Process, Any]) -> None:
         process, message = entry
         if isinstance(message, SendCommit) and process.slot == slot and len(refused) < times:
             refused.append(message)
-            w._committed(process, CommitDone(message.request, error))
+            w.application.committed(process, CommitDone(message.request, error))
         else:
             arrive(entry)
 
-    _put(w, _arrive=refusing)
+    _put(w.connections, arrive=refusing)
     return refused
 
 
 def accepted_commits(w: World, client: str) -> list[SendCommit]:
     """A client's commits that became records, from now on."""
-    arrive = w._arrive
+    arrive = w.connections.arrive
     found: list[SendCommit] = []
 
     def watching(entry: tuple[Process, Any]) -> None:
@@ -318,7 +318,7 @@ def accepted_commits(w: World, client: str) -> list[SendCommit]:
         if isinstance(message, SendCommit) and process.client == client and len(w.log) > before:
             found.append(message)
 
-    _put(w, _arrive=watching)
+    _put(w.connections, arrive=watching)
     return found
 
 

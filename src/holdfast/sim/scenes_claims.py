@@ -345,7 +345,7 @@ def racked(s: Scene, racks: list[tuple[str, ...]]) -> tuple[World, list[SeenTurn
         done = compute((design,), action, racks={"a": racks})
         assert done.failure is None
         turns.append(see(action, done, design))
-        w._tell_planned(process, done)
+        w.tell(process, done)
 
     w._do[ComputeAssignment] = plan
     return w, turns
@@ -354,7 +354,7 @@ def racked(s: Scene, racks: list[tuple[str, ...]]) -> tuple[World, list[SeenTurn
 def _refresh(w: World) -> int:
     """Every member hears of its metadata again; the rounds there were."""
     for p in w.living():
-        w._tell(p, MetadataChanged((("a", 6),)))
+        w.tell(p, MetadataChanged((("a", 6),)))
     rounds = w.rounds
     w.run(w.now_ms + 20_000)
     return rounds

@@ -134,13 +134,13 @@ def scene_56(s: Scene) -> None:
     """The poll loop stalls."""
     w = s.world("simple", settle=False, max_poll_interval_ms=5_000)
     kept, silent = tape(w), set[int]()
-    tell: Callable[[Process, Event], None] = w._tell
+    tell: Callable[[Process, Event], None] = w.tell
 
     def muted(process: Process, event: Event) -> None:
         if not (isinstance(event, Polled) and process.slot in silent):
             tell(process, event)
 
-    w._tell = muted  # type: ignore[method-assign]  # a hand on this one world
+    w.tell = muted  # type: ignore[method-assign]  # a hand on this one world
     w.poll_all(500)
     w.run(w.now_ms + 10_000)
     gone, client = running(w, 2), w.slots[2].client
@@ -196,7 +196,7 @@ def scene_64(s: Scene) -> None:
     before = [running(w, slot) for slot in range(3)]
     liar.lies.append(wrong)
     for slot in (0, 1):
-        w._tell(w.slots[slot], RejoinRequested())
+        w.tell(w.slots[slot], RejoinRequested())
     w.run(w.now_ms + 5_000)
     warned = [x for x in w.warnings if "unreadable assignment" in x]
     s.expect(warned, "members that are told such a delay say so")

@@ -10,7 +10,8 @@
 - A coordinator that restarts knows its log and nothing else; its connections break.
 
 **Strategy.** A heap of (time, number, function, argument). Safety is checked where it happens
-(:mod:`holdfast.sim.ledger`) and at each leader's turn (:mod:`holdfast.sim.checkers`).
+(:mod:`holdfast.sim.ledger`) and at each leader's turn (:mod:`holdfast.sim.checkers`). What a member
+asks for is done by :mod:`holdfast.sim.application` and :mod:`holdfast.sim.connections`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from holdfast.machine.actions import (
     Fail,
     FindCoordinator,
     JoinCompleted,
-    ListenerCall,
     SendHeartbeat,
     SendJoin,
     SendLeave,
@@ -41,50 +41,31 @@ from holdfast.machine.actions import (
     Warn,
 )
 from holdfast.machine.coordinator import (
-    Answer,
-    CommitDone,
     Coordinator,
     CoordinatorOptions,
-    Out,
-    Received,
-    Request,
-    Response,
-    SendCommit,
 )
-from holdfast.machine.designs import Assignor, compute
-from holdfast.machine.embedded import RebalanceMode
+from holdfast.machine.designs import Assignor
 from holdfast.machine.events import (
-    AssignmentComputed,
-    CommitAnswered,
-    CoordinatorFound,
-    Drained,
-    Event,
-    JoinAnswered,
     LeaveRequested,
-    ListenerReturned,
     MetadataChanged,
     Polled,
-    RequestFailed,
     Resource,
     Started,
     SubscriptionChanged,
-    SyncAnswered,
 )
-from holdfast.machine.group_log import Append
 from holdfast.machine.member import Member
 from holdfast.machine.options import MemberOptions
 from holdfast.machine.states import ENDED
+from holdfast.sim.application import Application
 from holdfast.sim.checkers import RoundChecker
-from holdfast.sim.costs import Costs, Listener
+from holdfast.sim.connections import Connections
+from holdfast.sim.costs import Costs
 from holdfast.sim.ledger import Ledger
-from holdfast.sim.network import Network
+from holdfast.sim.network import FAIL_MS, Network
 from holdfast.sim.process import Process
 
 GROUP = "group"
-MAX_ROUNDS = 200  # and a hundred for each cause: beyond that a run is given up
-FAIL_MS = 500  # a broken connection is noticed
 CLOCKS_APART_MS = 1_000_003  # between what two processes' clocks show
-RECORD_MS = 10  # a member processes one record of each partition it owns in that time
 WALL_MS = 1_767_225_600_000  # what the coordinator's wall clock shows at time 0: 2026-01-01, UTC
 
 
@@ -152,21 +133,23 @@ class World:
         self._number = 0
         self._coordinator_timer_ms = -1
         self._ids = 0
+        self.application = application = Application(self)
+        self.connections = connections = Connections(self)
         self._do: dict[type, Callable[[Process, Any], None]] = {
-            FindCoordinator: self._find,
-            SendJoin: self._send,
-            SendSync: self._send,
-            SendHeartbeat: self._send,
-            SendLeave: self._send,
-            ComputeAssignment: self._plan,
-            StopFetching: self._stop_fetching,
-            DropNow: self._drop,
-            CallListener: self._call,
-            StartFetching: self._start_fetching,
-            Commit: self._commit,
-            JoinCompleted: self._completed,
-            Warn: self._warn,
-            Fail: self._failed,
+            FindCoordinator: connections.find,
+            SendJoin: connections.send,
+            SendSync: connections.send,
+            SendHeartbeat: connections.send,
+            SendLeave: connections.send,
+            ComputeAssignment: application.plan,
+            StopFetching: application.stop_fetching,
+            DropNow: application.drop,
+            CallListener: application.call,
+            StartFetching: application.start_fetching,
+            Commit: application.commit,
+            JoinCompleted: application.completed,
+            Warn: application.warn,
+            Fail: application.failed,
         }
 
     def resources(self) -> list[Resource]:
@@ -181,6 +164,10 @@ class World:
         """Call a function at a time (not before now)."""
         self._number += 1
         heapq.heappush(self._heap, (max(time_ms, self.now_ms), self._number, function, argument))
+
+    def give_up(self) -> None:
+        """Nothing more happens."""
+        self._heap.clear()
 
     def run(self, until_ms: int) -> None:
         """Go on to a time."""
@@ -241,9 +228,9 @@ class World:
         self.causes += 1
         self.note(f"{client} starts")
         topics = self.subscriptions.get(slot, tuple(sorted(self.partitions)))
-        self._tell(process, MetadataChanged(tuple(sorted(self.partitions.items()))))
-        self._tell(process, SubscriptionChanged(topics))
-        self._tell(process, Started())
+        self.tell(process, MetadataChanged(tuple(sorted(self.partitions.items()))))
+        self.tell(process, SubscriptionChanged(topics))
+        self.tell(process, Started())
         return process
 
     def stop(self, slot: int, *, returns: bool = True) -> None:
@@ -253,7 +240,7 @@ class World:
             process.exiting = True
             self.causes += 1
             self.note(f"{process.client} is asked to stop")
-            self._tell(process, LeaveRequested(returns))
+            self.tell(process, LeaveRequested(returns))
 
     def crash(self, slot: int) -> None:
         """A process ends without a word."""
@@ -280,7 +267,7 @@ class World:
             self.network.cut_until[process.client] = self.now_ms + for_ms
             self.note(f"{process.client} is cut off for {for_ms} ms")
             for request in sorted(process.outstanding):
-                self.at(self.now_ms + FAIL_MS, self._fail_request, (process, request))
+                self.at(self.now_ms + FAIL_MS, self.connections.fail_request, (process, request))
 
     def restart_coordinator(self, down_ms: int, *, lose: int = 0) -> None:
         """The coordinator fails over; ``lose`` records at the end of its log are gone."""
@@ -298,7 +285,7 @@ class World:
         for client in sorted(self.processes):
             process = self.processes[client]
             for request in sorted(process.outstanding):
-                self.at(self.now_ms + FAIL_MS, self._fail_request, (process, request))
+                self.at(self.now_ms + FAIL_MS, self.connections.fail_request, (process, request))
         self.at(self.now_ms + down_ms, self._load_coordinator)
 
     def jump_clock(self, by_ms: int) -> None:
@@ -317,7 +304,7 @@ class World:
         self.note(f"topic {topic} has {count} partitions")
         self.ledger.add(self.resources(), self.now_ms)
         for process in self.living():
-            self._tell(process, MetadataChanged(tuple(sorted(self.partitions.items()))))
+            self.tell(process, MetadataChanged(tuple(sorted(self.partitions.items()))))
 
     def subscribe(self, slot: int, topics: tuple[str, ...]) -> None:
         """A member subscribes to other topics."""
@@ -325,7 +312,7 @@ class World:
         process = self.slots[slot]
         if process.alive and not process.exiting:
             self.causes += 1
-            self._tell(process, SubscriptionChanged(topics))
+            self.tell(process, SubscriptionChanged(topics))
 
     def living(self) -> list[Process]:
         """Processes that are up, by slot."""
@@ -357,10 +344,10 @@ class World:
         self._act(process, process.step(self.now_ms))  # time first: it may be too late
         waiting, process.inbox = process.inbox, []
         for event in waiting:
-            self._tell(process, event)
+            self.tell(process, event)
         self._arm(process)
 
-    def _tell(self, process: Process, event: Any) -> None:
+    def tell(self, process: Process, event: Any) -> None:
         """Deliver an event to a member, do what it asks for, arm its timer."""
         if not process.alive:
             return
@@ -408,256 +395,6 @@ class World:
         self._act(process, process.step(self.now_ms))
         self._arm(process)
 
-    # Duties of the application
-
-    def _stop_fetching(self, process: Process, action: StopFetching) -> None:
-        when = process.boundary(self.now_ms) + process.revoke_extra_ms
-        self.at(when, self._drained, (process, action))
-
-    def _drained(self, entry: tuple[Process, StopFetching]) -> None:
-        process, action = entry
-        if not process.alive:
-            return
-        if process.stalled_until_ms > self.now_ms:
-            self.at(process.stalled_until_ms, self._drained, entry)
-            return
-        job = process.member.holdings.hand_over
-        if job is not None and job.token == action.token:
-            self._stopped(process, action.resources)
-        self._tell(process, Drained(action.token))
-
-    def _stopped(self, process: Process, resources: Sequence[Resource]) -> None:
-        for resource in resources:
-            if resource in process.running:
-                process.running.discard(resource)
-                begun_ms, offset = process.positions[resource]
-                process.positions[resource] = (
-                    self.now_ms,
-                    offset + max(0, self.now_ms - begun_ms) // RECORD_MS,
-                )
-                self.ledger.stop(resource, runner=process.client, now_ms=self.now_ms)
-
-    def _drop(self, process: Process, action: DropNow) -> None:
-        self._stopped(process, action.resources)
-        self.ledger.lost(process.client, action.resources)
-        for resource in action.resources:
-            if self.ledger.committing.get(resource) == process.client:
-                del self.ledger.committing[resource]
-        self.note(f"{process.client} drops {_short(action.resources)}")
-
-    def _call(self, process: Process, action: CallListener) -> None:
-        cost_ms = 0
-        if action.call is ListenerCall.REVOKED and action.resources:
-            cost_ms = self.costs.revoke_ms
-        when = process.boundary(self.now_ms) + cost_ms
-        self.ledger.called(process.client, action.call, action.resources, self.now_ms)
-        self.note(f"{process.client} {action.call} {_short(action.resources)}")
-        error = None
-        if process.listener_faults and self.network.chance() < process.listener_faults:
-            error = "fault"
-        self.at(when, self._returned, (process, ListenerReturned(action.token, error)))
-
-    def _returned(self, entry: tuple[Process, ListenerReturned]) -> None:
-        self._tell(*entry)
-
-    def _start_fetching(self, process: Process, action: StartFetching) -> None:
-        coordinator, member = self.coordinator, process.member
-        listener = self.costs.listener
-        if listener is None:
-            eager = member.mode is RebalanceMode.EAGER
-            listener = Listener.OLD if eager else Listener.NEW
-        busy_ms = max(process.rebuilt_ms, self.now_ms)
-        for resource in action.resources:
-            if listener is Listener.OLD or resource not in process.state:
-                busy_ms += self.costs.rebuild_ms
-            if resource not in member.holdings.owned or resource[0] not in member.topics:
-                text = f"{process.client} starts {resource} outside what it owns or subscribes"
-                self.ledger.fail("S6", self.now_ms, text)
-            rivals = {self.ledger.runner(resource), self.ledger.committing.get(resource, "")}
-            excused = all(
-                coordinator is None
-                or self.processes[rival].member.member_id not in coordinator.members
-                or self.processes[rival].stalled_until_ms > self.now_ms
-                or self.processes[rival].member.generation > coordinator.generation
-                for rival in rivals - {"", process.client}
-            )
-            self.ledger.start(
-                resource,
-                runner=process.client,
-                slot=process.slot,
-                generation=member.claim_generation,
-                now_ms=self.now_ms,
-                ready_ms=busy_ms,
-                excused=excused,
-            )
-            process.positions[resource] = (self.now_ms, self.ledger.committed.get(resource, 0))
-        process.rebuilt_ms = busy_ms
-        process.running.update(action.resources)
-        process.state = set(member.holdings.owned)
-
-    def _commit(self, process: Process, action: Commit) -> None:
-        for resource in action.resources:
-            self.ledger.committing[resource] = process.client
-        offsets = tuple((r, process.positions.get(r, (0, 0))[1]) for r in action.resources)
-        request = SendCommit(
-            request=action.token,
-            generation=action.generation,
-            member_id=action.member_id,
-            instance_id=action.instance_id,
-            offsets=offsets,
-        )
-        fates = self.network.fate(process.client, self.now_ms)
-        if not fates or self.coordinator is None:
-            self.at(self.now_ms + FAIL_MS, self._commit_failed, (process, action))
-            return
-        self.at(self.now_ms + fates[0], self._arrive, (process, request))
-
-    def _commit_failed(self, entry: tuple[Process, Commit]) -> None:
-        process, action = entry
-        self._committed(process, CommitDone(action.token, -1))
-
-    def _committed(self, process: Process, done: CommitDone) -> None:
-        self._tell(process, CommitAnswered(done.request, done.error))
-        job = process.member.holdings.hand_over
-        if job is None:
-            for resource in [r for r, c in self.ledger.committing.items() if c == process.client]:
-                del self.ledger.committing[resource]
-
-    def _completed(self, process: Process, action: JoinCompleted) -> None:
-        self.checker.completed(action, self.now_ms)
-        self.note(
-            f"{process.client} in generation {action.generation}"
-            f"{' leads' if action.is_leader else ''}: owns {_short(action.owned)}"
-            f"{', revokes ' + _short(action.revoked) if action.revoked else ''}"
-            f"{f', delay {action.delay_ms}' if action.delay_ms else ''}"
-        )
-
-    def _warn(self, process: Process, action: Warn) -> None:
-        if len(self.warnings) < 1000:
-            self.warnings.append(f"{process.client}: {action.text}")
-
-    def _failed(self, process: Process, action: Fail) -> None:
-        process.failed = action.text
-        self.note(f"{process.client} fails: {action.text}")
-
-    # Duties of the leader
-
-    def _plan(self, process: Process, action: ComputeAssignment) -> None:
-        assignors: Sequence[Any] = process.member.assignors
-        if process.plan_fails:
-            process.plan_fails -= 1
-            assignors = [Broken(a) for a in assignors]
-        done = compute(assignors, action)
-        if self.options.check and done.failure is None:
-            chosen = next(a for a in assignors if a.name == action.protocol_name)
-            group = self.coordinator
-            current = group is not None and group.generation == action.generation
-            self.checker.check(action, done, self.now_ms, chosen, current=current)
-        self.bytes += sum(len(data) for _, data in done.assignments)
-        self._tell_planned(process, done)
-
-    def _tell_planned(self, process: Process, done: AssignmentComputed) -> None:
-        self._tell(process, done)
-
-    # Messages
-
-    def _find(self, process: Process, action: FindCoordinator) -> None:
-        fates = self.network.fate(process.client, self.now_ms)
-        if not fates or self.coordinator is None:
-            self.at(self.now_ms + FAIL_MS, self._fail_find, (process, action.request))
-            return
-        self.at(self.now_ms + fates[0], self._found, (process, action.request))
-
-    def _fail_find(self, entry: tuple[Process, int]) -> None:
-        self._tell(entry[0], RequestFailed(entry[1]))
-
-    def _found(self, entry: tuple[Process, int]) -> None:
-        self._tell(entry[0], CoordinatorFound(entry[1]))
-
-    def _send(self, process: Process, action: Request) -> None:
-        if isinstance(action, SendJoin):
-            self.bytes += sum(len(data) for _, data in action.protocols)
-        process.outstanding.add(action.request)
-        fates = self.network.fate(process.client, self.now_ms)
-        if not fates:
-            self.at(self.now_ms + FAIL_MS, self._fail_request, (process, action.request))
-        for delay_ms in fates:
-            self.at(self.now_ms + delay_ms, self._arrive, (process, action))
-        if isinstance(action, SendJoin | SendSync):
-            entry = (process, action.request)
-            self.at(self.now_ms + action.timeout_ms, self._fail_request, entry)
-
-    def _fail_request(self, entry: tuple[Process, int]) -> None:
-        process, request = entry
-        if request in process.outstanding:
-            process.outstanding.discard(request)
-            self._tell(process, RequestFailed(request))
-
-    def _arrive(self, entry: tuple[Process, Request]) -> None:
-        process, request = entry
-        if self.coordinator is None:
-            if isinstance(request, SendCommit):
-                self._committed(process, CommitDone(request.request, -1))
-            else:
-                self._fail_request((process, request.request))
-            return
-        outs = self.coordinator.step(self.now_ms, Received(process.client, request))
-        self._deliver(outs, request, process.client)
-        self._arm_coordinator()
-
-    def _deliver(
-        self, outs: Sequence[Out], request: Request | None = None, client: str = ""
-    ) -> None:
-        """Write records, then send answers."""
-        coordinator = self.coordinator
-        assert coordinator is not None
-        before = len(self.log)
-        for out in outs:
-            if isinstance(out, Append):
-                self.log.append((self.now_ms, out.key, out.value))
-                coordinator.replay(out.key, out.value)
-            else:
-                self._answer(out)
-        if isinstance(request, SendSync) and len(self.log) > before:
-            given = dict(request.assignments)
-            self.checker.stored(request.generation, request.protocol_name, given)
-            self.rounds += 1
-            self.last_round_ms = self.now_ms
-            self.round_bytes.append(self.bytes)
-            self.bytes = 0
-            if self.rounds > MAX_ROUNDS + 100 * self.causes:
-                self.ledger.fail("L4", self.now_ms, f"{self.rounds} rounds: they do not end")
-                self._heap.clear()
-        if isinstance(request, SendCommit) and len(self.log) > before:
-            for resource, offset in request.offsets:
-                self.ledger.commit(resource, offset, self.now_ms, by=client)
-
-    def _answer(self, answer: Answer) -> None:
-        process = self.processes[answer.client]
-        response = answer.response
-        if isinstance(response, JoinAnswered):
-            self.bytes += sum(len(m.metadata) for m in response.members)
-        elif isinstance(response, SyncAnswered):
-            self.bytes += len(response.assignment)
-        fates = self.network.fate(answer.client, self.now_ms)
-        if not fates:
-            if isinstance(response, CommitDone):
-                failed = replace(response, error=-1)
-                self.at(self.now_ms + FAIL_MS, self._respond, (process, failed))
-            else:
-                entry = (process, response.request)
-                self.at(self.now_ms + FAIL_MS, self._fail_request, entry)
-        for delay_ms in fates:
-            self.at(self.now_ms + delay_ms, self._respond, (process, response))
-
-    def _respond(self, entry: tuple[Process, Response]) -> None:
-        process, response = entry
-        if isinstance(response, CommitDone):
-            self._committed(process, response)
-            return
-        process.outstanding.discard(response.request)
-        self._tell(process, response)
-
     # The coordinator
 
     def _new_coordinator(self, first_id: int = 0) -> Coordinator:
@@ -674,10 +411,11 @@ class World:
             self.coordinator.replay(key, value)
         self.coordinator.load(self.now_ms)
         self.ledger.committed = dict(self.coordinator.durable.offsets)
-        self._arm_coordinator()
+        self.arm_coordinator()
         self.note("coordinator is back")
 
-    def _arm_coordinator(self) -> None:
+    def arm_coordinator(self) -> None:
+        """Call the coordinator when it wants to hear of time."""
         coordinator = self.coordinator
         deadline = None if coordinator is None else coordinator.deadline_ms
         if deadline is None:
@@ -690,48 +428,21 @@ class World:
         if self.coordinator is None or armed_ms != self._coordinator_timer_ms:
             return
         self._coordinator_timer_ms = -1
-        self._deliver(self.coordinator.step(self.now_ms))
-        self._arm_coordinator()
+        self.connections.deliver(self.coordinator.step(self.now_ms))
+        self.arm_coordinator()
 
     def poll_all(self, every_ms: int) -> None:
         """Have every process tell its member that it polls, from now on."""
 
         def poll(process: Process) -> None:
             if process.alive and process.member.state not in ENDED:
-                self._tell(process, Polled())
+                self.tell(process, Polled())
                 self.at(self.now_ms + every_ms, poll, process)
 
         for process in self.living():
             poll(process)
 
 
-class Broken:
-    """An assignor that cannot plan, for a leader's bad day."""
-
-    def __init__(self, assignor: Assignor):
-        self.assignor = assignor
-        self.name = assignor.name
-
-    def lead(self, turn: object) -> dict[str, bytes]:
-        """Always fail."""
-        raise RuntimeError("the plan failed")
-
-    def stay(self, turn: Any) -> dict[str, bytes]:
-        """What the real one does then."""
-        return self.assignor.stay(turn)
-
-
 def _client_id(client: str) -> str:
     """Of a process that is started again the slot stays, and so do client id and host."""
     return client.partition(".")[0]
-
-
-def _short(resources: Sequence[Resource]) -> str:
-    """Resources for a trace, long lists cut."""
-    names = [f"{topic}-{partition}" for topic, partition in resources[:8]]
-    if len(resources) > 8:
-        names.append(f"... {len(resources)}")
-    return " ".join(names) or "nothing"
-
-
-__all__ = ["Event", "World", "WorldOptions"]
