@@ -91,7 +91,6 @@ class WorldOptions:
     static: bool = False
     protocol_type: str = "consumer"
     delay_ms: int = 0
-    clean_leave_returns: bool = True
     announce_leave: bool = False
     max_poll_interval_ms: int = 0
     auto_commit: bool = True
