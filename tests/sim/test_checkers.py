@@ -7,6 +7,7 @@ history written by hand, so that none can go blind unseen.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from tests.sim import broken_progress, broken_safety
@@ -15,9 +16,12 @@ from holdfast.machine.designs import (
     CooperativeSticky,
     Plain,
 )
+from holdfast.machine.leader import Claimant
 from holdfast.sim.checkers import RULES
+from holdfast.sim.seen import newest_memory
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world import World, WorldOptions
+from holdfast.wire.container import Memory, encode_memory
 
 NAMED = re.compile(r"([sld]\d+|iii|again)(_|$)")
 
@@ -68,3 +72,14 @@ def test_plans_of_other_assignors_do_not_depend_on_order_either(assignor):
     world.run(30_000)
     assert world.checker.turns > 1
     assert world.ledger.violations == []
+
+
+def test_a_memory_that_nobody_can_read_is_no_memory():
+    claims = [
+        Claimant(member_id="a", topics=("t",), memory=b"\x00junk"),
+        Claimant(member_id="b", topics=("t",)),
+    ]
+    assert newest_memory(claims, 9) is None
+    right = encode_memory(Memory(generation=3, delay_ms=0, members=()))
+    assert newest_memory([*claims, replace(claims[1], memory=right)], 9) == right
+    assert newest_memory([replace(claims[1], memory=right)], 3) is None  # of a round to come
