@@ -19,6 +19,7 @@ from holdfast.errors import ConfigError
 from holdfast.pipeline import plan as plans
 from holdfast.pipeline.plan import Fleet, group_of, plan, plan_rows
 from holdfast.pipeline.plan_rows import FLEET, fleet_rows, topics_of
+from holdfast.pipeline.plan_spread import Spread
 
 
 def tables(tmp_path, history, commits=(), ends=()):
@@ -130,6 +131,45 @@ def rows(draw):
 @law
 @given(rows(), st.sampled_from(["sticky", "cooperative-sticky"]))
 def test_many_groups_at_once_are_planned_as_one_by_one(fleet_of, assignor):
+    as_one_by_one(fleet_of, assignor)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_so_are_groups_whose_topics_must_be_spread(monkeypatch, seed):
+    """Several topics, claimed in runs: the assignor's exchanges, in its order."""
+    rng, run, spread = np.random.default_rng(seed), Spread.run, []
+
+    def counted(self, free, choice, live):
+        before = self.rows.copy()
+        run(self, free, choice, live)
+        spread.append(int(np.count_nonzero(self.rows != before)))
+
+    monkeypatch.setattr(Spread, "run", counted)
+    found = []
+    for number in range(12):
+        n_members, counts = int(rng.integers(2, 9)), rng.integers(3, 30, rng.integers(2, 6))
+        owner = rng.integers(-1, n_members, int(counts.sum()))
+        crooked = rng.random(len(owner)) < rng.random()
+        owner[crooked] //= 2
+        found.append(
+            {
+                "group": f"g{number:02d}",
+                "generation": 1,
+                "topics": [f"t{i}" for i in range(len(counts))],
+                "n_partitions": counts.tolist(),
+                "member_ids": [f"m{i}" for i in range(n_members)],
+                "instance_ids": [None] * n_members,
+                "n_asked": [len(counts)] * n_members,
+                "asked": list(range(len(counts))) * n_members,
+                "owner": (np.sort(owner) if rng.random() < 0.5 else owner).tolist(),
+                "lag": [0] * len(owner),
+            }
+        )
+    as_one_by_one(pa.Table.from_pylist(found, schema=FLEET), "sticky")
+    assert sum(spread) > 0
+
+
+def as_one_by_one(fleet_of, assignor):
     """Every number and every move is that of the registry's assignor on that group alone."""
     planned = plan_rows(fleet_of, assignor, {}).to_pylist()
     columns = Fleet.of(fleet_of)

@@ -1,4 +1,4 @@
-"""Sources that are not what they should be: one clear line each. No Spark."""
+"""Sources that are not what they should be: one clear line each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.pipeline import fleet
 
 from holdfast.errors import ConfigError, SourceError
+from holdfast.pipeline.dump import _check_counts, _write_records
 from holdfast.pipeline.session import local_cores, parse_defaults
 from holdfast.pipeline.source import Dump, _deepest
 from holdfast.pipeline.storage import MANIFEST, Batch, Tables
@@ -135,3 +136,30 @@ def test_a_properties_file(tmp_path):
         read_properties(file)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_properties(tmp_path / "none")
+
+
+def test_spark_must_plan_every_partition_that_holds_records():
+    ends, said = {0: (0, 5), 1: (2, 2), 2: (0, 1), 3: (7, 9)}, []
+    _check_counts(ends, 3, {0: 5, 3: 1}, said.append)
+    assert said == ["1 of 3 partitions of __consumer_offsets gave no record"]
+    with pytest.raises(SourceError, match="planned 2 of the 3 partitions"):
+        _check_counts(ends, 2, {0: 5, 3: 1}, said.append)
+    for n_planned in (0, 3):
+        with pytest.raises(SourceError, match="Spark read no record"):
+            _check_counts(ends, n_planned, {}, said.append)
+
+
+@pytest.mark.spark
+def test_tasks_without_a_record_are_counted_too(spark, tmp_path):
+    columns = (
+        "cast(id as int) as partition",
+        "id as offset",
+        "timestamp_micros(id) as timestamp",
+        "cast('k' as binary) as key",
+        "cast('v' as binary) as value",
+    )
+    frame = spark.range(0, 4, 1, 4).where("id < 2").selectExpr(*columns)
+    assert _write_records(frame, tmp_path) == (4, {0: 1, 1: 1})
+    assert sum(pq.read_metadata(f).num_rows for f in tmp_path.glob("*.parquet")) == 2
+    (tmp_path / "none").mkdir()
+    assert _write_records(frame.where("offset > 7"), tmp_path / "none") == (4, {})

@@ -14,7 +14,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,8 @@ from holdfast.pipeline.source import (
 from holdfast.pipeline.storage import FILES_DDL, FILES_SCHEMA
 
 Note = Callable[[str], None]
+
+_TASK: Final = "task"
 
 
 def write_dump(
@@ -63,8 +65,8 @@ def write_dump(
     _make_room(root)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
-        counts = _write_records(kafka_records(spark, cluster, ends), root / "records")
-    _check_counts(ends, counts, note)
+        n_planned, counts = _write_records(kafka_records(spark, cluster, ends), root / "records")
+    _check_counts(ends, n_planned, counts, note)
     write_parts(root, cluster.snapshot())
     dump = Dump.open(root)
     dump.check_read()
@@ -138,8 +140,8 @@ def _write(folder: Path, rows: pa.Table) -> None:
     pq.write_table(rows, folder / "part-0.parquet")
 
 
-def _write_records(frame: Any, folder: Path) -> dict[int, int]:
-    """Write the records; return how many each Kafka partition gave."""
+def _write_records(frame: Any, folder: Path) -> tuple[int, dict[int, int]]:
+    """Write the records; return how many tasks there were, and what each Kafka partition gave."""
     target = str(folder.resolve())
     schema = arrow_schema("records")
 
@@ -158,34 +160,46 @@ def _write_records(frame: Any, folder: Path) -> dict[int, int]:
                 counts[int(partition)] = counts.get(int(partition), 0) + int(count)
         if writer is not None:
             writer.close()
-            listed: dict[str, Any] = {
-                "table": [str(partition) for partition in counts],
-                "file": [name] * len(counts),
-                "rows": list(counts.values()),
-            }
-            yield from pa.Table.from_pydict(listed, schema=FILES_SCHEMA).to_batches()
+        # A row for each partition, and one that says that this task was there.
+        listed: dict[str, Any] = {
+            "table": [_TASK, *map(str, counts)],
+            "file": [name] * (1 + len(counts)),
+            "rows": [0, *counts.values()],
+        }
+        yield from pa.Table.from_pydict(listed, schema=FILES_SCHEMA).to_batches()
 
     written = frame.mapInArrow(write, FILES_DDL).toArrow().to_pylist()
     named = {row["file"] for row in written}
     for file in folder.glob("*.parquet"):  # a task that ran twice leaves a file nobody named
         if file.name not in named:
             file.unlink()
-    if not written:
+    tasks = [row for row in written if row["table"] == _TASK]
+    if len(tasks) == len(written):
         _write(folder, schema.empty_table())
     counts: dict[int, int] = {}
     for row in written:
-        counts[int(row["table"])] = counts.get(int(row["table"]), 0) + row["rows"]
-    return counts
+        if row["table"] != _TASK:
+            counts[int(row["table"])] = counts.get(int(row["table"]), 0) + row["rows"]
+    return len(tasks), counts
 
 
 def _check_counts(
-    ends: Mapping[int, tuple[int, int]], counts: Mapping[int, int], note: Note | None
+    ends: Mapping[int, tuple[int, int]],
+    n_planned: int,
+    counts: Mapping[int, int],
+    note: Note | None,
 ) -> None:
     """Hold what Spark read against what the broker says it has.
 
-    A partition may rightly give nothing (all compacted or aborted); all of them may not.
+    Spark plans a task for every partition that holds records. One of them may rightly give nothing
+    (all compacted or aborted); all of them may not.
     """
     full = [p for p, (begin, end) in sorted(ends.items()) if end > begin]
+    if 0 < n_planned < len(full):
+        raise SourceError(
+            f"Spark planned {n_planned} of the {len(full)} partitions of {OFFSETS_TOPIC} that hold "
+            "records: a report on some of them would be wrong"
+        )
     silent = [p for p in full if not counts.get(p)]
     if full and len(silent) == len(full):
         held = sum(end - begin for begin, end in ends.values())
