@@ -1,0 +1,117 @@
+"""Settings of a policy, memories that cannot be used, and leaders that cannot plan."""
+
+from __future__ import annotations
+
+import pytest
+from tests.machine.clients import Group
+
+from holdfast.errors import ConfigError
+from holdfast.machine.codes import ErrorCode
+from holdfast.machine.designs import CooperativeSticky, Designed, Plain, Turn, assignors_for
+from holdfast.machine.embedded import MemberView, RebalanceMode
+from holdfast.machine.events import JoinedMember
+from holdfast.machine.leader import Claimant, plan_round
+from holdfast.machine.policy import Policy
+from holdfast.wire.consumer_protocol import decode_assignment, decode_subscription
+from holdfast.wire.incremental import Design
+from holdfast.wire.sticky_user_data import decode_sticky_user_data
+
+POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000, memory_limit_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"delay_ms": -1}, "delay_ms: found -1"),
+        ({"interval_ms": 2**31}, "interval_ms: found 2147483648"),
+        ({"batch": 0}, "batch: found 0"),
+        ({"weights": {"k": 0}}, "weight of k: found 0"),
+        ({"weights": {"k": 1}, "isolate": True}, "isolate keeps them apart"),
+    ],
+)
+def test_settings_out_of_range_are_refused(fields, words):
+    with pytest.raises(ConfigError, match=words):
+        Policy(**fields)
+
+
+def claimant(name: str, *owned: int, generation: int = 1, memory: bytes | None = None) -> Claimant:
+    own = (("t", owned),) if owned else ()
+    return Claimant(member_id=name, topics=("t",), owned=own, generation=generation, memory=memory)
+
+
+def test_what_is_missing_waits_for_who_is_gone_though_no_memory_names_owners():
+    both = [claimant("A", 0, 1), claimant("B", 2, 3)]
+    first = plan_round(POLICY, both, {"t": 4}, generation=2)
+    alone = [claimant("A", 0, 1, generation=2, memory=first.memory)]
+    second = plan_round(POLICY, alone, {"t": 4}, generation=3)
+    assert (second.delay_ms, second.shares["A"].gained) == (30_000, ())
+
+
+@pytest.mark.parametrize("memory", [b"no frame", None])
+def test_without_a_memory_that_can_be_read_the_heuristic_decides(memory):
+    alone = [claimant("A", 0, 1, memory=memory)]
+    done = plan_round(POLICY, alone, {"t": 4}, generation=2)
+    assert (done.delay_ms, done.shares["A"].gained) == (30_000, ())
+
+
+def test_a_memory_of_a_generation_to_come_counts_as_none():
+    first = plan_round(POLICY, [claimant("A", 0), claimant("B", 1)], {"t": 2}, generation=9)
+    newcomer = [claimant("A", 0, memory=first.memory), claimant("C", generation=-1)]
+    done = plan_round(POLICY, newcomer, {"t": 2}, generation=9)
+    assert done.shares["C"].gained == (("t", (1,)),)
+
+
+def view(**fields) -> MemberView:
+    values = {"topics": ("t",), "owned": (), "previous": (("t", 1),), "generation": 4}
+    return MemberView(**(values | {"mode": RebalanceMode.EAGER} | fields))
+
+
+def test_an_eager_sticky_member_says_what_it_gave_up():
+    data = decode_subscription(Plain("sticky").subscribe(view())).user_data
+    said = decode_sticky_user_data(data)
+    assert (said.partitions, said.generation) == ((("t", (1,)),), 4)
+    assert decode_subscription(Plain("range").subscribe(view())).user_data is None
+
+
+def test_a_cooperative_assignor_does_not_run_eager():
+    with pytest.raises(ConfigError, match="cooperative-sticky is cooperative"):
+        Plain("cooperative-sticky")
+
+
+def test_policies_by_name():
+    assert assignors_for("cooperative-sticky") == (CooperativeSticky(),)
+    assert assignors_for("sticky") == (Plain("sticky"),)
+    (design,) = assignors_for("incremental", Policy(batch=3))
+    assert isinstance(design, Designed)
+    assert (design.policy.design, design.policy.batch) == (Design.INCREMENTAL, 3)
+
+
+def test_a_cooperative_leader_that_cannot_plan_keeps_what_nobody_disputes():
+    assignor = CooperativeSticky()
+    claims = {"a": ((("t", 0), ("t", 1)), 5), "b": ((("t", 1), ("t", 2)), 5), "c": ((("t", 2),), 4)}
+    members = tuple(
+        JoinedMember(
+            member_id=name,
+            metadata=assignor.subscribe(
+                view(owned=owned, generation=generation, mode=RebalanceMode.COOPERATIVE)
+            ),
+        )
+        for name, (owned, generation) in claims.items()
+    )
+    kept = assignor.stay(Turn(members=members, partitions={"t": 3}, generation=6))
+    assert {m: decode_assignment(data).partitions for m, data in kept.items()} == {
+        "a": (("t", (0,)),),
+        "b": (("t", (2,)),),
+        "c": (),
+    }
+
+
+def test_a_member_does_not_come_back_as_something_else():
+    g = Group()
+    a, b = g.stable("a", "b")
+    (answer,) = g.join("b", b, protocol_type="connect")
+    assert answer.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    (answer,) = g.join("b", b, offers=("sticky",))
+    assert answer.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert g.group.state.name == "STABLE"
+    assert a in g.group.members
