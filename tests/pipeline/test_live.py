@@ -132,3 +132,23 @@ def test_replay_of_a_live_cluster(spark, lived):
     rows = json.loads(done.out)["rows"]
     assert {row["group"] for row in rows} == {group}
     assert next(row["actual"] for row in rows) and len(rows) >= 4
+
+
+@pytest.mark.slow
+def test_watch_and_lag_over_spark_connect(spark, lived, tmp_path):
+    """A Connect server with the connector follows the topic; the client says what it found."""
+    cluster, topic, group = lived
+    out = tmp_path / "out"
+    holdfast = [sys.executable, "-m", "holdfast"]
+    where = ["-b", cluster.bootstrap, "--group", group, "-q"]
+    remote = {"SPARK_REMOTE": "local[1]", "SPARK_TESTING": "1"}
+    metrics = tmp_path / "h.prom"
+    submitted([*holdfast, "watch", *where, "-o", str(out), "--metrics", str(metrics)], **remote)
+    said = submitted([*holdfast, "lag", *where, "--format", "json"], **remote)
+    once = run(spark, cluster, tmp_path / "once", selection=Selection(groups=[group]))
+    for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
+        assert Tables(out).table(name).equals(once.table(name))
+    assert topic in metrics.read_text()
+    known = {(row["topic"], row["partition"], row["lag"]) for row in once.table("lag").to_pylist()}
+    rows = json.loads("\n".join(said))["rows"]
+    assert {(row["topic"], row["partition"], row["lag"]) for row in rows} == known != set()
