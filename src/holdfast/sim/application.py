@@ -107,6 +107,9 @@ class Application:
         if listener is None:
             eager = member.mode is RebalanceMode.EAGER
             listener = Listener.OLD if eager else Listener.NEW
+        generation = member.claim_generation
+        if world.lost_records and coordinator is not None:  # what was answered may be forgotten
+            generation = min(generation, coordinator.generation)
         busy_ms = max(process.rebuilt_ms, world.now_ms)
         for resource in action.resources:
             if listener is Listener.OLD or resource not in process.state:
@@ -126,7 +129,7 @@ class Application:
                 resource,
                 runner=process.client,
                 slot=process.slot,
-                generation=member.claim_generation,
+                generation=generation,
                 now_ms=world.now_ms,
                 ready_ms=busy_ms,
                 excused=excused,
@@ -161,12 +164,14 @@ class Application:
 
     def committed(self, process: Process, done: CommitDone) -> None:
         """A commit is answered, or nobody will ever answer it."""
-        world = self.world
-        world.tell(process, CommitAnswered(done.request, done.error))
-        job = process.member.holdings.hand_over
-        if job is None:
-            for resource in [r for r, c in world.ledger.committing.items() if c == process.client]:
-                del world.ledger.committing[resource]
+        self.world.tell(process, CommitAnswered(done.request, done.error))
+
+    def commit_ended(self, process: Process) -> None:
+        """The member has heard of it, after a stall perhaps, and may have no more to commit."""
+        committing = self.world.ledger.committing
+        if process.member.holdings.hand_over is None:
+            for resource in [r for r, c in committing.items() if c == process.client]:
+                del committing[resource]
 
     def completed(self, process: Process, action: JoinCompleted) -> None:
         """A round is over for this member."""

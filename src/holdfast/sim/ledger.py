@@ -83,6 +83,11 @@ class Ledger:
             if resource not in self.spans:
                 self.spans[resource] = Span(unowned_since_ms=now_ms, stopped_since_ms=now_ms)
 
+    def recount(self, generation: int) -> None:
+        """The coordinator has lost records: it counts on from here, whatever came after is void."""
+        for span in self.spans.values():
+            span.generation = min(span.generation, generation)
+
     def begin(self, now_ms: int) -> None:
         """Measure from here on: what happened before does not count."""
         self.begin_ms = now_ms

@@ -256,17 +256,27 @@ def _at_once(resource: Resource, at: Moment, known: Known | None) -> str | None:
 
 
 def _places_taken(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozenset[str]]:
-    """Of members for whom nothing waits on because newcomers got of theirs: those newcomers."""
+    """Of members for whom nothing waits on because newcomers have their place: those newcomers.
+
+    They have got of theirs, or carry other things instead: one newcomer then for one who has gone.
+    """
     memory = at.memory
     if memory is None:
         return {}
     known = {m.member_id for m in memory.members}
-    new = {s.name for s in at.turn.members if not s.claims and s.name not in known}
-    waits = {w.member_id for r, w in at.owed.items() if at.turn.exists(r) and r not in owner}
+    new = {s.name: s for s in at.turn.members if not s.claims and s.name not in known}
+    owed = {r: w.member_id for r, w in sorted(at.owed.items()) if at.turn.exists(r)}
+    waits = {who for r, who in owed.items() if r not in owner}
     places: dict[str, frozenset[str]] = {}
-    for resource, w in at.owed.items():
-        if owner.get(resource) in new and w.member_id not in waits:
-            places[w.member_id] = places.get(w.member_id, frozenset()) | {owner[resource]}
+    for resource, who in owed.items():
+        if owner.get(resource) in new and who not in waits:
+            places[who] = places.get(who, frozenset()) | {owner[resource]}
+    spare = sorted(new.keys() - set().union(*places.values()))
+    for resource, who in owed.items():
+        fit = [name for name in spare if resource[0] in new[name].claimant.topics]
+        if fit and who not in waits | places.keys():
+            places[who] = frozenset(fit[:1])
+            spare.remove(fit[0])
     return places
 
 

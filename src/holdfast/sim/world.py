@@ -46,6 +46,7 @@ from holdfast.machine.coordinator import (
 )
 from holdfast.machine.designs import Assignor
 from holdfast.machine.events import (
+    CommitAnswered,
     LeaveRequested,
     MetadataChanged,
     Polled,
@@ -132,6 +133,7 @@ class World:
         self._number = 0
         self._coordinator_timer_ms = -1
         self._ids = 0
+        self.lost_records = False
         self.application = application = Application(self)
         self.connections = connections = Connections(self)
         self._do: dict[type, Callable[[Process, Any], None]] = {
@@ -279,8 +281,7 @@ class World:
         self._coordinator_timer_ms = -1
         if lose:
             del self.log[-lose:]
-            for span in self.ledger.spans.values():
-                span.generation = -1  # generations may be counted again
+            self.lost_records = True
         for client in sorted(self.processes):
             process = self.processes[client]
             for request in sorted(process.outstanding):
@@ -358,6 +359,8 @@ class World:
         ):
             return
         self._act(process, process.step(self.now_ms, event))
+        if isinstance(event, CommitAnswered):
+            self.application.commit_ended(process)
         self._arm(process)
 
     def _act(self, process: Process, actions: tuple[Action, ...]) -> None:
@@ -410,6 +413,8 @@ class World:
             self.coordinator.replay(key, value)
         self.coordinator.load(self.now_ms)
         self.ledger.committed = dict(self.coordinator.durable.offsets)
+        if self.lost_records:
+            self.ledger.recount(self.coordinator.generation)
         self.arm_coordinator()
         self.note("coordinator is back")
 
