@@ -321,6 +321,7 @@ def test_progress_shows_speed_and_is_silent_without_a_terminal_or_when_quick(
     console = Console(file=file, force_terminal=terminal or None, width=100)
     monkeypatch.setattr(output, "stderr", console)
     monkeypatch.setattr(output, "BAR_AFTER_S", after_s)
+    monkeypatch.setattr(output, "REDRAW_S", 0.0)
     assert list(output.track(range(3), 3, "groups", quiet=quiet)) == [0, 1, 2]
     text = file.getvalue()
     assert ("groups" in text) is shown

@@ -10,6 +10,7 @@ import sys
 import pytest
 from tests.cli.running import run
 
+from holdfast.cli import simulate, simulate_search
 from holdfast.sim import scene
 from holdfast.sim.fault_scripts import SCRIPTS
 from holdfast.sim.scenarios import POLICIES, SCENARIOS
@@ -117,6 +118,28 @@ def test_a_search_prints_the_states_it_counted():
     fewer = json.loads(done.out)
     assert (fewer["partitions"], fewer["violations"]) == (2, [])
     assert fewer["states"] < found["states"]
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "what", "total"),
+    [
+        (simulate_search, ("--search", "--policy", "eager", "--partitions", "2"), "states", None),
+        (simulate, ("--policy", "simple", "--members", "3"), "members bounced", 3),
+    ],
+)
+def test_what_takes_long_shows_how_far_it_is(module, arguments, what, total, monkeypatch):
+    passed = []
+
+    def track(items, asked_total, asked_what, *, quiet):
+        assert (asked_total, asked_what, quiet) == (total, what, False)
+        for item in items:
+            passed.append(item)
+            yield item
+
+    monkeypatch.setattr(module, "track", track)
+    done = run("simulate", *arguments, "--format", "json")
+    assert done.code == 0
+    assert len(passed) == json.loads(done.out).get("states", total)
 
 
 def test_what_a_search_refuses():

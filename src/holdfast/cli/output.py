@@ -34,6 +34,7 @@ from holdfast.report.names import spreadsheet_text, visible, visible_json
 
 T = TypeVar("T")
 BAR_AFTER_S = 2.0
+REDRAW_S = 0.1
 MAX_CELL = 60
 _NUMBER = re.compile(r"(-?[\d,]+(\.\d+)?)?\Z")
 
@@ -103,15 +104,16 @@ def track(items: Iterable[T], total: int | None, what: str, *, quiet: bool = Fal
         TimeRemainingColumn(),
     )
     began = time.monotonic()
+    draw_at = began + BAR_AFTER_S
     with Progress(*columns, console=stderr, transient=True, auto_refresh=False) as bar:
         task = bar.add_task("", total=total, speed="", visible=False)
         for done, item in enumerate(items, 1):
             yield item
-            lasted = time.monotonic() - began
-            speed = f"{done / lasted:,.0f}/s" if lasted > 0 else ""
-            bar.update(task, completed=done, speed=speed, visible=lasted > BAR_AFTER_S)
-            if lasted > BAR_AFTER_S:
-                bar.refresh()
+            now = time.monotonic()
+            if now >= draw_at:
+                speed = f"{done / (now - began):,.0f}/s"
+                bar.update(task, completed=done, speed=speed, visible=True, refresh=True)
+                draw_at = now + REDRAW_S
 
 
 def write_json(value: Any, target: Path | None = None) -> None:

@@ -134,7 +134,8 @@ def run(
         _soak(runs, seed, fmt, output, quiet=quiet)
         return
     if search:
-        run_search(policy, lost, fmt, output, partitions=4 if partitions is None else partitions)
+        n = 4 if partitions is None else partitions
+        run_search(policy, lost, fmt, output, partitions=n, quiet=quiet)
         return
     settings = Policy(
         delay_ms=parse_duration_ms(delay, "--delay"),
@@ -166,7 +167,11 @@ def run(
     if verbose and not quiet:
         for name, value, text in costs.lines():
             print_note(f"{name.replace('_', '-')} = {value}: {text}")
-    report = simulate(setup, ended=None if dump is None else lambda w: _dump(w, dump, quiet=quiet))
+    report = simulate(
+        setup,
+        ended=None if dump is None else lambda w: _dump(w, dump, quiet=quiet),
+        track=lambda slots: track(slots, len(slots), "members bounced", quiet=quiet),
+    )
     if trace and not quiet:
         for line in report.trace:
             print_note(line)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from holdfast.cli.output import Format, print_note, write_json, write_rows
+from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.errors import ConfigError
 from holdfast.machine.designs import POLICIES, assignors_for
 from holdfast.machine.policy import Policy
@@ -22,7 +22,7 @@ POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
 
 
 def run_search(
-    policy: str, lost: str, fmt: Format, output: Path | None, *, partitions: int
+    policy: str, lost: str, fmt: Format, output: Path | None, *, partitions: int, quiet: bool
 ) -> None:
     """Search the default bound under a policy and print what was counted.
 
@@ -45,7 +45,8 @@ def run_search(
         if kind not in KINDS:
             raise ConfigError(f"--lost {kind}: expected {', '.join(KINDS)}")
     bound = Bound(lost=",".join(kinds), partitions=partitions)
-    found = Search(assignors_for(policy, POLICY), bound).run()
+    search = Search(assignors_for(policy, POLICY), bound)
+    found = search.run(lambda states: track(states, None, "states", quiet=quiet))
     values = {
         "schema_version": 1,
         "policy": policy,

@@ -11,7 +11,7 @@ References: Incremental Cooperative Rebalancing, "Motivation" and "Characteristi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +30,9 @@ from holdfast.sim.world import World, WorldOptions
 SETTLE_LIMIT_MS = 3_600_000
 QUIET_MS = 4_000
 LEADER = -1  # in a step: the slot that leads then
+
+Track = Callable[[range], Iterable[int]]
+"""Passes on the members that are bounced, and may count them."""
 
 POLICIES = (
     "eager",
@@ -145,8 +148,9 @@ class Report:
 class Play:
     """A scenario in progress: a world and the steps that scenarios are made of."""
 
-    def __init__(self, setup: Setup):
+    def __init__(self, setup: Setup, track: Track = iter):
         self.setup = setup
+        self.track = track
         self.costs = setup.costs
         offered = assignors_of(setup)
         self.world = World(
@@ -224,7 +228,7 @@ class Play:
 
 def rolling_bounce(play: Play) -> None:
     """Each member in turn ends and comes back."""
-    for slot in range(play.setup.members):
+    for slot in play.track(range(play.setup.members)):
         play.bounce(slot)
 
 
@@ -320,7 +324,9 @@ def assignors_of(setup: Setup) -> Sequence[Assignor]:
     return assignors_for(setup.policy, setup.settings)
 
 
-def simulate(setup: Setup, *, ended: Callable[[World], None] | None = None) -> Report:
+def simulate(
+    setup: Setup, *, ended: Callable[[World], None] | None = None, track: Track = iter
+) -> Report:
     """Play a scenario and measure it.
 
     Parameters
@@ -329,6 +335,8 @@ def simulate(setup: Setup, *, ended: Callable[[World], None] | None = None) -> R
         Scenario, policy, sizes, costs, seed.
     ended : callable, optional
         Called with the world at the end of the run, to look at what it holds.
+    track : callable
+        Passes on the members of a rolling bounce as they are bounced.
 
     Returns
     -------
@@ -345,7 +353,7 @@ def simulate(setup: Setup, *, ended: Callable[[World], None] | None = None) -> R
         if ended is not None:
             raise ConfigError("kip848 is a baseline without a coordinator's log")
         return _kip848(setup)
-    play = Play(setup)
+    play = Play(setup, track)
     world = play.world
     if setup.scenario != "first-start":
         play.start_all()

@@ -41,7 +41,7 @@ References: PROTOCOL, "Suggested state space"; Godefroid, "Partial-Order Methods
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,9 @@ from holdfast.sim.small_world import SmallWorld
 
 KINDS = ("join", "sync", "heartbeat", "leave", "commit")
 """Kinds of request of which a message may be lost or late."""
+
+Numbered = tuple[State, int]
+Track = Callable[[Iterator[Numbered]], Iterable[Numbered]]
 
 PREPARING, COMPLETING = GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
 
@@ -364,8 +367,13 @@ class Search:
         run = sorted(r for _, f in living for r in f.running)
         return not living or run == self.world.resources
 
-    def run(self) -> Found:
+    def run(self, track: Track = iter) -> Found:
         """Search everything within the bound.
+
+        Parameters
+        ----------
+        track : callable
+            Passes on the states that are looked at, and may count them.
 
         Returns
         -------
@@ -377,9 +385,8 @@ class Search:
         seen: dict[bytes, int] = {_packed(first): 0}
         leads_to = array("i", [-1])
         fine = bytearray(1)
-        stack = [(first, 0)]
-        while stack:
-            state, number = stack.pop()
+        stack: list[Numbered] = [(first, 0)]
+        for state, number in track(_popped(stack)):
             found.states += 1
             if len(seen) >= bound.max_states:
                 found.complete = False
@@ -437,6 +444,11 @@ class Search:
                     break
             for number in path:
                 fine[number] = 1
+
+
+def _popped(stack: list[Numbered]) -> Iterator[Numbered]:
+    while stack:
+        yield stack.pop()
 
 
 def _packed(state: State) -> bytes:
