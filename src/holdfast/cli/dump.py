@@ -11,6 +11,7 @@ from holdfast.cli.history import count_records
 from holdfast.cli.options import CommandConfig, NeededBootstrap, Quiet
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
+from holdfast.cli.spark_session import open_session
 
 _EXAMPLES = """\b
 Examples:
@@ -37,14 +38,13 @@ def dump(
     """
     from holdfast.adapters.cluster import LiveCluster, read_properties
     from holdfast.pipeline.dump import write_dump
-    from holdfast.pipeline.session import get_session
 
     note = notes(quiet)
     config = read_properties(command_config) if command_config else {}
     cluster = LiveCluster(bootstrap=bootstrap, config=config)
     cluster.check()
     note("starting Spark")
-    spark = get_session(kafka=True)
+    spark = open_session(kafka=True)
     note(f"reading the offsets topic of {bootstrap}")
     with spark_bar(spark, "dump", count_records(cluster), quiet=quiet):
         written = write_dump(spark, cluster, output, note=note)

@@ -14,6 +14,7 @@ from holdfast.cli.options import Bootstrap, CommandConfig, DumpInput, Groups, Qu
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
+from holdfast.cli.spark_session import open_session
 from holdfast.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -154,7 +155,6 @@ def make_history(
     """Run the pipeline on what the command line named."""
     from holdfast.pipeline.history import run
     from holdfast.pipeline.selection import Selection
-    from holdfast.pipeline.session import get_session
     from holdfast.pipeline.source import Dump
 
     where = named_source(bootstrap, source, command_config)
@@ -166,7 +166,7 @@ def make_history(
     note("starting Spark")
     held = count_records(where)
     quick = held < SMALL_RECORDS
-    spark = get_session(kafka=not isinstance(where, Dump), delta=delta, quick=quick)
+    spark = open_session(kafka=not isinstance(where, Dump), delta=delta, quick=quick)
     note(f"reading {bootstrap or source}")
     selection = Selection(groups=groups, all_groups=all_groups)
     with spark_bar(spark, "history", held, quiet=quiet):

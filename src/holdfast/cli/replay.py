@@ -17,6 +17,7 @@ from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Q
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.simulate import read_costs
 from holdfast.cli.spark_progress import spark_bar
+from holdfast.cli.spark_session import open_session
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -226,13 +227,12 @@ def _wants_lags(request: Any) -> bool:
 def _replayed(told: Sequence[Any], request: Any, *, quiet: bool) -> Any:
     """All replays, with a bar: of pairs of group and setting here, of tasks under Spark."""
     from holdfast.pipeline.replay import replay as replay_all
-    from holdfast.pipeline.session import get_session
 
     n_pairs = len(told) * (len(request.settings) + 1)
     with ExitStack() as stack:
 
         def session() -> Any:
-            spark = get_session()
+            spark = open_session()
             stack.enter_context(spark_bar(spark, "replay", n_pairs, unit="replays", quiet=quiet))
             return spark
 

@@ -16,6 +16,7 @@ from holdfast.cli.lag import Reset
 from holdfast.cli.options import CommandConfig, Groups, NeededBootstrap, Quiet, SparkGroups
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
+from holdfast.cli.spark_session import open_session
 
 _EXAMPLES = """\b
 Examples:
@@ -73,7 +74,6 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     """
     from holdfast.adapters.cluster import LiveCluster, read_properties
     from holdfast.pipeline.selection import Selection
-    from holdfast.pipeline.session import get_session
     from holdfast.pipeline.source import OFFSETS_TOPIC
     from holdfast.pipeline.storage import Tables
     from holdfast.pipeline.watch import CHECKPOINT
@@ -86,7 +86,7 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     begins = {partition: begin for partition, (begin, _) in ends.items()}
     quick = sum(end for _, end in ends.values()) - sum(begins.values()) < SMALL_RECORDS
-    spark = get_session(kafka=True, delta=fmt is Stored.DELTA, quick=quick)
+    spark = open_session(kafka=True, delta=fmt is Stored.DELTA, quick=quick)
 
     def say(tables: Tables, batch: int) -> None:
         if metrics is not None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -239,8 +240,11 @@ def follow(
             ended = query.awaitTermination(LOOK_EVERY_S)
             if after_batch is not None and not here:
                 told = _tell(tables, told, after_batch)
-    finally:
-        query.stop()
+    except BaseException:
+        with suppress(Exception):  # what ended us counts, not how the stream takes it
+            query.stop()
+        raise
+    query.stop()
 
 
 def _tell(tables: Tables, told: int, after_batch: Callable[[Tables, int], None]) -> int:
