@@ -1,9 +1,8 @@
-"""Ctrl-C around Spark: the handler of before, also for one that comes as the session starts."""
+"""Ctrl-C around Spark: Python's own handler stays, also while the session starts."""
 
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 
@@ -22,30 +21,28 @@ def before():
     logging.getLogger().removeFilter(not_interrupted)
 
 
-def pyspark_like(*, interrupted):
-    def get_session(**options):
-        signal.signal(signal.SIGINT, lambda *_: pytest.fail("a call into the JVM within another"))
-        if interrupted:
-            os.kill(os.getpid(), signal.SIGINT)
-        return options
-
-    return get_session
+def get_session(*, interrupted=False):
+    signal.signal(signal.SIGINT, lambda *_: pytest.fail("a call into the JVM within another"))
+    if interrupted:
+        signal.raise_signal(signal.SIGINT)
+    return "session"
 
 
-def test_the_handler_of_before_is_back(before, monkeypatch):
-    monkeypatch.setattr(session, "get_session", pyspark_like(interrupted=False))
-    assert open_session(kafka=True) == {"kafka": True}
+def test_the_handler_stays(before, monkeypatch):
+    monkeypatch.setattr(session, "get_session", get_session)
+    assert open_session() == "session"
     assert signal.getsignal(signal.SIGINT) is before
     with pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
-def test_ctrl_c_while_the_session_starts_comes_when_it_stands(before, monkeypatch):
-    monkeypatch.setattr(session, "get_session", pyspark_like(interrupted=True))
+def test_ctrl_c_while_the_session_starts(before, monkeypatch):
+    monkeypatch.setattr(session, "get_session", get_session)
     with pytest.raises(KeyboardInterrupt):
-        open_session()
+        open_session(interrupted=True)
     assert signal.getsignal(signal.SIGINT) is before
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
 
 
 @pytest.mark.parametrize(("error", "told"), [(KeyboardInterrupt, False), (ValueError, True)])
