@@ -8,7 +8,6 @@ from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 from tests.sim.faultplay import ends_well, world
 
-from holdfast import Group, assign
 from holdfast.adapters.lag_source import AskedInTime
 from holdfast.adapters.membership import Leadership
 from holdfast.adapters.settings import Settings
@@ -69,24 +68,6 @@ def test_65_lags_cannot_be_read(caplog):
     for odd in ({"t": [1, 2]}, {"t": [-1] * 6}, {"t": ["x"] * 6}, None):
         assert led(lambda partitions, odd=odd: odd) == {"a": 2, "b": 2, "c": 2}
     assert AskedInTime(None)({"t": 3}) == {"t": [0, 0, 0]}
-
-
-def lags(*offsets: tuple[int, int, int | None], reset: str = "latest") -> list[int]:
-    """Lags of one topic from (begin, end, committed)."""
-    rows = [{"begin": b, "end": e, "committed": c} for b, e, c in offsets]
-    group = Group.from_dict(
-        {
-            "partitions": {"t": len(rows)},
-            "offsets": {"t": rows},
-            "auto_offset_reset": reset,
-            "members": [{"id": "a", "topics": ["t"]}, {"id": "b", "topics": ["t"]}],
-        }
-    )
-    result = assign(group, "lag")
-    assert sorted(sum(map(len, own.values())) for own in result.to_dict().values()) == sorted(
-        [len(rows) // 2, len(rows) - len(rows) // 2]
-    )
-    return group.lags.tolist()
 
 
 def rows(tables, name, *columns):

@@ -7,7 +7,6 @@ from dataclasses import replace
 from tests.sim.faultplay import ends_well, world
 
 from holdfast.machine.events import RejoinRequested
-from holdfast.machine.states import MemberState
 from holdfast.sim.rounds import Play
 from holdfast.sim.scene import (
     DEFERRED,
@@ -20,14 +19,6 @@ from holdfast.sim.scene import (
     tape,
     until,
 )
-
-
-def revoking(w):
-    """Start one member more and run until somebody gives up for it; returns slot and resources."""
-    w.start(len(w.slots))
-    until(w, lambda: any(p.member.state is MemberState.HANDING_OVER for p in w.living()))
-    process = next(p for p in w.living() if p.member.state is MemberState.HANDING_OVER)
-    return process, process.member.holdings.hand_over.resources
 
 
 def test_57_the_process_pauses_longer_than_its_session():

@@ -152,7 +152,9 @@ def spark_bar(
 
 @contextmanager
 def _followed(spark: Any, bar: StageBar) -> Iterator[None]:
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    from holdfast.pipeline.session import is_connect
+
+    if is_connect(spark):
 
         def handler(stages: Any, **_: Any) -> None:
             known = [s for s in stages or () if s.num_tasks]

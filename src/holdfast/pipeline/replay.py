@@ -170,9 +170,6 @@ def _key(setting: Setting) -> tuple[Any, ...]:
     return (setting.policy, setting.assignor, *extra)
 
 
-INPUT_DDL: Final = "`story` string, `setting` string"
-
-
 def replay_task(request: Request) -> Callable[[Batches], Batches]:
     """Rows of (story, setting), both JSON, to rows of :data:`REPLAY`."""
     plain = replace(request, settings=())

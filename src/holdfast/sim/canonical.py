@@ -63,7 +63,6 @@ MEMBER_SLOTS = tuple(s for s in MemberRecord.__slots__ if s not in _CONSTANT)
 HOLDING_SLOTS = (
     "owned", "told", "started", "queue", "calling", "out_token", "next_token", "hand_over",
 )  # fmt: skip
-DEADLINE = MEMBER_SLOTS.index("_deadline_ms")
 GROUP_SLOTS = tuple(
     s
     for s in GroupTable.__slots__
