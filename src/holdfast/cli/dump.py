@@ -11,7 +11,7 @@ from holdfast.cli.history import count_records
 from holdfast.cli.options import CommandConfig, NeededBootstrap, Quiet
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
-from holdfast.cli.spark_session import open_session
+from holdfast.pipeline.command_session import open_session
 
 _EXAMPLES = """\b
 Examples:

@@ -14,8 +14,8 @@ from holdfast.cli.options import Bootstrap, CommandConfig, DumpInput, Groups, Qu
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
-from holdfast.cli.spark_session import open_session
 from holdfast.errors import ConfigError, SourceError
+from holdfast.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
     from holdfast.pipeline.history import History

@@ -17,8 +17,8 @@ from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Q
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.simulate import read_costs
 from holdfast.cli.spark_progress import spark_bar
-from holdfast.cli.spark_session import open_session
 from holdfast.errors import ConfigError
+from holdfast.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
     from holdfast.pipeline.replay_world import Setting

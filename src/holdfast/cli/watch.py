@@ -16,7 +16,7 @@ from holdfast.cli.lag import Reset
 from holdfast.cli.options import CommandConfig, Groups, NeededBootstrap, Quiet, SparkGroups
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
-from holdfast.cli.spark_session import open_session
+from holdfast.pipeline.command_session import open_session
 
 _EXAMPLES = """\b
 Examples:

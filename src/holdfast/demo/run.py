@@ -27,7 +27,7 @@ from holdfast.demo.group import Group
 from holdfast.demo.journal import Interval, intervals, overlaps, unowned_seconds
 from holdfast.demo.tables import GenerationRow, Witnessed, read_witnessed, write_tables
 from holdfast.errors import AdapterError, ConfigError
-from holdfast.pipeline.session import get_session
+from holdfast.pipeline.command_session import open_session
 from holdfast.report import write as write_report
 
 TOPIC = "orders"
@@ -167,7 +167,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
             lived = _live(options, broker.bootstrap, journals, staged)
             tables = folder / "tables"
             with staged("start Spark"):
-                spark = get_session(kafka=True)
+                spark = open_session(kafka=True)
             with staged("turn the offsets topic into tables"):
                 write_tables(spark, broker.bootstrap, tables, GROUP)
             with staged("write the report"):

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from holdfast.cli.spark_session import not_interrupted, open_session
 from holdfast.pipeline import session
+from holdfast.pipeline.command_session import not_interrupted, open_session
 
 
 @pytest.fixture
