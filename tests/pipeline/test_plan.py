@@ -19,7 +19,7 @@ from holdfast.errors import ConfigError
 from holdfast.pipeline import plan as plans
 from holdfast.pipeline.plan import Fleet, group_of, plan, plan_rows
 from holdfast.pipeline.plan_rows import FLEET, fleet_rows, topics_of
-from holdfast.pipeline.plan_spread import Spread
+from holdfast.pipeline.plan_spread import Spread, order_by
 
 
 def tables(tmp_path, history, commits=(), ends=()):
@@ -200,6 +200,14 @@ def as_one_by_one(fleet_of, assignor):
         assert row["n_stopped"] == stopped
         per = fleet_of["pause_upper_seconds"][at].as_py()
         assert row["cost_upper_seconds"] == (0 if not stopped else per and per * stopped)
+
+
+@given(
+    st.lists(st.tuples(*[st.sampled_from([0, 1, 65_535, 65_536, (1 << 31) - 1])] * 2), max_size=30)
+)
+def test_keys_of_any_size_sort_as_numpy_sorts_them(pairs):
+    first, second = np.array(pairs, np.int64).reshape(-1, 2).T
+    assert order_by(first, second).tolist() == np.lexsort((first, second)).tolist()
 
 
 def test_a_plan_costs_what_standing_still_has_cost_so_far(tmp_path):

@@ -14,10 +14,10 @@ planned where the driver is. ``sticky`` has a form for many groups at once
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
 import numpy as np
@@ -256,7 +256,7 @@ def _numbers(
     group = row_of(fleet.tp_start).astype(np.int64)
     owned, wanted = fleet.owner != NO_OWNER, target != NO_OWNER
     moved, kept = owned & (fleet.owner != target), owned & (fleet.owner == target)
-    n_moved, n_kept, n_wanted = (_count(mask, group, n) for mask in (moved, kept, wanted))
+    n_moved, n_kept, n_wanted = (_count(mask, fleet.tp_start) for mask in (moved, kept, wanted))
     row_group = row_of(fleet.member_start).astype(np.int64)
     (before, lag_before), (after, lag_after) = (
         _loads(fleet, owner, group, row_group) for owner in (fleet.owner, target)
@@ -267,7 +267,7 @@ def _numbers(
     np.maximum.at(largest, row_group, after)
     size = np.diff(fleet.member_start)
     proven = closed & (n_moved == least) & (largest * size - n_wanted < np.maximum(size, 1))
-    n_owned = _count(owned, group, n)
+    n_owned = _count(owned, fleet.tp_start)
     stopped = np.where(n_moved > 0, n_owned, 0) if stops_all else n_moved
     bad = np.array([text is not None for text in refused], bool)
     columns: dict[str, Any] = {
@@ -305,8 +305,10 @@ def _loads(fleet: Fleet, owner: I32, group: I64, row_group: I64) -> tuple[I64, I
     return np.bincount(row, minlength=len(row_group)).astype(np.int64), largest
 
 
-def _count(mask: npt.NDArray[np.bool_], group: I64, n: int) -> I64:
-    return np.bincount(group[mask], minlength=n).astype(np.int64)
+def _count(mask: npt.NDArray[np.bool_], start: I64) -> I64:
+    """How many are true in each row of a CSR pair."""
+    counted: I64 = np.diff(starts(mask)[start])
+    return counted
 
 
 def _cost(fleet: Fleet, name: str, stopped: I64) -> pa.Array:
@@ -324,16 +326,17 @@ def _moves(fleet: Fleet, target: I32, moved: I64, group: I64) -> pa.Array:
     ids = fleet.rows["member_ids"].combine_chunks().flatten()
     first = fleet.member_start[group[moved]]
     to = np.where(target[moved] != NO_OWNER, first + target[moved], -1)
-    listed = [
-        topics.take(pa.array(topic_of[moved])).to_pylist(),
-        partition[moved].tolist(),
-        ids.take(pa.array(first + fleet.owner[moved])).to_pylist(),
-        ids.take(pa.array(to, mask=to < 0)).to_pylist(),
+    topic, member = (
+        [encode_basestring_ascii(name) for name in names.to_pylist()] for names in (topics, ids)
+    )
+    member.append("null")  # at -1
+    columns = (topic_of[moved], partition[moved], first + fleet.owner[moved], to)
+    rows = [
+        f"[{topic[t]}, {p}, {member[a]}, {member[b]}]"
+        for t, p, a, b in zip(*(column.tolist() for column in columns), strict=True)
     ]
-    rows = list(map(list, zip(*listed, strict=True)))
     cuts = np.searchsorted(group[moved], np.arange(len(fleet.tp_start))).tolist()
-    write = json.JSONEncoder().encode
-    return pa.array([write(rows[a:b]) for a, b in pairwise(cuts)], pa.string())
+    return pa.array([f"[{', '.join(rows[a:b])}]" for a, b in pairwise(cuts)], pa.string())
 
 
 def plan(

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
-from holdfast.pipeline.plan_spread import Spread
+from holdfast.pipeline.plan_spread import Spread, order_by
 
 MAX_CELLS = 1 << 16
 """Topics times members of a group of several topics, above which it is left to the assignor."""
@@ -78,7 +78,7 @@ def sticky_targets(stack: Stack) -> tuple[I32, Mask]:
     slots = _slots(stays, quota, floor[row_group], row_group, n_free)
     over = _Over.of(stack, claimed, held, quota)
     rows = _dealt(claimed, over.cut(over.by_number()), slots)
-    done = _evened(stack, rows, claimed, over, slots)
+    done = _evened(stack, (group, rows, claimed), over, slots)
     at_place = np.empty(len(row_group), np.int64)
     at_place[first[row_group] + stack.place] = np.arange(len(row_group))
     return (at_place[rows] - first[group]).astype(np.int32), done
@@ -92,23 +92,22 @@ def _dealt(claimed: I64, taken: I64, slots: I64) -> I64:
     return rows
 
 
-def _evened(stack: Stack, rows: I64, claimed: I64, over: _Over, slots: I64) -> Mask:
-    """Change ``rows`` where a topic came out uneven; says which groups are done."""
-    group = row_of(stack.tp_start).astype(np.int64)
+def _evened(stack: Stack, columns: tuple[I64, I64, I64], over: _Over, slots: I64) -> Mask:
+    """Change the rows where a topic came out uneven; says which groups are done."""
+    group, rows, claimed = columns
     several = np.diff(stack.topic_start) > 1
     n_cells = np.diff(stack.topic_start) * np.diff(stack.member_start)
     done: Mask = ~several | (n_cells <= MAX_CELLS)
-    start = stack.tp_start, stack.topic_start, stack.member_start
     uneven = several & done
+    work = Spread.of((stack.topic_start, stack.member_start), stack.n_partitions, columns, uneven)
     for again in (False, True):
         if not uneven.any():
             return done
+        mine = uneven[group]
         if again:
-            even = _dealt(claimed, over.cut(over.by_topic(stack)), slots)
-            mine = uneven[group]
-            rows[mine] = even[mine]
-        work = Spread.of(start, stack.n_partitions, rows, claimed, uneven)
-        free = np.flatnonzero((rows != claimed) & uneven[group])
+            rows[mine] = _dealt(claimed, over.cut(over.by_topic(stack)), slots)[mine]
+        work.count(uneven)
+        free = np.flatnonzero((rows != claimed) & mine)
         n_crowded = np.bincount(group[work.crowded(free)], minlength=len(done))
         uneven = n_crowded > 0
     may = np.zeros(len(rows), np.bool_)
@@ -155,7 +154,7 @@ class _Over:
 
     def by_number(self) -> I64:
         """Their order where rows keep their first by number, then topic, as Kafka does."""
-        return np.lexsort((self.partition, self.row))  # stable: equal ones stay by topic
+        return order_by(self.partition, self.row)  # equal ones stay by topic
 
     def by_topic(self, stack: Stack) -> I64:
         """Their order where rows give of the topics that they have most of.
@@ -163,11 +162,11 @@ class _Over:
         Each goes on where the one before it in its group stopped.
         """
         topic = row_of(starts(stack.n_partitions))[self.owned].astype(np.int64)
-        pair = self.row * (len(stack.n_partitions) + 1) + topic
-        order = np.argsort(pair, kind="stable")
-        occurrence = np.empty(len(pair), np.int64)
-        first_of = np.flatnonzero(np.diff(pair[order], prepend=-1))
-        occurrence[order] = within(np.diff(np.append(first_of, len(pair))))
+        order = order_by(self.row)  # so by row, then topic: they stand by group and topic
+        turned = np.diff(self.row[order], prepend=-1) | np.diff(topic[order], prepend=-1)
+        first_of = np.flatnonzero(turned)
+        occurrence = np.empty(len(order), np.int64)
+        occurrence[order] = within(np.diff(np.append(first_of, len(order))))
         there = np.zeros(len(stack.n_partitions), np.bool_)
         there[topic] = True
         number = starts(there)
@@ -177,7 +176,7 @@ class _Over:
         shift = given[:-1] - given[stack.member_start[:-1]][row_group]
         group = row_group[self.row]
         turn = (number[topic] - first[group] + shift[self.row]) % n_there[group]
-        return np.lexsort((turn, occurrence, self.row))
+        return order_by(turn, occurrence, self.row)
 
     def cut(self, order: I64) -> I64:
         """Those that go when rows keep their first in this order."""
@@ -197,7 +196,7 @@ def _slots(stays: I64, quota: I64, floor: I64, row_group: I64, n_free: I64) -> I
     entry = np.concatenate((row, at_floor, row[last]))
     part = np.repeat([0, 1, 2], [len(row), len(at_floor), int(last.sum())])
     turn = np.concatenate((lap, np.zeros(len(at_floor), np.int64), lap[last]))
-    order = np.lexsort((entry, turn, part, row_group[entry]))
+    order = order_by(entry, turn, part, row_group[entry])
     entry = entry[order]
     rank = within(np.bincount(row_group[entry], minlength=len(n_free)))
     return np.asarray(entry[rank < n_free[row_group[entry]]], dtype=np.int64)

@@ -20,7 +20,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.assign.sticky_spread import MAX_WORK
-from holdfast.model.columns import I32, I64, Mask, row_of, starts, within
+from holdfast.model.columns import I32, I64, Mask, row_of, stable_order, starts, within
+
+
+def order_by(*keys: I64) -> I64:
+    """What ``numpy.lexsort`` gives for keys from 0 on, the last one first; by radix where small."""
+    order = np.arange(len(keys[0]))
+    for key in keys:
+        own = key[order]
+        order = order[stable_order(own, int(own.max(initial=0)) + 1)]
+    return order
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -35,16 +44,25 @@ class Spread:
         Partitions of a topic that are one member's even share.
     cell : int64[n_topics]
         Add the row of a member for the number of their cell.
+    base : int64[n_tps]
+        ``cell`` of the topic.
+    topic_of : int64[n_cells]
+        Topic of a cell.
+    group_of : int64[n_topics]
+        Group of a topic.
     rows, claimed : int64[n_tps]
         Row of the owner, changed in place; row of the member that has it now, or -1.
     table : int64[n_cells]
-        Partitions in each cell.
+        Partitions in each cell; :meth:`count` makes it.
     """
 
     topic: I64
     group: I64
     share: I64
     cell: I64
+    base: I64
+    topic_of: I64
+    group_of: I64
     rows: I64
     claimed: I64
     table: I64
@@ -52,44 +70,51 @@ class Spread:
     @classmethod
     def of(
         cls,
-        start: tuple[I64, I64, I64],
+        start: tuple[I64, I64],
         n_partitions: I32,
-        rows: I64,
-        claimed: I64,
+        columns: tuple[I64, I64, I64],
         live: Mask,
     ) -> Spread:
-        """Count the cells of some groups.
+        """Lay out the cells of some groups.
 
         Parameters
         ----------
         start : tuple of int64[n_groups + 1]
-            CSR starts of topic-partitions, topics and rows by group.
+            CSR starts of topics and rows by group.
+        columns : tuple of int64[n_tps]
+            ``group``, ``rows`` and ``claimed``.
         live : bool[n_groups]
             The groups.
         """
-        tp_start, topic_start, member_start = start
+        topic_start, member_start = start
         size = np.diff(member_start)
-        topic_group = row_of(topic_start)
-        first = starts(np.where(live, size, 0)[topic_group])
+        group_of = row_of(topic_start).astype(np.int64)
+        first = starts(np.where(live, size, 0)[group_of])
         topic = row_of(starts(n_partitions)).astype(np.int64)
-        group = row_of(tp_start).astype(np.int64)
-        cell = first[:-1] - member_start[topic_group]
-        there = np.flatnonzero(live[group])
-        cells = cell[topic[there]] + rows[there]
+        cell = first[:-1] - member_start[group_of]
         return cls(
             topic=topic,
-            group=group,
-            share=-(-n_partitions.astype(np.int64) // np.maximum(size[topic_group], 1)),
+            group=columns[0],
+            share=-(-n_partitions.astype(np.int64) // np.maximum(size[group_of], 1)),
             cell=cell,
-            rows=rows,
-            claimed=claimed,
-            table=np.bincount(cells, minlength=int(first[-1])).astype(np.int64),
+            base=cell[topic],
+            topic_of=row_of(first).astype(np.int64),
+            group_of=group_of,
+            rows=columns[1],
+            claimed=columns[2],
+            table=first[:0],
         )
+
+    def count(self, live: Mask) -> None:
+        """Count the partitions in each cell of these groups, which were live at the start."""
+        there = live[self.group]
+        cells = self.base[there] + self.rows[there]
+        self.table = np.bincount(cells, minlength=len(self.topic_of)).astype(np.int64)
 
     def crowded(self, tps: I64) -> I64:
         """Those of ``tps`` whose member has more than an even share of their topic."""
-        topic = self.topic[tps]
-        found: I64 = tps[self.table[self.cell[topic] + self.rows[tps]] > self.share[topic]]
+        n_own = self.table[self.base[tps] + self.rows[tps]]
+        found: I64 = tps[n_own > self.share[self.topic[tps]]]
         return found
 
     def run(self, free: I64, choice: I64, live: Mask) -> None:
@@ -119,28 +144,34 @@ class Spread:
 
     def _pairs(self, crowded: I64, choice: I64, n_groups: int) -> tuple[I64, I64]:
         """Exchanges that help and cost nothing, by group, the most helpful first."""
-        key = self.cell[self.topic[choice]] + self.rows[choice]
-        order = np.argsort(key, kind="stable")
-        choice, key = choice[order], key[order]
-        first = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
-        size = np.diff(np.append(first, len(key)))
-        topics, others = self.topic[choice[first]], self.rows[choice[first]]
-        cells = starts(np.bincount(self.group[choice[first]], minlength=n_groups))
-        n_cells = np.diff(cells)[self.group[crowded]]
-        at = np.repeat(cells[self.group[crowded]], n_cells) + within(n_cells)
+        key = self.base[choice] + self.rows[choice]
+        open_cells = np.flatnonzero(np.bincount(key))
+        topics = self.topic_of[open_cells]
+        others = open_cells - self.cell[topics]
+        cells = starts(np.bincount(self.group_of[topics], minlength=n_groups))
+        group = self.group[crowded]
+        n_cells = np.diff(cells)[group]
+        at = np.repeat(cells[group], n_cells) + within(n_cells)
         tps = np.repeat(crowded, n_cells)
         gain = self._gain(self.topic[tps], self.rows[tps], topics[at], others[at])
-        helps = gain > 2
-        at, tps, gain = at[helps], tps[helps], gain[helps]
-        partner = choice[np.repeat(first[at], size[at]) + within(size[at])]
-        tps, gain = np.repeat(tps, size[at]), np.repeat(gain, size[at])
+        helps = np.flatnonzero(gain > 2)
+        at, tps, gain = open_cells[at[helps]], tps[helps], gain[helps]
+        used = np.zeros(len(self.topic_of), np.bool_)
+        used[at] = True
+        there = used[key]
+        choice, key = choice[there], key[there]
+        choice = choice[order_by(key)]
+        n_in = np.bincount(key, minlength=len(used))
+        first, size = starts(n_in)[at], n_in[at]
+        partner = choice[np.repeat(first, size) + within(size)]
+        tps, gain = np.repeat(tps, size), np.repeat(gain, size)
         mine, other = self.rows[tps], self.rows[partner]
         here, there = self.claimed[tps], self.claimed[partner]
-        kept = (here == mine).astype(np.int64) + (there == other)
-        keeps = (here == other).astype(np.int64) + (there == mine)
-        costs_nothing = kept == keeps
-        tps, partner, gain = tps[costs_nothing], partner[costs_nothing], gain[costs_nothing]
-        order = np.lexsort((partner, tps, -gain, self.group[tps]))
+        kept = (here == mine).astype(np.int8) + (there == other)
+        keeps = (here == other).astype(np.int8) + (there == mine)
+        free = np.flatnonzero(kept == keeps)
+        tps, partner, gain = tps[free], partner[free], gain[free]
+        order = order_by(partner, tps, gain.max(initial=0) - gain, self.group[tps])
         return tps[order], partner[order]
 
     def _gain(self, topic: I64, mine: I64, topics: I64, other: I64) -> I64:
@@ -159,7 +190,7 @@ class Spread:
         while len(left):
             gain = self._gain(topic[left], mine[left], topics[left], other[left])
             helps = left[gain > 2]
-            now = helps[np.unique(group[helps], return_index=True)[1]]
+            now = helps[np.diff(group[helps], prepend=-1) > 0]
             for tp_topic, row, step in (
                 (topic, mine, -1),
                 (topic, other, 1),
