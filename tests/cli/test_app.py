@@ -1,6 +1,7 @@
 """The command as a whole: exit codes, help, suggestions, completion, strangers' names."""
 
 import csv
+import errno
 import io
 import json
 import logging
@@ -86,6 +87,12 @@ def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
         ),
         (AssertionError(), 70, "error: a bug in holdfast: AssertionError"),
         (BrokenPipeError(), 0, ""),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 0, ""),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            3,
+            "error: cannot read or write the output: No space left on device",
+        ),
         (
             PermissionError(13, "Permission denied", "/ro/r.html"),
             3,
@@ -329,6 +336,58 @@ def test_progress_shows_speed_and_is_silent_without_a_terminal_or_when_quick(
         bool(re.search(r"3/3 groups\s+[\d,]+/s", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)))
         is shown
     )
+
+
+def holdfast(*arguments: str, cwd: Path | None = None, **more: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env={**os.environ, **more},
+    )
+
+
+@pytest.mark.parametrize("fmt", ["table", "json", "csv"])
+def test_a_reader_that_has_seen_enough_is_no_finding(fmt: str) -> None:
+    with holdfast("config", "show", "--format", fmt) as process:
+        process.stdout.close()
+        assert process.wait() == 0
+        assert b"error" not in process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "words"), [(">&-", 0, ""), ("<&-", 3, "is not JSON"), ("2>&-", 3, "")]
+)
+def test_streams_that_the_caller_closed(closed: str, code: int, words: str) -> None:
+    command = f"exec {sys.executable} -m holdfast"
+    command += " explain HF104" if code == 0 else " assign -"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} {closed}"], input="", capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+
+
+@pytest.mark.parametrize("fmt", ["table", "json", "csv"])
+def test_names_that_the_terminal_cannot_spell_are_escaped(fmt: str, tmp_path: Path) -> None:
+    snapshot = tmp_path / "s.json"
+    snapshot.write_text(
+        '{"partitions": {"漢😀": 1}, "members": [{"id": "漢", "topics": ["漢😀"]}]}'
+    )
+    with holdfast("assign", str(snapshot), "--format", fmt, PYTHONIOENCODING="ascii") as process:
+        out, err = process.communicate()
+        assert (process.returncode, err) == (0, b"")
+    assert b"\\u6f22" in out
+    if fmt == "json":
+        assert json.loads(out)["assignment"] == {"漢": {"漢😀": [0]}}
+
+
+def test_commands_run_in_a_folder_that_is_gone(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"cd {gone} && rmdir {gone} && exec {sys.executable} -P -m holdfast explain HF104"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_commands_are_registered_once() -> None:

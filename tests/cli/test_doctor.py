@@ -165,6 +165,15 @@ def test_every_code_is_explained(code: str) -> None:
     for heading in ("What", "Why it matters", "How it is told", "What helps"):
         assert f"\n{heading}\n" in done.out
     assert json.loads(run("explain", code.lower(), "--format", "json").out)["code"] == code
+    assert run("explain", code, "--format", "csv").out.startswith("code,name,severity,what,")
+    assert json.loads(run("explain", code, "--format", "jsonl").out)["code"] == code
+
+
+def test_an_explanation_goes_to_a_file(tmp_path: Path) -> None:
+    printed = run("explain", "HF104", width=80)
+    written = run("explain", "HF104", "-o", tmp_path / "hf104.txt", width=80)
+    assert (written.code, written.out) == (0, "")
+    assert (tmp_path / "hf104.txt").read_text() == printed.out
 
 
 def test_explain_without_a_code_lists_all_and_an_unknown_one_suggests() -> None:

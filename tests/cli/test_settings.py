@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from tests.cli.running import run, write_tables
@@ -62,6 +63,20 @@ def test_the_nearest_file_upwards_counts_then_the_users_own(
     named.write_text('[doctor]\nfail-on = "error"\n')
     monkeypatch.setenv("HOLDFAST_CONFIG", str(named))
     assert setting("fail-on") == ("error", str(named))
+
+
+def test_no_home_and_folders_closed_to_us_hold_no_settings(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(error: Exception) -> NoReturn:
+        raise error
+
+    denied = PermissionError(13, "Permission denied", "/root/.config/holdfast/holdfast.toml")
+    monkeypatch.setattr(Path, "is_file", lambda _: refuse(denied))
+    monkeypatch.setattr(Path, "home", lambda: refuse(RuntimeError("no home directory")))
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    (folder / "holdfast.toml").write_text("[nonsense]\n")
+    assert run("explain", "HF104").code == 0
 
 
 @pytest.mark.parametrize(

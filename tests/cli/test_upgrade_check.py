@@ -94,6 +94,10 @@ def test_bad_options(arguments, code, words):
         '{"members": 3}',
         '{"members": [{"id": "a"}]}',
         '{"members": [{"assignors": ["range"], "client": "pascal"}]}',
+        '{"members": [{"assignors": ["range"], "nxet": ["cooperative-sticky"]}]}',
+        '{"members": [{"assignors": "range"}]}',
+        '{"members": [{"assignors": [5]}]}',
+        '{"members": [{"assignors": ["range"], "client": "java", "version": "two"}]}',
     ],
 )
 def test_a_file_that_is_no_list_of_members(tmp_path, text):

@@ -9,12 +9,16 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -63,6 +67,8 @@ EXIT_FINDINGS, EXIT_USAGE, EXIT_SOURCE, EXIT_INFEASIBLE, EXIT_BUG, EXIT_INTERRUP
 )
 
 GLOBAL = frozenset({"--debug", "--verbose", "-v"})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What writing ends with where the system names no file."""
 
 app = typer.Typer(
     name="holdfast",
@@ -120,7 +126,19 @@ def exit_code(error: BaseException) -> int:
 
 def _file_of(error: BaseException) -> str:
     """File or folder that the system would not give us; empty where it is about none."""
-    return str(error.filename or "") if isinstance(error, OSError) else ""
+    if not isinstance(error, OSError):
+        return ""
+    return str(error.filename or ("the output" if error.errno in FULL else ""))
+
+
+def _open_streams() -> None:
+    """Give us streams where the caller closed them, and take names that a stream cannot spell."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - to our end
+            setattr(sys, name, nowhere)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 @cache
@@ -143,6 +161,7 @@ def in_front(arguments: Sequence[str], commands: Mapping[str, Any]) -> list[str]
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    _open_streams()
     register_all()
     arguments = sys.argv[1:] if argv is None else argv
     debug = "--debug" in arguments
@@ -170,8 +189,8 @@ def main(argv: list[str] | None = None) -> None:
         if not isinstance(error, KeyboardInterrupt):
             print_error(str(error))
         code = exit_code(error)
-    except SystemExit:
-        raise
+    except SystemExit as stop:  # Typer and rich end with 1 where a reader has seen enough
+        code = 0 if isinstance(stop.__context__, BrokenPipeError) else stop.code
     except Exception as error:  # a file, or our bug: one line, with the traceback on request
         if debug:
             traceback.print_exc()

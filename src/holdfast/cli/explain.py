@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -13,6 +14,9 @@ from rich.text import Text
 
 from holdfast.cli.output import Format, write_json, write_rows, write_text
 from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.report.findings import Rule
 
 _COLUMNS = ("code", "severity", "name", "what")
 
@@ -75,11 +79,17 @@ def explain(
             if near
             else f"no code {code!r}; `holdfast explain` lists them all"
         )
-    if fmt is not ExplainFormat.TABLE:
+    if fmt is ExplainFormat.JSON:
         write_json({"schema_version": 1, **as_dict[wanted]}, output)
-        return
-    console = Console(highlight=False)
-    rule = rules[wanted]
+    elif fmt is ExplainFormat.TABLE:
+        with nullcontext() if output is None else output.open("w", encoding="utf-8") as file:
+            _print(rules[wanted], Console(file=file, highlight=False))
+    else:
+        write_rows([as_dict[wanted]], words, Format(fmt.value), output)
+
+
+def _print(rule: Rule, console: Console) -> None:
+    """A finding for people, paragraph by paragraph."""
     console.print(Text(f"{rule.code} {rule.name}", style="bold") + Text(f"  ({rule.severity})"))
     for heading, text in (
         ("What", rule.what),

@@ -233,8 +233,12 @@ def _people_table(columns: Sequence[str], cells: Sequence[Sequence[str]], title:
 
 
 def _json(value: Any, indent: int | None = None) -> str:
-    """One JSON document that is the same on a terminal as in a file."""
-    return visible_json(json.dumps(value, ensure_ascii=False, indent=indent, default=str))
+    """One JSON document that is the same on a terminal as in a file.
+
+    All escapes where stdout is not Unicode: what it cannot spell would not be JSON otherwise.
+    """
+    escape = "utf" not in (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    return visible_json(json.dumps(value, ensure_ascii=escape, indent=indent, default=str))
 
 
 def _write(text: str, target: Path | None) -> None:

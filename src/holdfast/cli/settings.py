@@ -14,6 +14,7 @@ import difflib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,27 @@ def find_file() -> Path | None:
         if not Path(named).is_file():
             raise ConfigError(f"{PREFIX}_CONFIG: {named} is not a file")
         return Path(named)
-    here = Path.cwd()
-    own = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "holdfast"
-    for folder in (here, *here.parents, own):
-        if (folder / FILE_NAME).is_file():
-            return folder / FILE_NAME
-    return None
+    return next(filter(_is_file, (folder / FILE_NAME for folder in _folders())), None)
+
+
+def _folders() -> Iterator[Path]:
+    """Where a settings file may be: here and upwards, then the user's own folder.
+
+    A folder that was removed under us, or a user without a home, has none.
+    """
+    with suppress(OSError):
+        here = Path.cwd()
+        yield from (here, *here.parents)
+    with suppress(RuntimeError):
+        yield Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "holdfast"
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is a file for us: one behind a folder that is closed to us is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def read_file(path: Path) -> dict[str, dict[str, Any]]:

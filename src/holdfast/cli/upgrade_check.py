@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +26,7 @@ from holdfast.machine.upgrade import (
     plan_upgrade,
 )
 
+_WORDS = ("id", "assignors", "next", "client", "version", "protocol_type")
 _COLUMNS = ("step", "verdict", "rule", "text", "advice")
 
 _EXAMPLES = """\b
@@ -122,21 +124,34 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _read(name: str) -> tuple[list[Config], list[Config]]:
+    """Settings of the members in a file, before and after the bounce."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
         rows = json.loads(text)["members"]
         before = [_config(row, row["assignors"]) for row in rows]
         after = [_config(row, row.get("next", row["assignors"])) for row in rows]
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
-        raise SourceError(f"{name}: not a list of members: {error!r}") from error
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise SourceError(
+            f"{name}: not a list of members: {why}; `holdfast upgrade-check --help` shows one"
+        ) from error
     return before, after
 
 
-def _config(row: dict[str, Any], assignors: list[str]) -> Config:
+def _config(row: dict[str, Any], assignors: Any) -> Config:
+    """One member's settings; a word that is not known might be the one that matters."""
+    unknown = sorted(set(row).difference(_WORDS))
+    if unknown:
+        raise ValueError(f"unknown key {unknown[0]!r}, expected some of {', '.join(_WORDS)}")
+    if not isinstance(assignors, list) or not all(isinstance(a, str) for a in assignors):
+        raise ValueError(f"assignors {assignors!r}, expected a list of names")
     version = str(row.get("version", ""))
+    numbers = re.match(r"\d+(\.\d+)*", version, re.ASCII)
+    if version and numbers is None:
+        raise ValueError(f"version {version!r}, expected one such as 2.3")
     return Config(
         assignors=tuple(JAVA_NAMES.get(a, a) for a in assignors),
         client=Client(row.get("client", "holdfast")),
-        version=tuple(int(part) for part in version.split(".") if part.isdigit()),
-        protocol_type=row.get("protocol_type", "consumer"),
+        version=tuple(map(int, numbers[0].split("."))) if numbers else (),
+        protocol_type=str(row.get("protocol_type", "consumer")),
     )
