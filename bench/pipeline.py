@@ -40,7 +40,7 @@ from holdfast.pipeline.jobs import Job, remove_staged
 from holdfast.pipeline.selection import Selection
 from holdfast.pipeline.session import get_session
 from holdfast.pipeline.source import Dump
-from holdfast.pipeline.split import pieces, read_pieces
+from holdfast.pipeline.split import Pieces, named, numbers, pieces, read_pieces
 from holdfast.pipeline.storage import FILES_DDL, Batch, BatchWriter, Tables
 from pipeline_cpu import Usage, Watcher
 from pipeline_peers import PEERS
@@ -80,9 +80,9 @@ def run_stage(name: str, spark: Any, dump: Dump, out: Path) -> None:
     job = Job(spark=spark, tables=tables, batch=tables.next_batch())
     if name == "assignments":
         size = sum(file.stat().st_size for file in dump.record_files())
-        listed = pieces([str(file) for file in dump.record_files()], max(1, size >> 26))
-        task = assignments_task(str(out), job.batch)
-        job.collect(spark.createDataFrame(listed).mapInArrow(task, FILES_DDL).toArrow())
+        parts = pieces([str(file) for file in dump.record_files()], max(1, size >> 24))
+        task = assignments_task(str(out), job.batch, parts)
+        job.collect(numbers(spark, len(parts)).mapInArrow(task, FILES_DDL).toArrow())
     else:
         job.read_dump(dump, Selection(), {})
     files = {table: found for table, found in job.files.items() if not table.startswith("_")}
@@ -90,15 +90,12 @@ def run_stage(name: str, spark: Any, dump: Dump, out: Path) -> None:
     remove_staged(out)
 
 
-def assignments_task(root: str, batch: int) -> Any:
+def assignments_task(root: str, batch: int, parts: list[Pieces]) -> Any:
     """Pieces of a dump to ``assignments``, with no more than that stage needs."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = BatchWriter(root, batch)
-        named = [
-            p for rows in batches for text in rows["pieces"].to_pylist() for p in json.loads(text)
-        ]
-        for rows in decode.assignments(read_pieces(named)):
+        for rows in decode.assignments(read_pieces(named(batches, parts))):
             table = pa.Table.from_batches([rows]).drop_columns(["log_partition", "log_offset"])
             writer.write("assignments", table)
         yield from writer.close().to_batches()

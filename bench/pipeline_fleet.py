@@ -62,7 +62,9 @@ class Writer:
             zip(arrow_schema("records").names, zip(*self.rows, strict=True), strict=True)
         )
         target = self.folder / "records" / f"part-{self.n_files:05d}.parquet"
-        pq.write_table(from_columns("records", columns), target)
+        # Row groups as ``holdfast dump`` writes them.
+        per_group = max(1, len(self.rows) * (8 << 20) // self.n_bytes)
+        pq.write_table(from_columns("records", columns), target, row_group_size=per_group)
         self.rows, self.n_bytes, self.n_files = [], 0, self.n_files + 1
 
 

@@ -49,15 +49,14 @@ def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=())
     job.work(records_of(dump), names, batch_rows=batch_rows, selection=selection)
     job.lag(Ends(offsets=dump.offsets(), taken_at_us=taken_at_us(dump), reset=reset))
     job.pauses()
-    if logs:
-        job.restate(logs)
+    job.restate(logs)
     notes = {"n_unknown": job.n_unknown}
     tables.commit(Batch(id=job.batch, files=job.files, notes=notes), replace=True)
     remove_staged(tables.root)
     return tables
 
 
-def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest"):
+def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):
     """Tables of a dump that came in batches, cut at these times in the log; no Spark."""
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
     rows = records_of(dump)
@@ -73,6 +72,7 @@ def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest"):
         job.work(whole, topic_names(dump), batch_rows=batch_rows, selection=everything)
         job.lag(ends)
         job.pauses()
+        job.restate(logs)
         past = {name: job.files.pop(name, []) for name in STATE_TABLES}
         earlier = [dataclasses.replace(b, files={**b.files, "lag": []}) for b in tables.committed()]
         tables.commit(Batch(id=batch, files=job.files), earlier=job.amended(earlier))

@@ -9,7 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.cli.running import run
-from tests.pipeline import local
+from tests.pipeline import fleet, local
+from tests.pipeline.histories import generation
+from tests.pipeline.test_stream import everything
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.broker_log import (
@@ -20,6 +22,7 @@ from holdfast.pipeline.broker_log import (
     restated,
 )
 from holdfast.pipeline.schemas import arrow_schema
+from holdfast.pipeline.source import Dump
 
 CAPTURED = Path(__file__).with_name("captured")
 LOG = CAPTURED / "broker.log"
@@ -89,6 +92,42 @@ def test_what_is_stated_is_certain_and_in_the_brokers_words(stated, inferred):
     said = [row["stated_reason"] for row in stated.table("rebalances").to_pylist()]
     assert sum(text is not None for text in said) >= len(said) - 5
     assert any("on heartbeat expiration" in text for text in said if text)
+
+
+@pytest.mark.parametrize("shares", [(0.5,), (0.2, 0.35, 0.8)])
+def test_a_stream_takes_the_same_from_a_log(stated, tmp_path, shares):
+    dump = CAPTURED / "dump"
+    at = local.records_of(Dump.open(dump))["timestamp"].cast(pa.int64()).sort().to_pylist()
+    cuts = [at[int(len(at) * share)] for share in shares]
+    assert everything(local.stream(dump, tmp_path, cuts, logs=[LOG])) == everything(stated)
+
+
+def test_a_stream_leaves_what_a_log_says_twice(tmp_path):
+    """The group was made anew: which of its lives is meant, a batch cannot tell."""
+    history = [
+        generation("g", 1, {"m": {"t": [0]}}, at=100),
+        generation("g", -1, {}, at=101, state="Dead"),
+        generation("g", 1, {"m": {"t": [0]}}, at=102),
+        generation("g", 2, {"m": {"t": [0]}}, at=103),
+    ]
+    dump = fleet.write_dump(
+        tmp_path / "dump", [("g", g["timestamp"], fleet.classic(g)) for g in history]
+    )
+    log = tmp_path / "server.log"
+    reasons = [
+        (0, "Adding new member a"),
+        (0, "Adding new member b"),
+        (1, "removing on LeaveGroup"),
+    ]
+    log.write_text("".join(preparing("g", *reason) for reason in reasons))
+    names = ("generation", "cause_basis", "stated_reason")
+    for made, lives in (
+        (local.run(dump, tmp_path / "run", logs=[log]), ["Adding new member a", "... b"]),
+        (local.stream(dump, tmp_path / "stream", [102_000_000], logs=[log]), [None, None]),
+    ):
+        found = [tuple(row[n] for n in names) for row in made.table("rebalances").to_pylist()]
+        said = [text and text.replace("Adding new member b", "... b") for *_, text in found]
+        assert said == [*lives, "removing on LeaveGroup"]
 
 
 def preparing(group, generation, reason):
@@ -212,6 +251,15 @@ def test_files_are_read_packed_or_not_and_one_that_is_not_there_is_an_error(tmp_
             read_files([tmp_path / name], groups)
 
 
-def test_the_command_refuses_a_log_that_is_not_there(tmp_path):
-    done = run("history", "--input", CAPTURED / "dump", "--broker-log", tmp_path / "no.log")
+@pytest.mark.parametrize("command", ["history", "doctor", "report", "watch"])
+def test_a_command_refuses_a_log_that_is_not_there(tmp_path, command):
+    where = ["--input", CAPTURED / "dump"]
+    if command == "watch":
+        where = ["-b", "127.0.0.1:1", "-o", tmp_path / "out"]
+    done = run(command, *where, "--broker-log", tmp_path / "no.log")
     assert done.code == 3 and "no.log" in done.err and done.out == ""
+
+
+def test_causes_of_tables_are_settled(stated):
+    done = run("doctor", "--input", stated.root, "--broker-log", LOG)
+    assert done.code == 2 and "holdfast history" in done.err

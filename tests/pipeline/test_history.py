@@ -15,7 +15,8 @@ from holdfast.model.tables import TABLES
 from holdfast.pipeline.history import run
 from holdfast.pipeline.selection import Selection
 from holdfast.pipeline.source import Dump
-from holdfast.pipeline.storage import Tables
+from holdfast.pipeline.storage import Tables, sort_rows
+from holdfast.pipeline.views import register_views
 
 pytestmark = pytest.mark.spark
 
@@ -113,6 +114,11 @@ def test_no_name_breaks_anything(spark, tmp_path):
     for table in ("assignments", "movements", "pauses", "offset_commits", "lag"):
         assert set(rows(out, table, "group", "topic")) == pairs
     assert {r[0] for r in rows(out, "rebalances", "group")} == set(STRANGE)
+    register_views(spark, out.tables)
+    for table in ("assignments", "pauses", "lag", "bad_records"):
+        seen = spark.sql(f"select * from {table}").toArrow()
+        assert sort_rows(seen, TABLES[table]).to_pylist() == out.table(table).to_pylist()
+        spark.catalog.dropTempView(table)
     inside = {p.name for p in out.tables.root.iterdir()}
     assert inside <= {"_manifest.json", *out.tables.batches()[0].files}
     chosen = run(spark, folder, tmp_path / "chosen", selection=Selection(groups=STRANGE[:4]))

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Quiet
+from holdfast.cli.options import (
+    Bootstrap,
+    BrokerLogs,
+    CommandConfig,
+    FleetInput,
+    Groups,
+    Quiet,
+)
 from holdfast.cli.output import (
     Format,
     print_note,
@@ -81,6 +88,7 @@ def doctor(
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON schema of --format json and stop.")
     ] = False,
+    broker_log: BrokerLogs = None,
     quiet: Quiet = False,
 ) -> None:
     """Look at groups, the worst first: what is wrong, how it is known, what it cost, what helps.
@@ -95,7 +103,9 @@ def doctor(
         return
     if group and all_groups:
         raise ConfigError("--group and --all-groups exclude each other")
-    with open_source(source, bootstrap, command_config, group, quiet=quiet) as tables:
+    with open_source(
+        source, bootstrap, command_config, group, broker_logs=broker_log, quiet=quiet
+    ) as tables:
         found = report_doctor.examine_fleet(
             tables,
             tables.choose(group),

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.options import Bootstrap, CommandConfig, DumpInput, Groups, Quiet, SparkGroups
+from holdfast.cli.options import (
+    Bootstrap,
+    BrokerLogs,
+    CommandConfig,
+    DumpInput,
+    Groups,
+    Quiet,
+    SparkGroups,
+)
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
@@ -72,13 +80,7 @@ def history(  # noqa: PLR0917 (typer passes every option by name)
     ] = TableFormat.TABLE,
     group: Groups = None,
     all_groups: SparkGroups = False,
-    broker_log: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--broker-log",
-            help="A broker's server.log (.gz too), oldest first; repeatable: states causes.",
-        ),
-    ] = None,
+    broker_log: BrokerLogs = None,
     command_config: CommandConfig = None,
     quiet: Quiet = False,
 ) -> None:
@@ -158,9 +160,7 @@ def make_history(
     from holdfast.pipeline.source import Dump
 
     where = named_source(bootstrap, source, command_config)
-    for log in broker_logs:
-        if not log.is_file():
-            raise SourceError(f"{log}: no such file; --broker-log takes a broker's server.log")
+    check_logs(broker_logs)
     if isinstance(where, Dump):
         where.check_read()
     note("starting Spark")
@@ -236,6 +236,18 @@ def named_source(bootstrap: str | None, source: Path | None, command_config: Pat
     cluster = LiveCluster(bootstrap=str(bootstrap), config=config)
     cluster.check()
     return cluster
+
+
+def check_logs(logs: Sequence[Path]) -> None:
+    """Refuse ``--broker-log`` files that are not there, before anything slow is started.
+
+    Raises
+    ------
+    SourceError
+    """
+    for log in logs:
+        if not log.is_file():
+            raise SourceError(f"{log}: no such file; --broker-log takes a broker's server.log")
 
 
 SMALL_RECORDS = 500_000

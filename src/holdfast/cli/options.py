@@ -27,6 +27,13 @@ Groups = Annotated[
 SparkGroups = Annotated[
     bool, typer.Option("--all-groups", help="Groups of Spark's own connector too.")
 ]
+BrokerLogs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--broker-log",
+        help="A broker's server.log (.gz too), oldest first; repeatable: states causes.",
+    ),
+]
 CommandConfig = Annotated[
     Path | None, typer.Option("--command-config", help="Kafka client properties (security, ...).")
 ]

@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Quiet
+from holdfast.cli.options import (
+    Bootstrap,
+    BrokerLogs,
+    CommandConfig,
+    FleetInput,
+    Groups,
+    Quiet,
+)
 from holdfast.cli.output import print_note, track
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
@@ -43,6 +50,7 @@ def report(
         Path | None,
         typer.Option("--replay", help="JSON of holdfast replay: adds the policy comparison."),
     ] = None,
+    broker_log: BrokerLogs = None,
     quiet: Quiet = False,
 ) -> None:
     """Write one HTML file that shows who owned what, when, and what every rebalance cost.
@@ -58,7 +66,9 @@ def report(
         if target is not None and not target.parent.is_dir():
             raise ConfigError(f"{target}: its folder {target.parent} does not exist")
     policies = read_policies(replay) if replay is not None else []
-    with open_source(source, bootstrap, command_config, group, quiet=quiet) as tables:
+    with open_source(
+        source, bootstrap, command_config, group, broker_logs=broker_log, quiet=quiet
+    ) as tables:
         groups = tables.choose(group)
         write(
             tables,

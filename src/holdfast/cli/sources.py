@@ -27,6 +27,7 @@ def open_source(
     command_config: Path | None = None,
     groups: Sequence[str] | None = None,
     *,
+    broker_logs: Sequence[Path] | None = None,
     quiet: bool = False,
 ) -> Iterator[Tables]:
     """Tables of ``--input`` or ``--bootstrap-server``.
@@ -41,13 +42,15 @@ def open_source(
         Client properties.
     groups : sequence of str, optional
         Only these groups are taken from a dump or a cluster.
+    broker_logs : sequence of Path, optional
+        Logs of brokers that state causes, for a dump or a cluster.
     quiet : bool
         No notes.
 
     Raises
     ------
     ConfigError
-        If neither or both are given.
+        If neither or both are given, or logs for tables, whose causes are settled.
     SourceError
         If what is given cannot be read.
     """
@@ -60,6 +63,11 @@ def open_source(
             f"{source}: no such folder; expected tables (holdfast history -o) or a dump"
         )
     if source is not None and not (source / "dump.json").is_file():
+        if broker_logs:
+            raise ConfigError(
+                f"{source} holds tables: give --broker-log to the command that makes them "
+                "(holdfast history, holdfast watch)"
+            )
         yield read_tables(source)
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
@@ -70,6 +78,7 @@ def open_source(
             groups=list(groups or ()),
             all_groups=not groups,
             command_config=command_config,
+            broker_logs=broker_logs or (),
             note=notes(quiet),
             quiet=quiet,
         )

@@ -11,9 +11,16 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.export import write_metrics
-from holdfast.cli.history import SMALL_RECORDS
+from holdfast.cli.history import SMALL_RECORDS, check_logs
 from holdfast.cli.lag import Reset
-from holdfast.cli.options import CommandConfig, Groups, NeededBootstrap, Quiet, SparkGroups
+from holdfast.cli.options import (
+    BrokerLogs,
+    CommandConfig,
+    Groups,
+    NeededBootstrap,
+    Quiet,
+    SparkGroups,
+)
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.pipeline.command_session import open_session
@@ -64,6 +71,7 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     fmt: Annotated[
         Stored, typer.Option("--format", help="delta: Delta tables beside the Parquet files.")
     ] = Stored.PARQUET,
+    broker_log: BrokerLogs = None,
     command_config: CommandConfig = None,
     quiet: Quiet = False,
 ) -> None:
@@ -80,6 +88,7 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     from holdfast.pipeline.watch import watch as follow
 
     note = notes(quiet)
+    check_logs(broker_log or ())
     config = read_properties(command_config) if command_config else {}
     cluster = LiveCluster(bootstrap=bootstrap, config=config)
     cluster.check()
@@ -103,6 +112,7 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
             max_records=max_records,
             auto_offset_reset=str(reset),
             delta=fmt is Stored.DELTA,
+            broker_logs=broker_log or (),
             after_batch=say,
         )
 

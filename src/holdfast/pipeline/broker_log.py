@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -194,6 +195,16 @@ def read_files(paths: Sequence[Path], groups: Iterable[str]) -> list[Statement]:
         except (OSError, EOFError) as error:
             raise SourceError(f"cannot read the broker log {path}: {error}") from error
     return found
+
+
+def unmistakable(statements: Sequence[Statement]) -> list[Statement]:
+    """Those about generations that the log speaks of once.
+
+    A group that was deleted and made anew counts its generations again. Which of its lives a line
+    is about shows in the whole history; a batch of a stream does not have it.
+    """
+    times = Counter((one.group, one.generation) for one in statements)
+    return [one for one in statements if times[one.group, one.generation] == 1]
 
 
 def restated(rebalances: pa.Table, statements: Sequence[Statement]) -> pa.Table:

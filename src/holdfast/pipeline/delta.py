@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.model.tables import TABLES
-from holdfast.pipeline.schemas import spark_ddl
-from holdfast.pipeline.source import plain_reader
 from holdfast.pipeline.storage import Tables
+from holdfast.pipeline.views import stored
 
 DELTA_FOLDER: Final = "delta"
 WHOLE: Final = ("lag", "rebalances")
@@ -38,7 +37,7 @@ def write_delta(spark: Any, tables: Tables) -> Path:
     """
     target = tables.root / DELTA_FOLDER
     for name in TABLES:
-        writer = _stored(spark, name, tables.files(name)).write.mode("overwrite")
+        writer = stored(spark, name, tables.files(name)).write.mode("overwrite")
         writer.format("delta").save(str(target / name))
     return target
 
@@ -51,14 +50,7 @@ def append_delta(spark: Any, tables: Tables, batch: int) -> Path:
     for name in TABLES:
         whole = name in WHOLE
         own = [tables.root / file for file, _ in found.files.get(name, [])]
-        frame = _stored(spark, name, tables.files(name) if whole else own)
+        frame = stored(spark, name, tables.files(name) if whole else own)
         writer = frame.write.mode("overwrite" if whole else "append").options(**options)
         writer.format("delta").save(str(target / name))
     return target
-
-
-def _stored(spark: Any, name: str, files: list[Path]) -> Any:
-    ddl = spark_ddl(name)
-    if not files:
-        return spark.createDataFrame([], ddl)
-    return plain_reader(spark).schema(ddl).parquet(*[str(file) for file in files])

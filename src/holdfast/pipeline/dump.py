@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from holdfast.pipeline.source import (
     kafka_records,
     reading,
 )
+from holdfast.pipeline.split import BATCH_BYTES
 from holdfast.pipeline.storage import FILES_DDL, FILES_SCHEMA
 
 Note = Callable[[str], None]
@@ -140,6 +141,19 @@ def _write(folder: Path, rows: pa.Table) -> None:
     pq.write_table(rows, folder / "part-0.parquet")
 
 
+def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Batches together in tables of about ``BATCH_BYTES``."""
+    waiting, n_bytes = [schema.empty_table()], 0
+    for batch in batches:
+        waiting.append(pa.Table.from_batches([batch]).cast(schema))
+        n_bytes += batch.nbytes
+        if n_bytes >= BATCH_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting, n_bytes = [schema.empty_table()], 0
+    if n_bytes:
+        yield pa.concat_tables(waiting)
+
+
 def _write_records(frame: Any, folder: Path) -> tuple[int, dict[int, int]]:
     """Write the records; return how many tasks there were, and what each Kafka partition gave."""
     target = str(folder.resolve())
@@ -150,8 +164,7 @@ def _write_records(frame: Any, folder: Path) -> tuple[int, dict[int, int]]:
         name = f"part-{uuid.uuid4().hex}.parquet"
         counts: dict[int, int] = {}
         writer = None
-        for batch in batches:
-            rows = pa.Table.from_batches([batch]).cast(schema)
+        for rows in gathered(batches, schema):
             if writer is None:
                 writer = pq.ParquetWriter(Path(target) / name, schema)
             writer.write_table(rows)

@@ -115,8 +115,7 @@ def history_of(
     job.read_dump(dump, selection, topic_names(dump))
     job.lag(ends)
     job.pauses()
-    if broker_logs:
-        job.restate(broker_logs)
+    job.restate(broker_logs)
     notes = {
         "cluster_id": dump.cluster_id,
         "taken_at": dump.taken_at,

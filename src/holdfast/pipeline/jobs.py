@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-from holdfast.pipeline.broker_log import read_files, restated
+from holdfast.pipeline.broker_log import read_files, restated, unmistakable
 from holdfast.pipeline.lag import INPUT, INPUT_DDL, OWNERS, Ends, lag_task, positions_input
 from holdfast.pipeline.pauses import (
     COMMIT,
@@ -49,7 +49,7 @@ from holdfast.pipeline.schemas import arrow_schema, spark_ddl
 from holdfast.pipeline.selection import Selection
 from holdfast.pipeline.session import local_cores
 from holdfast.pipeline.source import Dump, plain_reader, reading
-from holdfast.pipeline.split import SPLIT_DDL, UNKNOWN, pieces, pieces_task, split_task
+from holdfast.pipeline.split import SPLIT_DDL, UNKNOWN, numbers, pieces, pieces_task, split_task
 from holdfast.pipeline.state import STATE
 from holdfast.pipeline.storage import (
     FILES_DDL,
@@ -75,8 +75,8 @@ STAGED_TABLES: Final = (OWNERS, POSITIONS, PAUSES)
 STATE_TABLES: Final = (STATE, LATEST, SEEN)
 """What a batch of a stream writes for the next one."""
 
-PIECE_BYTES: Final = 64 << 20
-"""A task reads about so much of a dump, or less where there are cores for more tasks."""
+PIECE_BYTES: Final = 16 << 20
+"""A task reads about so much of a dump's files, or less: every core has as many tasks."""
 
 
 @dataclass(slots=True)
@@ -102,10 +102,10 @@ class Job:
     def read_dump(self, dump: Dump, selection: Selection, names: Mapping[str, str]) -> None:
         """Split and group the records of a dump, which the tasks read themselves."""
         listed = pieces([str(file) for file in dump.record_files()], self._n_parts(dump))
-        if listed.num_rows == 0:
+        if not listed:
             return
-        task = pieces_task(str(self.tables.root), self.batch, selection)
-        self._groups(self.spark.createDataFrame(listed).mapInArrow(task, SPLIT_DDL), names)
+        task = pieces_task(str(self.tables.root), self.batch, selection, listed)
+        self._groups(numbers(self.spark, len(listed)).mapInArrow(task, SPLIT_DDL), names)
 
     def read(self, records: Any, selection: Selection, names: Mapping[str, str]) -> None:
         """Split and group records that Spark has, with the state of their groups."""
@@ -127,7 +127,7 @@ class Job:
         size = sum(file.stat().st_size for file in dump.record_files())
         master = self.spark.conf.get("spark.master", "")
         cores = local_cores(master) if master.startswith("local") else 1
-        return max(cores, -(-size // PIECE_BYTES))
+        return cores * max(1, -(-size // (cores * PIECE_BYTES)))
 
     def lag(self, ends: Ends) -> None:
         """Run the lag job."""
@@ -233,14 +233,15 @@ class Job:
         self.files.update(files_of(writer.close()))
 
     def restate(self, logs: Sequence[Path]) -> None:
-        """Put the causes that broker logs state into ``rebalances``; small, so on the driver."""
-        whole = pa.concat_tables(
-            [
-                arrow_schema("rebalances").empty_table(),
-                *self._tables(self.files.pop("rebalances", [])),
-            ]
-        )
+        """Put the causes that broker logs state into ``rebalances``; small, so on the driver.
+
+        A batch of a stream takes only what cannot be meant of another batch.
+        """
+        if not (logs and self.files.get("rebalances")):
+            return
+        whole = pa.concat_tables(self._tables(self.files.pop("rebalances")))
         said = read_files(logs, pc.unique(whole["group"]).to_pylist())
+        said = unmistakable(said) if self.keep_state else said
         writer = BatchWriter(str(self.tables.root), self.batch)
         writer.write("rebalances", restated(whole, said))
         self.files.update(files_of(writer.close()))

@@ -63,6 +63,8 @@ PLAN: Final[pa.Schema] = pa.schema(
 PLAN_DDL: Final = ddl_of(PLAN)
 
 DRIVER_GROUPS: Final = 200
+TASK_GROUPS: Final = 1_000
+"""Where there are many groups, so many are a task: Spark makes each batch of rows one."""
 MANY: Final = ("sticky", "cooperative-sticky")
 """Assignors of which :mod:`holdfast.pipeline.plan_equal` plans many groups at once."""
 
@@ -377,7 +379,8 @@ def plan(
     if spark is None or rows.num_rows <= DRIVER_GROUPS:
         planned = plan_rows(rows, assignor, options)
     else:
-        planned = spark.createDataFrame(rows).mapInArrow(task, PLAN_DDL).toArrow().cast(PLAN)
+        chunks = pa.Table.from_batches(rows.combine_chunks().to_batches(TASK_GROUPS))
+        planned = spark.createDataFrame(chunks).mapInArrow(task, PLAN_DDL).toArrow().cast(PLAN)
     return planned.sort_by("group")
 
 

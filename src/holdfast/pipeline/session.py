@@ -123,7 +123,10 @@ def _defaults(
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_config.as_uri()}",
     }
     if chosen.startswith("local"):
-        defaults["spark.sql.shuffle.partitions"] = str(4 * local_cores(chosen))
+        n_tasks = str(4 * local_cores(chosen))
+        defaults["spark.sql.shuffle.partitions"] = n_tasks
+        # Spark would join them until there are about as many as cores: then one core ends alone.
+        defaults["spark.sql.adaptive.coalescePartitions.minPartitionNum"] = n_tasks
         defaults["spark.driver.memory"] = "2g"
         defaults["spark.driver.host"] = "127.0.0.1"
     if quick:

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -32,7 +34,8 @@ from holdfast.pipeline.selection import Selection, group_names
 from holdfast.pipeline.storage import FILES_SCHEMA, BatchWriter
 
 Batches = Iterator[pa.RecordBatch]
-Files = list[tuple[str, int]]
+Pieces = list[tuple[str, int]]
+"""Files, and a row group of each."""
 
 RECORDS: Final = arrow_schema("records")
 
@@ -62,20 +65,33 @@ def split_task(root: str, batch: int, selection: Selection) -> Callable[[Batches
     return run
 
 
-def pieces_task(root: str, batch: int, selection: Selection) -> Callable[[Batches], Batches]:
-    """Pieces of a dump (rows of :func:`pieces`) to the same."""
+def pieces_task(
+    root: str, batch: int, selection: Selection, parts: Sequence[Pieces]
+) -> Callable[[Batches], Batches]:
+    """Numbers of parts of a dump (of :func:`pieces`) to the same."""
     split = split_task(root, batch, selection)
 
     def run(batches: Batches) -> Batches:
-        listed = [text for rows in batches for text in rows["pieces"].to_pylist()]
-        named = [piece for text in listed for piece in json.loads(text)]
-        yield from split(read_pieces(named))
+        yield from split(read_pieces(named(batches, parts)))
 
     return run
 
 
-def pieces(files: Sequence[str], n_parts: int) -> pa.Table:
-    """Row groups of Parquet files in parts of about equal size, one row each, in order.
+def named(batches: Batches, parts: Sequence[Pieces]) -> Pieces:
+    """Pieces of the parts that rows of :func:`numbers` name."""
+    return [piece for rows in batches for n in rows["id"].to_pylist() for piece in parts[n]]
+
+
+def numbers(spark: Any, n_parts: int) -> Any:
+    """A frame with one row, and so one task, for each part.
+
+    A frame of data that the driver has gets as many tasks as there are cores, and no more.
+    """
+    return spark.range(0, n_parts, 1, n_parts)
+
+
+def pieces(files: Sequence[str], n_parts: int) -> list[Pieces]:
+    """Row groups of Parquet files in parts of about equal size, in order.
 
     Parameters
     ----------
@@ -85,10 +101,10 @@ def pieces(files: Sequence[str], n_parts: int) -> pa.Table:
     found = [piece for file in files for piece in _row_groups(file)]
     total = np.cumsum([0, *(size for _, _, size in found)])
     part = (total[:-1] * n_parts // max(int(total[-1]), 1)).tolist()
-    listed: dict[int, list[tuple[str, int]]] = {}
+    listed: dict[int, Pieces] = {}
     for number, (file, i, _) in zip(part, found, strict=True):
         listed.setdefault(number, []).append((file, i))
-    return pa.table({"pieces": pa.array([json.dumps(p) for p in listed.values()], pa.string())})
+    return list(listed.values())
 
 
 def _row_groups(file: str) -> list[tuple[str, int, int]]:
@@ -96,7 +112,7 @@ def _row_groups(file: str) -> list[tuple[str, int, int]]:
     return [(file, i, about.row_group(i).total_byte_size) for i in range(about.num_row_groups)]
 
 
-def read_pieces(named: Sequence[tuple[str, int]]) -> Batches:
+def read_pieces(named: Pieces) -> Batches:
     """Records of row groups of a dump's files, as :data:`RECORDS`.
 
     Raises
@@ -104,15 +120,16 @@ def read_pieces(named: Sequence[tuple[str, int]]) -> Batches:
     SourceError
         A file cannot be read.
     """
-    for file, row_group in named:
+    for file, own in groupby(named, key=itemgetter(0)):
         try:
             opened = pq.ParquetFile(file)
-            about = opened.metadata.row_group(row_group)
-            per_row = about.total_byte_size // max(about.num_rows, 1)
-            n_rows = min(max(BATCH_BYTES // max(per_row, 1), 1), BATCH_ROWS)
+            row_groups = [row_group for _, row_group in own]
+            about = [opened.metadata.row_group(i) for i in row_groups]
+            n_bytes, n = sum(a.total_byte_size for a in about), sum(a.num_rows for a in about)
+            n_rows = min(max(BATCH_BYTES * n // max(n_bytes, 1), 1), BATCH_ROWS)
             names = list(RECORDS.names)
             found = opened.iter_batches(
-                n_rows, row_groups=[row_group], columns=names, use_threads=False
+                n_rows, row_groups=row_groups, columns=names, use_threads=False
             )
             for rows in found:
                 yield to_records(rows)

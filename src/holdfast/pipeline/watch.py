@@ -53,6 +53,9 @@ class Stream:
         What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
     delta : bool
         Append every batch to Delta tables too.
+    broker_logs : sequence of Path
+        Logs of group coordinators, read anew for every batch with rebalances; one that is not
+        there at the moment (it is being rotated) is left out.
     """
 
     tables: Tables
@@ -61,6 +64,7 @@ class Stream:
     selection: Selection
     auto_offset_reset: str = "latest"
     delta: bool = False
+    broker_logs: Sequence[Path] = ()
 
     def process(self, records: Any, batch_id: int) -> None:
         """Take one batch in; do nothing if it is there already.
@@ -94,6 +98,7 @@ class Stream:
         job.read(records, self.selection, names)
         job.lag(self._ends(cluster))
         job.pauses()
+        job.restate([log for log in self.broker_logs if log.is_file()])
         state = {name: job.files.pop(name, []) for name in STATE_TABLES}
         notes = {"query": self.query, "state": state, "n_unknown": job.n_unknown}
         done = Batch(id=batch_id, files=job.files, notes=notes)
@@ -152,6 +157,7 @@ def watch(
     max_records: int | None = None,
     auto_offset_reset: str = "latest",
     delta: bool = False,
+    broker_logs: Sequence[Path] = (),
     after_batch: Callable[[Tables, int], None] | None = None,
 ) -> Tables:
     """Follow the offsets topic of a live cluster into a folder of tables.
@@ -166,6 +172,8 @@ def watch(
         What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
     delta : bool
         Append every batch to Delta tables too.
+    broker_logs : sequence of Path
+        As in :class:`Stream`; on Spark Connect the server reads them.
     after_batch : callable, optional
         Called here with the tables and the batch id after each batch (metrics, a progress line).
 
@@ -188,6 +196,7 @@ def watch(
         selection=selection or Selection(),
         auto_offset_reset=auto_offset_reset,
         delta=delta,
+        broker_logs=[log.absolute() for log in broker_logs],
     )
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
         follow(stream.load(), into, every_seconds=every_seconds, after_batch=after_batch)
