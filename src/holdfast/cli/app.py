@@ -165,6 +165,7 @@ def main(argv: list[str] | None = None) -> None:
     register_all()
     arguments = sys.argv[1:] if argv is None else argv
     debug = "--debug" in arguments
+    code: str | int | None
     try:
         command: Any = typer.main.get_command(app)
         arguments = in_front(arguments, command.commands)

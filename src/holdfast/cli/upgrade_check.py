@@ -150,7 +150,7 @@ def _config(row: dict[str, Any], assignors: Any) -> Config:
     if version and numbers is None:
         raise ValueError(f"version {version!r}, expected one such as 2.3")
     return Config(
-        assignors=tuple(JAVA_NAMES.get(a, a) for a in assignors),
+        assignors=tuple(JAVA_NAMES.get(a, str(a)) for a in assignors),
         client=Client(row.get("client", "holdfast")),
         version=tuple(map(int, numbers[0].split("."))) if numbers else (),
         protocol_type=str(row.get("protocol_type", "consumer")),
