@@ -14,11 +14,14 @@ import struct
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.model.columns import within
 from holdfast.pipeline.schemas import arrow_schema, from_columns
 from holdfast.wire.consumer_protocol import (
     AssignmentMessage,
@@ -45,6 +48,24 @@ class Writer:
         self.n_bytes = 0
         (folder / "records").mkdir(parents=True, exist_ok=True)
 
+    def add_all(
+        self,
+        group: npt.NDArray[np.int64],
+        at_ms: npt.NDArray[np.int64],
+        keys: npt.NDArray[np.uint8],
+        values: npt.NDArray[np.uint8],
+    ) -> None:
+        """Records of equal length, one row each, as a file of their own."""
+        self.close()
+        partition = group % N_LOG_PARTITIONS
+        order = np.argsort(partition, kind="stable")
+        counts = np.bincount(partition, minlength=N_LOG_PARTITIONS)
+        offset = np.empty(len(group), np.int64)
+        offset[order] = within(counts) + np.repeat(self.heads, counts)
+        self.heads = [head + int(n) for head, n in zip(self.heads, counts, strict=True)]
+        columns = (partition.astype(np.int32), offset, at_ms * 1000, _binary(keys), _binary(values))
+        self._write(dict(zip(arrow_schema("records").names, columns, strict=True)), len(group))
+
     def add(self, group: int, at_ms: int, key: bytes, value: bytes) -> None:
         """One record; a file is closed at 64 MB of it."""
         partition = group % N_LOG_PARTITIONS
@@ -58,14 +79,24 @@ class Writer:
         """Write what is waiting."""
         if not self.rows:
             return
-        columns = dict(
-            zip(arrow_schema("records").names, zip(*self.rows, strict=True), strict=True)
-        )
+        names, columns = arrow_schema("records").names, zip(*self.rows, strict=True)
+        self._write(dict(zip(names, columns, strict=True)), len(self.rows))
+        self.rows, self.n_bytes = [], 0
+
+    def _write(self, columns: dict[str, Any], n_rows: int) -> None:
+        rows = from_columns("records", columns)
         target = self.folder / "records" / f"part-{self.n_files:05d}.parquet"
         # Row groups as ``holdfast dump`` writes them.
-        per_group = max(1, len(self.rows) * (8 << 20) // self.n_bytes)
-        pq.write_table(from_columns("records", columns), target, row_group_size=per_group)
-        self.rows, self.n_bytes, self.n_files = [], 0, self.n_files + 1
+        per_group = max(1, n_rows * (8 << 20) // max(rows.nbytes, 1))
+        pq.write_table(rows, target, row_group_size=per_group)
+        self.n_files += 1
+
+
+def _binary(rows: npt.NDArray[np.uint8]) -> pa.Array:
+    """Rows of bytes as a column of them."""
+    start = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(rows.shape[1])
+    buffers = [None, pa.py_buffer(start), pa.py_buffer(np.ascontiguousarray(rows))]
+    return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
 
 
 def write_commits(writer: Writer, n_commits: int, n_groups: int, rng: np.random.Generator) -> None:
@@ -89,17 +120,30 @@ def write_commits(writer: Writer, n_commits: int, n_groups: int, rng: np.random.
     time_at = len(value) - 18 - 1 - 8 if len(value) > 40 else None
     group_at, topic_at = 4, 4 + 11 + 2
     offsets = rng.integers(0, 1 << 40, n_commits)
-    for i in range(n_commits):
-        group = i % n_groups
-        number = i // n_groups
-        key[group_at + 6 : group_at + 11] = b"%05d" % group
-        key[topic_at + 7 : topic_at + 9] = b"%02d" % (number % 4)
-        key[-4:] = (number % 25).to_bytes(4, "big")
-        value[2:10] = int(offsets[i]).to_bytes(8, "big")
-        at = START_MS + i
+    step = (64 << 20) // (len(key) + len(value))
+    for start in range(0, n_commits, step):
+        at = np.arange(start, min(start + step, n_commits))
+        group, number = at % n_groups, at // n_groups
+        keys, values = (
+            np.tile(np.frombuffer(form, np.uint8), (len(at), 1)) for form in (key, value)
+        )
+        keys[:, group_at + 6 : group_at + 11] = _digits(group, 5)
+        keys[:, topic_at + 7 : topic_at + 9] = _digits(number % 4, 2)
+        keys[:, -4:] = _bytes(number % 25, ">i4")
+        values[:, 2:10] = _bytes(offsets[at], ">i8")
         if time_at is not None:
-            value[time_at : time_at + 8] = at.to_bytes(8, "big")
-        writer.add(group, at, bytes(key), bytes(value))
+            values[:, time_at : time_at + 8] = _bytes(START_MS + at, ">i8")
+        writer.add_all(group, START_MS + at, keys, values)
+
+
+def _digits(numbers: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
+    """Decimal digits in ASCII, one row a number."""
+    return numbers[:, None] // 10 ** np.arange(n)[::-1] % 10 + ord("0")
+
+
+def _bytes(numbers: npt.NDArray[np.int64], dtype: str) -> npt.NDArray[np.uint8]:
+    """Numbers as their bytes, one row each."""
+    return numbers.astype(dtype)[:, None].view(np.uint8)
 
 
 def write_generations(writer: Writer, args: argparse.Namespace, rng: np.random.Generator) -> int:
