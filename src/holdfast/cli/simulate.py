@@ -9,6 +9,7 @@ found a broken rule. Progress and the cost model go to stderr.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,12 +17,14 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.assign.registry import ASSIGNORS
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.cli.simulate_scene import run_scene
 from holdfast.cli.simulate_search import run_search
 from holdfast.cli.simulation_dump import write_simulation
 from holdfast.errors import ConfigError, SourceError
+from holdfast.machine.options import INT32_MAX
 from holdfast.machine.policy import Policy, When
 from holdfast.sim.costs import Costs, Listener
 from holdfast.sim.fault_scripts import by_number
@@ -48,8 +51,17 @@ Examples:
 \b
 A scenario file: {"steps": [{"at": "10s", "do": "crash", "slot": 2},
 {"at": "20s", "do": "start", "slot": 2}]}; do is start, stop, crash, stall,
-split, resize or restart-coordinator.
+split, resize, jump-clock or restart-coordinator; slot -1 is whoever leads.
 """
+
+_EVERYWHERE = {"output", "quiet"}
+_TAKES: Mapping[str, frozenset[str]] = {
+    "--page": frozenset({"page"}),
+    "--soak": frozenset({"runs", "seed", "policy", "trace", "fmt"}),
+    "--search": frozenset({"search", "lost", "policy", "partitions", "fmt"}),
+    "a scene": frozenset({"scenario", "trace", "fmt"}),
+}
+"""What is done instead of one simulation -> the options that mean something to it."""
 
 
 def register(app: typer.Typer) -> None:
@@ -58,6 +70,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
+    context: typer.Context,
     *,
     scenario: Annotated[
         str,
@@ -68,10 +81,12 @@ def run(
     policy: Annotated[
         str, typer.Option("--policy", help=f"{', '.join(POLICIES)}, or an eager assignor.")
     ] = "deferred",
-    members: Annotated[int, typer.Option("--members", help="Processes in the group.")] = 6,
+    members: Annotated[int, typer.Option("--members", min=1, help="Processes in the group.")] = 6,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", help="Of one topic: 24, with --search 4.", show_default=False),
+        typer.Option(
+            "--partitions", min=1, help="Of one topic: 24, with --search 4.", show_default=False
+        ),
     ] = None,
     delay: Annotated[
         str, typer.Option("--delay", help="How long lost partitions wait (Designs II, III).")
@@ -83,9 +98,13 @@ def run(
     first_member: Annotated[
         When, typer.Option("--first-member", help="A new group assigns now or waits.")
     ] = When.IMMEDIATE,
-    steps: Annotated[int, typer.Option("--steps", help="How many members scale or die.")] = 1,
+    steps: Annotated[
+        int, typer.Option("--steps", min=1, help="How many members scale or die.")
+    ] = 1,
     static: Annotated[bool, typer.Option("--static", help="Members have instance ids.")] = False,
-    crash: Annotated[bool, typer.Option("--crash", help="Bounces are crashes.")] = False,
+    crash: Annotated[
+        bool, typer.Option("--crash", help="Who bounces or scales down crashes.")
+    ] = False,
     listener: Annotated[
         Listener | None,
         typer.Option("--listener", help="KIP-54's; default: old for eager, new for the others."),
@@ -94,14 +113,14 @@ def run(
         list[str] | None,
         typer.Option("--cost", help="NAME=DURATION of the cost model; repeatable. See -v."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="All chance comes from it.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="All chance comes from it.")] = 0,
     trace: Annotated[bool, typer.Option("--trace", help="Print what happened.")] = False,
     dump: Annotated[
         Path | None,
         typer.Option("--dump", metavar="DIR", help="Write the coordinator's records as a dump."),
     ] = None,
     runs: Annotated[
-        int, typer.Option("--soak", metavar="N", help="Instead: N random faulty runs.")
+        int, typer.Option("--soak", metavar="N", min=0, help="Instead: N random faulty runs.")
     ] = 0,
     search: Annotated[
         bool, typer.Option("--search", help="Instead: every interleaving of the default bound.")
@@ -127,16 +146,24 @@ def run(
     Exit codes: 0 done; 1 a checker found a broken rule; 2 a wrong option; 3 a scenario file that
     cannot be read.
     """
+    given = _given(context)
     if page is not None:
+        _refuse("--page", given)
         _write_page(page, output)
         return
-    if runs:
-        _soak(runs, seed, fmt, output, quiet=quiet)
+    if "runs" in given:
+        _refuse("--soak", given)
+        only = policy if "policy" in given else None
+        _soak(runs, seed, only, fmt, output, quiet=quiet, trace=trace)
         return
     if search:
+        _refuse("--search", given)
         n = 4 if partitions is None else partitions
         run_search(policy, lost, fmt, output, partitions=n, quiet=quiet)
         return
+    if lost:
+        raise ConfigError("--lost belongs to --search")
+    _check_policy(policy)
     settings = Policy(
         delay_ms=parse_duration_ms(delay, "--delay"),
         batch=batch,
@@ -157,13 +184,11 @@ def run(
         steps=steps,
         trace=trace,
     )
-    if scenario.isdecimal():
-        if int(scenario) in SCENES:
-            run_scene(int(scenario), fmt, output, trace=trace and not quiet)
-            return
-        setup = by_number(setup, int(scenario))
-    elif scenario not in SCENARIOS:
-        setup = replace(setup, script=_read_script(scenario))
+    if scenario.isdecimal() and int(scenario) in SCENES:
+        _note_idle("a scene", given, quiet=quiet)
+        run_scene(int(scenario), fmt, output, trace=trace and not quiet)
+        return
+    setup = _scripted(setup)
     if verbose and not quiet:
         for name, value, text in costs.lines():
             print_note(f"{name.replace('_', '-')} = {value}: {text}")
@@ -178,6 +203,40 @@ def run(
     _write(report, fmt, output, sizes=verbose)
     if report.violations:
         raise typer.Exit(1)
+
+
+def _given(context: typer.Context) -> dict[str, str]:
+    """Options that stand on the command line: parameter -> its name there."""
+    return {
+        p.name: p.opts[0]
+        for p in context.command.params
+        if p.name and getattr(context.get_parameter_source(p.name), "name", "") == "COMMANDLINE"
+    }
+
+
+def _idle(instead: str, given: Mapping[str, str]) -> list[str]:
+    """Options that mean nothing to what is done instead."""
+    return sorted(opt for name, opt in given.items() if name not in _TAKES[instead] | _EVERYWHERE)
+
+
+def _note_idle(instead: str, given: Mapping[str, str], *, quiet: bool) -> None:
+    idle = _idle(instead, given)
+    if idle and not quiet:
+        print_note(f"{', '.join(idle)}: no effect, {instead} has its own group and policy")
+
+
+def _refuse(instead: str, given: Mapping[str, str]) -> None:
+    idle = _idle(instead, given)
+    if idle:
+        raise ConfigError(f"{', '.join(idle)} mean{'s' * (len(idle) == 1)} nothing with {instead}")
+
+
+def _check_policy(name: str) -> None:
+    known = (*POLICIES, *ASSIGNORS)
+    if name not in known:
+        near = get_close_matches(name, known, n=2)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+        raise ConfigError(f"--policy {name}: {hint}")
 
 
 def _dump(world: World, folder: Path, *, quiet: bool) -> None:
@@ -195,8 +254,9 @@ def _write(report: Report, fmt: Format, output: Path | None, *, sizes: bool) -> 
         rows = [{"measure": k.replace("_", " "), "value": v} for k, v in values.items()]
         write_rows(rows, _COLUMNS, fmt, output, title=f"{report.scenario}, {report.policy}")
         return
-    flat = values | {"violations": json.dumps(values["violations"])}
-    write_rows([flat], tuple(flat), fmt, output)
+    if fmt is Format.CSV:
+        values["violations"] = json.dumps(values["violations"])
+    write_rows([values], tuple(values), fmt, output)
 
 
 def read_costs(given: tuple[str, ...] | list[str]) -> Costs:
@@ -220,18 +280,39 @@ def read_costs(given: tuple[str, ...] | list[str]) -> Costs:
     return replace(Costs(), **changes)
 
 
-def _read_script(name: str) -> tuple[Step, ...]:
+def _scripted(setup: Setup) -> Setup:
+    """A fault by its number or a file as a script; a scenario by name stays."""
+    if setup.scenario.isdecimal():
+        return by_number(setup, int(setup.scenario))
+    if setup.scenario not in SCENARIOS:
+        return replace(setup, script=_read_script(setup.scenario, setup.members))
+    return setup
+
+
+def _read_script(name: str, members: int) -> tuple[Step, ...]:
     path = Path(name)
     if not path.exists():
         near = get_close_matches(name, SCENARIOS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(SCENARIOS)}"
         raise ConfigError(f"--scenario {name}: neither a scenario nor a file; {hint}")
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        entries = value["steps"]
-        return tuple(_step(entry, i) for i, entry in enumerate(entries))
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
-        raise SourceError(f"{name}: not a scenario file: {error!r}") from error
+        entries = json.loads(path.read_text(encoding="utf-8"))["steps"]
+        script = tuple(_step(entry, i) for i, entry in enumerate(entries))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise SourceError(f"{name}: not a scenario file: {why}") from error
+    if not script:
+        raise ConfigError(f"{name}: steps: found none, expected at least one")
+    started = {-1, *range(members)}
+    for step in sorted(script, key=lambda s: s.at_ms):
+        if step.do == "start":
+            started.add(step.slot)
+        if step.slot not in started:
+            raise ConfigError(
+                f"{name}: slot: found {step.slot}, expected 0 to {members - 1}, one that was "
+                "started before, or -1 for whoever leads"
+            )
+    return script
 
 
 def _step(entry: dict[str, Any], index: int) -> Step:
@@ -239,16 +320,39 @@ def _step(entry: dict[str, Any], index: int) -> Step:
     unknown = sorted(set(entry) - allowed)
     if unknown:
         raise ConfigError(f"steps[{index}]: unknown key {unknown[0]!r}; known: {sorted(allowed)}")
+    if type(entry.get("returns", True)) is not bool:
+        raise ConfigError(f"steps[{index}].returns: found {entry['returns']!r}, expected a bool")
+    for key, lowest in (("slot", -1), ("count", 0)):
+        value = entry.get(key, 0)
+        if type(value) is not int or not lowest <= value <= INT32_MAX:
+            raise ConfigError(f"steps[{index}].{key}: found {value!r}, expected {lowest} or more")
+    at_ms = parse_duration_ms(str(entry["at"]), f"steps[{index}].at")
+    text = str(entry.get("for", 0)).strip()
+    back = text.startswith("-") and entry["do"] == "jump-clock"  # only a clock goes backwards
+    for_ms = parse_duration_ms(text.removeprefix("-") if back else text, f"steps[{index}].for")
+    if max(at_ms, for_ms) > INT32_MAX:
+        raise ConfigError(f"steps[{index}]: {max(at_ms, for_ms)} ms, expected at most {INT32_MAX}")
     values = {k: v for k, v in entry.items() if k not in ("at", "for")}
-    return Step(
-        at_ms=parse_duration_ms(str(entry["at"]), f"steps[{index}].at"),
-        for_ms=parse_duration_ms(str(entry.get("for", 0)), f"steps[{index}].for"),
-        **values,
+    return Step(at_ms=at_ms, for_ms=-for_ms if back else for_ms, **values)
+
+
+def _soak(
+    runs: int,
+    seed: int,
+    policy: str | None,
+    fmt: Format,
+    output: Path | None,
+    *,
+    quiet: bool,
+    trace: bool,
+) -> None:
+    outcome = soak(
+        seed,
+        runs,
+        policy=policy,
+        track=lambda seeds: track(seeds, len(seeds), "runs", quiet=quiet),
+        seen=print_note if trace and not quiet else None,
     )
-
-
-def _soak(runs: int, seed: int, fmt: Format, output: Path | None, *, quiet: bool) -> None:
-    outcome = soak(seed, runs, track=lambda seeds: track(seeds, len(seeds), "runs", quiet=quiet))
     rows = [
         {"seed": f.seed, "policy": f.policy, "rule": v.rule, "at_ms": v.at_ms, "text": v.text}
         for f in outcome.failures
@@ -270,7 +374,8 @@ def _soak(runs: int, seed: int, fmt: Format, output: Path | None, *, quiet: bool
         print_note(f"{runs} runs, {outcome.rounds} rounds, {len(outcome.failures)} broken")
         write_rows(rows, ("seed", "policy", "rule", "at_ms", "text"), fmt, output)
     if rows:
-        print_note(f"again: holdfast simulate --soak 1 --seed {rows[0]['seed']}")
+        same = "" if policy is None else f" --policy {policy}"
+        print_note(f"again: holdfast simulate --soak 1 --seed {rows[0]['seed']}{same} --trace")
         raise typer.Exit(1)
 
 

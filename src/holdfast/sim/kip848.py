@@ -279,15 +279,17 @@ def run_kip848(scenario: str, plan: Plan) -> Outcome:
             group.bounce(slot)
     for step in range(plan.steps):
         if scenario == "process-death":
-            group.crash(last - step)
+            slot = last - step % plan.members
+            group.crash(slot)
             group.run(group.now_ms + plan.costs.restart_ms)
-            group.start(last - step)
+            group.start(slot)
             group.settle()
         elif scenario == "scale-up":
             group.start(plan.members + step)
         elif scenario == "scale-down":
-            group.stop(last - step)
-    group.run(group.now_ms + plan.costs.revoke_ms)
+            end = group.crash if plan.crash else group.stop
+            end(last - step)
+    group.run(group.now_ms + (plan.costs.session_ms if plan.crash else plan.costs.revoke_ms))
     group.settle()
     balance_ms = max(0, group.changed_ms - begin_ms)
     group.run(max([group.now_ms, *(m.rebuilt_ms for m in group.members.values())]))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.machine.coordinator import GroupState
 from holdfast.machine.designs import Assignor, assignors_for
 from holdfast.machine.policy import Policy, When
@@ -57,6 +57,7 @@ class Run:
     rounds: int
     digest: str
     violations: tuple[Violation, ...]
+    trace: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ def soak(
     *,
     policy: str | None = None,
     track: Callable[[range], Iterable[int]] = iter,
+    seen: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Run seeds ``first_seed`` to ``first_seed + runs - 1``.
 
@@ -84,14 +86,28 @@ def soak(
         Only this one; drawn from the seed otherwise.
     track : callable, optional
         Passes the seeds on one by one, and may show how far they are.
+    seen : callable, optional
+        Is told what happened in each run, line by line.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such policy, or a number is below 0 or 1.
     """
+    if first_seed < 0 or runs < 1:
+        raise ConfigError(f"seed and runs: found {first_seed} and {runs}, expected 0 and 1 or more")
+    if policy is not None and policy not in SOAKED:
+        raise ConfigError(f"policy of random runs: found {policy!r}, expected {', '.join(SOAKED)}")
     failures, rounds, digests = [], 0, hashlib.sha256()
     for seed in track(range(first_seed, first_seed + runs)):
         run = random_run(seed, policy=policy)
         rounds += run.rounds
         digests.update(run.digest.encode())
+        if seen is not None:
+            for line in (f"seed {seed}, {run.policy}", *run.trace):
+                seen(line)
         if run.violations:
-            failures.append(run)
+            failures.append(replace(run, trace=()))
     digest = digests.hexdigest()[:16]
     return Outcome(runs=runs, rounds=rounds, failures=tuple(failures), digest=digest)
 
@@ -123,6 +139,7 @@ def random_run(
         rounds=world.rounds,
         digest=hashlib.sha256(lines.encode()).hexdigest()[:16],
         violations=tuple(world.ledger.violations),
+        trace=tuple(world.trace),
     )
 
 
