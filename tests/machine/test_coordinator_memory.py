@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.machine.clients import (
     COMPLETING,
     EMPTY,
@@ -15,13 +18,23 @@ from tests.machine.clients import (
     Group,
 )
 
+from holdfast.errors import WireError
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.coordinator import (
     Coordinator,
 )
 from holdfast.machine.events import SyncAnswered
-from holdfast.machine.group_log import StoredGroup, StoredMember, group_record
-from holdfast.wire.offsets_records import decode_record
+from holdfast.machine.group_log import (
+    Durable,
+    StoredGroup,
+    StoredMember,
+    commit_record,
+    group_record,
+)
+from holdfast.wire.offsets_records import decode_record, encode_record
+
+NAMES = st.text(st.characters(codec="utf-8"), max_size=30)
+INT32S, INT64S = (st.integers(-(2**n), 2**n - 1) for n in (31, 63))
 
 
 class TestStaticMembers:
@@ -242,3 +255,25 @@ def test_stored_members_keep_what_they_were():
     record = group_record("g", stored)
     group.replay(record.key, record.value)
     assert group.durable.group == stored
+
+
+@given(NAMES, NAMES, INT32S, INT64S, INT64S)
+def test_a_commit_is_written_as_the_schema_says(group, topic, partition, offset, at_ms):
+    record = commit_record(group, topic, partition, offset, at_ms)
+    read = decode_record(record.key, record.value)
+    assert read.key == {"group": group, "topic": topic, "partition": partition}
+    assert (read.value["offset"], read.value["commitTimestamp"]) == (offset, at_ms)
+    assert encode_record(read) == (record.key, record.value)
+
+
+def test_a_log_is_read_when_it_is_asked_for_and_of_each_key_the_last_record():
+    durable = Durable()
+    for offset in (5, 9):
+        record = commit_record("g", "t", 0, offset, 1)
+        durable.replay(record.key, record.value)
+    assert durable.offsets == {("t", 0): 9}
+    durable.replay(record.key, None)
+    assert durable.offsets == {}
+    durable.replay(b"\x00\x01", b"")
+    with pytest.raises(WireError, match="truncated"):
+        _ = durable.group

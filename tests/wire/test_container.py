@@ -204,6 +204,23 @@ def test_values_out_of_range_are_refused(at: int, byte: int, field: str) -> None
     assert (error.reason, error.field, error.position) == ("out-of-range", field, at)
 
 
+@pytest.mark.parametrize(
+    ("size", "field", "at"),
+    [(13, "nonce", 6), (14, "leaving", 14), (18, "delay_ms", 15), (26, "memory_age_ms", 19)],
+)
+def test_a_claim_that_ends_early_says_in_which_field(size: int, field: str, at: int) -> None:
+    frame = decode_subscription(encode_claim(Claim(topics=()))).user_data or b""
+    data = encode_subscription(Subscription(topics=(), user_data=frame[:size]))
+    error = refused(decode_claim, data)
+    assert (error.reason, error.field, error.position) == ("truncated", field, at)
+
+
+@pytest.mark.parametrize("field", ["nonce", "delay_ms", "memory_age_ms"])
+def test_what_exceeds_a_claims_field_is_not_written(field: str) -> None:
+    error = refused(encode_claim, Claim(topics=(), **{field: 2**63}))
+    assert (error.reason, error.field) == ("out-of-range", field)
+
+
 def test_a_topic_index_beyond_the_names_is_refused() -> None:
     data = bytearray(encode_memory(Memory(generation=1, given_up=(("a", (5,)),))))
     assert data[-5:] == bytes.fromhex("0200020500")

@@ -375,18 +375,18 @@ class Coordinator(GroupTable):
         self._put(member)
         self._alive(member)
         if self.state is STABLE:
-            return self._answer_syncs()
+            return self._answer_syncs((member,))
         if request.member_id != self.leader_id:
             return []
         given = dict(request.assignments)
         for each in list(self.members.values()):
             self._put(each._replace(assignment=given.get(each.member_id, b"")))
         self.state, self._round_ends_ms = STABLE, None
-        return [self._record(), *self._answer_syncs()]
+        return [self._record(), *self._answer_syncs(tuple(self.members.values()))]
 
-    def _answer_syncs(self) -> list[Out]:
+    def _answer_syncs(self, members: tuple[GroupMember, ...]) -> list[Out]:
         outs: list[Out] = []
-        for member in list(self.members.values()):
+        for member in members:
             if member.syncing is not None:
                 self._put(member._replace(syncing=None))
                 self._alive(member)

@@ -6,7 +6,8 @@
 - A group record holds a completed generation, so an interrupted one leaves none.
 - Bytes are Kafka's: GroupMetadataValue v3, OffsetCommitValue v4.
 
-**Strategy.** One value per group, immutable inside, so that a copy of the slots is a copy.
+**Strategy.** Records are kept as they are written and read when a coordinator begins from them;
+between two failovers nobody asks.
 
 References: KIP-345 (v3), KAFKA-19141 (v4).
 """
@@ -15,8 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from holdfast.wire.offsets_records import Record, decode_record, encode_record
+from holdfast.wire.reasons import INT16, INT32, INT64
 
 OFFSET_COMMIT, GROUP_METADATA = 1, 2
 GROUP_VERSION, COMMIT_VERSION = 3, 4
@@ -99,54 +102,75 @@ def commit_record(
     group_id: str, topic: str, partition: int, offset: int, timestamp_ms: int
 ) -> Append:
     """One committed offset."""
+    key, version, rest = _commit_around(group_id, topic, timestamp_ms)
+    return Append(key + INT32.pack(partition), version + INT64.pack(offset) + rest)
+
+
+@lru_cache(maxsize=256)
+def _commit_around(group_id: str, topic: str, timestamp_ms: int) -> tuple[bytes, bytes, bytes]:
+    """What the records of one commit share: all before the partition, before and after the offset.
+
+    A member commits hundreds of partitions at once. The partition ends a key; an offset follows
+    the version.
+    """
     record = Record(
         record_type=OFFSET_COMMIT,
         name="OffsetCommit",
-        key={"group": group_id, "topic": topic, "partition": partition},
+        key={"group": group_id, "topic": topic, "partition": 0},
         value_version=COMMIT_VERSION,
-        value={
-            "offset": offset,
-            "leaderEpoch": -1,
-            "metadata": "",
-            "commitTimestamp": timestamp_ms,
-            "topicId": "00000000-0000-0000-0000-000000000000",
-        },
+        value={"offset": 0, "leaderEpoch": -1, "metadata": "", "commitTimestamp": timestamp_ms},
     )
-    return Append(*encode_record(record))
+    key, value = encode_record(record)
+    assert value is not None
+    return key[: -INT32.size], value[: INT16.size], value[INT16.size + INT64.size :]
 
 
 class Durable:
-    """What a coordinator knows after reading its log."""
+    """What a coordinator knows after reading its log.
 
-    __slots__ = ("group", "offsets")
+    Of each key the last record counts, as after compaction; it is read when somebody asks.
+    """
+
+    __slots__ = ("_group", "_offsets", "_unread")
 
     def __init__(self) -> None:
-        self.group: StoredGroup | None = None
-        self.offsets: dict[tuple[str, int], int] = {}
+        self._group: StoredGroup | None = None
+        self._offsets: dict[tuple[str, int], int] = {}
+        self._unread: dict[bytes, bytes | None] = {}
 
     def replay(self, key: bytes, value: bytes | None) -> None:
         """Take over one record of this group.
-
-        Raises
-        ------
-        WireError
-            If the bytes are not a record.
 
         References
         ----------
         Kafka's group coordinator: ``replay`` is the only place that mutates.
         """
-        record = decode_record(key, value)
-        if record.record_type == GROUP_METADATA:
-            self.group = None if record.value is None else _stored(record.value)
-            return
-        if record.record_type != OFFSET_COMMIT:
-            return
-        place = (str(record.key["topic"]), int(record.key["partition"]))
-        if record.value is None:
-            self.offsets.pop(place, None)
-        else:
-            self.offsets[place] = int(record.value["offset"])
+        self._unread[key] = value
+
+    @property
+    def group(self) -> StoredGroup | None:
+        """The last generation that was completed; raises ``WireError`` if a record is none."""
+        self._read()
+        return self._group
+
+    @property
+    def offsets(self) -> Mapping[tuple[str, int], int]:
+        """Committed offset of each (topic, partition); raises as :attr:`group`."""
+        self._read()
+        return self._offsets
+
+    def _read(self) -> None:
+        for key, value in self._unread.items():
+            record = decode_record(key, value)
+            if record.record_type == GROUP_METADATA:
+                self._group = None if record.value is None else _stored(record.value)
+            elif record.record_type == OFFSET_COMMIT:
+                place = (str(record.key["topic"]), int(record.key["partition"]))
+                if record.value is None:
+                    self._offsets.pop(place, None)
+                else:
+                    self._offsets[place] = int(record.value["offset"])
+        self._unread.clear()
 
 
 def _stored(value: Mapping[str, object]) -> StoredGroup:

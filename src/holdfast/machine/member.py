@@ -93,6 +93,7 @@ PREPARING = MemberState.PREPARING_REBALANCE
 COMPLETING = MemberState.COMPLETING_REBALANCE
 STABLE = MemberState.STABLE
 LEAVING = MemberState.LEAVING
+SHUT = ENDED | {HANDING_OVER, LEAVING}  # nothing begins there
 
 
 class Member(MemberRecord):
@@ -138,7 +139,9 @@ class Member(MemberRecord):
             self.now_ms = event.now_ms
             if event.now_ms < self._deadline_ms:
                 return ()
-        actions = (*self._dispatch(event), *self._advance())
+        actions = self._dispatch(event)
+        if not self._rests:
+            actions = (*actions, *self._advance())
         assert self.state in allowed, (name, sorted(allowed), self.state)
         self._deadline_ms = self._next_deadline_ms()
         return actions
@@ -147,6 +150,8 @@ class Member(MemberRecord):
         match event:
             case Tick():
                 return self._on_time()
+            case HeartbeatAnswered():
+                return self._on_heartbeat(event)
             case Started():
                 self._started, self._polled_ms = True, self.now_ms
                 self.rejoin_reason = "first join"
@@ -170,8 +175,6 @@ class Member(MemberRecord):
                 return self._on_join(event)
             case SyncAnswered():
                 return self._on_sync(event)
-            case HeartbeatAnswered():
-                return self._on_heartbeat(event)
             case LeaveAnswered(request):
                 return self._on_left(request)
             case RequestFailed(request):
@@ -489,11 +492,21 @@ class Member(MemberRecord):
 
     # Going on
 
+    @property
+    def _rests(self) -> bool:
+        """Whether no step is open: the usual case, between two heartbeats."""
+        return (
+            self.state is STABLE
+            and self.rejoin_reason is None
+            and self.leaving is None
+            and self.coordinator_known
+        )
+
     def _advance(self) -> Actions:
         """Take every step that is open now."""
         if self.state is HANDING_OVER and not self.holdings.handing_over:
             self.state = UNJOINED
-        if self.state in (*ENDED, HANDING_OVER, LEAVING):
+        if self.state in SHUT:
             return ()
         actions = self._look_for_coordinator()
         if self.leaving is not None:

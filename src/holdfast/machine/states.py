@@ -27,6 +27,8 @@ from enum import StrEnum
 class MemberState(StrEnum):
     """Where a member stands in its group."""
 
+    __hash__ = str.__hash__  # Enum's own is a call of Python at every look into a table
+
     UNJOINED = "UNJOINED"
     HANDING_OVER = "HANDING_OVER"
     PREPARING_REBALANCE = "PREPARING_REBALANCE"
@@ -122,6 +124,8 @@ TRANSITIONS: Table = _rows(
 
 class GroupState(StrEnum):
     """Where the group stands."""
+
+    __hash__ = str.__hash__
 
     EMPTY = "EMPTY"
     PREPARING_REBALANCE = "PREPARING_REBALANCE"

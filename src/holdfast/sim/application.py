@@ -90,7 +90,8 @@ class Application:
             cost_ms = world.costs.revoke_ms
         when = process.boundary(world.now_ms) + cost_ms
         world.ledger.called(process.client, action.call, action.resources, world.now_ms)
-        world.note(f"{process.client} {action.call} {_short(action.resources)}")
+        if world.options.trace:
+            world.note(f"{process.client} {action.call} {_short(action.resources)}")
         error = None
         if process.listener_faults and world.network.chance() < process.listener_faults:
             error = "fault"
@@ -177,6 +178,8 @@ class Application:
         """A round is over for this member."""
         world = self.world
         world.checker.completed(action, world.now_ms)
+        if not world.options.trace:
+            return
         world.note(
             f"{process.client} in generation {action.generation}"
             f"{' leads' if action.is_leader else ''}: owns {_short(action.owned)}"

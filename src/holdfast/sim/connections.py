@@ -31,6 +31,7 @@ from holdfast.sim.process import Process
 if TYPE_CHECKING:
     from holdfast.sim.world import World
 
+ROUND = (SendJoin, SendSync)  # what may wait as long as a round takes
 MAX_ROUNDS = 200  # and a hundred for each cause: beyond that a run is given up
 
 
@@ -66,7 +67,7 @@ class Connections:
             world.at(world.now_ms + FAIL_MS, self.fail_request, (process, action.request))
         for delay_ms in fates:
             world.at(world.now_ms + delay_ms, self.arrive, (process, action))
-        if isinstance(action, SendJoin | SendSync):
+        if isinstance(action, ROUND):
             entry = (process, action.request)
             world.at(world.now_ms + action.timeout_ms, self.fail_request, entry)
 

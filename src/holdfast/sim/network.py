@@ -67,7 +67,7 @@ class Network:
                 return ()
             del self.cut_until[client]
         rates = self.rates
-        first = self.latency()
+        first = self._latencies.pop() if self._latencies else self.latency()
         if not (rates.drop or rates.duplicate or rates.slow):
             return (first,)
         if self.chance() < rates.drop:

@@ -64,8 +64,11 @@ class SeenTurn:
         stay = [s for s in self.members if s.stays]
         topics = {s.claimant.topics for s in stay}
         object.__setattr__(self, "present", frozenset(s.name for s in self.members))
-        object.__setattr__(self, "claimed", union(s.claims for s in self.members))
-        object.__setattr__(self, "after", union(s.after for s in self.members))
+        claimed = union(s.claims for s in self.members)
+        changed = any(s.after is not s.claims for s in self.members)
+        object.__setattr__(self, "claimed", claimed)
+        after = union(s.after for s in self.members) if changed else claimed
+        object.__setattr__(self, "after", after)
         object.__setattr__(self, "subscribed", frozenset(t for names in topics for t in names))
 
     def exists(self, resource: Resource) -> bool:
@@ -98,11 +101,8 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
         told = Instruction(assigned=frozenset()) if data is None else instruct(assignor, data)
         claims = resources_of(claimant.owned)
         revoked = claims - told.assigned if told.absence_revokes else told.revoked
-        after = (
-            told.assigned
-            if told.assigned == claims and not revoked
-            else (claims - revoked) | told.assigned
-        )
+        stays = told.assigned == claims and not revoked
+        after = claims if stays else (claims - revoked) | told.assigned
         seen.append(Seen(claimant=claimant, claims=claims, told=told, revoked=revoked, after=after))
     return SeenTurn(
         members=tuple(sorted(seen, key=lambda s: s.name)),

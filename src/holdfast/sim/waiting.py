@@ -83,7 +83,8 @@ class Waiting:
         memory = read_memory(text)
         at = Moment(turn, policy, memory, _owed(text, turn), now_ms)
         self._ended(at)
-        unassigned = sorted(turn.all_resources() - turn.claimed - turn.after)
+        unclaimed = turn.all_resources() - turn.claimed
+        unassigned = sorted(unclaimed - turn.after)
         known = _known(at) if unassigned else None
         for resource in unassigned:
             self._unassigned(resource, at, known)

@@ -16,9 +16,9 @@ asks for is done by :mod:`holdfast.sim.application` and :mod:`holdfast.sim.conne
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -163,8 +163,8 @@ class World:
 
     def at(self, time_ms: int, function: Callable[[Any], None], argument: Any = None) -> None:
         """Call a function at a time (not before now)."""
-        self._number += 1
-        heapq.heappush(self._heap, (max(time_ms, self.now_ms), self._number, function, argument))
+        self._number = number = self._number + 1
+        heappush(self._heap, (max(time_ms, self.now_ms), number, function, argument))
 
     def give_up(self) -> None:
         """Nothing more happens."""
@@ -174,7 +174,7 @@ class World:
         """Go on to a time."""
         heap = self._heap
         while heap and heap[0][0] <= until_ms:
-            self.now_ms, _, function, argument = heapq.heappop(heap)
+            self.now_ms, _, function, argument = heappop(heap)
             function(argument)
         self.now_ms = max(self.now_ms, until_ms)
 

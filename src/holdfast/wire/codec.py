@@ -24,7 +24,7 @@ from holdfast.wire.reader import (
     read_string,
     read_topic_partitions,
 )
-from holdfast.wire.reasons import INT16_MAX, INT32_MAX, Reason, TopicPartitions, within
+from holdfast.wire.reasons import INT16_MAX, INT32_MAX, Reason, Row, TopicPartitions, within
 from holdfast.wire.writer import Writer, write_string, write_topic_partitions
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "TOPIC_PARTITIONS_MIN",
     "Reader",
     "Reason",
+    "Row",
     "TopicPartitions",
     "Writer",
     "read_string",

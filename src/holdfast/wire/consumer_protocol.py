@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from holdfast.wire.codec import (
     Reader,
@@ -179,10 +180,10 @@ def encode_subscription(value: Subscription, version: int | None = None) -> byte
     KIP-429, KIP-881.
     """
     writer = _start(SUBSCRIPTION, value.version if version is None else version)
-    writer.array(sorted(value.topics), "topics", write_string)
+    writer.raw(_topics_block(value.topics, writer.version))
     writer.bytes_(value.user_data, "user_data", nullable=True)
     if _reaches(writer, 1):
-        writer.array(sort_partitions(value.owned), "owned_partitions", write_topic_partitions)
+        writer.raw(_owned_block(value.owned, writer.version))
     if _reaches(writer, 2):
         writer.int32(value.generation, "generation_id")
     if _reaches(writer, 3):
@@ -210,7 +211,7 @@ def encode_assignment(value: AssignmentMessage, version: int | None = None) -> b
     KIP-429.
     """
     writer = _start(ASSIGNMENT, value.version if version is None else version)
-    writer.array(group_partitions(value.partitions), "assigned_partitions", write_topic_partitions)
+    writer.raw(_assigned_block(value.partitions, writer.version))
     writer.bytes_(value.user_data, "user_data", nullable=True)
     return writer.done()
 
@@ -227,6 +228,30 @@ def sort_partitions(partitions: Iterable[tuple[str, Iterable[int]]]) -> TopicPar
     """One entry per topic that has partitions, sorted by topic and partition."""
     groups = group_partitions(partitions)
     return tuple(sorted((topic, tuple(sorted(numbers))) for topic, numbers in groups if numbers))
+
+
+# Members say and are told the same in most rounds, so these blocks were mostly written before.
+
+
+@lru_cache(maxsize=256)
+def _topics_block(topics: tuple[str, ...], version: int | None) -> bytes:
+    writer = Writer(SUBSCRIPTION, version)
+    writer.array(sorted(topics), "topics", write_string)
+    return writer.done()
+
+
+@lru_cache(maxsize=256)
+def _owned_block(owned: TopicPartitions, version: int | None) -> bytes:
+    writer = Writer(SUBSCRIPTION, version)
+    writer.array(sort_partitions(owned), "owned_partitions", write_topic_partitions)
+    return writer.done()
+
+
+@lru_cache(maxsize=256)
+def _assigned_block(partitions: TopicPartitions, version: int | None) -> bytes:
+    writer = Writer(ASSIGNMENT, version)
+    writer.array(group_partitions(partitions), "assigned_partitions", write_topic_partitions)
+    return writer.done()
 
 
 def _read_after_topics(reader: Reader, version: int, topics: tuple[str, ...]) -> Subscription:

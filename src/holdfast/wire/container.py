@@ -48,7 +48,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from holdfast.errors import WireError
-from holdfast.wire.codec import INT32_MAX, Reader, Reason, TopicPartitions, Writer, within
+from holdfast.wire.codec import INT32_MAX, Reader, Reason, Row, TopicPartitions, Writer, within
 from holdfast.wire.consumer_protocol import (
     AssignmentMessage,
     Subscription,
@@ -58,6 +58,7 @@ from holdfast.wire.consumer_protocol import (
     encode_subscription,
     sort_partitions,
 )
+from holdfast.wire.reasons import INT8, INT32, INT64
 
 T = TypeVar("T")
 
@@ -234,11 +235,13 @@ def encode_claim(value: Claim) -> bytes:
     Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     writer = _start_frame(CLAIM, CLAIM_MAGIC)
-    writer.int64(value.nonce, "nonce")
-    writer.int8(value.leaving, "leaving")
-    writer.delay_ms(value.delay_ms, "delay_ms")
-    writer.age_ms(value.memory_age_ms, "memory_age_ms")
-    writer.compact_array(sort_partitions(value.given_up), "given_up", _write_topic_set)
+    delay_ms, age_ms = value.delay_ms, value.memory_age_ms
+    if delay_ms < 0 or age_ms < 0:
+        writer.delay_ms(delay_ms, "delay_ms")
+        writer.age_ms(age_ms, "memory_age_ms")
+    writer.row(_CLAIM_HEAD, value.nonce, value.leaving, delay_ms, age_ms)
+    given_up = sort_partitions(value.given_up) if value.given_up else ()
+    writer.compact_array(given_up, "given_up", _write_topic_set)
     writer.compact_bytes(value.memory, "memory", nullable=True)
     writer.compact_bytes(value.assignor_data, "assignor_data", nullable=True)
     writer.tagged()
@@ -253,10 +256,12 @@ def encode_claim(value: Claim) -> bytes:
     )
 
 
+@lru_cache(maxsize=256)
 def decode_verdict(data: bytes) -> Verdict:
     """Read the leader's verdict out of a ConsumerProtocolAssignment.
 
-    An assignment without user data is a verdict with nothing but its partitions.
+    An assignment without user data is a verdict with nothing but its partitions. Who checks a plan
+    reads the same bytes as their member, so the last ones are remembered.
 
     Raises
     ------
@@ -311,8 +316,9 @@ def _verdict_frame(
     return writer.done()
 
 
+@lru_cache(maxsize=8)
 def decode_memory(data: bytes) -> Memory:
-    """Read a leader's memory.
+    """Read a leader's memory; the last ones are remembered, since all members carry the same.
 
     Raises
     ------
@@ -392,6 +398,7 @@ def encode_memory(value: Memory) -> bytes:
     return writer.done()
 
 
+_CLAIM_HEAD = Row(("nonce", "leaving", "delay_ms", "memory_age_ms"), (INT64, INT8, INT32, INT64))
 _TOPIC_SET_MIN = 2  # an empty name and an empty set
 _INDEXED_SET_MIN = 2
 _MEMBER_MIN = 9
@@ -399,15 +406,22 @@ _MEMBER_MIN = 9
 
 def _read_claim_frame(message: Subscription, data: bytes) -> Claim:
     reader = _open_frame(data, CLAIM, CLAIM_MAGIC)
+    start = reader.pos
+    nonce, leaving, delay_ms, age_ms = reader.row(_CLAIM_HEAD)
+    if leaving not in _LEAVING or delay_ms < 0 or age_ms < 0:
+        reader.pos = start + INT64.size
+        _read_leaving(reader)
+        reader.delay_ms("delay_ms")
+        reader.age_ms("memory_age_ms")
     return Claim(
         topics=message.topics,
         owned=message.owned,
         generation=message.generation,
         rack=message.rack,
-        nonce=reader.int64("nonce"),
-        leaving=_read_leaving(reader),
-        delay_ms=reader.delay_ms("delay_ms"),
-        memory_age_ms=reader.age_ms("memory_age_ms"),
+        nonce=nonce,
+        leaving=_LEAVING[leaving],
+        delay_ms=delay_ms,
+        memory_age_ms=age_ms,
         given_up=reader.compact_array("given_up", _read_topic_set, _TOPIC_SET_MIN),
         memory=reader.nullable_compact_bytes("memory"),
         assignor_data=_close_frame(reader, reader.nullable_compact_bytes("assignor_data")),

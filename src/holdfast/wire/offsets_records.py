@@ -391,13 +391,14 @@ _WRITE_FIXED: Mapping[Kind, Callable[[Writer, Any, str], None]] = {
 def _struct_writer(struct: Layout, version: int) -> _Write:
     plain = tuple((f, _field_writer(f, version, struct.flexible)) for f in struct.plain)
     tagged = tuple(
-        (f, _field_writer(f, version, struct.flexible, name=""), default_of(f))
+        (f, _field_writer(f, version, struct.flexible, name=""), _plain(default_of(f)))
         for f in struct.tagged
     )
     names = {field.name for field in (*struct.plain, *struct.tagged)}
 
     def write(writer: Writer, fields: Mapping[str, Any]) -> None:
-        for name in sorted(set(fields) - names):
+        if not names.issuperset(fields):
+            name = min(set(fields) - names)
             writer.fail(Reason.BAD_VERSION, name, "no such field in this version")
         for field, write_value in plain:
             if field.name not in fields:
@@ -414,8 +415,10 @@ def _tags_to_write(
 ) -> list[tuple[int, str, Callable[[Writer], None]]]:
     entries: list[tuple[int, str, Callable[[Writer], None]]] = []
     for field, write_value, default in tagged:
-        value = fields.get(field.name, default)
-        if field.tag is not None and _plain(value) != _plain(default):
+        if field.tag is None or field.name not in fields:
+            continue
+        value = fields[field.name]
+        if _plain(value) != default:
             entries.append((field.tag, field.name, partial(_write_late, write_value, value)))
     return entries
 

@@ -67,7 +67,7 @@ _FOREVER = 0x7FFF
 Default = int | str | tuple[()] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Field:
     """One field of a schema.
 
@@ -103,7 +103,7 @@ class Field:
     fields: tuple[Field, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Schema:
     """One schema in all its versions.
 
@@ -125,7 +125,7 @@ class Schema:
     flexible_since: int = _FOREVER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
     """A struct in one version: ``plain`` fields, then ``tagged`` ones; ``min_size`` in bytes."""
 
@@ -135,7 +135,7 @@ class Layout:
     min_size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordType:
     """One type of record: its number, its name, its key and its value."""
 

@@ -29,6 +29,7 @@ from holdfast.wire.reasons import (
     INT32,
     INT64,
     Reason,
+    Row,
     TopicPartitions,
     int32s_layout,
     within,
@@ -138,6 +139,16 @@ class Reader:
         value: int = layout.unpack_from(self.data, pos)[0]
         return value
 
+    def row(self, row: Row) -> tuple[int, ...]:
+        """Several fields of a fixed size."""
+        pos = self.pos
+        after = pos + row.whole.size
+        if after > self.end:
+            for field, layout in zip(row.fields, row.layouts, strict=True):
+                self._fixed(layout, field)
+        self.pos = after
+        return row.whole.unpack_from(self.data, pos)
+
     # What several schemas have
 
     def leading_version(self, highest: int, lowest: int = 0) -> int:
@@ -166,6 +177,10 @@ class Reader:
 
     def uvarint(self, field: str) -> int:
         """Unsigned varint of at most 32 bits: 1 to 5 bytes, least significant first."""
+        pos = self.pos
+        if pos < self.end and (byte := self.data[pos]) < 0x80:  # mostly
+            self.pos = pos + 1
+            return byte
         return self._uvarint(field, 32)
 
     def uvarlong(self, field: str) -> int:

@@ -28,6 +28,7 @@ from holdfast.wire.reasons import (
     INT32_MAX,
     INT64,
     Reason,
+    Row,
     int32s_layout,
     within,
 )
@@ -113,9 +114,21 @@ class Writer:
         except StructError as error:
             self.fail(Reason.OUT_OF_RANGE, field, f"{value!r}: {error}")
 
+    def row(self, row: Row, *values: int) -> None:
+        """Several fields of a fixed size."""
+        try:
+            self._out += row.whole.pack(*values)
+        except StructError:
+            for field, layout, value in zip(row.fields, row.layouts, values, strict=True):
+                self._fixed(layout, value, field)
+            raise
+
     def uvarint(self, value: int, field: str) -> None:
         """Unsigned varint of at most 32 bits."""
-        self._uvarint(value, field, 32)
+        if 0 <= value < 0x80:  # mostly
+            self._out.append(value)
+        else:
+            self._uvarint(value, field, 32)
 
     def uvarlong(self, value: int, field: str) -> None:
         """Unsigned varint of at most 64 bits."""
