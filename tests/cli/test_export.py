@@ -2,6 +2,8 @@
 
 import json
 import re
+import socket
+import struct
 import threading
 import urllib.error
 import urllib.request
@@ -153,6 +155,36 @@ def test_new_tables_are_seen_and_broken_ones_are_a_503(server: str, folder: Path
     (folder / "lag" / "more.parquet").unlink()
     with urllib.request.urlopen(f"{server}/metrics") as answer:
         assert b"kafka_consumergroup_lag" in answer.read()
+
+
+@pytest.mark.parametrize(
+    ("failing", "told"), [(False, ""), (True, "error: request of 127.0.0.1: ")]
+)
+def test_a_scraper_that_left_is_nothing_to_tell_and_a_failure_one_line(
+    failing: bool, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, left = threading.Event(), threading.Event()
+
+    def text() -> str:
+        asked.set()
+        assert left.wait(10)
+        if failing:
+            raise ValueError("odd")
+        return "x" * 10_000_000
+
+    with serve(text, "127.0.0.1", 0) as running:
+        running.daemon_threads = False  # the end of this block waits for the answer
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        with socket.create_connection(("127.0.0.1", running.server_address[1])) as scraper:
+            scraper.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert asked.wait(10)
+            scraper.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        left.set()
+        running.shutdown()
+        thread.join()
+    said = capsys.readouterr().err
+    assert said == (told and f"{told}ValueError: odd\n")
 
 
 def test_once_prints_what_would_be_served(folder: Path) -> None:

@@ -47,6 +47,15 @@ def test_the_section_for_all_reaches_every_command_that_has_the_option(folder: P
     assert run("explain").out.startswith("code,severity,name,what\n")
 
 
+def test_the_section_for_all_passes_by_commands_that_do_not_take_a_value(folder: Path) -> None:
+    (folder / "holdfast.toml").write_text('[defaults]\nformat = "table"\n')
+    assert run("decode", "subscription", "00000000000100017400000000").code == 0
+    (folder / "holdfast.toml").write_text('[defaults]\nformat = "xml"\n')
+    done = run("explain")
+    assert done.code == 2
+    assert "no command takes 'xml'" in done.err
+
+
 def test_the_nearest_file_upwards_counts_then_the_users_own(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -122,6 +123,14 @@ def write_metrics(folder: Path, target: Path) -> None:
     draft.replace(target)
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tell of a request that failed in one line; a scraper that left is nothing to tell."""
+        error = sys.exception()
+        if not isinstance(error, ConnectionError):
+            print_error(f"request of {client_address[0]}: {type(error).__name__}: {error}")
+
+
 def serve(text: Callable[[], str], host: str, port: int) -> ThreadingHTTPServer:
     """A server of ``/metrics``, not yet running.
 
@@ -158,7 +167,7 @@ def serve(text: Callable[[], str], host: str, port: int) -> ThreadingHTTPServer:
             del format, args
 
     try:
-        return ThreadingHTTPServer((host, port), Handler)
+        return _Server((host, port), Handler)
     except OSError as error:
         raise AdapterError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 

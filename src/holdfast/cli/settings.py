@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from holdfast.errors import ConfigError
 
 FILE_NAME = "holdfast.toml"
 PREFIX = "HOLDFAST"
 EVERYWHERE = "defaults"
-"""Section whose words count for every command that has such an option."""
+"""Section whose words count for every command that has such an option and takes that value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,17 +118,20 @@ def default_map(group: Any, path: Path) -> dict[str, dict[str, Any]]:
         if section != EVERYWHERE and section not in commands:
             raise ConfigError(f"{path}: no command {_near(section, [*commands, EVERYWHERE])}")
     everywhere = document.get(EVERYWHERE, {})
-    known = {option for options in commands.values() for option in options}
-    for word in everywhere:
-        if word not in known:
-            raise ConfigError(f"{path}: [{EVERYWHERE}] has no option {_near(word, sorted(known))}")
+    for word, value in everywhere.items():
+        if not any(word in options for options in commands.values()):
+            known = sorted({option for options in commands.values() for option in options})
+            raise ConfigError(f"{path}: [{EVERYWHERE}] has no option {_near(word, known)}")
+        if not any(_takes(command, word, value) for command in group.commands.values()):
+            raise ConfigError(f"{path}: [{EVERYWHERE}] {word}: no command takes {value!r}")
     found: dict[str, dict[str, Any]] = {}
     for name, options in commands.items():
         own = document.get(name, {})
         for word in own:
             if word not in options:
                 raise ConfigError(f"{path}: [{name}] has no option {_near(word, [*options])}")
-        merged = {**{w: v for w, v in everywhere.items() if w in options}, **own}
+        command = group.commands[name]
+        merged = {**{w: v for w, v in everywhere.items() if _takes(command, w, v)}, **own}
         if merged:
             found[name] = {options[word]: value for word, value in merged.items()}
     return found
@@ -159,6 +164,19 @@ def _options(command: Any) -> dict[str, str]:
         if long and parameter.name != "help":
             found[long[0].removeprefix("--")] = parameter.name
     return found
+
+
+def _takes(command: Any, option: str, value: Any) -> bool:
+    """Whether a command has such an option and takes this value."""
+    name = _options(command).get(option)
+    try:
+        for parameter in command.params:
+            if parameter.name == name:
+                parameter.process_value(None, value)
+                return True
+    except typer.BadParameter:
+        pass
+    return False
 
 
 def _near(word: str, known: list[str]) -> str:
