@@ -36,7 +36,7 @@ NAMES = (*SCHEMAS, RECORD)
 
 _EXAMPLES = """\b
 Examples:
-  holdfast decode subscription 0000000000010001740000000000
+  holdfast decode subscription 00000000000100017400000000
   holdfast decode record --key 0001000365746c00017400000000 --format json
   holdfast decode assignment - < assignments.hex
 """

@@ -21,7 +21,7 @@ from holdfast.errors import SourceError, WireError
 
 _EXAMPLES = """\b
 Examples:
-  holdfast decode subscription 0000000000010001740000000000 > s.json
+  holdfast decode subscription 00000000000100017400000000 > s.json
   holdfast encode subscription s.json
   holdfast encode subscription --version 3 - < s.json
 """
