@@ -83,6 +83,12 @@ def test_what_stops_a_step():
     assert unsafe(check_group([java])) == ["unknown-to-client"]
     rust = Config(assignors=BOTH.assignors, client=Client.CONFLUENT)
     assert unsafe(check_group([rust])) == ["cannot-start"]
+    for client, assignor in ((Client.CONFLUENT, "sticky"), (Client.JAVA, "lag-sticky")):
+        stranger = Config(assignors=(assignor,), client=client)
+        assert unsafe(check_group([stranger])) == ["unknown-to-client"]
+    assert check_group([Config(assignors=("lag",), client=Client.JAVA)]) == []
+    twice = Config(assignors=("range", "range"), client=Client.JAVA)
+    assert unsafe(check_group([twice])) == ["cannot-start"]
     assert unsafe(check_group([Config(assignors=())])) == ["no-assignor"]
     with pytest.raises(ConfigError, match="unknown assignor"):
         check_group([Config(assignors=("rang",))])

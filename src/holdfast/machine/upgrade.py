@@ -47,6 +47,13 @@ class Client(StrEnum):
     CONFLUENT = "confluent"
 
 
+ELSEWHERE = {
+    Client.JAVA: frozenset({*JAVA_NAMES.values(), "lag"}),
+    Client.CONFLUENT: frozenset({"range", "roundrobin", "cooperative-sticky"}),
+}
+"""Clients that holdfast has no plug-ins for -> assignors they have, ``lag`` as KAFKA-5337's."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """What decides how a member takes part.
@@ -230,10 +237,14 @@ def _check_one(config: Config) -> list[Finding]:
     if cooperative and (old_java or config.client is Client.AIOKAFKA):
         text = f"{config}: this client has no cooperative assignors"
         findings.append(_unsafe("client-too-old", text, "upgrade the client in a bounce before"))
-    holdfast_only = [a for a in config.assignors if a in NAMES.values()]
-    if holdfast_only and config.client in (Client.JAVA, Client.CONFLUENT):
-        text = f"{config}: {holdfast_only[0]} exists in holdfast's members and plug-ins only"
-        findings.append(_unsafe("unknown-to-client", text, "keep cooperative-sticky there"))
+    known = ELSEWHERE.get(config.client, frozenset(config.assignors))
+    unknown = [a for a in config.assignors if a not in known]
+    if unknown:
+        text = f"{config}: this client does not have {unknown[0]}"
+        findings.append(_unsafe("unknown-to-client", text, f"it has {', '.join(sorted(known))}"))
+    if config.client is Client.JAVA and len(set(config.assignors)) < len(config.assignors):
+        text = f"{config}: Java refuses an assignor that is named twice"
+        findings.append(_unsafe("cannot-start", text, "name each once"))
     if (
         cooperative
         and config.client is Client.CONFLUENT
