@@ -10,9 +10,12 @@ import pytest
 from tests.pipeline import fleet
 
 from holdfast.errors import ConfigError, SourceError
-from holdfast.pipeline.dump import _check_counts, _write_records
+from holdfast.pipeline import dump as dump_module
+from holdfast.pipeline.dump import _check_counts, _write_records, gathered
+from holdfast.pipeline.schemas import arrow_schema
 from holdfast.pipeline.session import local_cores, parse_defaults
 from holdfast.pipeline.source import Dump, _deepest
+from holdfast.pipeline.split import named, pieces, read_pieces
 from holdfast.pipeline.storage import MANIFEST, Batch, Tables
 
 
@@ -136,6 +139,39 @@ def test_a_properties_file(tmp_path):
         read_properties(file)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_properties(tmp_path / "none")
+
+
+@pytest.mark.parametrize(("n_parts", "expected"), [(1, [12]), (4, [3, 3, 3, 3]), (99, [1] * 12)])
+def test_a_dump_is_read_in_even_parts(tmp_path, n_parts, expected):
+    """Every row group once and in order, and what is read is what stands there."""
+    rows = pa.Table.from_pylist([fleet_row(i) for i in range(36)], schema=arrow_schema("records"))
+    files = [str(tmp_path / name) for name in ("a.parquet", "b.parquet")]
+    for i, file in enumerate(files):
+        pq.write_table(rows.slice(18 * i, 18), file, row_group_size=3)
+    parts = pieces(files, n_parts)
+    assert [len(part) for part in parts] == expected
+    every = [piece for part in parts for piece in part]
+    assert every == [(file, i) for file in files for i in range(6)]
+    assert pa.Table.from_batches(read_pieces(every)).equals(rows)
+    asked = pa.RecordBatch.from_pydict({"id": [len(parts) - 1]})
+    assert (
+        pa.Table.from_batches(read_pieces(named(iter([asked]), parts))).num_rows == 3 * expected[-1]
+    )
+
+
+def fleet_row(i):
+    return {"partition": i % 3, "offset": i, "timestamp": i, "key": b"k%d" % i, "value": None}
+
+
+def test_row_groups_of_a_dump_are_large(monkeypatch):
+    schema = arrow_schema("records")
+    rows = pa.Table.from_pylist([fleet_row(i) for i in range(50)], schema=schema)
+    batches = rows.to_batches(max_chunksize=7)
+    monkeypatch.setattr(dump_module, "BATCH_BYTES", 2 * batches[0].nbytes)
+    found = list(gathered(batches, schema))
+    assert [part.num_rows for part in found] == [14, 14, 14, 8]
+    assert pa.concat_tables(found).equals(rows)
+    assert list(gathered([], schema)) == []
 
 
 def test_spark_must_plan_every_partition_that_holds_records():
