@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.machine.clients import Group
 
 from holdfast.errors import ConfigError
 from holdfast.machine.codes import ErrorCode
+from holdfast.machine.deferral import OWNERS_NOT_NAMED
 from holdfast.machine.designs import CooperativeSticky, Designed, Plain, Turn, assignors_for
 from holdfast.machine.embedded import MemberView, RebalanceMode
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import Claimant, plan_round
 from holdfast.machine.policy import Policy
 from holdfast.wire.consumer_protocol import decode_assignment, decode_subscription
+from holdfast.wire.container import Leaving, Memory, Remembered, encode_memory
 from holdfast.wire.incremental import Design
 from holdfast.wire.sticky_user_data import decode_sticky_user_data
 
@@ -26,7 +30,6 @@ POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000, memory_limit_bytes=0)
         ({"interval_ms": 2**31}, "interval_ms: found 2147483648"),
         ({"batch": 0}, "batch: found 0"),
         ({"weights": {"k": 0}}, "weight of k: found 0"),
-        ({"weights": {"k": 1}, "isolate": True}, "isolate keeps them apart"),
     ],
 )
 def test_settings_out_of_range_are_refused(fields, words):
@@ -59,6 +62,41 @@ def test_a_memory_of_a_generation_to_come_counts_as_none():
     newcomer = [claimant("A", 0, memory=first.memory), claimant("C", generation=-1)]
     done = plan_round(POLICY, newcomer, {"t": 2}, generation=9)
     assert done.shares["C"].gained == (("t", (1,)),)
+
+
+def remembered(generation: int, owner: str, *, given_up=(), delay_ms: int = 0) -> bytes:
+    """A memory in which this member owned partition 1."""
+    who = Remembered(member_id=owner, owned=(("t", (1,)),), delay_ms=delay_ms)
+    return encode_memory(Memory(generation=generation, members=(who,), given_up=given_up))
+
+
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_the_newest_memory_counts_and_of_one_generation_the_last(order):
+    who = replace(POLICY, memory_limit_bytes=1 << 20)
+    older, newer = remembered(1, "A"), remembered(2, "gone")  # by the older one nothing was lost
+    members = [claimant("A", 0, memory=older), claimant("B", 2, memory=newer)][order]
+    done = plan_round(who, members, {"t": 3}, generation=3)
+    assert done.delay_ms == 30_000
+    twin = replace(members[0], memory=remembered(2, "A"), memory_age_ms=500)  # came before it
+    done = plan_round(who, [twin, members[1]], {"t": 3}, generation=3)
+    assert (done.delay_ms > 0) == (members[1].memory == newer)
+
+
+def test_who_leaves_for_good_with_nothing_is_no_returning_member():
+    leaves = Claimant(member_id="B", topics=("t",), leaving=Leaving.FOR_GOOD)
+    done = plan_round(POLICY, [claimant("A", 0), leaves], {"t": 2}, generation=3)
+    assert (done.delay_ms, done.shares["A"].gained) == (30_000, ())
+
+
+def test_what_members_say_they_gave_up_is_no_loss_though_the_memory_does_not_name_it():
+    unnamed = Memory(
+        generation=2,
+        members=(Remembered(member_id="gone"), Remembered(member_id=OWNERS_NOT_NAMED)),
+    )
+    says = replace(claimant("A", 0, memory=encode_memory(unnamed)), given_up=(("t", (1,)),))
+    done = plan_round(POLICY, [says], {"t": 3}, generation=3)
+    assert done.shares["A"].gained == (("t", (1,)),)  # partition 2 waits for whoever had it
+    assert done.delay_ms == 30_000
 
 
 def view(**fields) -> MemberView:

@@ -89,6 +89,52 @@ def test_isolated_is_what_the_assignor_says_of_each_kind_alone(snapshot):
             assert max(loads) - min(loads) <= 1
 
 
+@given(strategies.snapshots(), st.data())
+def test_a_change_in_one_kind_never_moves_what_another_has(snapshot, data):
+    names = sorted(snapshot["partitions"])
+    weights = data.draw(st.dictionaries(st.sampled_from(names), st.integers(1, 9)))
+    held = stable(snapshot, weights)
+    whole = Group.from_dict(held)
+    before = dict(zip(resources(whole), isolated_target(whole, sticky, weights), strict=True))
+    changed = data.draw(st.sampled_from(names))
+    count = data.draw(st.integers(0, 9))
+    other = Group.from_dict({**held, "partitions": {**held["partitions"], changed: count}})
+    after = dict(zip(resources(other), isolated_target(other, sticky, weights), strict=True))
+    assert {r: o for r, o in after.items() if r[0] != changed} == {
+        r: o for r, o in before.items() if r[0] != changed
+    }
+
+
+def resources(whole: Group) -> list[tuple[str, int]]:
+    counts = zip(whole.topics.names, whole.topics.n_partitions.tolist(), strict=True)
+    return [(name, p) for name, n in counts for p in range(n)]
+
+
+def stable(snapshot: dict, weights: dict[str, int]) -> dict:
+    """The same group when every member claims what it is to have."""
+    whole = Group.from_dict(snapshot)
+    own = {m: [] for m in whole.member_ids}
+    for (topic, p), owner in zip(
+        resources(whole), isolated_target(whole, sticky, weights).tolist(), strict=True
+    ):
+        if owner != NO_OWNER:
+            own[whole.member_ids[owner]].append([topic, p])
+    members = [
+        {"id": m["id"], "topics": m["topics"], "owned": own[m["id"]], "generation": 7}
+        for m in snapshot["members"]
+    ]
+    return {"partitions": snapshot["partitions"], "members": members}
+
+
+def test_the_extra_one_of_a_heavy_kind_goes_to_whom_has_least_by_weight():
+    kinds = group({"heavy": 3, "light": 7}, m={}, n={})
+    found = table(kinds, isolated_target(kinds, sticky, {"heavy": 4}))
+    assert {m: tuple(f[k] for k in ("heavy", "light")) for m, f in found.items()} == {
+        "m": (2, 3),
+        "n": (1, 4),
+    }
+
+
 def test_weights_balance_heavy_kinds_against_light_ones():
     kinds = group({"heavy": 2, "light": 8}, m={}, n={})
     weights = {"heavy": 4}

@@ -40,7 +40,10 @@ def test_a_seed_that_once_failed(seed):
     assert soak(seed, 1).failures == ()
 
 
-@pytest.mark.parametrize("kinds", [{"isolate": True}, {"weights": {"heavy": 5}}])
+@pytest.mark.parametrize(
+    "kinds",
+    [{"isolate": True}, {"weights": {"heavy": 5}}, {"isolate": True, "weights": {"heavy": 5}}],
+)
 @pytest.mark.parametrize("name", ["simple", "deferred", "incremental"])
 def test_kinds_of_resources_come_and_go_and_no_rule_is_broken(name, kinds):
     policy = Policy(delay_ms=12_000, interval_ms=1_000, batch=2, **kinds)

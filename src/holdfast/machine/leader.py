@@ -273,7 +273,7 @@ class _Turn:
         group = self._with_pins()
         policy = self.policy
         if policy.isolate:
-            return isolated_target(group, self._registry)
+            return isolated_target(group, self._registry, policy.weights)
         if policy.weights:
             return weighted_target(group, policy.weights)
         return self._registry(group)

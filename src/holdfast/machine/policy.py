@@ -55,7 +55,8 @@ class Policy:
         Whether each topic or kind is balanced by itself, so that a change in one never moves
         another.
     weights : mapping of str to int
-        Load of one resource of a kind, 1 where not given; used when not isolated.
+        Load of one resource of a kind, 1 where not given. Isolated kinds are even by themselves;
+        weights then say who carries the extra one of a kind.
     memory_limit_bytes : int
         Above this size, all copies together, the memory names only what waits; who owned the rest
         is then guessed where more than one member departs in one round.
@@ -85,8 +86,6 @@ class Policy:
         for kind, weight in self.weights.items():
             if weight < 1:
                 raise ConfigError(f"weight of {kind}: found {weight}, expected at least 1")
-        if self.isolate and self.weights:
-            raise ConfigError("weights balance kinds against each other; isolate keeps them apart")
 
     @property
     def defers(self) -> bool:

@@ -4,10 +4,10 @@
 
 - Isolated: each topic or kind is assigned by itself, so what happens to one never moves another
   ("a worker leaving does not have to interrupt connectors that do not run on it"). The extra
-  resource of a kind goes to the members with the least load so far, or every kind of one resource
-  would land on the same member.
-- Weighted: the load of a member is the sum of its resources' weights; a claim moves only where
-  that lowers the larger of two loads.
+  resource of a kind goes to the members with the least load so far, weights counted, or every kind
+  of one resource would land on the same member.
+- Weighted alone: the load of a member is the sum of its resources' weights; a claim moves only
+  where that lowers the larger of two loads.
 
 **Strategy.** Both work from claims: keep what fits, place what is free, level what is left.
 
@@ -27,7 +27,9 @@ from holdfast.model.columns import I32, I64, NO_OWNER, Mask, frozen, starts
 from holdfast.model.group import Group
 
 
-def isolated_target(group: Group, assignor: Callable[[Group], I32]) -> I32:
+def isolated_target(
+    group: Group, assignor: Callable[[Group], I32], weights: Mapping[str, int] | None = None
+) -> I32:
     """Assign each topic by itself.
 
     Parameters
@@ -36,6 +38,8 @@ def isolated_target(group: Group, assignor: Callable[[Group], I32]) -> I32:
         Claims included.
     assignor : callable
         Group -> int32[n_tps], here always called with one topic.
+    weights : mapping of str to int, optional
+        Weight of one resource of a kind, 1 where not given: whose extra one goes where.
 
     Returns
     -------
@@ -51,7 +55,8 @@ def isolated_target(group: Group, assignor: Callable[[Group], I32]) -> I32:
     if not n_members:
         return target
     load = np.zeros(n_members, np.int64)
-    counts = group.topics.n_partitions
+    weight = np.array([(weights or {}).get(name, 1) for name in group.topics.names], np.int64)
+    counts = group.topics.n_partitions * weight
     for topic in np.lexsort((np.arange(len(counts)), -counts)).tolist():
         own = _only(group, topic)
         # Members stand in order of load, so that an extra one goes to the least loaded.
@@ -61,7 +66,7 @@ def isolated_target(group: Group, assignor: Callable[[Group], I32]) -> I32:
         part = chosen[first:last]
         part = np.where(part == NO_OWNER, NO_OWNER, order[part]).astype(np.int32)
         target[first:last] = part
-        load += np.bincount(part[part != NO_OWNER], minlength=n_members)
+        load += weight[topic] * np.bincount(part[part != NO_OWNER], minlength=n_members)
     return target
 
 
