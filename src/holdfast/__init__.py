@@ -49,7 +49,11 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    try:
+        return getattr(import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        error.add_note(f"holdfast.{name} needs an extra: pip install 'holdfast[confluent]'")
+        raise
 
 
 def __dir__() -> list[str]:

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,6 +100,16 @@ def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
             "error: cannot read or write /ro/r.html: Permission denied",
         ),
         (OSError("odd"), 70, "error: a bug in holdfast: OSError: odd"),
+        (
+            ModuleNotFoundError("No module named 'pyarrow.parquet'", name="pyarrow.parquet"),
+            3,
+            "error: pyarrow is not installed: pip install 'holdfast[spark]'",
+        ),
+        (
+            ModuleNotFoundError("No module named 'holdfast.x'", name="holdfast.x"),
+            70,
+            "error: a bug in holdfast: ModuleNotFoundError: No module named 'holdfast.x'",
+        ),
     ],
 )
 def test_what_reaches_the_top_is_one_line(
@@ -388,6 +399,17 @@ def test_commands_run_in_a_folder_that_is_gone(tmp_path: Path) -> None:
     command = f"cd {gone} && rmdir {gone} && exec {sys.executable} -P -m holdfast explain HF104"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_extra_that_a_command_may_miss_is_one_of_the_package() -> None:
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    assert set(cli_app.EXTRAS.values()) <= set(extras)
+    code = "import sys; sys.modules['kafka'] = None; from holdfast import Worker"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install 'holdfast[confluent]'" in done.stderr
+    assert "ModuleNotFoundError" in done.stderr
 
 
 def test_commands_are_registered_once() -> None:

@@ -80,6 +80,15 @@ app = typer.Typer(
 )
 
 
+EXTRAS = {
+    **dict.fromkeys(("pyarrow", "pandas", "pyspark"), "spark"),
+    **dict.fromkeys(("grpc", "google", "zstandard"), "connect"),
+    "kafka": "kafka",
+    "aiokafka": "aiokafka",
+    "confluent_kafka": "confluent",
+}
+"""Package that a command imports -> the extra that brings it."""
+
 # Typer carries its own copy of Click in newer versions: take the class that it raises.
 _CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
@@ -117,7 +126,9 @@ def exit_code(error: BaseException) -> int:
         return EXIT_INFEASIBLE
     if isinstance(error, (ModelError, ConfigError)):
         return EXIT_USAGE
-    if isinstance(error, (AdapterError, WireError, RemoteProtocolError)) or _file_of(error):
+    if isinstance(error, (AdapterError, WireError, RemoteProtocolError)):
+        return EXIT_SOURCE
+    if _file_of(error) or _missing(error):
         return EXIT_SOURCE
     if isinstance(error, KeyboardInterrupt):
         return EXIT_INTERRUPT
@@ -129,6 +140,24 @@ def _file_of(error: BaseException) -> str:
     if not isinstance(error, OSError):
         return ""
     return str(error.filename or ("the output" if error.errno in FULL else ""))
+
+
+def _missing(error: BaseException) -> str:
+    """Package of an extra that is not installed; empty where it is about none."""
+    package = str(error.name).partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return package if package in EXTRAS else ""
+
+
+def _told(error: Exception) -> str:
+    """One line about an error that is none of ours."""
+    if file := _file_of(error):
+        return f"cannot read or write {file}: {getattr(error, 'strerror', '')}"
+    if package := _missing(error):
+        return f"{package} is not installed: pip install 'holdfast[{EXTRAS[package]}]'"
+    # What Spark's workers raise comes as their whole traceback: its last line says what.
+    said = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
+    what = ": ".join([type(error).__name__, *said])
+    return f"a bug in holdfast: {what} (--debug shows where)"
 
 
 def _open_streams() -> None:
@@ -192,15 +221,9 @@ def main(argv: list[str] | None = None) -> None:
         code = exit_code(error)
     except SystemExit as stop:  # Typer and rich end with 1 where a reader has seen enough
         code = 0 if isinstance(stop.__context__, BrokenPipeError) else stop.code
-    except Exception as error:  # a file, or our bug: one line, with the traceback on request
+    except Exception as error:  # a file, an extra, or our bug: one line; traceback on request
         if debug:
             traceback.print_exc()
-        # What Spark's workers raise comes as their whole traceback: its last line says what.
-        said = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
-        what = ": ".join([type(error).__name__, *said])
-        told = f"a bug in holdfast: {what} (--debug shows where)"
-        if file := _file_of(error):
-            told = f"cannot read or write {file}: {getattr(error, 'strerror', '')}"
-        print_error(told)
+        print_error(_told(error))
         code = exit_code(error)
     sys.exit(code)
