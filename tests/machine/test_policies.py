@@ -99,6 +99,38 @@ def test_what_members_say_they_gave_up_is_no_loss_though_the_memory_does_not_nam
     assert done.delay_ms == 30_000
 
 
+WIDE = replace(POLICY, memory_limit_bytes=1 << 20)
+
+
+def had(name: str, *numbers: int, **fields) -> Remembered:
+    return Remembered(member_id=name, owned=(("t", numbers),) if numbers else (), **fields)
+
+
+def told(*members: Remembered) -> bytes:
+    return encode_memory(Memory(generation=1, members=members))
+
+
+def test_while_something_waits_nobody_who_was_there_gets_what_was_lost():
+    memory = told(had("A", 0, 1, 2), had("B"), had("C", 3, 4, 5), had("S", 6, instance_id="s"))
+    members = [claimant("A", 0, 1, 2, memory=memory), claimant("B", memory=memory)]
+    done = plan_round(WIDE, [*members, claimant("E", generation=-1)], {"t": 7}, generation=2)
+    gained = {m: share.gained for m, share in done.shares.items()}
+    # Even loads would be 3, 2 and 2: the one that is above E's is not B's before the deadline.
+    assert gained == {"A": (), "B": (), "E": (("t", (3, 4, 5)),)}
+    assert (done.delay_ms, done.again) == (30_000, False)
+
+
+def test_what_is_given_by_identity_is_balanced_in_a_round_of_its_own():
+    away = had("S", 2, 3, 4, 5, 6, instance_id="s", delay_ms=20_000)
+    memory = told(had("A", 0, 1), had("B"), away)
+    members = [claimant("A", 0, 1, memory=memory), claimant("B", memory=memory)]
+    back = Claimant(member_id="S2", instance_id="s", topics=("t",))
+    done = plan_round(WIDE, [*members, back], {"t": 7}, generation=2)
+    assert done.shares["S2"].gained == (("t", (2, 3, 4, 5, 6)),)
+    assert (done.again, done.delay_ms) == (True, 0)
+    assert not any(share.revoked for share in done.shares.values())
+
+
 def view(**fields) -> MemberView:
     values = {"topics": ("t",), "owned": (), "previous": (("t", 1),), "generation": 4}
     return MemberView(**(values | {"mode": RebalanceMode.EAGER} | fields))

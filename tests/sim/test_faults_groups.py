@@ -224,5 +224,13 @@ def test_34_the_coordinator_loses_the_group_record():
     turns = tape(w).turns
     forget_the_last_generation(w)
     ends_well(w)
-    assert turns  # members joined again, and what they claim decides
+    first = turns[0].members  # members joined again, and what they claim decides
+    assert {m.name for m in first} == {p.member.member_id for p in w.living()}
+    reset = [m for m in first if m.claimant.generation < 0]
+    kept = [m for m in first if m.claims]
+    assert reset
+    assert kept
+    assert not any(m.claims for m in reset)
+    assert all(m.claims <= m.after for m in kept)
+    assert len(turns) == 1
     assert w.coordinator.state is GroupState.STABLE
