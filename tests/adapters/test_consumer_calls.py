@@ -13,6 +13,7 @@ from holdfast.adapters.host import Standing
 from holdfast.adapters.mailbox import Mailbox
 from holdfast.adapters.topic_duties import PendingCall
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
+from holdfast.machine.events import RejoinRequested
 from holdfast.machine.holdings import Identity
 from holdfast.machine.states import MemberState
 
@@ -108,6 +109,21 @@ def test_a_commit_takes_what_is_owned(made):
     assert parts.commits == [({A: 4}, 1)]
     with pytest.raises(LocalProtocolError, match="t-1 is not this member's"):
         consumer.commit({B: 6})
+
+
+def test_a_round_can_be_asked_for(made):
+    consumer, parts = made
+    asked = []
+    parts.host.post = asked.append
+    consumer.enforce_rebalance()
+    consumer.enforce_rebalance("new lags")
+    assert asked == [
+        RejoinRequested("requested by the application"),
+        RejoinRequested("new lags"),
+    ]
+    consumer.close()
+    with pytest.raises(AdapterError, match="closed"):
+        consumer.enforce_rebalance()
 
 
 def test_a_commit_is_tried_again_and_runs_no_callback(made):

@@ -237,7 +237,9 @@ class TestDesignII:
     def test_member_process_plans_to_rejoin_after_the_timeout(self):
         play = four(DEFERRED)
         play.leave("D")
-        for instruction in told(DEFERRED, play).values():
+        instructions = told(DEFERRED, play)
+        assert len(instructions) == 3
+        for instruction in instructions.values():
             assert instruction.delay_ms == 30_000
             assert not instruction.revoked
             assert not instruction.again
