@@ -1,7 +1,7 @@
 # `make demo` and `make test` do everything on a fresh machine. ARGS goes to the command behind a target.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types imports format soak bench lock clean
-PATHS := src tests bench
+.PHONY: help setup demo test check lint types imports format soak lock clean
+PATHS := src tests bench jobs tools
 BIN := .venv/bin
 
 help:  ## this list
@@ -22,8 +22,8 @@ test: setup  ## set-up and all tests
 check: lint types imports test  ## everything that CI runs
 
 lint: setup  ## format and lint
-	@$(BIN)/ruff format --check $(PATHS) tools
-	@$(BIN)/ruff check $(PATHS) tools
+	@$(BIN)/ruff format --check $(PATHS)
+	@$(BIN)/ruff check $(PATHS)
 
 types: setup  ## mypy, strict
 	@$(BIN)/mypy
@@ -32,8 +32,8 @@ imports: setup  ## the layers
 	@$(BIN)/lint-imports --no-logo
 
 format: setup  ## format in place
-	@$(BIN)/ruff format $(PATHS) tools
-	@$(BIN)/ruff check --fix $(PATHS) tools
+	@$(BIN)/ruff format $(PATHS)
+	@$(BIN)/ruff check --fix $(PATHS)
 
 soak: setup  ## the long runs: 20,000 seeds, exhaustive search, fuzzing, chaos
 	@$(BIN)/python tools/soak.py $(ARGS)
