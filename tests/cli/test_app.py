@@ -412,6 +412,15 @@ def test_every_extra_that_a_command_may_miss_is_one_of_the_package() -> None:
     assert "ModuleNotFoundError" in done.stderr
 
 
+def test_ctrl_c_while_commands_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_app, "register_all", interrupted)
+    done = run("explain")
+    assert (done.code, done.out, done.err) == (130, "", "")
+
+
 def test_commands_are_registered_once() -> None:
     cli_app.register_all()
     before = len(cli_app.app.registered_commands)

@@ -191,11 +191,11 @@ def in_front(arguments: Sequence[str], commands: Mapping[str, Any]) -> list[str]
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     _open_streams()
-    register_all()
     arguments = sys.argv[1:] if argv is None else argv
     debug = "--debug" in arguments
     code: str | int | None
     try:
+        register_all()
         command: Any = typer.main.get_command(app)
         arguments = in_front(arguments, command.commands)
         settings = for_click(command)
