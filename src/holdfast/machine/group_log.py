@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from holdfast.wire.offsets_records import Record, decode_record, encode_record
 from holdfast.wire.reasons import INT16, INT32, INT64
@@ -51,8 +52,7 @@ class StoredGroup:
     members: tuple[StoredMember, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """A record to be written to the offsets topic and then replayed."""
 
     key: bytes

@@ -45,16 +45,14 @@ Request: TypeAlias = SendJoin | SendSync | SendHeartbeat | SendLeave | SendCommi
 Response: TypeAlias = JoinAnswered | SyncAnswered | HeartbeatAnswered | LeaveAnswered | CommitDone
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """A request of a client; ``client`` names its connection."""
 
     client: str
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A response to a client."""
 
     client: str

@@ -9,9 +9,10 @@
   jumps of a wall clock reach nothing but the times in records.
 - A coordinator that restarts knows its log and nothing else; its connections break.
 
-**Strategy.** A heap of (time, number, function, argument). Safety is checked where it happens
-(:mod:`holdfast.sim.ledger`) and at each leader's turn (:mod:`holdfast.sim.checkers`). What a member
-asks for is done by :mod:`holdfast.sim.application` and :mod:`holdfast.sim.connections`.
+**Strategy.** A heap of times, and for each the functions to call in order. Safety is checked where
+it happens (:mod:`holdfast.sim.ledger`) and at each leader's turn (:mod:`holdfast.sim.checkers`).
+What a member asks for is done by :mod:`holdfast.sim.application` and
+:mod:`holdfast.sim.connections`.
 """
 
 from __future__ import annotations
@@ -129,8 +130,8 @@ class World:
         self.warnings: list[str] = []
         self.causes = 0
         self.last_round_ms = 0
-        self._heap: list[tuple[int, int, Callable[[Any], None], Any]] = []
-        self._number = 0
+        self._times: list[int] = []  # a heap
+        self._due: dict[int, list[tuple[Callable[[Any], None], Any]]] = {}  # at each of them
         self._coordinator_timer_ms = -1
         self._ids = 0
         self.lost_records = False
@@ -163,19 +164,27 @@ class World:
 
     def at(self, time_ms: int, function: Callable[[Any], None], argument: Any = None) -> None:
         """Call a function at a time (not before now)."""
-        self._number = number = self._number + 1
-        heappush(self._heap, (max(time_ms, self.now_ms), number, function, argument))
+        time_ms = max(time_ms, self.now_ms)
+        due = self._due.get(time_ms)
+        if due is None:
+            self._due[time_ms] = [(function, argument)]
+            heappush(self._times, time_ms)
+        else:
+            due.append((function, argument))
 
     def give_up(self) -> None:
         """Nothing more happens."""
-        self._heap.clear()
+        for due in self._due.values():
+            due.clear()
 
     def run(self, until_ms: int) -> None:
         """Go on to a time."""
-        heap = self._heap
-        while heap and heap[0][0] <= until_ms:
-            self.now_ms, _, function, argument = heappop(heap)
-            function(argument)
+        times = self._times
+        while times and times[0] <= until_ms:
+            self.now_ms = time_ms = heappop(times)
+            for function, argument in self._due[time_ms]:  # what is done may add to it
+                function(argument)
+            del self._due[time_ms]
         self.now_ms = max(self.now_ms, until_ms)
 
     def run_while(self, condition: Callable[[], bool], limit_ms: int, step_ms: int = 250) -> bool:
