@@ -1,9 +1,10 @@
 """CPU of the pipeline's stages per million, as JSON lines; the whole process tree counts.
 
-``python bench/pipeline.py [--stages ...] [--commits N] [--assignments N] [--work DIR] [--master
-local[1]]`` makes its data once with ``pipeline_fleet.py``. Every stage runs ``--repeat`` times in
-one session; the first run of each is cold (the JVM compiles), the minimum of the others is what
-a long job pays. The tables are held against the generator's truth.
+``python bench/pipeline.py [--stages ...] [--commits N...] [--assignments N...] [--generations N...]
+[--work DIR] [--master local[1]]`` makes its data once with ``pipeline_fleet.py``, in every size
+that is asked for. Every stage runs ``--repeat`` times in one session; the first run of each is cold
+(the JVM compiles), the minimum of the others is what a long job pays. The tables are held against
+the generator's truth.
 
 =====================  ==========================================================================
 stage                  from Parquet of the offsets topic
@@ -29,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -49,19 +51,21 @@ HERE = Path(__file__).parent
 WHALE = ("whale", "small", "both")
 
 
-def data_for(stage: str, args: argparse.Namespace) -> list[str]:
-    """Arguments of the generator for the data of a stage."""
-    groups = str(max(1, args.assignments // (1000 * args.generations)))
-    fleet = ["--groups", groups, "--generations", str(args.generations)]
-    commits = ["--commits", str(args.commits)]
+def data_for(stage: str, args: argparse.Namespace) -> list[list[str]]:
+    """Arguments of the generator for the data of a stage, in every size that was asked for."""
+    fleets = [
+        ["--groups", str(max(1, rows // (1000 * n))), "--generations", str(n)]
+        for rows, n in product(args.assignments, args.generations)
+    ]
+    commits = [["--commits", str(n)] for n in args.commits]
     if stage.startswith("commits"):
         return commits
     if stage == "history":
-        return [*fleet, *commits]
+        return [[*fleet, *more] for fleet, more in product(fleets, commits)]
     small = ["--groups", "3000", "--generations", "2", "--members", "10", "--partitions", "50"]
     if stage in WHALE:
-        return [*(small if stage != "whale" else ["--groups", "0"]), *_whale(stage)]
-    return fleet
+        return [[*(small if stage != "whale" else ["--groups", "0"]), *_whale(stage)]]
+    return fleets
 
 
 def _whale(stage: str) -> list[str]:
@@ -121,23 +125,25 @@ def check(name: str, out: Path, truth: dict[str, int]) -> dict[str, int]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--commits", type=int, default=1_000_000)
-    parser.add_argument("--assignments", type=int, default=4_000_000)
-    parser.add_argument("--generations", type=int, default=20)
+    parser.add_argument("--commits", type=int, nargs="+", default=[1_000_000])
+    parser.add_argument("--assignments", type=int, nargs="+", default=[4_000_000])
+    parser.add_argument("--generations", type=int, nargs="+", default=[20])
     parser.add_argument("--work", type=Path)
     parser.add_argument("--master", default="local[1]")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--stages", nargs="*", default=["commits", "assignments", "groups"])
     args = parser.parse_args()
     work = args.work or Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
-    dumps = {name: made(work, data_for(name, args)) for name in args.stages}
+    runs = [(name, size) for name in args.stages for size in data_for(name, args)]
+    dumps = [made(work, size) for _, size in runs]
     usage = Usage(os.getsid(0))
     os.environ["PYTHONPATH"] = str(HERE)  # workers find the peers there
     spark = get_session(master=args.master)
-    for name in args.stages:
+    for (name, size), dump in zip(runs, dumps, strict=True):
         out = work / f"out-{name}"
-        found = measured(name, spark, dumps[name], out, repeat=args.repeat, usage=usage)
-        sys.stdout.write(json.dumps(found | {"master": args.master}) + "\n")
+        found = measured(name, spark, dump, out, repeat=args.repeat, usage=usage)
+        more = {"master": args.master, "size": " ".join(size)}
+        sys.stdout.write(json.dumps(found | more) + "\n")
         sys.stdout.flush()
     spark.stop()
 
