@@ -199,6 +199,7 @@ def test_keep_leaves_the_data_and_stops_the_server(tmp_path, monkeypatch):
     ("settings", "word"),
     [
         (BrokerSettings(brokers=2), "brokers: 1 or 3, not 2"),
+        (BrokerSettings(heap_mb=0), "heap_mb: 64 or more, not 0"),
         (BrokerSettings(port=70_000), "port: 1 to"),
         (BrokerSettings(brokers=3, port=65_535), "port: 1 to 65533"),
     ],

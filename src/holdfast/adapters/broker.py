@@ -54,6 +54,10 @@ logger.server.level = info
 """
 
 
+_LEAST_HEAP_MB = 64
+"""With less no Kafka starts; Java says so in words that name no option of ours."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
     """What to start.
@@ -403,6 +407,8 @@ def _check(settings: BrokerSettings) -> None:
     port = settings.port
     if port is not None and not 1 <= port <= 65_536 - settings.brokers:
         raise ConfigError(f"port: 1 to {65_536 - settings.brokers}, not {port}")
+    if settings.heap_mb < _LEAST_HEAP_MB:
+        raise ConfigError(f"heap_mb: {_LEAST_HEAP_MB} or more, not {settings.heap_mb}")
 
 
 def _check_free(port: int) -> None:
