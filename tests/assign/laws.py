@@ -80,7 +80,7 @@ def is_valid(snapshot: Snapshot, result: Result) -> None:
 
 
 def never_revokes_and_assigns(snapshot: Snapshot, result: Result) -> None:
-    """A cooperative round hands nobody what another member claims (PROTOCOL S3)."""
+    """A cooperative round hands nobody what another claims (S3 in ``sim/checkers.py``)."""
     if not ASSIGNORS[result.name].cooperative:
         return
     claims = {

@@ -121,6 +121,10 @@ def normalise(group: Group) -> Claims:
     Notes
     -----
     Cost: O(claims) where no partition is claimed twice, else one sort of the claims.
+
+    References
+    ----------
+    KIP-54, KIP-341 (generations), KAFKA-12984 (two claims).
     """
     owner = np.full(group.topics.n_tps, NO_OWNER, np.int32)
     member = group.claimant_of()

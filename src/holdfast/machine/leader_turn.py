@@ -3,7 +3,7 @@
 **Rules.** Odd bytes of one member never stop the group: a subscription that cannot be read counts
 as a member with no topics, unreadable user data as a member with no claims. Claims of an eager
 member are in its user data, those of a cooperative member in the subscription itself, with the
-generation beside them or else in the user data (PROTOCOL: KIP-429, KIP-341, KAFKA-12984).
+generation beside them or else in the user data (KIP-429, KIP-341, KAFKA-12984).
 """
 
 from __future__ import annotations

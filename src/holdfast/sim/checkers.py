@@ -11,7 +11,7 @@ another order, L2 and L3 in :mod:`holdfast.sim.pacing`, deferral in :mod:`holdfa
 Rules that need time stand in :mod:`holdfast.sim.ledger`, those of a whole run at its end
 (:mod:`holdfast.sim.scenarios`, :mod:`holdfast.sim.soak`).
 
-References: PROTOCOL sections c and f; Incremental Cooperative Rebalancing, "Leader process".
+References: Incremental Cooperative Rebalancing, "Leader process".
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ it must end settled, with no rule broken. Scenarios that bend single messages, s
 records are scenes (:mod:`holdfast.sim.scenes`); :data:`~holdfast.sim.faultbook.TITLES` has all.
 
 **Strategy.** Steps of :mod:`holdfast.sim.scenarios`, built for the setup at hand.
-
-References: PROTOCOL section g.
 """
 
 from __future__ import annotations

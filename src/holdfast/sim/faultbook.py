@@ -3,8 +3,6 @@
 **Rules.** Every number from 1 to 72 has an entry. Each is a script for any policy
 (:mod:`holdfast.sim.fault_scripts`) or a scene (:mod:`holdfast.sim.scenes`), with the real machines,
 the real assignors, the real readers of the log; one needs a live client.
-
-References: PROTOCOL section g.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ back, doubled, lost or answered wrong on its way. What is expected is said in wo
 whether it came or not; nothing is raised before a scene is over but that it never came to a point.
 
 **Strategy.** A scene is a function of a :class:`Scene`. Every world of it runs under the checkers.
-
-References: PROTOCOL section g.
 """
 
 from __future__ import annotations

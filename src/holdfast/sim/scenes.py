@@ -4,8 +4,6 @@
 one that is neither needs a live client.
 
 **Strategy.** A table; :func:`play_scene` looks into it.
-
-References: PROTOCOL section g.
 """
 
 from __future__ import annotations

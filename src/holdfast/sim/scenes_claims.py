@@ -4,8 +4,6 @@
 about one leader's turn, the real leader is asked, with its members in every order.
 
 **Strategy.** Claims by hand for the leader, small worlds for what follows from them.
-
-References: PROTOCOL sections c and g, 35 to 51.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ replays the records; what the pipeline makes of the same ones, its own tests say
 
 **Strategy.** The real assignors on counts by hand, the real coordinator's replay on real bytes.
 
-References: PROTOCOL section g, 66 to 72; KIP-848, "Online migration".
+References: KIP-848, "Online migration".
 """
 
 from __future__ import annotations

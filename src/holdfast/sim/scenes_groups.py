@@ -4,8 +4,6 @@
 
 **Strategy.** Real members and the real coordinator in a small world; hands on it as
 :mod:`holdfast.sim.scene` has them.
-
-References: PROTOCOL section g, 7 to 32.
 """
 
 from __future__ import annotations

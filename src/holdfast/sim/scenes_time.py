@@ -3,8 +3,6 @@
 **Rules.** A name is its number; titles stand in :mod:`holdfast.sim.faultbook`.
 
 **Strategy.** Small worlds whose applications misbehave; hands on commits and on bytes.
-
-References: PROTOCOL section g, 52 to 64.
 """
 
 from __future__ import annotations
