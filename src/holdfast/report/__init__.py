@@ -3,9 +3,16 @@
 ``write`` makes the report, ``read_tables`` reads what it is made from. Needs pyarrow, no Spark;
 both are imported when used, so that importing this package costs nothing.
 
-Files: ``reading`` (tables), ``identity`` and ``timeline`` (ownership), ``history`` (rebalances,
-moves), ``views``, ``sections`` and ``body`` (HTML), ``packing`` (columns for the page), ``page/``
-(script and style), ``writing`` (the file), ``names`` and ``markup`` (escaping), ``palette``.
+Read by all: ``reading`` (tables), ``names`` (what strangers called things).
+
+The doctor: ``findings`` (what a rule is, and the list of all), ``rules_rebalances``,
+``rules_members``, ``rules_lag``, ``facts`` (what they look at), ``doctor`` (a fleet examined).
+
+The page: ``identity`` and ``timeline`` (ownership), ``history`` (rebalances, moves), ``views``,
+``sections``, ``lag_section``, ``policies`` and ``body`` (HTML), ``packing`` (columns for the page),
+``page/`` (script and style), ``writing`` (the file), ``markup`` (escaping), ``palette``.
+
+For others: ``metrics`` (Prometheus), ``trace`` (Perfetto).
 """
 
 from __future__ import annotations
