@@ -11,7 +11,7 @@ from tests.cli.running import run
 from tests.pipeline import local, worlds
 
 from holdfast.errors import SourceError
-from holdfast.report.policies import COLUMNS, read_policies
+from holdfast.report.policies import COLUMNS, policy_section, read_policies
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,18 @@ def test_what_is_no_replay_is_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(SourceError, match=str(path)):
             read_policies(path)
+
+
+def test_numbers_that_are_none_are_shown_as_unknown():
+    odd = ["x", None, float("nan"), float("inf"), 10**400, [1], {}]
+    words = [c for c in COLUMNS if c not in ("group", "policy", "assignor")]
+    rows = [{"group": "g", "policy": "simple", **dict.fromkeys(words, value)} for value in odd]
+    section = policy_section(
+        [*rows, {"policy": "eager", "partition_seconds_stopped": 8, "moved": 3}]
+    )
+    assert section is not None
+    assert section.count("<tr") == 1 + len(odd) + 1
+    assert "nan" not in section and "inf" not in section
 
 
 def test_a_fidelity_that_is_too_low_is_a_finding(tables):

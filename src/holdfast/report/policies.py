@@ -10,6 +10,7 @@ below; a column that is missing is shown as unknown.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ COLUMNS = (
     "fidelity",
 )
 _BAR_CELLS = 12
+_MOST = 1e300
+"""What is no number below it was not measured."""
 
 
 def read_policies(path: Path) -> list[dict[str, Any]]:
@@ -83,7 +86,7 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     if not rows:
         return None
     ordered = sorted(rows, key=lambda r: (str(r.get("group", "")), _cost(r)))
-    top = max((_cost(r) for r in ordered if _cost(r) < float("inf")), default=0.0)
+    top = max((_cost(r) for r in ordered if _cost(r) < math.inf), default=0.0)
     many = len({row.get("group") for row in ordered}) > 1
     heads = [
         *([("Group", False)] if many else []),
@@ -115,26 +118,32 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
 
 
 def _cost(row: Mapping[str, Any]) -> float:
-    value = row.get("partition_seconds_stopped", row.get("partition_seconds_unowned"))
-    return float("inf") if value is None else float(value)
+    value = _value(row, "partition_seconds_stopped", "partition_seconds_unowned")
+    return math.inf if value is None else value
+
+
+def _value(row: Mapping[str, Any], *names: str) -> float | None:
+    """The first of these columns that a row has, if it is a number: a file may hold anything."""
+    value = next((row[name] for name in names if name in row), None)
+    return value if isinstance(value, (int, float)) and -_MOST < value < _MOST else None
 
 
 def _row(row: Mapping[str, Any], top: float) -> list[object]:
     cost = _cost(row)
-    delay, fidelity = row.get("delay_ms"), row.get("fidelity")
+    delay, fidelity = _value(row, "delay_ms"), _value(row, "fidelity")
     return [
         tag("td", name_of(row.get("group", NONE))),
         _policy(row),
         tag("td", name_of(row.get("assignor") or NONE)),
-        _amount(None if delay is None else float(delay) / 1000, 1),
-        _amount(row.get("rebalances", row.get("rounds"))),
-        _amount(row.get("moved")),
-        _amount(row.get("moved_to_third")),
-        _amount(None if cost == float("inf") else cost, 1),
+        _amount(None if delay is None else delay / 1000, 1),
+        _amount(_value(row, "rebalances", "rounds")),
+        _amount(_value(row, "moved")),
+        _amount(_value(row, "moved_to_third")),
+        _amount(None if cost == math.inf else cost, 1),
         tag("td", _bar(cost, top)),
-        _seconds(row.get("longest_stop_seconds")),
-        _seconds(row.get("time_to_balance_seconds")),
-        (NONE, "") if fidelity is None else (f"{float(fidelity):.0%}", fidelity),
+        _seconds(_value(row, "longest_stop_seconds")),
+        _seconds(_value(row, "time_to_balance_seconds")),
+        (NONE, "") if fidelity is None else (f"{fidelity:.0%}", fidelity),
     ]
 
 
@@ -146,7 +155,7 @@ def _policy(row: Mapping[str, Any]) -> Markup:
 
 def _bar(cost: float, top: float) -> Markup:
     """A bar of whole and empty cells: its length is a class, for no style may stand inline."""
-    if cost == float("inf") or top <= 0:
+    if cost == math.inf or top <= 0:
         return Markup("")
     full = round(_BAR_CELLS * cost / top)
     return tag(
@@ -157,11 +166,9 @@ def _bar(cost: float, top: float) -> Markup:
     )
 
 
-def _amount(value: object, digits: int = 0) -> tuple[str, object]:
-    if not isinstance(value, (int, float)):
-        return NONE, ""
-    return number(value, digits), value
+def _amount(value: float | None, digits: int = 0) -> tuple[str, object]:
+    return (NONE, "") if value is None else (number(value, digits), value)
 
 
-def _seconds(value: object) -> tuple[str, object]:
-    return (seconds(float(value)), value) if isinstance(value, (int, float)) else (NONE, "")
+def _seconds(value: float | None) -> tuple[str, object]:
+    return (NONE, "") if value is None else (seconds(value), value)
