@@ -8,13 +8,8 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.machine.actions import SendJoin
-from holdfast.machine.designs import (
-    Assignor,
-    CooperativeSticky,
-    Designed,
-    Plain,
-    read_claimant,
-)
+from holdfast.machine.claimants import read_claimant
+from holdfast.machine.designs import Assignor, CooperativeSticky, Designed, Plain
 from holdfast.machine.embedded import MemberView, RebalanceMode
 from holdfast.machine.member import choose_mode
 from holdfast.machine.policy import Policy

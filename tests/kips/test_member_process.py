@@ -19,7 +19,8 @@ from holdfast.machine.actions import (
     StartFetching,
     StopFetching,
 )
-from holdfast.machine.designs import Designed, read_claimant
+from holdfast.machine.claimants import read_claimant
+from holdfast.machine.designs import Designed
 from holdfast.machine.events import (
     CommitAnswered,
     Drained,

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.designs import Designed, Turn, partitions_of, resources_of
+from holdfast.machine.claimants import partitions_of, resources_of
+from holdfast.machine.designs import Designed, Turn
 from holdfast.machine.events import AssignmentComputed, JoinedMember
 from holdfast.machine.policy import Policy
 from holdfast.sim.checkers import RoundChecker

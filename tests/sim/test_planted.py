@@ -12,9 +12,10 @@ from tests.sim.bugs import rejoin_before_the_hand_over
 
 from holdfast.machine import deferral, holdings, leader, member
 from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.claimants import partitions_of, read_claimant, resources_of
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.deferral import recall
-from holdfast.machine.designs import Designed, Turn, partitions_of, read_claimant, resources_of
+from holdfast.machine.designs import Designed, Turn
 from holdfast.machine.embedded import Instruction
 from holdfast.machine.events import (
     AssignmentComputed,

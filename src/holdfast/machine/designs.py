@@ -22,18 +22,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Protocol
 
 from holdfast.assign.registry import find
-from holdfast.errors import ConfigError, WireError
+from holdfast.errors import ConfigError
 from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.claimants import claimants_of, partitions_of, resources_of, undisputed
 from holdfast.machine.deferral import recall
 from holdfast.machine.embedded import Embedded, Instruction, MemberView, RebalanceMode
 from holdfast.machine.events import AssignmentComputed, JoinedMember, Resource
-from holdfast.machine.leader import Claimant, Share, echoes_of, plan_round
+from holdfast.machine.leader import Share, echoes_of, plan_round
 from holdfast.machine.leader_turn import perform_assignment
 from holdfast.machine.leader_turn import turn as decide
 from holdfast.machine.policy import Policy
@@ -50,7 +48,6 @@ from holdfast.wire.container import (
     VERDICT_MAGIC,
     Claim,
     Verdict,
-    decode_claim,
     decode_verdict,
     encode_claim,
     encode_memory,
@@ -143,26 +140,6 @@ def compute(
     except Exception as error:  # whatever is wrong with the plan, the group must not hang
         plan, failure = chosen.stay(ready), f"{type(error).__name__}: {error}"
     return AssignmentComputed(request.token, tuple(sorted(plan.items())), failure)
-
-
-@lru_cache(maxsize=1024)
-def resources_of(partitions: TopicPartitions) -> frozenset[Resource]:
-    """(topic, partitions) as single resources."""
-    return frozenset((topic, p) for topic, numbers in partitions for p in numbers)
-
-
-def partitions_of(resources: Iterable[Resource]) -> TopicPartitions:
-    """Sorted resources as (topic, partitions)."""
-    return _grouped(tuple(resources))
-
-
-@lru_cache(maxsize=1024)
-def _grouped(resources: tuple[Resource, ...]) -> TopicPartitions:
-    """Members say the same in every round, so most of them were grouped before."""
-    return tuple(
-        (topic, tuple(partition for _, partition in entries))
-        for topic, entries in groupby(resources, key=itemgetter(0))
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,69 +380,6 @@ def _vanished(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozense
         if number >= count
     )
     return frozenset(beyond)
-
-
-@lru_cache(maxsize=1)
-def claimants_of(
-    members: tuple[JoinedMember, ...], leader_id: str, waited_ms: int
-) -> tuple[Claimant, ...]:
-    """The subscriptions of a round, whose leader's own was written ``waited_ms`` ago.
-
-    Bytes that do not parse are a member without topics or claims. The last round is remembered:
-    who checks a plan reads the same subscriptions again.
-    """
-    return tuple(
-        read_claimant(
-            m.member_id,
-            m.instance_id,
-            m.metadata,
-            older_ms=waited_ms if m.member_id == leader_id else 0,
-        )
-        for m in members
-    )
-
-
-def read_claimant(
-    member_id: str, instance_id: str | None, metadata: bytes, *, older_ms: int = 0
-) -> Claimant:
-    """Read one subscription for planning, leniently."""
-    try:
-        claim = decode_claim(metadata, lenient=True)
-    except WireError:
-        return Claimant(member_id=member_id, instance_id=instance_id, topics=())
-    return Claimant(
-        member_id=member_id,
-        instance_id=instance_id,
-        topics=claim.topics,
-        owned=claim.owned,
-        generation=claim.generation,
-        rack=claim.rack,
-        leaving=claim.leaving,
-        given_up=claim.given_up,
-        memory=claim.memory,
-        memory_age_ms=claim.memory_age_ms + older_ms,
-    )
-
-
-def undisputed(claimants: Sequence[Claimant]) -> dict[str, TopicPartitions]:
-    """Claims that nobody else makes at the same or a later generation, sorted by member."""
-    best: dict[Resource, tuple[int, str | None]] = {}
-    for c in sorted(claimants, key=lambda c: c.member_id):
-        for resource in resources_of(c.owned):
-            generation, _ = best.get(resource, (-2, None))
-            if c.generation > generation:
-                best[resource] = (c.generation, c.member_id)
-            elif c.generation == generation:
-                best[resource] = (generation, None)
-    keeps: dict[str, list[Resource]] = {c.member_id: [] for c in claimants}
-    for resource, (_, owner) in sorted(best.items()):
-        if owner is not None and resource[0] in _topics(claimants, owner):
-            keeps[owner].append(resource)
-    return {member_id: partitions_of(own) for member_id, own in sorted(keeps.items())}
-
-
-def _topics(claimants: Sequence[Claimant], member_id: str) -> tuple[str, ...]:
-    return next(c.topics for c in claimants if c.member_id == member_id)
 
 
 POLICIES = ("eager", "simple", "deferred", "incremental")

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from holdfast.machine.designs import Designed, Turn, partitions_of, read_claimant, resources_of
+from holdfast.machine.claimants import partitions_of, read_claimant, resources_of
+from holdfast.machine.designs import Designed, Turn
 from holdfast.machine.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.events import Resource
 from holdfast.machine.policy import Policy

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.machine.designs import partitions_of, resources_of
+from holdfast.machine.claimants import partitions_of, resources_of
 from holdfast.machine.leader import Claimant, Round, plan_round
 from holdfast.machine.policy import Policy
 from holdfast.wire.reasons import TopicPartitions

@@ -3,7 +3,7 @@
 **Rules.** What a message says is read here from its bytes, not by the member under check: in a
 design's message absence keeps, in any other it revokes (S7).
 
-References: PROTOCOL section f; Incremental Cooperative Rebalancing, "Member process"; KIP-429.
+References: Incremental Cooperative Rebalancing, "Member process"; KIP-429.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from functools import lru_cache
 
 from holdfast.errors import WireError
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.designs import Assignor, Designed, claimants_of, resources_of
+from holdfast.machine.claimants import claimants_of, resources_of
+from holdfast.machine.designs import Assignor, Designed
 from holdfast.machine.embedded import Instruction
 from holdfast.machine.events import AssignmentComputed, Resource
 from holdfast.machine.leader import Claimant

@@ -11,7 +11,7 @@
 **Strategy.** One entry per waiting resource; the leader's memory is only read, never trusted for
 time.
 
-References: PROTOCOL section f, "Deferral"; Incremental Cooperative Rebalancing, Design II.
+References: Incremental Cooperative Rebalancing, Design II.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast.machine.claimants import resources_of
 from holdfast.machine.deferral import FIRST_MEMBERS, OWNERS_NOT_NAMED
-from holdfast.machine.designs import resources_of
 from holdfast.machine.events import Resource
 from holdfast.machine.policy import Policy, When
 from holdfast.sim.ledger import Ledger
