@@ -161,6 +161,20 @@ def test_cache_folder_follows_the_environment(tmp_path, monkeypatch):
     assert jars.cache_folder() == tmp_path / ".cache" / "holdfast"
 
 
+@pytest.mark.parametrize("own", [None, "~nobody-at-all/cache"])
+def test_a_user_without_a_home_is_told_what_to_set(own, monkeypatch):
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOLDFAST_CACHE")
+    if own:
+        monkeypatch.setenv("HOLDFAST_CACHE", own)
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(AdapterError, match="no home folder.*HOLDFAST_CACHE"):
+        jars.cache_folder()
+
+
 def test_connector_is_that_of_the_first_patch(ivy, monkeypatch):
     assert jars.first_patch("4.0.5") == "4.0.0"
     jars.connector_jars("4.0.5")

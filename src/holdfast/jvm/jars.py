@@ -92,12 +92,21 @@ def first_patch(pyspark_version: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Our cache folder; it need not exist yet."""
+    """Our cache folder; it need not exist yet.
+
+    Raises
+    ------
+    AdapterError
+        If nothing names one and the user has no home, as in some containers.
+    """
     own = os.environ.get("HOLDFAST_CACHE")
-    if own:
-        return Path(own).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache").absolute() / "holdfast"
+    try:
+        if own:
+            return Path(own).expanduser().absolute()
+        return (Path(base) if base else Path.home() / ".cache").absolute() / "holdfast"
+    except RuntimeError as error:
+        raise AdapterError("no home folder for the cache: HOLDFAST_CACHE names another") from error
 
 
 def resolve(
