@@ -171,7 +171,7 @@ def test_a_user_without_a_home_is_told_what_to_set(own, monkeypatch):
     if own:
         monkeypatch.setenv("HOLDFAST_CACHE", own)
     monkeypatch.setattr(Path, "home", homeless)
-    with pytest.raises(AdapterError, match="no home folder.*HOLDFAST_CACHE"):
+    with pytest.raises(AdapterError, match=r"no home folder.*HOLDFAST_CACHE"):
         jars.cache_folder()
 
 
