@@ -8,6 +8,7 @@ import pytest
 from tests.machine.clients import Group
 
 from holdfast.errors import ConfigError
+from holdfast.machine.claimants import claimants_of
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.deferral import OWNERS_NOT_NAMED
 from holdfast.machine.designs import CooperativeSticky, Designed, Plain, Turn, assignors_for
@@ -15,8 +16,20 @@ from holdfast.machine.embedded import MemberView, RebalanceMode
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import Claimant, plan_round
 from holdfast.machine.policy import Policy
-from holdfast.wire.consumer_protocol import decode_assignment, decode_subscription
-from holdfast.wire.container import Leaving, Memory, Remembered, encode_memory
+from holdfast.wire.consumer_protocol import (
+    AssignmentMessage,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+)
+from holdfast.wire.container import (
+    Leaving,
+    Memory,
+    Remembered,
+    Verdict,
+    encode_memory,
+    encode_verdict,
+)
 from holdfast.wire.incremental import Design
 from holdfast.wire.sticky_user_data import decode_sticky_user_data
 
@@ -154,6 +167,52 @@ def test_policies_by_name():
     (design,) = assignors_for("incremental", Policy(batch=3))
     assert isinstance(design, Designed)
     assert (design.policy.design, design.policy.batch) == (Design.INCREMENTAL, 3)
+
+
+def claims_of(assignor, **claims) -> tuple[JoinedMember, ...]:
+    """Members with these resources, all of generation 5."""
+    return tuple(
+        JoinedMember(
+            member_id=name,
+            metadata=assignor.subscribe(
+                view(owned=own, generation=5 if own else -1, mode=RebalanceMode.COOPERATIVE)
+            ),
+        )
+        for name, own in claims.items()
+    )
+
+
+def test_kafka_s_cooperative_protocol_tells_all_at_once_that_another_round_is_coming():
+    assignor = CooperativeSticky()
+    for members, again in (
+        (claims_of(assignor, a=(("t", 0), ("t", 1)), b=()), True),
+        (claims_of(assignor, a=(("t", 0),), b=(("t", 1),)), False),
+    ):
+        plan = assignor.lead(Turn(members=members, partitions={"t": 2}, generation=6))
+        assert {assignor.read(data).again for data in plan.values()} == {again}
+    other = encode_assignment(AssignmentMessage(partitions=(), user_data=b"of somebody else"))
+    assert not assignor.read(other).again
+
+
+def test_what_a_message_names_as_assigned_and_revoked_is_revoked():
+    both = encode_verdict(Verdict(assigned=(("t", (0, 1)),), revoked=(("t", (1,)),)))
+    told = Designed(POLICY).read(both)
+    assert (told.assigned, told.revoked) == ({("t", 0)}, {("t", 1)})
+
+
+def test_the_leader_s_own_memory_is_older_by_what_its_join_has_waited():
+    design = Designed(POLICY)
+    members = tuple(
+        JoinedMember(
+            member_id=name,
+            metadata=design.subscribe(
+                view(mode=RebalanceMode.COOPERATIVE, memory=told(had("a")), memory_age_ms=300)
+            ),
+        )
+        for name in "ab"
+    )
+    ages = {c.member_id: c.memory_age_ms for c in claimants_of(members, "a", 700)}
+    assert ages == {"a": 1_000, "b": 300}
 
 
 def test_a_cooperative_leader_that_cannot_plan_keeps_what_nobody_disputes():
