@@ -176,6 +176,49 @@ def test_a_scenario_file_and_its_mistakes(tmp_path):
     assert "rolling-bounce" in done.err
 
 
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("{}", 3, "no 'steps'"),
+        ('{"steps": []}', 2, "expected at least one"),
+        ('{"steps": [{"do": "crash"}]}', 3, "no 'at'"),
+        ('{"steps": [{"at": "1s", "do": "dance"}]}', 2, "do: found 'dance'"),
+        (
+            '{"steps": [{"at": "1s", "do": "crash", "slot": 4}]}',
+            2,
+            "slot: found 4, expected 0 to 3",
+        ),
+        ('{"steps": [{"at": "1s", "do": "crash", "slot": "0"}]}', 2, "steps[0].slot: found '0'"),
+        ('{"steps": [{"at": "1s", "do": "resize", "count": -1}]}', 2, "steps[0].count: found -1"),
+        ('{"steps": [{"at": "99999999d", "do": "crash"}]}', 2, "expected at most"),
+    ],
+)
+def test_steps_that_cannot_be_taken(tmp_path, text, code, words):
+    file = tmp_path / "story.json"
+    file.write_text(text)
+    done = run("simulate", "--scenario", file, *SMALL, width=300)
+    assert (done.code, words in done.err) == (code, True), done.err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--members", 0), ("--partitions", 0), ("--steps", 0), ("--seed", -1), ("--soak", -3)],
+)
+def test_numbers_too_small_are_refused(option, value):
+    done = run("simulate", option, value)
+    assert (done.code, option in done.err) == (2, True), done.err
+
+
+def test_the_nearest_policy_is_named():
+    done = run("simulate", "--policy", "eagre")
+    assert (done.code, "did you mean eager" in done.err) == (2, True)
+
+
+def test_violations_are_a_list_in_json_lines():
+    done = run("simulate", *SMALL[:4], "--format", "jsonl")
+    assert json.loads(done.out)["violations"] == []
+
+
 def test_a_broken_rule_is_exit_code_1(monkeypatch):
     from holdfast.sim.checkers import RoundChecker
 
