@@ -53,7 +53,8 @@ def l1_that_never_settles():
     play = settled()
     yield rules(play.world.ledger)
     for slot in range(3):
-        play.world.split(slot, 10**9)  # nobody hears of the coordinator again
+        play.world.crash(slot)
+        play.world.slots[slot].failed = "FENCED"  # not by the scenario's will
     play.settle()
     yield rules(play.world.ledger)
 
