@@ -165,9 +165,8 @@ def test_a_join_that_is_not_sent_again_is_found(monkeypatch):
 def test_a_coordinator_that_forgets_a_parked_sync_is_found(monkeypatch):
     answer_syncs = Coordinator._answer_syncs
 
-    def one_only(self):
-        outs = answer_syncs(self)
-        return outs[:1]
+    def one_only(self, members):
+        return answer_syncs(self, members)[:1]
 
     monkeypatch.setattr(Coordinator, "_answer_syncs", one_only)
     search_of = Search(assignors_for("simple", POLICY), Bound(members=1, joins=1, partitions=2))
