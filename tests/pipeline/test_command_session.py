@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from holdfast.pipeline import session
-from holdfast.pipeline.command_session import not_interrupted, open_session
+from holdfast.pipeline.command_session import LOGGERS, not_interrupted, open_session
 
 
 @pytest.fixture
@@ -18,7 +18,8 @@ def before():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield signal.default_int_handler
     signal.signal(signal.SIGINT, kept)
-    logging.getLogger().removeFilter(not_interrupted)
+    for name in LOGGERS:
+        logging.getLogger(name).removeFilter(not_interrupted)
 
 
 def get_session(*, interrupted=False):
@@ -52,3 +53,20 @@ def test_what_is_logged_of_an_interrupted_call(error, told):
     except (KeyboardInterrupt, ValueError):
         record = logging.LogRecord("root", logging.ERROR, "", 0, "said", None, sys.exc_info())
     assert not_interrupted(record) is told
+
+
+def test_what_breaks_while_an_interrupted_call_is_cleaned_up_is_not_told(
+    before, monkeypatch, caplog
+):
+    monkeypatch.setattr(session, "get_session", get_session)
+    open_session()
+    for name in ("py4j.clientserver", "py4j.java_gateway"):
+        try:
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                raise BrokenPipeError  # noqa: B904 - as py4j does
+        except BrokenPipeError:
+            logging.getLogger(name).exception("while shutting down")
+        logging.getLogger(name).error("another failure")
+    assert caplog.messages == ["another failure"] * 2

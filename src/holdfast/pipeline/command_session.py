@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import logging
 import signal
-from typing import Any
+from typing import Any, Final
+
+LOGGERS: Final = ("", "py4j.clientserver", "py4j.java_gateway")
+"""Where py4j tells of calls that failed: a logger's filter does not see what its children say."""
 
 
 def open_session(**options: Any) -> Any:
@@ -24,7 +27,8 @@ def open_session(**options: Any) -> Any:
             return signal.getsignal(signalnum)
         return install(signalnum, handler)
 
-    logging.getLogger().addFilter(not_interrupted)
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(not_interrupted)
     signal.signal = keep
     try:
         return get_session(**options)
@@ -33,6 +37,8 @@ def open_session(**options: Any) -> Any:
 
 
 def not_interrupted(record: logging.LogRecord) -> bool:
-    """Whether a record tells of anything but a KeyboardInterrupt."""
-    kind = record.exc_info[0] if record.exc_info else None
-    return kind is None or not issubclass(kind, KeyboardInterrupt)
+    """Whether a record tells of anything but a KeyboardInterrupt and what failed in its wake."""
+    error = record.exc_info[1] if record.exc_info else None
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is None
