@@ -7,11 +7,8 @@ means what its namesake in :mod:`holdfast.model.measure` means for one assignmen
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from holdfast.model.columns import I64
-
-F64 = npt.NDArray[np.float64]
+from holdfast.model.columns import F64, I64
 
 
 def balance_scores(load: I64, row: I64, n_rows: int) -> I64:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.model.columns import F64, I32, I64
 from holdfast.report.history import Rebalances, read_rebalances
-from holdfast.report.reading import F64, I32, I64, Tables, codes, ints, times_ms, words
+from holdfast.report.reading import Tables, codes, ints, times_ms, words
 from holdfast.report.timeline import NO_OWNER, Generations, Timeline, build_timeline
 
 BOOL = npt.NDArray[np.bool_]

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.model.columns import I64
 from holdfast.report.facts import Facts
 from holdfast.report.names import visible
-from holdfast.report.reading import I64
 
 MAX_EVIDENCE = 10
 

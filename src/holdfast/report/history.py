@@ -11,17 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.report.reading import (
-    F64,
-    I64,
-    ArrowTable,
-    Tables,
-    codes,
-    floats,
-    ints,
-    times_ms,
-    words,
-)
+from holdfast.model.columns import F64, I64
+from holdfast.report.reading import ArrowTable, Tables, codes, floats, ints, times_ms, words
 from holdfast.report.timeline import Timeline, read_generations
 
 _KINDS = ("moved", "moved_through_gap", "gained", "lost")

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.report.reading import I32, I64, ArrowTable, codes, ints
+from holdfast.model.columns import I32, I64
+from holdfast.report.reading import ArrowTable, codes, ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
 
 from holdfast.errors import ConfigError, SourceError
+from holdfast.model.columns import F64, I32, I64
 from holdfast.model.tables import TABLES, DType, Table
 from holdfast.report.names import visible
 
@@ -33,10 +33,7 @@ pa: Any = pyarrow
 pc: Any = pyarrow.compute
 ArrowTable: TypeAlias = pyarrow.Table
 
-I32 = npt.NDArray[np.int32]
 Track = Callable[[Sequence[str]], Iterable[str]]
-I64 = npt.NDArray[np.int64]
-F64 = npt.NDArray[np.float64]
 
 _ARROW: dict[DType, Any] = {
     DType.STRING: pa.string(),

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from holdfast.model.columns import I64
 from holdfast.report.facts import BOOL, NEVER, Facts
 from holdfast.report.findings import (
     Basis,
@@ -26,7 +27,6 @@ from holdfast.report.findings import (
     last_evidence,
     shell_word,
 )
-from holdfast.report.reading import I64
 
 _W, _E, _I = Severity.WARN, Severity.ERROR, Severity.INFO
 

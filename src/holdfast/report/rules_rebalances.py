@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from holdfast.model.columns import I64
 from holdfast.report.facts import BOOL, Absence, Facts, known
 from holdfast.report.findings import (
     MAX_EVIDENCE,
@@ -25,7 +26,6 @@ from holdfast.report.findings import (
     first_few,
     shell_word,
 )
-from holdfast.report.reading import I64
 
 _W, _E, _I = Severity.WARN, Severity.ERROR, Severity.INFO
 

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.model.columns import I32, I64
 from holdfast.report.identity import Identities, read_identities
-from holdfast.report.reading import I32, I64, ArrowTable, Tables, codes, ints, lists, times_ms
+from holdfast.report.reading import ArrowTable, Tables, codes, ints, lists, times_ms
 
 BOOL = npt.NDArray[np.bool_]
 NO_OWNER = -1

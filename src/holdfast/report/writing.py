@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.model.columns import I64
 from holdfast.report.body import page_body
 from holdfast.report.lag_section import lag_columns
 from holdfast.report.markup import Markup, tag
 from holdfast.report.packing import pack, pack_text, pack_values
 from holdfast.report.palette import COLOURS
 from holdfast.report.policies import policy_section
-from holdfast.report.reading import I64, Source, Tables, Track, read_tables
+from holdfast.report.reading import Source, Tables, Track, read_tables
 from holdfast.report.timeline import Timeline
 from holdfast.report.views import GroupView, last_time, view_of
 
