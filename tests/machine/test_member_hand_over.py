@@ -8,6 +8,7 @@ from holdfast.machine.actions import (
     CallListener,
     Commit,
     DropNow,
+    Fail,
     ListenerCall,
     SendHeartbeat,
     SendJoin,
@@ -20,6 +21,7 @@ from holdfast.machine.events import (
     CommitAnswered,
     CommitRefused,
     Drained,
+    HeartbeatAnswered,
     LeaveAnswered,
     LeaveRequested,
     Polled,
@@ -193,4 +195,62 @@ def test_leaving_without_a_coordinator_just_ends():
     play(Tick(3_000))
     play(RequestFailed(play.last(SendHeartbeat).request))
     play(LeaveRequested())
+    assert play.member.state is MemberState.DEAD
+
+
+def handing_over(*owned, **options) -> Player:
+    """A member that is asked to give up T1."""
+    play = Player(**options).stable(*owned)
+    play(RejoinRequested())
+    play.join(2)
+    play.sync(T0)
+    return play
+
+
+def test_a_hand_over_past_its_deadline_calls_back_once_wherever_it_stands():
+    play = handing_over(T0, T1, drain_timeout_ms=4_000)
+    play(Drained(play.last(StopFetching).token))  # the callback is out
+    before = len([a for a in play.done if isinstance(a, CallListener)])
+    actions = play(Tick(4_000))
+    assert DropNow((T1,)) in actions
+    assert len([a for a in play.done if isinstance(a, CallListener)]) == before
+    assert play.member.owned == (T0,)
+
+
+def test_what_was_never_announced_disappears_without_a_callback():
+    play = Player(drain_timeout_ms=4_000)
+    play.start()
+    play.join(1)
+    play.sync(T0)
+    play(RejoinRequested())  # the ASSIGNED of T0 has not returned
+    play.join(2)
+    play.sync(T0, T1)  # and that of T1 is not made
+    play(RejoinRequested())
+    play.join(3)
+    play.sync(T0)
+    assert play.last(StopFetching).resources == (T1,)
+    play(Tick(4_000))
+    assert play.member.owned == (T0,)
+    play.callback()
+    calls = [a for a in play.done if isinstance(a, CallListener)]
+    assert not [a for a in calls if T1 in a.resources]
+
+
+def test_a_hand_over_s_commit_that_is_fenced_loses_the_membership():
+    play = handing_over(T0, T1)
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    commit = play.last(Commit)
+    actions = play(CommitAnswered(commit.token, ErrorCode.UNKNOWN_MEMBER_ID))
+    assert DropNow((T0,)) in actions
+    assert play.last(SendJoin).member_id == ""
+
+
+def test_a_heartbeat_that_is_refused_for_good_ends_the_member():
+    play = Player().stable(T0)
+    play(Tick(3_000))
+    request = play.last(SendHeartbeat).request
+    actions = play(HeartbeatAnswered(request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    assert actions[0] == DropNow((T0,))
+    assert isinstance(actions[-1], Fail)
     assert play.member.state is MemberState.DEAD

@@ -133,6 +133,28 @@ def test_while_something_waits_nobody_who_was_there_gets_what_was_lost():
     assert (done.delay_ms, done.again) == (30_000, False)
 
 
+def test_what_a_newcomer_does_not_subscribe_to_goes_on_waiting():
+    memory = told(had("A", 0), had("C", 1))
+    stranger = Claimant(member_id="E", topics=("u",))
+    done = plan_round(
+        WIDE, [claimant("A", 0, memory=memory), stranger], {"t": 2, "u": 1}, generation=2
+    )
+    assert (done.delay_ms, done.shares["A"].gained) == (30_000, ())
+    assert done.shares["E"].gained == (("u", (0,)),)
+
+
+def test_an_eager_leader_that_cannot_plan_goes_by_range():
+    assignor = Plain("sticky")
+    members = tuple(
+        JoinedMember(member_id=name, metadata=assignor.subscribe(view())) for name in "ab"
+    )
+    plan = assignor.stay(Turn(members=members, partitions={"t": 3}, generation=6))
+    assert {m: assignor.read(data).assigned for m, data in plan.items()} == {
+        "a": {("t", 0), ("t", 1)},
+        "b": {("t", 2)},
+    }
+
+
 def test_what_is_given_by_identity_is_balanced_in_a_round_of_its_own():
     away = had("S", 2, 3, 4, 5, 6, instance_id="s", delay_ms=20_000)
     memory = told(had("A", 0, 1), had("B"), away)

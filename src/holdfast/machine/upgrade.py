@@ -6,9 +6,9 @@
   way must be sound, whoever leads.
 - A member's mode is the highest that all its assignors support (KIP-429). A group's assignor is one
   that all members offer.
-- Sound means: every member can start at all, all share a protocol type and an assignor, nobody
-  that keeps its partitions while joining is planned by an assignor that ignores claims, and members
-  that run eager report nothing as owned.
+- Sound means: every member can start at all, and all share a protocol type and an assignor. Who
+  keeps its partitions while joining has assignors only that read claims, so the chosen one does;
+  members that run eager report nothing as owned.
 
 **Strategy.** A mixture matters only through which configurations are present, not how often, so
 "before", "after" and "both" are all there is to check for each pair.
@@ -142,12 +142,6 @@ def check_group(configs: Sequence[Config]) -> list[Finding]:
         advice = "go by way of a list that holds the old and the new assignor"
         return [*findings, _unsafe("no-common-assignor", text, advice)]
     modes = {config: mode_of(config) for config in distinct}
-    for name in sorted(common):
-        keepers = [str(c) for c in distinct if modes[c] is COOPERATIVE]
-        if keepers and COOPERATIVE not in modes_of(name):
-            text = f"{name} may be chosen while {keepers[0]} keeps its partitions"
-            advice = "first give every member a list in which all assignors are eager"
-            findings.append(_unsafe("claims-ignored", text, advice))
     if len(set(modes.values())) > 1:
         text = "some members run EAGER and some COOPERATIVE: eager ones stop in every round"
         findings.append(
