@@ -153,13 +153,18 @@ def test_a_connect_session_reports_by_itself_and_is_let_go(
 
 
 @pytest.mark.spark
-def test_a_real_session_tells_its_running_stage(spark: Any) -> None:
-    def slow(batches: Iterator[Any]) -> Iterator[Any]:
-        time.sleep(2)
+def test_a_real_session_tells_its_running_stage(spark: Any, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+
+    def held(batches: Iterator[Any]) -> Iterator[Any]:
+        for _ in range(1200):
+            if told.exists():
+                break
+            time.sleep(0.1)
         yield from batches
 
     job = threading.Thread(
-        target=lambda: spark.range(4, numPartitions=4).mapInArrow(slow, "id long").count()
+        target=lambda: spark.range(4, numPartitions=4).mapInArrow(held, "id long").count()
     )
     assert newest_stage(spark) is None
     job.start()
@@ -167,6 +172,7 @@ def test_a_real_session_tells_its_running_stage(spark: Any) -> None:
     while job.is_alive() and seen is None:
         seen = newest_stage(spark)
         time.sleep(0.05)
+    told.touch()
     job.join()
     assert seen is not None
     assert seen.n_tasks == 4
