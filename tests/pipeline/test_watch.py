@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from tests.pipeline import fleet
 from tests.pipeline.histories import generation
+from tests.pipeline.test_broker_log import preparing
 from tests.pipeline.test_stream import consumer_records
 
 from holdfast.errors import SourceError
@@ -73,8 +74,12 @@ def batches(spark, dump):
 
 
 def test_batches_killed_before_the_rename_are_done_anew(spark, dump, tmp_path, monkeypatch):
-    whole = everything(run(spark, dump, tmp_path / "whole").tables)
+    log = tmp_path / "server.log"
+    log.write_text(preparing("old", 1, "on LeaveGroup"))
+    whole = everything(run(spark, dump, tmp_path / "whole", broker_logs=[log]).tables)
+    assert any("'stated'" in row for row in whole["rebalances"])
     into = stream(dump, tmp_path / "out")
+    into.broker_logs = [tmp_path / "rotated.log", log]  # one is not there at the moment
     commit = Tables.commit
     for batch_id, records in enumerate(batches(spark, dump)):
         with monkeypatch.context() as patch:
