@@ -243,6 +243,8 @@ def test_the_command_plans_tables_that_were_kept(tmp_path):
     done = cli(*kept, "--group", "g*")
     (row,) = json.loads(done.out)["rows"]
     assert (row["group"], row["n_moved"], row["optimal"]) == ("g", 2, True)
+    assert [move[0::2] for move in row["moves"]] == [["t", "a-1"]] * 2
+    assert [move[3] for move in row["moves"]] == ["b-1"] * 2
     assert cli(*kept, "--group", "nobody").code == 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -74,4 +75,6 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
             rows = found.to_pylist()
         columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
         shown = [{c: row[c] for c in columns} for row in rows]
+        if fmt in (Format.JSON, Format.JSONL):
+            shown = [{**row, "moves": json.loads(row["moves"] or "[]")} for row in shown]
         write_rows(shown, columns, fmt, output, title="plan")
