@@ -3,7 +3,8 @@
 =====================================  =========================================================
 ``states``                             the transition tables
 ``events``, ``actions``, ``codes``     what a member is told, what it asks for, Kafka's errors
-``member``, ``member_record``          a member, and what it knows of itself
+``member``, ``member_answers``         a member: how it takes events, and answers
+``member_record``                      what it knows of itself, and the requests it writes
 ``holdings``, ``listeners``            what it owns, and the order of giving it up
 ``options``, ``policy``                settings of a member, and of its group
 ``designs``, ``embedded``              assignors as members speak them; Designs I, II and III
