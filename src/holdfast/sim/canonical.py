@@ -23,7 +23,7 @@ an ended member                        hears nothing more
 **Strategy.** Functions on a machine whose clock stands at 0, called when it is put away. A search
 without them (``Bound.reduce`` false) must find the same; a test compares the two.
 
-References: PROTOCOL, "Suggested state space".
+References: Clarke, Grumberg and Peled, "Model Checking".
 """
 
 from __future__ import annotations

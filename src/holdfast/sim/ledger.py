@@ -6,7 +6,7 @@ stops; it is *stopped* while nobody owns it or its owner rebuilds. Broken rules 
 
 **Strategy.** Resources become dense indices at the door; every list has one entry per resource.
 
-References: PROTOCOL, safety S1, S2, S5, S6, S14, S15.
+References: the rules S1, S2, S5, S6, S14 and S15 of :data:`holdfast.sim.checkers.RULES`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 **Strategy.** The moves left are counted by the real planner: Design I, from the same claims,
 revokes all of them at once.
 
-References: PROTOCOL, liveness L2 and L3; KIP-54, "balance score"; Design III.
+References: :data:`holdfast.sim.checkers.RULES`, L2 and L3; KIP-54, "balance score"; Design III.
 """
 
 from __future__ import annotations

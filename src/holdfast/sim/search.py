@@ -35,7 +35,7 @@ searches without any of this, and a test holds both against each other.
 **Strategy.** Depth first; seen states are kept as packed numbers, and of each state the first step
 without a fault, along which the search for settled states then goes.
 
-References: PROTOCOL, "Suggested state space"; Godefroid, "Partial-Order Methods" (persistent sets).
+References: Godefroid, "Partial-Order Methods" (persistent sets).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ state is numbers. What a search asks of a part again and again is written down o
 
 **Strategy.** Plain values. :mod:`holdfast.sim.small_world` makes and moves them.
 
-References: PROTOCOL, "Suggested state space".
+References: Clarke, Grumberg and Peled, "Model Checking".
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
 **Strategy.** A machine's step from one state with one event is computed once and looked up ever
 after (:mod:`holdfast.sim.small_state` numbers them); that makes millions of states affordable.
 
-References: PROTOCOL, "Suggested state space".
+References: Clarke, Grumberg and Peled, "Model Checking".
 """
 
 from __future__ import annotations

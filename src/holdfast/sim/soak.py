@@ -7,7 +7,7 @@ within :data:`SETTLE_MS` with everything processed (L1), balanced (L2), and with
 
 **Strategy.** One list of weighted faults; each draws its own numbers from the run's generator.
 
-References: PROTOCOL, "Liveness" and "Fault scenarios"; TigerBeetle's VOPR.
+References: :data:`holdfast.sim.checkers.RULES`, L1 to L6; TigerBeetle's VOPR.
 """
 
 from __future__ import annotations
