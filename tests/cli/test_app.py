@@ -413,10 +413,10 @@ def test_every_extra_that_a_command_may_miss_is_one_of_the_package() -> None:
 
 
 def test_ctrl_c_while_commands_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted() -> None:
+    def interrupted(_: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli_app, "register_all", interrupted)
+    monkeypatch.setattr(cli_app, "register", interrupted)
     done = run("explain")
     assert (done.code, done.out, done.err) == (130, "", "")
 
@@ -480,3 +480,35 @@ def test_a_dump_knows_its_groups_by_the_keys_alone(tmp_path: Path) -> None:
         file = tmp_path / "records" / f"{name}.parquet"
         pq.write_table(pa.table({"key": pa.array(column, pa.binary())}), file)
     assert Dump(path=tmp_path, cluster_id="", taken_at="").group_names() == {"etl", "web"}
+
+
+def test_only_the_command_asked_for_is_imported(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom holdfast.cli.app import main\n"
+        "try: main(sys.argv[1:])\n"
+        "finally: print(sorted(m for m in sys.modules if m.startswith('holdfast.sim.')))"
+    )
+    words = ["decode", "subscription", "00000000000100017400000000"]
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    for lines, everything in ((None, False), ("[plan]\nassignor = 'sticky'\n", True)):
+        if lines:
+            (tmp_path / "holdfast.toml").write_text(lines)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+            env=environment,
+        )
+        assert (done.stdout.splitlines()[-1] != "[]") is everything
+
+
+def test_help_keeps_its_order_after_a_single_command() -> None:
+    code = (
+        "import holdfast.cli.app as a\na.register('watch')\na.register_all()\n"
+        "print(*[c.name for c in a.app.registered_commands])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    known = [name.replace("_", "-") for name in COMMANDS if name != "config"]
+    assert done.stdout.split() == known

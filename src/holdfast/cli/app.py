@@ -25,7 +25,7 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli.output import print_error
-from holdfast.cli.settings import for_click
+from holdfast.cli.settings import find_file, for_click
 from holdfast.errors import (
     AdapterError,
     ConfigError,
@@ -171,10 +171,26 @@ def _open_streams() -> None:
 
 
 @cache
+def register(name: str) -> None:
+    """Add a command, once."""
+    import_module(f"holdfast.cli.{name}").register(app)
+
+
 def register_all() -> None:
-    """Add every command, once."""
+    """Add every command, each once, in the order of ``--help``."""
     for name in COMMANDS:
-        import_module(f"holdfast.cli.{name}").register(app)
+        register(name)
+    order = {name.replace("_", "-"): at for at, name in enumerate(COMMANDS)}
+    app.registered_commands.sort(key=lambda command: order[str(command.name)])
+
+
+def register_for(arguments: Sequence[str]) -> None:
+    """Add the command that is asked for; all, where help, settings or a wrong word need them."""
+    name = next((word for word in arguments if not word.startswith("-")), "").replace("-", "_")
+    if name in COMMANDS and name != "config" and find_file() is None:
+        register(name)
+    else:
+        register_all()
 
 
 def in_front(arguments: Sequence[str], commands: Mapping[str, Any]) -> list[str]:
@@ -195,7 +211,7 @@ def main(argv: list[str] | None = None) -> None:
     debug = "--debug" in arguments
     code: str | int | None
     try:
-        register_all()
+        register_for(arguments)
         command: Any = typer.main.get_command(app)
         arguments = in_front(arguments, command.commands)
         settings = for_click(command)
