@@ -21,6 +21,9 @@ from holdfast.machine.leader import Claimant
 from holdfast.wire.codec import TopicPartitions
 from holdfast.wire.container import decode_claim
 
+MANY = 16_384
+"""Partitions of a topic that are remembered."""
+
 
 @lru_cache(maxsize=1)
 def claimants_of(
@@ -88,7 +91,25 @@ def _topics(claimants: Sequence[Claimant], member_id: str) -> tuple[str, ...]:
 @lru_cache(maxsize=1024)
 def resources_of(partitions: TopicPartitions) -> frozenset[Resource]:
     """(topic, partitions) as single resources."""
-    return frozenset((topic, p) for topic, numbers in partitions for p in numbers)
+    return frozenset(r for topic, numbers in partitions for r in numbered(topic, numbers))
+
+
+def numbered(topic: str, numbers: Sequence[int]) -> Iterable[Resource]:
+    """A topic's resources by number, the same objects each time: sets of them are compared a lot.
+
+    Numbers that no topic has (negative ones, or beyond :data:`MANY`) are made anew.
+    """
+    if not numbers or min(numbers) < 0 or max(numbers) >= MANY:
+        return [(topic, number) for number in numbers]
+    known = _known(topic)
+    known.extend((topic, number) for number in range(len(known), max(numbers) + 1))
+    return map(known.__getitem__, numbers)
+
+
+@lru_cache(maxsize=1024)
+def _known(_topic: str) -> list[Resource]:
+    """Resources of a topic from 0 on; grows."""
+    return []
 
 
 def partitions_of(resources: Iterable[Resource]) -> TopicPartitions:

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from holdfast.errors import WireError
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.claimants import claimants_of, resources_of
+from holdfast.machine.claimants import claimants_of, numbered, resources_of
 from holdfast.machine.designs import Assignor, Designed
 from holdfast.machine.embedded import Instruction
 from holdfast.machine.events import AssignmentComputed, Resource
@@ -85,7 +85,7 @@ class SeenTurn:
 
 @lru_cache(maxsize=8)
 def _every_one(counts: tuple[tuple[str, int], ...]) -> frozenset[Resource]:
-    return frozenset((topic, p) for topic, count in counts for p in range(count))
+    return frozenset(r for topic, count in counts for r in numbered(topic, range(count)))
 
 
 def union(sets: Iterable[frozenset[Resource]]) -> frozenset[Resource]:

@@ -41,6 +41,7 @@ from holdfast.machine.actions import (
     StopFetching,
     Warn,
 )
+from holdfast.machine.claimants import numbered
 from holdfast.machine.coordinator import (
     Coordinator,
     CoordinatorOptions,
@@ -156,9 +157,8 @@ class World:
 
     def resources(self) -> list[Resource]:
         """All that is to be owned."""
-        return [
-            (topic, p) for topic in sorted(self.partitions) for p in range(self.partitions[topic])
-        ]
+        counts = sorted(self.partitions.items())
+        return [r for topic, count in counts for r in numbered(topic, range(count))]
 
     # The queue
 
