@@ -198,6 +198,15 @@ def test_counts_on_the_wire_make_nothing_large() -> None:
     assert read(messages, cooperative=True) == [([], [], -1, None)] * 5
 
 
+def test_a_member_that_ends_early_leads_nobody_else_astray() -> None:
+    too_long = b"\0\1\0\0\0\0\0\0\x0f\xff"  # user data of 4,095 bytes, of which none is there
+    name_too_long = b"\0\0\0\1\x03\xe8a\0\0\0\0"  # a name of 1,000 bytes
+    lost = encode_subscription(Subscription(version=1, topics=("a",), user_data=name_too_long))
+    for messages in ([too_long, lost], [lost, too_long], [too_long], [lost]):
+        found = read(messages, cooperative=False)
+        assert found == read_slowly(messages, cooperative=False)
+
+
 def test_a_rack_that_is_not_text_makes_the_message_unreadable() -> None:
     data = member(1, rack="zone")
     assert read([data], cooperative=True)[0][3] == "zone"

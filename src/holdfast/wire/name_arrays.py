@@ -74,7 +74,8 @@ def walk(buffer: U8, first: I64, last: I64, wanted: Mask, *, partitions: bool) -
     buffer : uint8[n_bytes]
         Ends in at least 16 bytes of 0 behind the largest of ``last``.
     first, last : int64[n]
-        Where the array begins, and the end of the bytes it may use.
+        Where the array begins, and the end of the bytes it may use; those of members that are not
+        wanted are not looked at.
     wanted : bool[n]
         Members to read; the others get an empty row and an ``end`` of ``first``.
     partitions : bool
@@ -86,7 +87,7 @@ def walk(buffer: U8, first: I64, last: I64, wanted: Mask, *, partitions: bool) -
     n_names[good] = int32_at(buffer)[first[good]]
     good &= (n_names >= 0) & (n_names * (6 if partitions else 2) <= room)
     n_names[~good] = 0
-    stop = int(last.max(initial=0)) + 1
+    stop = int(last.max(initial=0, where=wanted)) + 1  # the others may end anywhere
     found = None if partitions else _alike(buffer, first + 4, n_names, stop)
     if found is None:
         at = _walked(buffer, first + 4, n_names, good, stop, partitions=partitions)
