@@ -77,19 +77,23 @@ from holdfast.machine.events import (
 )
 from holdfast.machine.holdings import topics_of
 from holdfast.machine.member_answers import MemberAnswers
-from holdfast.machine.member_record import NEVER_MS, NO_REQUEST, choose_mode
+from holdfast.machine.member_record import (
+    COMPLETING,
+    HANDING_OVER,
+    LEAVING,
+    NEVER_MS,
+    NO_REQUEST,
+    PREPARING,
+    STABLE,
+    UNJOINED,
+    choose_mode,
+)
 from holdfast.machine.states import ENDED, TRANSITIONS, MemberState
 
 __all__ = ["NEVER_MS", "NO_REQUEST", "Member", "choose_mode"]
 
 Actions = tuple[Action, ...]
 
-UNJOINED = MemberState.UNJOINED
-HANDING_OVER = MemberState.HANDING_OVER
-PREPARING = MemberState.PREPARING_REBALANCE
-COMPLETING = MemberState.COMPLETING_REBALANCE
-STABLE = MemberState.STABLE
-LEAVING = MemberState.LEAVING
 SHUT = ENDED | {HANDING_OVER, LEAVING}  # nothing begins there
 
 

@@ -32,17 +32,19 @@ from holdfast.machine.events import (
     SyncAnswered,
 )
 from holdfast.machine.holdings import ordered, topics_of
-from holdfast.machine.member_record import NO_REQUEST, MemberRecord
+from holdfast.machine.member_record import (
+    COMPLETING,
+    HANDING_OVER,
+    LEAVING,
+    NO_REQUEST,
+    PREPARING,
+    STABLE,
+    UNJOINED,
+    MemberRecord,
+)
 from holdfast.machine.states import ENDED, MemberState
 
 Actions = tuple[Action, ...]
-
-UNJOINED = MemberState.UNJOINED
-HANDING_OVER = MemberState.HANDING_OVER
-PREPARING = MemberState.PREPARING_REBALANCE
-COMPLETING = MemberState.COMPLETING_REBALANCE
-STABLE = MemberState.STABLE
-LEAVING = MemberState.LEAVING
 
 
 class MemberAnswers(MemberRecord):

@@ -28,7 +28,9 @@ NEVER_MS = 2**62
 JOIN_SLACK_MS = 5_000  # a JoinGroup may take the whole rebalance timeout, and its way back
 
 UNJOINED = MemberState.UNJOINED
+HANDING_OVER = MemberState.HANDING_OVER
 PREPARING = MemberState.PREPARING_REBALANCE
+COMPLETING = MemberState.COMPLETING_REBALANCE
 STABLE = MemberState.STABLE
 LEAVING = MemberState.LEAVING
 
