@@ -32,6 +32,7 @@ from holdfast.pipeline.source import OFFSETS_TOPIC, Cluster, Snapshot, kafka_opt
 from holdfast.pipeline.storage import MANIFEST, Batch, Tables, batch_folder, remove_tree
 
 CHECKPOINT: Final = "_checkpoint"
+START_TRIES: Final = 3
 LOOK_EVERY_S: Final = 1
 
 
@@ -242,7 +243,7 @@ def follow(
     if every_seconds is not None:
         trigger = {"processingTime": f"{round(every_seconds * 1000)} milliseconds"}
     told = tables.next_batch()
-    query = writer.trigger(**trigger).start()
+    query = started(writer.trigger(**trigger))
     try:
         ended = False
         while not ended:
@@ -262,3 +263,29 @@ def _tell(tables: Tables, told: int, after_batch: Callable[[Tables, int], None])
     for batch_id in range(told, following):
         after_batch(tables, batch_id)
     return following
+
+
+def started(writer: Any) -> Any:
+    """Start a stream, again if Spark did not wait long enough for its own Python.
+
+    A Spark Connect server gives the Python that runs our batches 10 s to come up, and no setting
+    changes that. On a busy machine, or where its modules are imported for the first time, it takes
+    longer; the next try finds them compiled.
+
+    Parameters
+    ----------
+    writer : DataStreamWriter
+        With sink, checkpoint and trigger.
+
+    Returns
+    -------
+    StreamingQuery
+        The last failure is raised after :data:`START_TRIES` tries, any other at once.
+    """
+    for _ in range(START_TRIES - 1):
+        try:
+            return writer.start()
+        except Exception as error:
+            if "to connect back" not in str(error):
+                raise
+    return writer.start()
