@@ -96,7 +96,7 @@ def test_a_kept_broker_says_where_it_is_even_when_quiet(monkeypatch, fmt):
         report=Path("report.html"),
         folder=None,
     )
-    broker = SimpleNamespace(bootstrap="127.0.0.1:9", wait=lambda: None)
+    broker = SimpleNamespace(bootstrap="127.0.0.1:9", wait=lambda until: until())
 
     @contextmanager
     def short(*_):
@@ -125,7 +125,10 @@ def test_end_to_end(tmp_path):
         host, port = re.search(r'"bootstrap_server": "([0-9.]+):([0-9]+)"', said).groups()
         socket.create_connection((host, int(port)), 30).close()
         run.send_signal(signal.SIGINT)
-        assert run.wait(120) == 130
+        try:
+            assert run.wait(120) == 130
+        except subprocess.TimeoutExpired:
+            pytest.fail((tmp_path / "stderr").read_text()[-3_000:])
     with pytest.raises(OSError):
         socket.create_connection((host, int(port)), 30)
     said = (tmp_path / "stderr").read_text()
@@ -225,3 +228,25 @@ def test_sizes_that_make_no_demo_are_refused(arguments, word):
     assert answer.returncode == 2
     assert word in answer.stderr
     assert answer.stderr.count("\n") == 1
+
+
+def test_a_ctrl_c_that_python_drops_is_heard():
+    code = """
+import os, signal, warnings
+from holdfast.cli.demo import hear_interrupts
+
+heard = hear_interrupts()
+
+class Finalised:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        sum(range(1000))  # the exception is raised in here, and dropped
+
+assert not heard()
+x = Finalised()
+del x
+print(heard())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+    assert "Exception ignored" in done.stderr

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -239,9 +239,11 @@ class Broker:
         node.launch(self._server_command(node))
         self._await_ready([node])
 
-    def wait(self) -> None:
-        """Wait until a node ends by itself, and say so as an AdapterError."""
+    def wait(self, until: Callable[[], bool] = bool) -> None:
+        """Wait until that is so, or a node ends by itself: then that is an AdapterError."""
         while all(node.is_running() for node in self._nodes):
+            if until():
+                return
             time.sleep(0.2)
         for node in self._nodes:
             if not node.is_running():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -101,8 +103,7 @@ def demo(  # noqa: PLR0917 - typer passes every option by name
         members=members, partitions=partitions, seconds=seconds, rate=rate, out=out, keep=keep
     )
     shown = _Shown(options.n_stages, quiet=quiet)
-    # SIGTERM ends like Ctrl-C, so that nothing is left behind.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupted = hear_interrupts()
     with run(options, shown) as (result, broker):
         if fmt is Format.JSON:
             write_json(_document(result, broker.bootstrap if keep else None))
@@ -113,7 +114,26 @@ def demo(  # noqa: PLR0917 - typer passes every option by name
         if keep:
             sys.stdout.flush()
             shown.note("the broker runs until Ctrl-C")
-            broker.wait()
+            broker.wait(interrupted)
+        if interrupted():
+            raise KeyboardInterrupt
+
+
+def hear_interrupts() -> Callable[[], bool]:
+    """Have SIGTERM end like Ctrl-C, so that nothing is left behind; whether one of them came.
+
+    Python drops a KeyboardInterrupt that it raises while an object is being finalised, and Spark's
+    are finalised any time: who waits for Ctrl-C has to ask too.
+    """
+    heard = threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        heard.set()
+        signal.default_int_handler(number, frame)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
+    return heard.is_set
 
 
 def _document(result: DemoResult, bootstrap: str | None) -> dict[str, Any]:
