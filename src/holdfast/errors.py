@@ -18,6 +18,8 @@ secret ever stands in a field. Only :mod:`holdfast.cli` turns an error into an e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import partial
 
 
@@ -124,3 +126,10 @@ class AdapterError(HoldfastError):
 
 class SourceError(AdapterError):
     """A cluster, dump or file cannot be reached or read."""
+
+
+def suggest(name: str, known: Iterable[str], most: int = 1) -> str:
+    """What an error about an unknown name ends with: the nearest known ones, or all of them."""
+    known = tuple(known)
+    near = get_close_matches(name, known, n=most)
+    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"

@@ -21,7 +21,7 @@ from holdfast.assign.range import range_by_topic
 from holdfast.assign.result import Plan, Result
 from holdfast.assign.roundrobin import roundrobin
 from holdfast.assign.sticky import sticky
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, suggest
 from holdfast.model.group import Group
 
 
@@ -164,6 +164,4 @@ def find(name: str) -> AssignorInfo:
     """The assignor called ``name``; ConfigError with near names if there is none."""
     if name in ASSIGNORS:
         return ASSIGNORS[name]
-    near = get_close_matches(name, ASSIGNORS, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(ASSIGNORS)}"
-    raise ConfigError(f"unknown assignor {name!r}; {hint}")
+    raise ConfigError(f"unknown assignor {name!r}; {suggest(name, ASSIGNORS, 3)}")

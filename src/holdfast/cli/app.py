@@ -184,13 +184,18 @@ def register_all() -> None:
     app.registered_commands.sort(key=lambda command: order[str(command.name)])
 
 
-def register_for(arguments: Sequence[str]) -> None:
+def register_for(name: str, settings: Path | None) -> None:
     """Add the command that is asked for; all, where help, settings or a wrong word need them."""
-    name = next((word for word in arguments if not word.startswith("-")), "").replace("-", "_")
-    if name in COMMANDS and name != "config" and find_file() is None:
-        register(name)
+    module = name.replace("-", "_")
+    if module in COMMANDS and module != "config" and settings is None:
+        register(module)
     else:
         register_all()
+
+
+def asked_for(arguments: Sequence[str]) -> str:
+    """The command's name among the arguments; empty where there is none."""
+    return next((word for word in arguments if not word.startswith("-")), "")
 
 
 def in_front(arguments: Sequence[str], commands: Mapping[str, Any]) -> list[str]:
@@ -198,8 +203,8 @@ def in_front(arguments: Sequence[str], commands: Mapping[str, Any]) -> list[str]
 
     A command that has such an option of its own keeps it.
     """
-    name = next((word for word in arguments if not word.startswith("-")), "")
-    own = {flag for p in getattr(commands.get(name), "params", ()) for flag in p.opts}
+    command = commands.get(asked_for(arguments))
+    own = {flag for p in getattr(command, "params", ()) for flag in p.opts}
     taken = [word for word in arguments if word in GLOBAL - own]
     return [*taken, *(word for word in arguments if word not in taken)]
 
@@ -211,10 +216,11 @@ def main(argv: list[str] | None = None) -> None:
     debug = "--debug" in arguments
     code: str | int | None
     try:
-        register_for(arguments)
+        path = find_file()
+        register_for(asked_for(arguments), path)
         command: Any = typer.main.get_command(app)
         arguments = in_front(arguments, command.commands)
-        settings = for_click(command)
+        settings = for_click(command, path)
         result = command.main(
             args=arguments, prog_name="holdfast", standalone_mode=False, **settings
         )

@@ -188,7 +188,7 @@ def _variable(command: str, option: str) -> str:
     return f"{PREFIX}_{command}_{option}".upper().replace("-", "_")
 
 
-def for_click(group: Any) -> Mapping[str, Any]:
+def for_click(group: Any, path: Path | None) -> Mapping[str, Any]:
     """Give every option its variable, and return the context settings that hold the file."""
     for name, command in group.commands.items():
         variables = {p: _variable(name, option) for option, p in _options(command).items()}
@@ -196,5 +196,4 @@ def for_click(group: Any) -> Mapping[str, Any]:
             if parameter.name in variables and parameter.envvar is None:
                 parameter.envvar = variables[parameter.name]
                 parameter.show_envvar = False
-    path = find_file()
     return {"default_map": default_map(group, path) if path is not None else {}}

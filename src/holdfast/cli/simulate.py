@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +22,7 @@ from holdfast.cli.output import Format, print_note, track, write_json, write_row
 from holdfast.cli.simulate_scene import run_scene
 from holdfast.cli.simulate_search import run_search
 from holdfast.cli.simulation_dump import write_simulation
-from holdfast.errors import ConfigError, SourceError
+from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.machine.options import INT32_MAX
 from holdfast.machine.policy import Policy, When
 from holdfast.sim.costs import Costs, Listener
@@ -234,9 +233,7 @@ def _refuse(instead: str, given: Mapping[str, str]) -> None:
 def _check_policy(name: str) -> None:
     known = (*POLICIES, *ASSIGNORS)
     if name not in known:
-        near = get_close_matches(name, known, n=2)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
-        raise ConfigError(f"--policy {name}: {hint}")
+        raise ConfigError(f"--policy {name}: {suggest(name, known, 2)}")
 
 
 def _dump(world: World, folder: Path, *, quiet: bool) -> None:
@@ -273,9 +270,7 @@ def read_costs(given: tuple[str, ...] | list[str]) -> Costs:
         name, _, value = entry.partition("=")
         name = name.strip().removesuffix("-ms")
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-            raise ConfigError(f"--cost {name}: {hint}")
+            raise ConfigError(f"--cost {name}: {suggest(name, known)}")
         changes[known[name]] = parse_duration_ms(value, f"--cost {name}")
     return replace(Costs(), **changes)
 
@@ -292,8 +287,7 @@ def _scripted(setup: Setup) -> Setup:
 def _read_script(name: str, members: int) -> tuple[Step, ...]:
     path = Path(name)
     if not path.exists():
-        near = get_close_matches(name, SCENARIOS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(SCENARIOS)}"
+        hint = suggest(name, SCENARIOS)
         raise ConfigError(f"--scenario {name}: neither a scenario nor a file; {hint}")
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))["steps"]

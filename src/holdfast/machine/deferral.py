@@ -25,19 +25,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
 from holdfast.assign.claims import Claims
-from holdfast.errors import WireError
 from holdfast.machine.policy import Policy, When
 from holdfast.model.columns import I32, NO_OWNER, Mask
 from holdfast.model.group import Group
 from holdfast.model.topics import Topics
 from holdfast.wire.codec import TopicPartitions
-from holdfast.wire.container import Leaving, Memory, Remembered, decode_memory
+from holdfast.wire.container import Leaving, Memory, Remembered, read_memory
 
 UNKNOWN_OWNER = ""
 """Member id of a loss whose owner nobody remembers."""
@@ -125,7 +123,7 @@ def recall(echoes: Sequence[Echo], generation: int) -> Memory | None:
     for echo in echoes:
         ages.setdefault(echo.memory, []).append(echo.age_ms)
     text = newest_text(ages, generation)
-    newest = None if text is None else _read(text)
+    newest = read_memory(text)
     if newest is None or text is None:
         return None
     age_ms = max(ages[text])
@@ -144,21 +142,13 @@ def newest_text(ages: Mapping[bytes, Sequence[int]], generation: int) -> bytes |
     """
     best: tuple[int, int, bytes] | None = None
     for text, copies in ages.items():
-        memory = _read(text)
+        memory = read_memory(text)
         if memory is None or memory.generation >= generation:
             continue
         rank = (memory.generation, -min(copies), text)
         if best is None or rank > best:
             best = rank
     return None if best is None else best[2]
-
-
-@lru_cache(maxsize=8)
-def _read(data: bytes) -> Memory | None:
-    try:
-        return decode_memory(data)
-    except WireError:
-        return None
 
 
 def judge(
@@ -393,7 +383,7 @@ def handed_out(memory: bytes | None) -> tuple[tuple[str, int], ...]:
     ----------
     KIP-814: a static leader that comes back keeps the assignment, but must watch the topics.
     """
-    read = _read(memory) if memory else None
+    read = read_memory(memory)
     if read is None:
         return ()
     counts: dict[str, int] = {}

@@ -12,14 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from holdfast.errors import WireError
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.claimants import claimants_of, numbered, resources_of
 from holdfast.machine.designs import Assignor, Designed
 from holdfast.machine.embedded import Instruction
 from holdfast.machine.events import AssignmentComputed, Resource
 from holdfast.machine.leader import Claimant
-from holdfast.wire.container import Leaving, Memory, decode_memory, decode_verdict
+from holdfast.wire.container import Leaving, decode_verdict, read_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,12 +145,3 @@ def newest_memory(claimants: Sequence[Claimant], generation: int) -> bytes | Non
         rank = (memory.generation, -c.memory_age_ms, c.memory)  # of one generation the last
         best = rank if best is None else max(best, rank)
     return None if best is None else best[2]
-
-
-@lru_cache(maxsize=8)
-def read_memory(data: bytes | None) -> Memory | None:
-    """A memory's bytes, or None where there is nothing that can be read."""
-    try:
-        return None if data is None else decode_memory(data)
-    except WireError:
-        return None

@@ -24,8 +24,8 @@ from holdfast.machine.deferral import FIRST_MEMBERS, OWNERS_NOT_NAMED
 from holdfast.machine.events import Resource
 from holdfast.machine.policy import Policy, When
 from holdfast.sim.ledger import Ledger
-from holdfast.sim.seen import Seen, SeenTurn, newest_memory, read_memory, union
-from holdfast.wire.container import Leaving, Memory
+from holdfast.sim.seen import Seen, SeenTurn, newest_memory, union
+from holdfast.wire.container import Leaving, Memory, read_memory
 
 EARLY_MS = 1_000  # handing out so long before the deadline is too early
 SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection

@@ -317,6 +317,18 @@ def _verdict_frame(
 
 
 @lru_cache(maxsize=8)
+def read_memory(data: bytes | None) -> Memory | None:
+    """A leader's memory, or None where there is nothing that can be read.
+
+    All members carry the same copy, so the last ones are remembered.
+    """
+    try:
+        return None if data is None else decode_memory(data)
+    except WireError:
+        return None
+
+
+@lru_cache(maxsize=8)
 def decode_memory(data: bytes) -> Memory:
     """Read a leader's memory; the last ones are remembered, since all members carry the same.
 
