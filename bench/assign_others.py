@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from bench import assign_workloads as workloads
 
-from holdfast.assign.registry import ASSIGNORS, assign
+from holdfast.assignors.registry import ASSIGNORS, assign
 from holdfast.errors import InfeasibleError
-from holdfast.machine.leader_turn import read_group
+from holdfast.machine.leader.leader_turn import read_group
 from holdfast.model import measure
 from holdfast.model.group import Group
 from holdfast.model.topics import Topics

@@ -38,14 +38,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.pipeline import decode
-from holdfast.pipeline.history import run
-from holdfast.pipeline.jobs import Job, remove_staged
-from holdfast.pipeline.selection import Selection
+from holdfast.pipeline.batches.jobs import Job, remove_staged
+from holdfast.pipeline.batches.split import Pieces, named, numbers, pieces, read_pieces
+from holdfast.pipeline.batches.storage import FILES_DDL, Batch, BatchWriter, Tables
+from holdfast.pipeline.history.history import run
+from holdfast.pipeline.ingest import decode
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session
-from holdfast.pipeline.source import Dump
-from holdfast.pipeline.split import Pieces, named, numbers, pieces, read_pieces
-from holdfast.pipeline.storage import FILES_DDL, Batch, BatchWriter, Tables
 from pipeline_cpu import Usage, Watcher
 from pipeline_peers import PEERS
 

@@ -22,14 +22,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.model.columns import within
-from holdfast.pipeline.schemas import arrow_schema, from_columns
-from holdfast.wire.consumer_protocol import (
+from holdfast.pipeline.batches.schemas import arrow_schema, from_columns
+from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.offsets_records import Record, encode_record
+from holdfast.wire.one.offsets_records import Record, encode_record
 
 START_MS = 1_700_000_000_000
 N_LOG_PARTITIONS = 50

@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.assign.registry import assign
-from holdfast.pipeline.plan import PLAN_DDL, Fleet, group_of, plan_rows, plan_task
-from holdfast.pipeline.plan_rows import FLEET
+from holdfast.assignors.registry import assign
+from holdfast.pipeline.plan.plan import PLAN_DDL, Fleet, group_of, plan_rows, plan_task
+from holdfast.pipeline.plan.plan_rows import FLEET
 from holdfast.pipeline.session import get_session
 from pipeline import commit_id
 from pipeline_cpu import Usage

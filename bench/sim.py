@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.machine.designs import assignors_for
+from holdfast.machine.leader.designs import assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.sim.scenarios import Setup, simulate
-from holdfast.sim.search import Bound, Search
+from holdfast.sim.search.search import Bound, Search
 from holdfast.sim.soak import soak
 
 POLICIES = ("eager", "simple", "deferred", "incremental")

@@ -22,7 +22,7 @@ from typing import Any
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment as KafkaPythonAssignment
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription as KafkaPythonSubscription
 
-from holdfast.wire.consumer_protocol import (
+from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     SubscriptionDecoder,
@@ -31,13 +31,13 @@ from holdfast.wire.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.container import (
-    Claim,
+from holdfast.wire.layouts.container import (
+    MemberSubscription,
     Memory,
-    Remembered,
-    decode_claim,
+    RememberedMember,
+    decode_member_subscription,
     decode_memory,
-    encode_claim,
+    encode_member_subscription,
     encode_memory,
 )
 
@@ -125,11 +125,13 @@ def cases() -> list[Case]:
         (name, "kafka-python", N_MEMBERS, all_of(KafkaPythonAssignment.decode, data)),
     ]
     members = tuple(
-        Remembered(member_id=f"member-{m}", owned=tuple((f"t{i}", (m,)) for i in range(10)))
+        RememberedMember(member_id=f"member-{m}", owned=tuple((f"t{i}", (m,)) for i in range(10)))
         for m in range(100)
     )
     memory = encode_memory(Memory(generation=7, members=members))
-    claim = encode_claim(Claim(topics=("events",), generation=7, memory=memory))
+    claim = encode_member_subscription(
+        MemberSubscription(topics=("events",), generation=7, memory=memory)
+    )
     out += [
         (
             f"memory of 100 members, {len(memory)} bytes",
@@ -137,7 +139,12 @@ def cases() -> list[Case]:
             20,
             all_of(decode_memory.__wrapped__, [memory] * 20),  # without what it remembers
         ),
-        ("claim that echoes it", "holdfast", N_MEMBERS, all_of(decode_claim, [claim] * N_MEMBERS)),
+        (
+            "claim that echoes it",
+            "holdfast",
+            N_MEMBERS,
+            all_of(decode_member_subscription, [claim] * N_MEMBERS),
+        ),
     ]
     return out
 

@@ -25,17 +25,17 @@ import numpy as np
 import pyarrow as pa
 from bench import wire_peers
 
-from holdfast.pipeline import decode
-from holdfast.pipeline.arrow_columns import binary_column
-from holdfast.wire.consumer_protocol import (
+from holdfast.pipeline.ingest import decode
+from holdfast.pipeline.ingest.arrow_columns import binary_column
+from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.offsets_batch import Binary, Chunk, decode_batch
-from holdfast.wire.offsets_embedded import read_assignments, read_subscriptions
-from holdfast.wire.offsets_records import Record, decode_record, encode_record
+from holdfast.wire.many.offsets_batch import Binary, Chunk, decode_batch
+from holdfast.wire.many.offsets_embedded import read_assignments, read_subscriptions
+from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
 
 N_COMMITS = 200_000
 N_GROUPS, N_MEMBERS, N_PARTITIONS = 500, 50, 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.pipeline.history import run
+from holdfast.pipeline.history.history import run
 from holdfast.pipeline.session import get_session
 
 dump, out, *reset = sys.argv[1:4]

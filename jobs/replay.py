@@ -12,12 +12,12 @@ import sys
 
 import pyarrow.parquet as pq
 
-from holdfast.pipeline.history import open_tables
-from holdfast.pipeline.replay import Request, replay
-from holdfast.pipeline.replay_story import stories
-from holdfast.pipeline.replay_world import Setting
+from holdfast.pipeline.history.history import open_tables
+from holdfast.pipeline.ingest.source import Dump
+from holdfast.pipeline.replay.replay import Request, replay
+from holdfast.pipeline.replay.replay_story import stories
+from holdfast.pipeline.replay.replay_world import ReplaySettings
 from holdfast.pipeline.session import get_session
-from holdfast.pipeline.source import Dump
 
 dump, tables, out, *wanted = sys.argv[1:]
 topics = {row["topic"]: row["partitions"] for row in Dump.open(dump).topics().to_pylist()}
@@ -25,7 +25,7 @@ settings = []
 for text in wanted:
     policy, assignor, *delay = text.split(":")
     delay_ms = int(delay[0]) if delay else 0
-    settings.append(Setting(policy=policy, assignor=assignor, delay_ms=delay_ms))
+    settings.append(ReplaySettings(policy=policy, assignor=assignor, delay_ms=delay_ms))
 told = list(stories(open_tables(tables), topics, lags=True))
 found = replay(get_session, told, Request(settings=tuple(settings)))
 pq.write_table(found, out)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.adapters.cluster import LiveCluster
+from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.pipeline.batches.watch import watch
 from holdfast.pipeline.session import get_session
-from holdfast.pipeline.watch import watch
 
 bootstrap, out, *every = sys.argv[1:4]
 session = get_session(kafka=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.live.cut import Cut
     from tests.live.security import Security
 
-    from holdfast.adapters.broker import Broker
+    from holdfast.adapters.broker.broker import Broker
 
 # No deadlines: a shared machine is slow at times. `HYPOTHESIS_PROFILE` names another profile.
 settings.register_profile(
@@ -68,8 +68,8 @@ def broker(security: Security, cut: Cut) -> Iterator[Broker]:
     Beside its plain listener it has ``TLS``, ``SCRAM`` and ``PLAIN`` (both over TLS), ``OAUTH``,
     and ``CUT``, which is plain and behind a proxy.
     """
-    from holdfast.adapters.broker import Broker
-    from holdfast.adapters.refused import mend_connects
+    from holdfast.adapters.broker.broker import Broker
+    from holdfast.adapters.cluster.refused import mend_connects
 
     mend_connects()  # tests ask the broker through bare clients, too
     with Broker.start(settings=security.broker_settings(cut.port)) as running:

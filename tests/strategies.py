@@ -7,11 +7,17 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from holdfast.wire.codec import TopicPartitions
-from holdfast.wire.consumer_protocol import AssignmentMessage, Subscription, sort_partitions
-from holdfast.wire.container import Claim, Leaving, Memory, Remembered, Verdict
-from holdfast.wire.incremental import Design, DesignAssignment, DesignSubscription
-from holdfast.wire.sticky_user_data import StickyUserData
+from holdfast.wire.layouts.consumer_protocol import AssignmentMessage, Subscription, sort_partitions
+from holdfast.wire.layouts.container import (
+    Leaving,
+    MemberAssignment,
+    MemberSubscription,
+    Memory,
+    RememberedMember,
+)
+from holdfast.wire.layouts.incremental import Design, DesignAssignment, DesignSubscription
+from holdfast.wire.layouts.sticky_user_data import StickyUserData
+from holdfast.wire.one.codec import TopicPartitions
 
 # Wire: values of every message, in the order in which they come back from the wire
 
@@ -110,9 +116,9 @@ def design_assignments() -> SearchStrategy[DesignAssignment]:
     return st.builds(build, st.sampled_from(Design), lists, lists, DELAYS_MS)
 
 
-def claims() -> SearchStrategy[Claim]:
+def claims() -> SearchStrategy[MemberSubscription]:
     return st.builds(
-        Claim,
+        MemberSubscription,
         topics=st.lists(topic_names, max_size=4).map(lambda names: tuple(sorted(names))),
         owned=any_topic_partitions().map(sort_partitions),
         generation=INT32,
@@ -127,9 +133,9 @@ def claims() -> SearchStrategy[Claim]:
     )
 
 
-def verdicts() -> SearchStrategy[Verdict]:
+def verdicts() -> SearchStrategy[MemberAssignment]:
     return st.builds(
-        Verdict,
+        MemberAssignment,
         assigned=grouped_topic_partitions(),
         revoked=st.none() | partition_sets(),
         delay_ms=DELAYS_MS,
@@ -140,7 +146,7 @@ def verdicts() -> SearchStrategy[Verdict]:
 
 def memories() -> SearchStrategy[Memory]:
     member = st.builds(
-        Remembered,
+        RememberedMember,
         member_id=texts,
         instance_id=st.none() | texts,
         leaving=st.sampled_from(Leaving),

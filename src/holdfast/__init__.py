@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from holdfast.adapters.async_consumer import AsyncConsumer
     from holdfast.adapters.consumer import Consumer
     from holdfast.adapters.worker import Worker
-    from holdfast.assign.certificate import verify
-    from holdfast.assign.registry import assign
-    from holdfast.machine.leader_turn import perform_assignment
+    from holdfast.assignors.certificate import verify
+    from holdfast.assignors.registry import assign
+    from holdfast.machine.leader.leader_turn import perform_assignment
     from holdfast.model.assignment import Assignment
     from holdfast.model.group import Group
     from holdfast.model.topics import Topics
@@ -37,9 +37,9 @@ _HOME = {
     "Group": "holdfast.model.group",
     "Topics": "holdfast.model.topics",
     "Assignment": "holdfast.model.assignment",
-    "assign": "holdfast.assign.registry",
-    "verify": "holdfast.assign.certificate",
-    "perform_assignment": "holdfast.machine.leader_turn",
+    "assign": "holdfast.assignors.registry",
+    "verify": "holdfast.assignors.certificate",
+    "perform_assignment": "holdfast.machine.leader.leader_turn",
     "Consumer": "holdfast.adapters.consumer",
     "AsyncConsumer": "holdfast.adapters.async_consumer",
     "Worker": "holdfast.adapters.worker",

@@ -23,10 +23,10 @@ from holdfast.adapters.aiokafka_assignor import (
     assignor,
     attach,
 )
-from holdfast.assign.registry import ASSIGNORS
+from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import ConfigError, LocalProtocolError
-from holdfast.wire.consumer_protocol import decode_subscription
-from holdfast.wire.sticky_user_data import decode_sticky_user_data
+from holdfast.wire.layouts.consumer_protocol import decode_subscription
+from holdfast.wire.layouts.sticky_user_data import decode_sticky_user_data
 
 EAGER = sorted(name for name, info in ASSIGNORS.items() if not info.cooperative)
 
@@ -121,7 +121,7 @@ def test_lags_reach_the_leader():
 
 
 def test_a_leader_that_cannot_plan_falls_back_to_range(monkeypatch, caplog):
-    from holdfast.machine import designs
+    from holdfast.machine.leader import designs
 
     real = designs.perform_assignment
 

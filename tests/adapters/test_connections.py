@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from holdfast.adapters.connections import Connections
+from holdfast.adapters.cluster.connections import Connections
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError
 

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast import Consumer
-from holdfast.adapters.host import Standing
-from holdfast.adapters.mailbox import Mailbox
-from holdfast.adapters.topic_duties import PendingCall
+from holdfast.adapters.member.host import Standing
+from holdfast.adapters.member.mailbox import Mailbox
+from holdfast.adapters.records.topic_duties import PendingCall
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
 from holdfast.machine.events import RejoinRequested
-from holdfast.machine.holdings import Identity
+from holdfast.machine.member.holdings import Identity
 from holdfast.machine.states import MemberState
 
 A, B = ("t", 0), ("t", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import confluent_kafka
 import pytest
 
-from holdfast.adapters.data_plane import MOST_INTRODUCED, ConfluentPlane
+from holdfast.adapters.records.data_plane import MOST_INTRODUCED, ConfluentPlane
 from holdfast.adapters.settings import Settings
 
 

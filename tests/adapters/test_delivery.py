@@ -6,7 +6,7 @@ from collections import namedtuple
 
 import pytest
 
-from holdfast.adapters.delivery import Delivery, _Gate
+from holdfast.adapters.records.delivery import Delivery, _Gate
 from holdfast.errors import AdapterError, RemoteProtocolError
 
 Message = namedtuple("Message", "topic partition offset")

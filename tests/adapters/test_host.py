@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from holdfast.adapters.host import MemberHost
+from holdfast.adapters.member.host import MemberHost
 from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.machine import actions, events
 from holdfast.machine.actions import ListenerCall
-from holdfast.machine.holdings import Identity
+from holdfast.machine.member.holdings import Identity
 from holdfast.machine.states import MemberState
 
 A = (("a", 0),)

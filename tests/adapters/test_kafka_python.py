@@ -22,11 +22,14 @@ from holdfast.adapters.kafka_python import (
     assignor,
     replica_racks,
 )
-from holdfast.assign.registry import ASSIGNORS
+from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import ConfigError, LocalProtocolError
-from holdfast.wire.consumer_protocol import decode_subscription
-from holdfast.wire.container import Leaving
-from holdfast.wire.sticky_user_data import decode_cooperative_user_data, decode_sticky_user_data
+from holdfast.wire.layouts.consumer_protocol import decode_subscription
+from holdfast.wire.layouts.container import Leaving
+from holdfast.wire.layouts.sticky_user_data import (
+    decode_cooperative_user_data,
+    decode_sticky_user_data,
+)
 
 DESIGNS = {
     "simple": lambda group: Simple(),
@@ -283,7 +286,7 @@ def test_a_follower_that_joins_again_sends_other_bytes():
 
 
 def test_a_leader_that_cannot_plan_lets_members_keep_what_they_have(monkeypatch, caplog):
-    from holdfast.machine import designs
+    from holdfast.machine.leader import designs
 
     group = Group(4)
     group.join("a", CooperativeSticky())

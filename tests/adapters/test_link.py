@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.adapters.link import GroupLink
+from holdfast.adapters.member.link import GroupLink
 
 
 class Answers:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from holdfast.adapters.mailbox import Mailbox
+from holdfast.adapters.member.mailbox import Mailbox
 
 
 @pytest.fixture

@@ -2,14 +2,18 @@
 
 import pytest
 
-from holdfast.adapters.membership import Leadership, assignors_of
+from holdfast.adapters.member.membership import Leadership, assignors_of
 from holdfast.adapters.settings import Settings
-from holdfast.assign.registry import ASSIGNORS
+from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import AdapterError, ConfigError
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.embedded import RebalanceMode
 from holdfast.machine.events import JoinedMember
-from holdfast.wire.consumer_protocol import Subscription, decode_assignment, encode_subscription
+from holdfast.machine.leader.embedded import RebalanceMode
+from holdfast.wire.layouts.consumer_protocol import (
+    Subscription,
+    decode_assignment,
+    encode_subscription,
+)
 
 NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 

@@ -12,8 +12,8 @@ import pytest
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaTCPTransport
 
-from holdfast.adapters import refused
-from holdfast.adapters.connections import SOCKET_OPTIONS, Connections
+from holdfast.adapters.cluster import refused
+from holdfast.adapters.cluster.connections import SOCKET_OPTIONS, Connections
 from holdfast.adapters.settings import Settings
 from holdfast.errors import SourceError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.adapters import render
+from holdfast.adapters.cluster import render
 from holdfast.adapters.settings import KEYS, Settings
 from holdfast.errors import ConfigError
 

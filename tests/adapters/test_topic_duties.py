@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from holdfast.adapters.topic_duties import PendingCall, TopicDuties
+from holdfast.adapters.records.topic_duties import PendingCall, TopicDuties
 from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall

@@ -8,13 +8,17 @@ import threading
 import pytest
 
 from holdfast import Worker
-from holdfast.adapters.host import MemberHost
+from holdfast.adapters.member.host import MemberHost
 from holdfast.adapters.worker import Resource, _WorkerDuties
 from holdfast.errors import AdapterError, ConfigError, LocalProtocolError, SourceError
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
 from holdfast.machine.events import JoinedMember
-from holdfast.wire.container import Claim, decode_verdict, encode_claim
+from holdfast.wire.layouts.container import (
+    MemberSubscription,
+    decode_member_assignment,
+    encode_member_subscription,
+)
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "request.timeout.ms": 300}
 
@@ -45,7 +49,9 @@ def test_an_unchanged_assignment_is_not_sent_again():
     members = tuple(
         JoinedMember(
             member_id=name,
-            metadata=encode_claim(Claim(topics=("k",), owned=(("k", own),), generation=1)),
+            metadata=encode_member_subscription(
+                MemberSubscription(topics=("k",), owned=(("k", own),), generation=1)
+            ),
         )
         for name, own in claims.items()
     )
@@ -60,7 +66,7 @@ def test_an_unchanged_assignment_is_not_sent_again():
             waited_ms=0,
         )
     )
-    told = {name: decode_verdict(data) for name, data in answer.assignments}
+    told = {name: decode_member_assignment(data) for name, data in answer.assignments}
     assert answer.failure is None
     assert {name: (v.assigned, v.revoked) for name, v in told.items()} == {
         "A": ((), None),

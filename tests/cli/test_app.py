@@ -25,8 +25,8 @@ from tests.report.fleet import rolling_bounce, tables
 from holdfast.cli import app as cli_app
 from holdfast.cli import output
 from holdfast.cli.app import COMMANDS, exit_code
-from holdfast.cli.history import check_groups
-from holdfast.cli.lag import check_topics
+from holdfast.cli.commands.history import check_groups
+from holdfast.cli.commands.lag import check_topics
 from holdfast.cli.output import Format, print_error, print_note, printable, write_rows
 from holdfast.errors import (
     AdapterError,
@@ -38,7 +38,7 @@ from holdfast.errors import (
     SourceError,
     WireError,
 )
-from holdfast.pipeline.source import Dump
+from holdfast.pipeline.ingest.source import Dump
 from holdfast.report.names import visible
 
 EVIL = [
@@ -118,7 +118,7 @@ def test_what_reaches_the_top_is_one_line(
     def fail(*_: object, **__: object) -> None:
         raise raised
 
-    monkeypatch.setattr("holdfast.report.findings.all_rules", fail)
+    monkeypatch.setattr("holdfast.report.findings.findings.all_rules", fail)
     done = run("explain", width=200)
     assert done.code == code
     assert done.err.strip() == words + (" (--debug shows where)" if code == 70 else "")

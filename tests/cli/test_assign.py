@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.assign.groups import snapshot
+from tests.assignors.groups import snapshot
 
-from holdfast.assign.registry import ASSIGNORS
+from holdfast.assignors.registry import ASSIGNORS
 from holdfast.cli import app
 
 Capture = pytest.CaptureFixture[str]

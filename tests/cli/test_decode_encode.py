@@ -17,9 +17,13 @@ from tests.wire import java_vectors
 from holdfast.cli.app import main
 from holdfast.cli.wire_json import RECORD, SCHEMAS, decode_line, encode_line, from_json, to_json
 from holdfast.errors import WireError
-from holdfast.wire.consumer_protocol import encode_assignment, encode_subscription
-from holdfast.wire.container import encode_claim, encode_memory, encode_verdict
-from holdfast.wire.incremental import encode_design_assignment, encode_design_subscription
+from holdfast.wire.layouts.consumer_protocol import encode_assignment, encode_subscription
+from holdfast.wire.layouts.container import (
+    encode_member_assignment,
+    encode_member_subscription,
+    encode_memory,
+)
+from holdfast.wire.layouts.incremental import encode_design_assignment, encode_design_subscription
 
 SUBSCRIPTION = (
     "0003 00000002 0001 61 0001 62 00000001 ff"
@@ -356,8 +360,8 @@ VALUES = {
     "assignment": (wire.assignment_messages(), encode_assignment),
     "design-subscription": (wire.design_subscriptions(), encode_design_subscription),
     "design-assignment": (wire.design_assignments(), encode_design_assignment),
-    "claim": (wire.claims(), encode_claim),
-    "verdict": (wire.verdicts(), encode_verdict),
+    "claim": (wire.claims(), encode_member_subscription),
+    "verdict": (wire.verdicts(), encode_member_assignment),
     "memory": (wire.memories(), encode_memory),
 }
 

@@ -14,7 +14,7 @@ from tests.report.schema_check import problems
 from tests.report.test_findings import CASES
 
 from holdfast.cli.app import app, register_all
-from holdfast.report.doctor import examine_fleet, schema_text, to_json
+from holdfast.report.findings.doctor import examine_fleet, schema_text, to_json
 from holdfast.report.reading import read_tables
 
 SCHEMA = json.loads(schema_text())

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.running import run, write_tables
 from tests.report.fleet import START_MS, rolling_bounce, tables
 
-from holdfast.cli.export import Metrics, dashboard_text, serve, write_metrics
-from holdfast.report.doctor import examine_fleet
+from holdfast.cli.commands.export import Metrics, dashboard_text, serve, write_metrics
+from holdfast.report.findings.doctor import examine_fleet
 from holdfast.report.metrics import METRICS, exposition
 from holdfast.report.names import visible
 from holdfast.report.reading import read_tables

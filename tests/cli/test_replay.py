@@ -11,7 +11,7 @@ from tests.cli.running import run
 from tests.pipeline import local, worlds
 
 from holdfast.errors import SourceError
-from holdfast.report.policies import COLUMNS, policy_section, read_policies
+from holdfast.report.drawing.policies import COLUMNS, policy_section, read_policies
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
 
-from holdfast.report.doctor import schema_text
+from holdfast.report.findings.doctor import schema_text
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import sys
 import pytest
 from tests.cli.running import run
 
-from holdfast.cli import simulate, simulate_search
+from holdfast.cli.commands import simulate, simulate_search
 from holdfast.sim import scene
 from holdfast.sim.fault_scripts import SCRIPTS
 from holdfast.sim.scenarios import POLICIES, SCENARIOS
@@ -220,7 +220,7 @@ def test_violations_are_a_list_in_json_lines():
 
 
 def test_a_broken_rule_is_exit_code_1(monkeypatch):
-    from holdfast.sim.checkers import RoundChecker
+    from holdfast.sim.rules.checkers import RoundChecker
 
     monkeypatch.setattr(
         RoundChecker, "_safety", lambda self, *_: self.ledger.fail("S1", 0, "planted")

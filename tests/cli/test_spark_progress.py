@@ -22,8 +22,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from tests.cli.running import run
 
 from holdfast.cli import spark_progress
+from holdfast.cli.commands.watch import batch_records
 from holdfast.cli.spark_progress import Records, Stage, StageBar, newest_stage, spark_bar
-from holdfast.cli.watch import batch_records
 from holdfast.errors import SourceError
 
 
@@ -249,12 +249,12 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     cluster = SimpleNamespace(
         check=lambda: None, partition_ends=lambda topic: {0: (5, 25), 1: (0, 10)}
     )
-    monkeypatch.setattr("holdfast.adapters.cluster.LiveCluster", lambda **_: cluster)
+    monkeypatch.setattr("holdfast.adapters.cluster.cluster.LiveCluster", lambda **_: cluster)
     monkeypatch.setattr("holdfast.pipeline.session.get_session", lambda **_: object())
-    for slow in ("history.run", "dump.write_dump", "watch.watch"):
+    for slow in ("history.history.run", "ingest.dump.write_dump", "batches.watch.watch"):
         monkeypatch.setattr(f"holdfast.pipeline.{slow}", stop)
     for command in ("history", "dump", "watch"):
-        monkeypatch.setattr(f"holdfast.cli.{command}.spark_bar", bar)
+        monkeypatch.setattr(f"holdfast.cli.commands.{command}.spark_bar", bar)
     return asked
 
 

@@ -116,7 +116,7 @@ def test_a_kept_broker_says_where_it_is_even_when_quiet(monkeypatch, fmt):
 def test_end_to_end(tmp_path):
     """With --keep: the broker stays until Ctrl-C."""
     from holdfast.demo.run import DemoOptions
-    from holdfast.pipeline.storage import Tables
+    from holdfast.pipeline.batches.storage import Tables
 
     out = tmp_path / "out"
     sizes = ("--members", str(MEMBERS), "--partitions", str(PARTITIONS), "--seconds", "0.5")
@@ -233,7 +233,7 @@ def test_sizes_that_make_no_demo_are_refused(arguments, word):
 def test_a_ctrl_c_that_python_drops_is_heard():
     code = """
 import os, signal, warnings
-from holdfast.cli.demo import hear_interrupts
+from holdfast.cli.commands.demo import hear_interrupts
 
 heard = hear_interrupts()
 

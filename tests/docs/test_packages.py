@@ -1,4 +1,4 @@
-"""The docstring of a package says where its modules are."""
+"""The docstring of a package says where its modules and rooms are."""
 
 from __future__ import annotations
 
@@ -8,16 +8,31 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2] / "src" / "holdfast"
-PACKAGES = ["adapters", "demo", "jvm", "machine", "model", "pipeline", "report", "sim", "wire"]
+PACKAGES = sorted(
+    str(path.parent.relative_to(ROOT)) for path in ROOT.rglob("__init__.py") if path.parent != ROOT
+)
+OTHER_WORDS = {
+    "__consumer_offsets",
+    "decode",
+    "encode",
+    "holdfast",
+    "read_tables",
+    "sticky",
+    "write",
+}
+"""Words between double backticks that name no module."""
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_module_is_named(package: str) -> None:
-    told = (ROOT / package / "__init__.py").read_text(encoding="utf-8")
+    folder = ROOT / package
+    told = (folder / "__init__.py").read_text(encoding="utf-8")
     names = re.findall(r"``([a-z_0-9]+)(/|_\*)?``", told)
     alone = {name for name, more in names if not more}
     families = tuple(f"{name}_" for name, more in names if more == "_*")
-    modules = {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__"}
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    rooms = {path.name for path in folder.iterdir() if path.is_dir() and path.name[0] != "_"}
     assert {m for m in modules if not families or not m.startswith(families)} <= alone
-    assert alone - modules <= {"write", "read_tables", "__consumer_offsets"}
+    assert alone - modules <= OTHER_WORDS
+    assert {name for name, more in names if more == "/"} == rooms
     assert all(any(m.startswith(family) for m in modules) for family in families)

@@ -76,7 +76,7 @@ def _groups() -> list[bytes]:
     """Groups of four members, eager and cooperative, some with the user data of their kind."""
     from tests.fuzz.targets import messages_out
 
-    from holdfast.wire.consumer_protocol import Subscription, encode_subscription
+    from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
 
     sent = [
         bytes.fromhex(v["hex"])
@@ -95,16 +95,16 @@ def _groups() -> list[bytes]:
 
 
 def _own_messages() -> list[bytes]:
-    from holdfast.wire.container import (
-        Claim,
+    from holdfast.wire.layouts.container import (
+        MemberAssignment,
+        MemberSubscription,
         Memory,
-        Remembered,
-        Verdict,
-        encode_claim,
+        RememberedMember,
+        encode_member_assignment,
+        encode_member_subscription,
         encode_memory,
-        encode_verdict,
     )
-    from holdfast.wire.incremental import (
+    from holdfast.wire.layouts.incremental import (
         Design,
         DesignAssignment,
         DesignSubscription,
@@ -113,16 +113,17 @@ def _own_messages() -> list[bytes]:
     )
 
     some = (("orders", (0, 3, 300)), ("clicks", (1,)))
-    gone = Remembered(member_id="m", instance_id="i", delay_ms=9, owned=some)
+    gone = RememberedMember(member_id="m", instance_id="i", delay_ms=9, owned=some)
     memory = encode_memory(Memory(generation=4, delay_ms=9, members=(gone,), given_up=some))
     subscription = DesignSubscription(design=Design.DEFERRED, topics=("orders",), assigned=some)
     assignment = DesignAssignment(design=Design.INCREMENTAL, assigned=some, revoked=None)
-    claim = Claim(topics=("orders",), owned=some, given_up=some, memory=memory)
+    claim = MemberSubscription(topics=("orders",), owned=some, given_up=some, memory=memory)
     return [
         b"\x06" + encode_design_subscription(subscription),
         b"\x07" + encode_design_assignment(assignment),
-        b"\x08" + encode_claim(claim),
-        b"\x09" + encode_verdict(Verdict(assigned=some, revoked=some, memory=memory)),
+        b"\x08" + encode_member_subscription(claim),
+        b"\x09"
+        + encode_member_assignment(MemberAssignment(assigned=some, revoked=some, memory=memory)),
         b"\x0a" + memory,
     ]
 

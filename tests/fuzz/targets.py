@@ -13,40 +13,40 @@ from zlib import crc32
 from tests.wire import records_twin
 
 from holdfast.errors import WireError
-from holdfast.wire.codec import Reason
-from holdfast.wire.connect import decode_connect_assignment, decode_connect_metadata
-from holdfast.wire.consumer_protocol import (
+from holdfast.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
+from holdfast.wire.layouts.consumer_protocol import (
     SubscriptionDecoder,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.container import (
-    decode_claim,
+from holdfast.wire.layouts.container import (
+    decode_member_assignment,
+    decode_member_subscription,
     decode_memory,
-    decode_verdict,
-    encode_claim,
+    encode_member_assignment,
+    encode_member_subscription,
     encode_memory,
-    encode_verdict,
 )
-from holdfast.wire.incremental import (
+from holdfast.wire.layouts.incremental import (
     decode_design_assignment,
     decode_design_subscription,
     encode_design_assignment,
     encode_design_subscription,
 )
-from holdfast.wire.name_table import NameTable
-from holdfast.wire.offsets_batch import REASONS as batch_reasons  # noqa: N811 - a tuple, not a set
-from holdfast.wire.offsets_batch import decode_batch
-from holdfast.wire.offsets_records import decode_record, encode_record
-from holdfast.wire.sticky_user_data import (
+from holdfast.wire.layouts.sticky_user_data import (
     decode_cooperative_user_data,
     decode_sticky_user_data,
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
-from holdfast.wire.subscription_columns import NO_TOPICS, claims_of, decode_subscriptions
+from holdfast.wire.many.name_table import NameTable
+from holdfast.wire.many.offsets_batch import REASONS as batch_reasons  # noqa: N811 - a tuple, not a set
+from holdfast.wire.many.offsets_batch import decode_batch
+from holdfast.wire.many.subscription_columns import NO_TOPICS, claims_of, decode_subscriptions
+from holdfast.wire.one.codec import Reason
+from holdfast.wire.one.offsets_records import decode_record, encode_record
 
 REASONS = frozenset(Reason)
 NULL_SIZE = 0xFFFF
@@ -93,8 +93,8 @@ CODECS: tuple[Codec, ...] = (
     Codec(decode_cooperative_user_data, encode_cooperative_user_data),
     Codec(decode_design_subscription, encode_design_subscription),
     Codec(decode_design_assignment, encode_design_assignment),
-    Codec(decode_claim, encode_claim),
-    Codec(decode_verdict, encode_verdict),
+    Codec(decode_member_subscription, encode_member_subscription),
+    Codec(decode_member_assignment, encode_member_assignment),
     Codec(decode_memory, encode_memory),
     Codec(decode_connect_metadata),
     Codec(decode_connect_assignment),

@@ -10,29 +10,29 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.machine.designs import Designed, assignors_for
-from holdfast.machine.embedded import Instruction, MemberView, RebalanceMode
-from holdfast.machine.leader import Claimant, plan_round
+from holdfast.machine.leader.designs import DesignAssignor, assignors_for
+from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.leader.leader import SubscribedMember, plan_round
 from holdfast.machine.policy import Policy, When
-from holdfast.sim.rounds import Play
-from holdfast.wire.container import Leaving
-from holdfast.wire.incremental import Design
+from holdfast.sim.rounds import HandPlayedGroup
+from holdfast.wire.layouts.container import Leaving
+from holdfast.wire.layouts.incremental import Design
 
 SIMPLE = Policy(design=Design.SIMPLE)
 DEFERRED = Policy(design=Design.DEFERRED, delay_ms=30_000)
 INCREMENTAL = Policy(design=Design.INCREMENTAL, delay_ms=30_000, batch=1, interval_ms=5_000)
 
 
-def four(policy: Policy) -> Play:
+def four(policy: Policy) -> HandPlayedGroup:
     """A(T0), B(T1), C(T2), D(T3): the document's group of four members."""
-    play = Play.of(policy, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+    play = HandPlayedGroup.of(policy, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
     assert play.all_owned() == {"A": "T0", "B": "T1", "C": "T2", "D": "T3"}
     return play
 
 
 class TestDesignI:
     def test_member_joins(self):
-        play = Play.of(SIMPLE, {"T": 4}, A="T0,T3", B="T1", C="T2")
+        play = HandPlayedGroup.of(SIMPLE, {"T": 4}, A="T0,T3", B="T1", C="T2")
         play.join("D")
         assert play.round().again
         assert play.said("A") == "assigned:,revoked:T3"
@@ -75,7 +75,7 @@ class TestDesignI:
         assert len(",".join(play.all_owned().values()).split(",")) == 6
 
     def test_members_that_revoke_nothing_are_told_at_once(self):
-        play = Play.of(SIMPLE, {"T": 4}, A="T0,T3", B="T1", C="T2")
+        play = HandPlayedGroup.of(SIMPLE, {"T": 4}, A="T0,T3", B="T1", C="T2")
         play.join("D")
         instructions = told(SIMPLE, play)
         assert all(i.again for i in instructions.values())
@@ -118,11 +118,11 @@ class TestDesignII:
             assert play.said(name) == "assigned:,revoked:"
 
     def test_first_member_is_served_at_once_or_after_the_delay(self):
-        now = Play(DEFERRED, {"T": 4})
+        now = HandPlayedGroup(DEFERRED, {"T": 4})
         now.join("A")
         assert now.round().delay_ms == 0
         assert now.owned("A") == "T0,T1,T2,T3"
-        later = Play(replace(DEFERRED, first_member=When.DEFERRED), {"T": 4})
+        later = HandPlayedGroup(replace(DEFERRED, first_member=When.DEFERRED), {"T": 4})
         later.join("A")
         assert later.round().delay_ms == 30_000
         later.now_ms += 10_000
@@ -134,7 +134,7 @@ class TestDesignII:
         assert later.all_owned() == {"A": "T0,T2", "B": "T1,T3"}
 
     def test_additional_members_are_served_by_two_step_revoke_and_assign(self):
-        play = Play.of(DEFERRED, {"T": 4}, A="T0,T3", B="T1", C="T2")
+        play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0,T3", B="T1", C="T2")
         play.join("D")
         done = play.round()
         assert (done.again, done.delay_ms) == (True, 0)
@@ -165,7 +165,7 @@ class TestDesignII:
         assert not any("T3" in play.owned(name) for name in "ABC")
 
     def test_no_revocation_while_a_delay_runs(self):
-        play = Play.of(DEFERRED, {"T": 6}, A="T0,T1,T2", B="T3,T4,T5")
+        play = HandPlayedGroup.of(DEFERRED, {"T": 6}, A="T0,T1,T2", B="T3,T4,T5")
         play.join("C", instance="c")
         play.settle()
         play.leave("C")
@@ -195,7 +195,7 @@ class TestDesignII:
 
     def test_leader_exits_newcomer_leads_and_hears_of_the_timeout_from_the_others(self):
         # The document lets a newcomer assume that no wait is in effect; members tell it otherwise.
-        play = Play.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+        play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
         play.members = {
             name: replace(m, instance_id=name.lower()) for name, m in play.members.items()
         }
@@ -215,17 +215,17 @@ class TestDesignII:
         assert play.owned("A2") == "T0"
 
     def test_a_new_leader_without_any_memory_uses_the_heuristic(self):
-        def claims(*more: Claimant):
+        def claims(*more: SubscribedMember):
             owners = {"A": 0, "B": 1, "C": 2}
             return [
                 *(
-                    Claimant(member_id=m, topics=("T",), owned=(("T", (p,)),), generation=3)
+                    SubscribedMember(member_id=m, topics=("T",), owned=(("T", (p,)),), generation=3)
                     for m, p in owners.items()
                 ),
                 *more,
             ]
 
-        back = Claimant(member_id="D2", topics=("T",))
+        back = SubscribedMember(member_id="D2", topics=("T",))
         done = plan_round(DEFERRED, claims(back), {"T": 4}, generation=5)
         assert done.shares["D2"].gained == (("T", (3,)),)
         assert done.delay_ms == 0
@@ -258,7 +258,7 @@ class TestDesignII:
 
 class TestDesignIII:
     def test_moves_go_in_batches_with_their_own_interval(self):
-        play = Play.of(INCREMENTAL, {"T": 6}, A="T0,T1,T2", B="T3,T4,T5")
+        play = HandPlayedGroup.of(INCREMENTAL, {"T": 6}, A="T0,T1,T2", B="T3,T4,T5")
         play.join("C")
         rounds, revoked = 0, []
         while True:
@@ -276,7 +276,7 @@ class TestDesignIII:
         assert sorted(len(o.split(",")) for o in play.all_owned().values()) == [2, 2, 2]
 
     def test_lost_partitions_go_to_the_returning_member_all_at_once(self):
-        play = Play.of(INCREMENTAL, {"T": 6}, A="T0,T1", B="T2,T3", C="T4,T5")
+        play = HandPlayedGroup.of(INCREMENTAL, {"T": 6}, A="T0,T1", B="T2,T3", C="T4,T5")
         play.leave("C")
         assert play.round().delay_ms == 30_000
         play.join("C2")
@@ -284,7 +284,7 @@ class TestDesignIII:
         assert play.owned("C2") == "T4,T5"
 
     def test_pacing_continues_under_another_leader(self):
-        play = Play.of(INCREMENTAL, {"T": 8}, A="T0,T1,T2,T3", B="T4,T5,T6,T7")
+        play = HandPlayedGroup.of(INCREMENTAL, {"T": 8}, A="T0,T1,T2,T3", B="T4,T5,T6,T7")
         play.join("C")
         play.round()
         play.round()
@@ -294,18 +294,20 @@ class TestDesignIII:
         assert not any(s.revoked for s in done.shares.values())
 
     def test_no_pause_where_the_interval_is_zero(self):
-        play = Play.of(replace(INCREMENTAL, interval_ms=0), {"T": 6}, A="T0,T1,T2", B="T3,T4,T5")
+        play = HandPlayedGroup.of(
+            replace(INCREMENTAL, interval_ms=0), {"T": 6}, A="T0,T1,T2", B="T3,T4,T5"
+        )
         play.join("C")
         assert play.settle() == 4
 
 
-def told(policy: Policy, play: Play) -> dict[str, Instruction]:
+def told(policy: Policy, play: HandPlayedGroup) -> dict[str, Instruction]:
     """What members read, bytes and all."""
-    from holdfast.machine.designs import Turn
-    from holdfast.machine.embedded import MemberView
     from holdfast.machine.events import JoinedMember
+    from holdfast.machine.leader.designs import LeaderRound
+    from holdfast.machine.leader.embedded import MemberView
 
-    design = Designed(policy)
+    design = DesignAssignor(policy)
     members = tuple(
         JoinedMember(
             member_id=c.member_id,
@@ -324,7 +326,7 @@ def told(policy: Policy, play: Play) -> dict[str, Instruction]:
         )
         for c in play.claims()
     )
-    turn = Turn(members=members, partitions=play.partitions, generation=play.generation + 1)
+    turn = LeaderRound(members=members, partitions=play.partitions, generation=play.generation + 1)
     return {name: design.read(data) for name, data in design.lead(turn).items()}
 
 
@@ -343,9 +345,9 @@ def test_the_formats_carry_what_the_document_lists():
 
 @pytest.mark.parametrize("design", list(Design))
 def test_leadership_only_groups_are_not_affected(design):
-    play = Play(Policy(design=design), {})
-    play.members["A"] = Claimant(member_id="A", topics=())
-    play.members["B"] = Claimant(member_id="B", topics=())
+    play = HandPlayedGroup(Policy(design=design), {})
+    play.members["A"] = SubscribedMember(member_id="A", topics=())
+    play.members["B"] = SubscribedMember(member_id="B", topics=())
     play.received_ms = {"A": 0, "B": 0}
     done = play.round()
     assert (done.delay_ms, done.again) == (0, False)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from tests.assign import laws
-from tests.assign.groups import run, snapshot, tp
+from tests.assignors import laws
+from tests.assignors.groups import run, snapshot, tp
 from tests.strategies import snapshots
 
 from holdfast.errors import ConfigError

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from tests.assign import laws
-from tests.assign.groups import run, settled, snapshot, tp
+from tests.assignors import laws
+from tests.assignors.groups import run, settled, snapshot, tp
 from tests.strategies import snapshots
 
-from holdfast.assign.claims import normalise
+from holdfast.assignors.claims import normalise
 from holdfast.errors import InfeasibleError
 from holdfast.model.group import Group
 

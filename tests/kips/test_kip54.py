@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.assign import laws
-from tests.assign.groups import run, settled, snapshot, tp
+from tests.assignors import laws
+from tests.assignors.groups import run, settled, snapshot, tp
 
-from holdfast.assign.registry import ASSIGNORS
+from holdfast.assignors.registry import ASSIGNORS
 from holdfast.model import measure
 
 FOUR_TOPICS = {"t0": 2, "t1": 2, "t2": 2, "t3": 2}

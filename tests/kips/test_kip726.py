@@ -8,10 +8,15 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.machine.actions import SendJoin
-from holdfast.machine.claimants import read_claimant
-from holdfast.machine.designs import Assignor, CooperativeSticky, Designed, Plain
-from holdfast.machine.embedded import MemberView, RebalanceMode
-from holdfast.machine.member import choose_mode
+from holdfast.machine.leader.designs import (
+    Assignor,
+    CooperativeAssignor,
+    DesignAssignor,
+    EagerAssignor,
+)
+from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.leader.subscriptions import read_subscribed_member
+from holdfast.machine.member.member import choose_mode
 from holdfast.machine.policy import Policy
 from holdfast.machine.upgrade import (
     Client,
@@ -21,9 +26,9 @@ from holdfast.machine.upgrade import (
     mode_of,
     plan_upgrade,
 )
-from holdfast.sim.costs import Costs
-from holdfast.sim.world import World, WorldOptions
-from holdfast.wire.incremental import Design
+from holdfast.sim.world.costs import Costs
+from holdfast.sim.world.world import World, WorldOptions
+from holdfast.wire.layouts.incremental import Design
 
 RANGE = Config(assignors=("range",))
 BOTH = Config(assignors=("cooperative-sticky", "range"))
@@ -101,9 +106,9 @@ def test_owned_is_reported_empty_while_eager():
         generation=3,
         mode=RebalanceMode.EAGER,
     )
-    for assignor in (CooperativeSticky(), Designed(Policy(design=Design.SIMPLE))):
-        assert read_claimant("m", None, assignor.subscribe(view)).owned == ()
-    assert choose_mode([CooperativeSticky(), Plain("range")]) is RebalanceMode.EAGER
+    for assignor in (CooperativeAssignor(), DesignAssignor(Policy(design=Design.SIMPLE))):
+        assert read_subscribed_member("m", None, assignor.subscribe(view)).owned == ()
+    assert choose_mode([CooperativeAssignor(), EagerAssignor("range")]) is RebalanceMode.EAGER
 
 
 COSTS = Costs(
@@ -115,37 +120,57 @@ COSTS = Costs(
     initial_delay_ms=200,
 )
 
-DEFERRED = Designed(Policy(design=Design.DEFERRED, delay_ms=10_000))
+DEFERRED = DesignAssignor(Policy(design=Design.DEFERRED, delay_ms=10_000))
 
-SIMPLE = Designed(Policy(design=Design.SIMPLE))
-INCREMENTAL = Designed(Policy(design=Design.INCREMENTAL, delay_ms=10_000))
+SIMPLE = DesignAssignor(Policy(design=Design.SIMPLE))
+INCREMENTAL = DesignAssignor(Policy(design=Design.INCREMENTAL, delay_ms=10_000))
 
 PATHS: dict[str, list[Sequence[Assignor]]] = {
     "range to cooperative-sticky": [
-        [Plain("range")],
-        [CooperativeSticky(), Plain("range")],
-        [CooperativeSticky()],
+        [EagerAssignor("range")],
+        [CooperativeAssignor(), EagerAssignor("range")],
+        [CooperativeAssignor()],
     ],
     "cooperative-sticky back to range": [
-        [CooperativeSticky()],
-        [CooperativeSticky(), Plain("range")],
-        [Plain("range")],
+        [CooperativeAssignor()],
+        [CooperativeAssignor(), EagerAssignor("range")],
+        [EagerAssignor("range")],
     ],
-    "range to Design II": [[Plain("range")], [DEFERRED, Plain("range")], [DEFERRED]],
-    "range to Design I": [[Plain("range")], [SIMPLE, Plain("range")], [SIMPLE]],
-    "range to Design III": [[Plain("range")], [INCREMENTAL, Plain("range")], [INCREMENTAL]],
-    "Design I back to range": [[SIMPLE], [SIMPLE, Plain("range")], [Plain("range")]],
-    "Design II back to range": [[DEFERRED], [DEFERRED, Plain("range")], [Plain("range")]],
-    "Design III back to range": [[INCREMENTAL], [INCREMENTAL, Plain("range")], [Plain("range")]],
+    "range to Design II": [
+        [EagerAssignor("range")],
+        [DEFERRED, EagerAssignor("range")],
+        [DEFERRED],
+    ],
+    "range to Design I": [[EagerAssignor("range")], [SIMPLE, EagerAssignor("range")], [SIMPLE]],
+    "range to Design III": [
+        [EagerAssignor("range")],
+        [INCREMENTAL, EagerAssignor("range")],
+        [INCREMENTAL],
+    ],
+    "Design I back to range": [
+        [SIMPLE],
+        [SIMPLE, EagerAssignor("range")],
+        [EagerAssignor("range")],
+    ],
+    "Design II back to range": [
+        [DEFERRED],
+        [DEFERRED, EagerAssignor("range")],
+        [EagerAssignor("range")],
+    ],
+    "Design III back to range": [
+        [INCREMENTAL],
+        [INCREMENTAL, EagerAssignor("range")],
+        [EagerAssignor("range")],
+    ],
     "cooperative-sticky to Design II": [
-        [CooperativeSticky()],
-        [DEFERRED, CooperativeSticky()],
+        [CooperativeAssignor()],
+        [DEFERRED, CooperativeAssignor()],
         [DEFERRED],
     ],
     "Design II back to cooperative-sticky": [
         [DEFERRED],
-        [DEFERRED, CooperativeSticky()],
-        [CooperativeSticky()],
+        [DEFERRED, CooperativeAssignor()],
+        [CooperativeAssignor()],
     ],
     "Design II to Design III": [
         [DEFERRED],
@@ -176,7 +201,7 @@ def test_both_bounces_in_the_world_break_no_rule(path):
             modes.add(process.member.mode)
             for _, metadata in action.protocols:
                 if process.member.mode is RebalanceMode.EAGER:
-                    kept.extend(read_claimant("m", None, metadata).owned)
+                    kept.extend(read_subscribed_member("m", None, metadata).owned)
         send(process, action)
 
     world._do[SendJoin] = watched

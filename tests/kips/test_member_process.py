@@ -19,8 +19,6 @@ from holdfast.machine.actions import (
     StartFetching,
     StopFetching,
 )
-from holdfast.machine.claimants import read_claimant
-from holdfast.machine.designs import Designed
 from holdfast.machine.events import (
     CommitAnswered,
     Drained,
@@ -29,10 +27,12 @@ from holdfast.machine.events import (
     SyncAnswered,
     Tick,
 )
-from holdfast.machine.leader import Claimant
+from holdfast.machine.leader.designs import DesignAssignor
+from holdfast.machine.leader.leader import SubscribedMember
+from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.machine.policy import Policy
-from holdfast.wire.container import Verdict, encode_verdict
-from holdfast.wire.incremental import Design
+from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
+from holdfast.wire.layouts.incremental import Design
 
 BOTH = (("t", (0, 1)),)
 
@@ -41,17 +41,17 @@ class Speaking(Player):
     """A member of a design; its assignments are verdicts."""
 
     def __init__(self, design: Design):
-        super().__init__(Designed(Policy(design=design)))
+        super().__init__(DesignAssignor(Policy(design=design)))
 
     def told(self, **verdict):
         """The answer of a sync."""
-        data = encode_verdict(Verdict(**verdict))
+        data = encode_member_assignment(MemberAssignment(**verdict))
         return self(SyncAnswered(request=self.last(SendSync).request, assignment=data))
 
-    def claims(self) -> Claimant:
+    def claims(self) -> SubscribedMember:
         """What its last JoinGroup says."""
         ((_, metadata),) = self.last(SendJoin).protocols
-        return read_claimant("m", None, metadata)
+        return read_subscribed_member("m", None, metadata)
 
     def round(self, generation: int, **verdict):
         """Another round, caused by somebody else."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.machine.policy import Policy
-from holdfast.sim.rounds import Play
-from holdfast.wire.incremental import Design
+from holdfast.sim.rounds import HandPlayedGroup
+from holdfast.wire.layouts.incremental import Design
 
 FOLDER = Path(__file__).parents[1] / "transcripts"
 SIMPLE = Policy(design=Design.SIMPLE)
@@ -25,7 +25,7 @@ class Tape:
     """A play and what was said in it."""
 
     def __init__(self, policy: Policy, partitions: int, **owned: str):
-        self.play = Play.of(policy, {"T": partitions}, **owned)
+        self.play = HandPlayedGroup.of(policy, {"T": partitions}, **owned)
         start = ", ".join(f"{name}({what})" for name, what in self.play.all_owned().items())
         self.lines = [f"Initial group and assignment: {start}"]
 

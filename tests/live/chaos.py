@@ -20,7 +20,7 @@ from tests.live.cut import Cut
 from tests.live.faults import ONE_BROKER, THREE_BROKERS, fire
 from tests.live.herd import CUT, herd_of
 
-from holdfast.adapters.broker import Broker, BrokerSettings
+from holdfast.adapters.broker.broker import Broker, BrokerSettings
 
 DESIGNS = ("eager", "simple", "deferred", "incremental")
 SESSION_SECONDS = 6.0

@@ -23,8 +23,8 @@ import time
 from itertools import groupby
 
 from holdfast import Consumer
-from holdfast.adapters import link
-from holdfast.adapters.topic_duties import TopicDuties
+from holdfast.adapters.member import link
+from holdfast.adapters.records.topic_duties import TopicDuties
 from holdfast.demo.lifeline import watch
 from holdfast.errors import RemoteProtocolError
 

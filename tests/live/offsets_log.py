@@ -8,8 +8,8 @@ from uuid import uuid4
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from holdfast.wire.consumer_protocol import decode_assignment
-from holdfast.wire.offsets_records import decode_record
+from holdfast.wire.layouts.consumer_protocol import decode_assignment
+from holdfast.wire.one.offsets_records import decode_record
 
 OFFSETS_TOPIC = "__consumer_offsets"
 

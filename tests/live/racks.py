@@ -9,7 +9,7 @@ from tests.live.crew import QUICK, Hand, closing, fresh
 from tests.live.waiting import until
 
 from holdfast.adapters.kafka_python import CooperativeSticky, attach
-from holdfast.wire.consumer_protocol import decode_subscription
+from holdfast.wire.layouts.consumer_protocol import decode_subscription
 
 RACKS = ("rack-1", "rack-2", "rack-3")
 N_PARTITIONS = 6

@@ -10,7 +10,7 @@ from tests.live.crew import QUICK, Hand, Held, Topic, account, closing, fresh, o
 from tests.live.waiting import until
 
 from holdfast import Consumer
-from holdfast.adapters.metrics import PrometheusCollector
+from holdfast.adapters.member.metrics import PrometheusCollector
 from holdfast.errors import LocalProtocolError, RemoteProtocolError, SourceError
 from holdfast.machine import actions
 

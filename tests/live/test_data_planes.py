@@ -6,8 +6,8 @@ import pytest
 from tests.live.crew import Topic
 from tests.live.waiting import until
 
-from holdfast.adapters.data_plane import ConfluentPlane, KafkaPythonPlane
-from holdfast.adapters.data_plane_aiokafka import AiokafkaPlane
+from holdfast.adapters.records.data_plane import ConfluentPlane, KafkaPythonPlane
+from holdfast.adapters.records.data_plane_aiokafka import AiokafkaPlane
 from holdfast.adapters.settings import Settings
 
 pytestmark = pytest.mark.broker

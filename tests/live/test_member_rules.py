@@ -9,7 +9,7 @@ import pytest
 from tests.live.crew import QUICK, Hand, Held, Topic, account, closing, fresh, overlaps, spread
 from tests.live.waiting import until
 
-from holdfast.adapters.broker_lags import BrokerLags
+from holdfast.adapters.cluster.broker_lags import BrokerLags
 from holdfast.machine import actions
 
 pytestmark = pytest.mark.broker
@@ -254,7 +254,7 @@ def plugged(broker, topic: Topic, group: str, plugin):
 
 def test_every_assignor_of_the_registry_serves_a_stock_client(broker):
     from holdfast.adapters.kafka_python import assignor
-    from holdfast.assign.registry import ASSIGNORS
+    from holdfast.assignors.registry import ASSIGNORS
 
     topic = Topic(broker.bootstrap, 3)
     for name in ASSIGNORS:

@@ -18,7 +18,7 @@ from tests.live.processes import create_topic
 from tests.live.waiting import until
 
 from holdfast.adapters.kafka_python import CooperativeSticky, attach
-from holdfast.wire.consumer_protocol import decode_subscription
+from holdfast.wire.layouts.consumer_protocol import decode_subscription
 
 pytestmark = pytest.mark.broker
 

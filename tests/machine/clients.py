@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator import (
+from holdfast.machine.coordinator.coordinator import (
     Answer,
     CommitDone,
     Coordinator,
@@ -13,8 +13,8 @@ from holdfast.machine.coordinator import (
     Received,
     SendCommit,
 )
+from holdfast.machine.coordinator.group_log import Append
 from holdfast.machine.events import HeartbeatAnswered, JoinAnswered, LeaveAnswered
-from holdfast.machine.group_log import Append
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
 COMPLETING, STABLE = GroupState.COMPLETING_REBALANCE, GroupState.STABLE

@@ -8,7 +8,6 @@ from holdfast.machine.actions import (
     SendJoin,
     SendSync,
 )
-from holdfast.machine.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.events import (
     CoordinatorFound,
     JoinAnswered,
@@ -17,8 +16,9 @@ from holdfast.machine.events import (
     SubscriptionChanged,
     SyncAnswered,
 )
-from holdfast.machine.member import Member
-from holdfast.machine.options import MemberOptions
+from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.member.member import Member
+from holdfast.machine.member.options import MemberOptions
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE

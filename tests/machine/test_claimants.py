@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.machine.claimants import MANY, resources_of
+from holdfast.machine.leader.subscriptions import MANY, resources_of
 
 NUMBERS = st.integers(-(2**31), 2**31 - 1) | st.integers(0, 40) | st.just(MANY)
 

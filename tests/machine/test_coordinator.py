@@ -15,13 +15,13 @@ from tests.machine.clients import (
 )
 
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator import (
+from holdfast.machine.coordinator.coordinator import (
     GROUP_MEANINGS,
     GROUP_TRANSITIONS,
     GroupState,
 )
 from holdfast.machine.events import SyncAnswered
-from holdfast.wire.offsets_records import decode_record
+from holdfast.wire.one.offsets_records import decode_record
 
 
 def test_the_page_knows_every_state():

@@ -1,4 +1,4 @@
-"""A leader turn, bytes to bytes."""
+"""A leader assign_members, bytes to bytes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 from tests.strategies import snapshots
 
 from holdfast import perform_assignment
-from holdfast.assign.registry import ASSIGNORS, assign
+from holdfast.assignors.registry import ASSIGNORS, assign
 from holdfast.errors import ConfigError, ModelError
-from holdfast.machine.leader_turn import Member, read_group, turn
+from holdfast.machine.leader.leader_turn import Member, assign_members, read_group
 from holdfast.model.group import Group
-from holdfast.wire.consumer_protocol import Subscription, decode_assignment, encode_subscription
-from holdfast.wire.sticky_user_data import StickyUserData, encode_sticky_user_data
+from holdfast.wire.layouts.consumer_protocol import (
+    Subscription,
+    decode_assignment,
+    encode_subscription,
+)
+from holdfast.wire.layouts.sticky_user_data import StickyUserData, encode_sticky_user_data
 
 
 def messages(snapshot: dict[str, Any], *, eager: bool) -> list[Member]:
@@ -84,7 +88,7 @@ def test_unreadable_members_do_not_stop_the_group() -> None:
 def test_scenario_39_dropped_claims_are_named_from_bytes_too() -> None:
     owned = (("gone", (4,)), ("t", (0, 0, 7, -1)), ("u", (0,)))
     data = encode_subscription(Subscription(topics=("t",), owned=owned, generation=3))
-    result = turn("cooperative-sticky", [("a", None, data)], {"t": 2, "u": 1})
+    result = assign_members("cooperative-sticky", [("a", None, data)], {"t": 2, "u": 1})
     assert ("unknown-topic", "a", "gone", 4) in result.group.dropped.examples
     assert result.quality.dropped_claims == {
         "unknown-topic": 1,

@@ -23,7 +23,7 @@ from holdfast.machine.events import (
     ListenerReturned,
     RejoinRequested,
 )
-from holdfast.machine.listeners import NewListener, OldListener, Work
+from holdfast.machine.member.listeners import NewListener, OldListener, Work
 
 
 @dataclass

@@ -43,10 +43,10 @@ from holdfast.machine.events import (
     SyncAnswered,
     Tick,
 )
-from holdfast.machine.member import choose_mode
-from holdfast.machine.options import MemberOptions
+from holdfast.machine.member.member import choose_mode
+from holdfast.machine.member.options import MemberOptions
 from holdfast.machine.states import MemberState
-from holdfast.wire.container import Memory, Remembered, encode_memory
+from holdfast.wire.layouts.container import Memory, RememberedMember, encode_memory
 
 
 def test_a_first_join_asks_for_an_id_then_joins_with_it():
@@ -75,7 +75,7 @@ def test_a_leader_computes_before_it_syncs():
 
 
 def remembers(*numbers: int) -> bytes:
-    here = Remembered(member_id="m", owned=(("t", numbers),))
+    here = RememberedMember(member_id="m", owned=(("t", numbers),))
     return encode_memory(Memory(generation=1, members=(here,)))
 
 

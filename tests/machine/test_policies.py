@@ -8,30 +8,36 @@ import pytest
 from tests.machine.clients import Group
 
 from holdfast.errors import ConfigError
-from holdfast.machine.claimants import claimants_of
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.deferral import OWNERS_NOT_NAMED
-from holdfast.machine.designs import CooperativeSticky, Designed, Plain, Turn, assignors_for
-from holdfast.machine.embedded import MemberView, RebalanceMode
 from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader import Claimant, plan_round
+from holdfast.machine.leader.deferral import OWNERS_NOT_NAMED
+from holdfast.machine.leader.designs import (
+    CooperativeAssignor,
+    DesignAssignor,
+    EagerAssignor,
+    LeaderRound,
+    assignors_for,
+)
+from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.leader.leader import SubscribedMember, plan_round
+from holdfast.machine.leader.subscriptions import subscribed_members
 from holdfast.machine.policy import Policy
-from holdfast.wire.consumer_protocol import (
+from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     decode_assignment,
     decode_subscription,
     encode_assignment,
 )
-from holdfast.wire.container import (
+from holdfast.wire.layouts.container import (
     Leaving,
+    MemberAssignment,
     Memory,
-    Remembered,
-    Verdict,
+    RememberedMember,
+    encode_member_assignment,
     encode_memory,
-    encode_verdict,
 )
-from holdfast.wire.incremental import Design
-from holdfast.wire.sticky_user_data import decode_sticky_user_data
+from holdfast.wire.layouts.incremental import Design
+from holdfast.wire.layouts.sticky_user_data import decode_sticky_user_data
 
 POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000, memory_limit_bytes=0)
 
@@ -50,9 +56,13 @@ def test_settings_out_of_range_are_refused(fields, words):
         Policy(**fields)
 
 
-def claimant(name: str, *owned: int, generation: int = 1, memory: bytes | None = None) -> Claimant:
+def claimant(
+    name: str, *owned: int, generation: int = 1, memory: bytes | None = None
+) -> SubscribedMember:
     own = (("t", owned),) if owned else ()
-    return Claimant(member_id=name, topics=("t",), owned=own, generation=generation, memory=memory)
+    return SubscribedMember(
+        member_id=name, topics=("t",), owned=own, generation=generation, memory=memory
+    )
 
 
 def test_what_is_missing_waits_for_who_is_gone_though_no_memory_names_owners():
@@ -79,7 +89,7 @@ def test_a_memory_of_a_generation_to_come_counts_as_none():
 
 def remembered(generation: int, owner: str, *, given_up=(), delay_ms: int = 0) -> bytes:
     """A memory in which this member owned partition 1."""
-    who = Remembered(member_id=owner, owned=(("t", (1,)),), delay_ms=delay_ms)
+    who = RememberedMember(member_id=owner, owned=(("t", (1,)),), delay_ms=delay_ms)
     return encode_memory(Memory(generation=generation, members=(who,), given_up=given_up))
 
 
@@ -96,7 +106,7 @@ def test_the_newest_memory_counts_and_of_one_generation_the_last(order):
 
 
 def test_who_leaves_for_good_with_nothing_is_no_returning_member():
-    leaves = Claimant(member_id="B", topics=("t",), leaving=Leaving.FOR_GOOD)
+    leaves = SubscribedMember(member_id="B", topics=("t",), leaving=Leaving.FOR_GOOD)
     done = plan_round(POLICY, [claimant("A", 0), leaves], {"t": 2}, generation=3)
     assert (done.delay_ms, done.shares["A"].gained) == (30_000, ())
 
@@ -104,7 +114,7 @@ def test_who_leaves_for_good_with_nothing_is_no_returning_member():
 def test_what_members_say_they_gave_up_is_no_loss_though_the_memory_does_not_name_it():
     unnamed = Memory(
         generation=2,
-        members=(Remembered(member_id="gone"), Remembered(member_id=OWNERS_NOT_NAMED)),
+        members=(RememberedMember(member_id="gone"), RememberedMember(member_id=OWNERS_NOT_NAMED)),
     )
     says = replace(claimant("A", 0, memory=encode_memory(unnamed)), given_up=(("t", (1,)),))
     done = plan_round(POLICY, [says], {"t": 3}, generation=3)
@@ -115,11 +125,11 @@ def test_what_members_say_they_gave_up_is_no_loss_though_the_memory_does_not_nam
 WIDE = replace(POLICY, memory_limit_bytes=1 << 20)
 
 
-def had(name: str, *numbers: int, **fields) -> Remembered:
-    return Remembered(member_id=name, owned=(("t", numbers),) if numbers else (), **fields)
+def had(name: str, *numbers: int, **fields) -> RememberedMember:
+    return RememberedMember(member_id=name, owned=(("t", numbers),) if numbers else (), **fields)
 
 
-def told(*members: Remembered) -> bytes:
+def told(*members: RememberedMember) -> bytes:
     return encode_memory(Memory(generation=1, members=members))
 
 
@@ -135,7 +145,7 @@ def test_while_something_waits_nobody_who_was_there_gets_what_was_lost():
 
 def test_what_a_newcomer_does_not_subscribe_to_goes_on_waiting():
     memory = told(had("A", 0), had("C", 1))
-    stranger = Claimant(member_id="E", topics=("u",))
+    stranger = SubscribedMember(member_id="E", topics=("u",))
     done = plan_round(
         WIDE, [claimant("A", 0, memory=memory), stranger], {"t": 2, "u": 1}, generation=2
     )
@@ -144,11 +154,11 @@ def test_what_a_newcomer_does_not_subscribe_to_goes_on_waiting():
 
 
 def test_an_eager_leader_that_cannot_plan_goes_by_range():
-    assignor = Plain("sticky")
+    assignor = EagerAssignor("sticky")
     members = tuple(
         JoinedMember(member_id=name, metadata=assignor.subscribe(view())) for name in "ab"
     )
-    plan = assignor.stay(Turn(members=members, partitions={"t": 3}, generation=6))
+    plan = assignor.stay(LeaderRound(members=members, partitions={"t": 3}, generation=6))
     assert {m: assignor.read(data).assigned for m, data in plan.items()} == {
         "a": {("t", 0), ("t", 1)},
         "b": {("t", 2)},
@@ -159,7 +169,7 @@ def test_what_is_given_by_identity_is_balanced_in_a_round_of_its_own():
     away = had("S", 2, 3, 4, 5, 6, instance_id="s", delay_ms=20_000)
     memory = told(had("A", 0, 1), had("B"), away)
     members = [claimant("A", 0, 1, memory=memory), claimant("B", memory=memory)]
-    back = Claimant(member_id="S2", instance_id="s", topics=("t",))
+    back = SubscribedMember(member_id="S2", instance_id="s", topics=("t",))
     done = plan_round(WIDE, [*members, back], {"t": 7}, generation=2)
     assert done.shares["S2"].gained == (("t", (2, 3, 4, 5, 6)),)
     assert (done.again, done.delay_ms) == (True, 0)
@@ -172,22 +182,22 @@ def view(**fields) -> MemberView:
 
 
 def test_an_eager_sticky_member_says_what_it_gave_up():
-    data = decode_subscription(Plain("sticky").subscribe(view())).user_data
+    data = decode_subscription(EagerAssignor("sticky").subscribe(view())).user_data
     said = decode_sticky_user_data(data)
     assert (said.partitions, said.generation) == ((("t", (1,)),), 4)
-    assert decode_subscription(Plain("range").subscribe(view())).user_data is None
+    assert decode_subscription(EagerAssignor("range").subscribe(view())).user_data is None
 
 
 def test_a_cooperative_assignor_does_not_run_eager():
     with pytest.raises(ConfigError, match="cooperative-sticky is cooperative"):
-        Plain("cooperative-sticky")
+        EagerAssignor("cooperative-sticky")
 
 
 def test_policies_by_name():
-    assert assignors_for("cooperative-sticky") == (CooperativeSticky(),)
-    assert assignors_for("sticky") == (Plain("sticky"),)
+    assert assignors_for("cooperative-sticky") == (CooperativeAssignor(),)
+    assert assignors_for("sticky") == (EagerAssignor("sticky"),)
     (design,) = assignors_for("incremental", Policy(batch=3))
-    assert isinstance(design, Designed)
+    assert isinstance(design, DesignAssignor)
     assert (design.policy.design, design.policy.batch) == (Design.INCREMENTAL, 3)
 
 
@@ -205,25 +215,27 @@ def claims_of(assignor, **claims) -> tuple[JoinedMember, ...]:
 
 
 def test_kafka_s_cooperative_protocol_tells_all_at_once_that_another_round_is_coming():
-    assignor = CooperativeSticky()
+    assignor = CooperativeAssignor()
     for members, again in (
         (claims_of(assignor, a=(("t", 0), ("t", 1)), b=()), True),
         (claims_of(assignor, a=(("t", 0),), b=(("t", 1),)), False),
     ):
-        plan = assignor.lead(Turn(members=members, partitions={"t": 2}, generation=6))
+        plan = assignor.lead(LeaderRound(members=members, partitions={"t": 2}, generation=6))
         assert {assignor.read(data).again for data in plan.values()} == {again}
     other = encode_assignment(AssignmentMessage(partitions=(), user_data=b"of somebody else"))
     assert not assignor.read(other).again
 
 
 def test_what_a_message_names_as_assigned_and_revoked_is_revoked():
-    both = encode_verdict(Verdict(assigned=(("t", (0, 1)),), revoked=(("t", (1,)),)))
-    told = Designed(POLICY).read(both)
+    both = encode_member_assignment(
+        MemberAssignment(assigned=(("t", (0, 1)),), revoked=(("t", (1,)),))
+    )
+    told = DesignAssignor(POLICY).read(both)
     assert (told.assigned, told.revoked) == ({("t", 0)}, {("t", 1)})
 
 
 def test_the_leader_s_own_memory_is_older_by_what_its_join_has_waited():
-    design = Designed(POLICY)
+    design = DesignAssignor(POLICY)
     members = tuple(
         JoinedMember(
             member_id=name,
@@ -233,12 +245,12 @@ def test_the_leader_s_own_memory_is_older_by_what_its_join_has_waited():
         )
         for name in "ab"
     )
-    ages = {c.member_id: c.memory_age_ms for c in claimants_of(members, "a", 700)}
+    ages = {c.member_id: c.memory_age_ms for c in subscribed_members(members, "a", 700)}
     assert ages == {"a": 1_000, "b": 300}
 
 
 def test_a_cooperative_leader_that_cannot_plan_keeps_what_nobody_disputes():
-    assignor = CooperativeSticky()
+    assignor = CooperativeAssignor()
     claims = {"a": ((("t", 0), ("t", 1)), 5), "b": ((("t", 1), ("t", 2)), 5), "c": ((("t", 2),), 4)}
     members = tuple(
         JoinedMember(
@@ -249,7 +261,7 @@ def test_a_cooperative_leader_that_cannot_plan_keeps_what_nobody_disputes():
         )
         for name, (owned, generation) in claims.items()
     )
-    kept = assignor.stay(Turn(members=members, partitions={"t": 3}, generation=6))
+    kept = assignor.stay(LeaderRound(members=members, partitions={"t": 3}, generation=6))
     assert {m: decode_assignment(data).partitions for m, data in kept.items()} == {
         "a": (("t", (0,)),),
         "b": (("t", (2,)),),

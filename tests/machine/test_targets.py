@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import strategies
 
-from holdfast.assign.registry import assign
-from holdfast.machine.leader import Claimant, plan_round
+from holdfast.assignors.registry import assign
+from holdfast.machine.leader.leader import SubscribedMember, plan_round
+from holdfast.machine.leader.targets import isolated_target, weighted_target
 from holdfast.machine.policy import Policy
-from holdfast.machine.targets import isolated_target, weighted_target
 from holdfast.model.columns import NO_OWNER
 from holdfast.model.group import Group
-from holdfast.wire.incremental import Design
+from holdfast.wire.layouts.incremental import Design
 
 
 def sticky(group: Group):
@@ -198,7 +198,7 @@ def test_a_leader_plans_with_them(how):
     policy = replace(Policy(design=Design.SIMPLE), **how)
     kinds = {"connector": 2, "task": 6}
     members = [
-        Claimant(
+        SubscribedMember(
             member_id=m,
             topics=("connector", "task"),
             owned=(("connector", (i,)), ("task", (3 * i, 3 * i + 1, 3 * i + 2))),
@@ -211,7 +211,7 @@ def test_a_leader_plans_with_them(how):
     done = plan_round(policy, members[:1], kinds, generation=5)  # b has gone
     assert done.shares["a"].revoked == ()
     assert done.shares["a"].gained == (("connector", (1,)), ("task", (3, 4, 5)))
-    joined = [*members, Claimant(member_id="c", topics=("connector", "task"))]
+    joined = [*members, SubscribedMember(member_id="c", topics=("connector", "task"))]
     done = plan_round(policy, joined, kinds, generation=6)
     taken = {kind for s in done.shares.values() for kind, _ in s.revoked}
     # by themselves, two connectors are even over three members; heavy ones weigh more than tasks

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.machine import actions, events
-from holdfast.machine.designs import assignors_for, compute
-from holdfast.machine.embedded import MemberView, RebalanceMode
+from holdfast.machine.leader.designs import assignors_for, compute
+from holdfast.machine.leader.embedded import MemberView, RebalanceMode
 
 OWNED = {"a": (("t", 0), ("t", 2), ("u", 0)), "b": (("t", 1), ("t", 3))}
 

@@ -8,15 +8,15 @@ import uuid
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.pipeline.schemas import arrow_schema
-from holdfast.wire.consumer_protocol import (
+from holdfast.pipeline.batches.schemas import arrow_schema
+from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.offsets_records import Record, encode_record
-from holdfast.wire.offsets_schemas import RECORD_TYPES
+from holdfast.wire.layouts.offsets_schemas import RECORD_TYPES
+from holdfast.wire.one.offsets_records import Record, encode_record
 
 NAMESPACE = uuid.UUID(int=7)
 PARTITIONS = 50

@@ -8,16 +8,16 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.pipeline.history import taken_at_us, topic_names
-from holdfast.pipeline.jobs import STATE_TABLES, Job, remove_staged
-from holdfast.pipeline.lag import Ends
-from holdfast.pipeline.schemas import arrow_schema
-from holdfast.pipeline.selection import Selection
-from holdfast.pipeline.source import Dump
-from holdfast.pipeline.split import SPLIT, split_task
-from holdfast.pipeline.state import STATE
-from holdfast.pipeline.storage import FILES_SCHEMA, Batch, Tables, read_parquet
-from holdfast.pipeline.tasks import groups_task
+from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
+from holdfast.pipeline.batches.schemas import arrow_schema
+from holdfast.pipeline.batches.split import SPLIT, split_task
+from holdfast.pipeline.batches.state import STATE
+from holdfast.pipeline.batches.storage import FILES_SCHEMA, Batch, Tables, read_parquet
+from holdfast.pipeline.batches.tasks import groups_task
+from holdfast.pipeline.history.history import taken_at_us, topic_names
+from holdfast.pipeline.history.lag import Ends
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.pipeline.ingest.source import Dump
 
 
 class LocalJob(Job):

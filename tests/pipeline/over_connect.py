@@ -12,14 +12,16 @@ from pathlib import Path
 
 from tests.pipeline.stream_that_dies import Said
 
-from holdfast.pipeline import jobs, plan, replay
-from holdfast.pipeline.history import run
-from holdfast.pipeline.replay_story import stories
-from holdfast.pipeline.selection import Selection
+from holdfast.pipeline.batches import jobs
+from holdfast.pipeline.batches.storage import Tables
+from holdfast.pipeline.batches.watch import Stream, follow
+from holdfast.pipeline.history.history import run
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.pipeline.ingest.source import Dump
+from holdfast.pipeline.plan import plan
+from holdfast.pipeline.replay import replay
+from holdfast.pipeline.replay.replay_story import stories
 from holdfast.pipeline.session import RUNTIME_CONF, get_session
-from holdfast.pipeline.source import Dump
-from holdfast.pipeline.storage import Tables
-from holdfast.pipeline.watch import Stream, follow
 
 
 def lacks(thing, name):

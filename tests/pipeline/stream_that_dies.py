@@ -11,12 +11,12 @@ import signal
 import sys
 from pathlib import Path
 
-from holdfast.pipeline.jobs import Job
-from holdfast.pipeline.selection import Selection
+from holdfast.pipeline.batches.jobs import Job
+from holdfast.pipeline.batches.storage import MANIFEST, Tables
+from holdfast.pipeline.batches.watch import Stream, follow
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session
-from holdfast.pipeline.source import Dump
-from holdfast.pipeline.storage import MANIFEST, Tables
-from holdfast.pipeline.watch import Stream, follow
 
 
 class Said:

@@ -14,15 +14,15 @@ from tests.pipeline.histories import generation
 from tests.pipeline.test_stream import everything
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.broker_log import (
+from holdfast.pipeline.batches.schemas import arrow_schema
+from holdfast.pipeline.history.broker_log import (
     SAYS_MORE,
     Statement,
     read_files,
     read_statements,
     restated,
 )
-from holdfast.pipeline.schemas import arrow_schema
-from holdfast.pipeline.source import Dump
+from holdfast.pipeline.ingest.source import Dump
 
 CAPTURED = Path(__file__).with_name("captured")
 LOG = CAPTURED / "broker.log"

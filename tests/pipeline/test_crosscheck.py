@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.pipeline import fleet
 
-from holdfast.pipeline.history import run
-from holdfast.pipeline.source import Dump
+from holdfast.pipeline.history.history import run
+from holdfast.pipeline.ingest.source import Dump
 
 pytestmark = pytest.mark.spark
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.wire.records_twin import records
 
 from holdfast.errors import WireError
-from holdfast.pipeline import decode
-from holdfast.wire.consumer_protocol import (
+from holdfast.pipeline.ingest import decode
+from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     decode_assignment,
@@ -20,8 +20,8 @@ from holdfast.wire.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.offsets_records import Record, decode_record, encode_record
-from holdfast.wire.offsets_schemas import RECORD_TYPES
+from holdfast.wire.layouts.offsets_schemas import RECORD_TYPES
+from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -12,11 +12,11 @@ from tests.pipeline.histories import COOPERATIVE, generation, histories, owners,
 
 from holdfast.errors import SourceError
 from holdfast.model.tables import TABLES
-from holdfast.pipeline.history import run
-from holdfast.pipeline.selection import Selection
-from holdfast.pipeline.source import Dump
-from holdfast.pipeline.storage import Tables, sort_rows
-from holdfast.pipeline.views import register_views
+from holdfast.pipeline.batches.storage import Tables, sort_rows
+from holdfast.pipeline.batches.views import register_views
+from holdfast.pipeline.history.history import run
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.pipeline.ingest.source import Dump
 
 pytestmark = pytest.mark.spark
 

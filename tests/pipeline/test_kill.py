@@ -13,7 +13,7 @@ from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 from tests.pipeline.test_stream import TABLES, consumer_records
 
-from holdfast.pipeline.storage import MANIFEST, Tables
+from holdfast.pipeline.batches.storage import MANIFEST, Tables
 
 pytestmark = pytest.mark.spark
 

@@ -9,8 +9,8 @@ from tests.cli.running import run as cli
 from tests.pipeline import fleet, known, local
 from tests.pipeline.test_stream import everything
 
-from holdfast.pipeline.history import run
-from holdfast.pipeline.selection import Selection
+from holdfast.pipeline.history.history import run
+from holdfast.pipeline.ingest.selection import Selection
 
 EVERYONE = Selection(all_groups=True)
 

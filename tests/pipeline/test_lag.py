@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
-from holdfast.pipeline import lag as lag_module
-from holdfast.pipeline.positions import POSITION, reduced
+from holdfast.pipeline.history import lag as lag_module
+from holdfast.pipeline.ingest.positions import POSITION, reduced
 
 TAKEN_AT = 1_000
 ISO = "1970-01-01T00:16:40+00:00"

@@ -13,14 +13,14 @@ from tests.cli.running import run as cli
 from tests.live.small_group import small_group
 from tests.pipeline.test_deployment import run as submitted
 
-from holdfast.adapters.cluster import LiveCluster
+from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.errors import SourceError
 from holdfast.jvm.jars import connector_jars
-from holdfast.pipeline.dump import write_dump
-from holdfast.pipeline.history import run
-from holdfast.pipeline.selection import Selection
-from holdfast.pipeline.source import OFFSETS_TOPIC, Dump
-from holdfast.pipeline.storage import Tables
+from holdfast.pipeline.batches.storage import Tables
+from holdfast.pipeline.history.history import run
+from holdfast.pipeline.ingest.dump import write_dump
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Dump
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -88,7 +88,7 @@ def test_no_broker_at_the_address():
 
 
 def test_a_stream_of_a_live_cluster_ends_and_resumes(spark, lived, tmp_path):
-    from holdfast.pipeline.watch import watch
+    from holdfast.pipeline.batches.watch import watch
 
     cluster, _, group = lived
     selection = Selection(groups=[group])

@@ -14,12 +14,12 @@ from tests.cli.running import run as cli
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, law
 
-from holdfast.assign.registry import ASSIGNORS, assign
+from holdfast.assignors.registry import ASSIGNORS, assign
 from holdfast.errors import ConfigError
-from holdfast.pipeline import plan as plans
-from holdfast.pipeline.plan import Fleet, group_of, plan, plan_rows
-from holdfast.pipeline.plan_rows import FLEET, fleet_rows, topics_of
-from holdfast.pipeline.plan_spread import Spread, order_by
+from holdfast.pipeline.plan import plan as plans
+from holdfast.pipeline.plan.plan import Fleet, group_of, plan, plan_rows
+from holdfast.pipeline.plan.plan_rows import FLEET, fleet_rows, topics_of
+from holdfast.pipeline.plan.plan_spread import Spread, order_by
 
 
 def tables(tmp_path, history, commits=(), ends=()):

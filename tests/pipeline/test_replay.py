@@ -9,17 +9,17 @@ from tests.pipeline import local, worlds
 from tests.pipeline.histories import generation
 from tests.pipeline.test_replay_story import told
 
-from holdfast.pipeline import replay as replays
-from holdfast.pipeline.replay import REPLAY, Request, replay
-from holdfast.pipeline.replay_story import stories
-from holdfast.pipeline.replay_world import Setting, actual_setting
-from holdfast.pipeline.replay_world import replay as replay_story
-from holdfast.sim.costs import Costs
+from holdfast.pipeline.replay import replay as replays
+from holdfast.pipeline.replay.replay import REPLAY, Request, replay
+from holdfast.pipeline.replay.replay_story import stories
+from holdfast.pipeline.replay.replay_world import ReplaySettings, actual_setting
+from holdfast.pipeline.replay.replay_world import replay as replay_story
+from holdfast.sim.world.costs import Costs
 
 POLICIES = ("eager", "cooperative-sticky", "simple", "deferred", "incremental")
 SCENARIOS = ("rolling-bounce", "scale-up", "scale-down", "process-death")
 OTHERS = tuple(
-    Setting(policy=policy, assignor=assignor, delay_ms=30_000 * (policy == "deferred"))
+    ReplaySettings(policy=policy, assignor=assignor, delay_ms=30_000 * (policy == "deferred"))
     for policy, assignor in (
         ("eager", "range"),
         ("simple", "cooperative-sticky"),
@@ -175,7 +175,7 @@ def test_lags_reach_the_leader():
     three = two | {"c-1": {"t": []}}
     story = told([generation("g", 1, two, at=10), generation("g", 2, three, at=100)])
     behind = replace(story, lags={"t": (10_000, 1, 1, 1)})
-    setting = Setting(policy="eager", assignor="lag", actual=True)
+    setting = ReplaySettings(policy="eager", assignor="lag", actual=True)
     plain, by_lag = (replay_story(s, setting, worlds.COSTS) for s in (story, behind))
     assert plain.rebalances == by_lag.rebalances == 1
     assert plain.moved != by_lag.moved
@@ -188,7 +188,7 @@ def test_a_setting_that_is_refused_is_a_row_with_a_note():
             generation("g", 2, {"a": {"t": [0]}, "b": {"t": []}}, at=50),
         ]
     )
-    request = Request(settings=(Setting(policy="eager", assignor="stiky"),))
+    request = Request(settings=(ReplaySettings(policy="eager", assignor="stiky"),))
     rows = replay(None, [story], request).to_pylist()
     assert rows[0]["note"] is None and rows[0]["rebalances"] == 1
     assert rows[1]["rebalances"] is None and "did you mean sticky" in rows[1]["note"]

@@ -9,17 +9,17 @@ from hypothesis import given
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import COOPERATIVE, generation, histories, law
 
-from holdfast.pipeline.replay_happenings import Do, Story
-from holdfast.pipeline.replay_rows import GenerationRow, GroupRows, MemberRow
-from holdfast.pipeline.replay_story import MAX_GENERATIONS, stories, tell
-from holdfast.sim.costs import Costs
+from holdfast.pipeline.replay.replay_happenings import Do, Story
+from holdfast.pipeline.replay.replay_rows import GroupRows, RecordedGeneration, RecordedMember
+from holdfast.pipeline.replay.replay_story import MAX_GENERATIONS, stories, tell
+from holdfast.sim.world.costs import Costs
 
 
 def rows_of(history, **more):
     """Rows of one group as the tables would give them."""
     generations = []
     for g in history:
-        row = GenerationRow(
+        row = RecordedGeneration(
             number=g["generation"],
             time_ms=int(g["timestamp"] * 1000),
             state=g["state"],
@@ -29,7 +29,7 @@ def rows_of(history, **more):
         for member_id, value in sorted(g["members"].items()):
             extra, topics = value if isinstance(value, tuple) else ({}, value)
             row.members.append(
-                MemberRow(
+                RecordedMember(
                     member_id=member_id,
                     instance_id=extra.get("group_instance_id"),
                     client_id=extra.get("client_id", member_id.split("-")[0]),

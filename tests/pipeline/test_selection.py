@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
-from holdfast.pipeline.arrow_columns import binary_column
-from holdfast.pipeline.selection import Selection, group_names
-from holdfast.pipeline.split import is_commit
+from holdfast.pipeline.batches.split import is_commit
+from holdfast.pipeline.ingest.arrow_columns import binary_column
+from holdfast.pipeline.ingest.selection import Selection, group_names
 
 SPARKS = ["spark-kafka-sauce", "spark-kafka-source-1-driver-0"]
 NAMES = ["etl-1", "etl-2", "web", *SPARKS, "e*", "a[1]", ""]

@@ -10,13 +10,13 @@ import pytest
 from tests.pipeline import fleet
 
 from holdfast.errors import ConfigError, SourceError
-from holdfast.pipeline import dump as dump_module
-from holdfast.pipeline.dump import _check_counts, _write_records, gathered
-from holdfast.pipeline.schemas import arrow_schema
+from holdfast.pipeline.batches.schemas import arrow_schema
+from holdfast.pipeline.batches.split import named, pieces, read_pieces
+from holdfast.pipeline.batches.storage import MANIFEST, Batch, Tables
+from holdfast.pipeline.ingest import dump as dump_module
+from holdfast.pipeline.ingest.dump import _check_counts, _write_records, gathered
+from holdfast.pipeline.ingest.source import Dump, _deepest
 from holdfast.pipeline.session import local_cores, parse_defaults
-from holdfast.pipeline.source import Dump, _deepest
-from holdfast.pipeline.split import named, pieces, read_pieces
-from holdfast.pipeline.storage import MANIFEST, Batch, Tables
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_settings_of_others_are_read():
 
 
 def test_a_properties_file(tmp_path):
-    from holdfast.adapters.cluster import client_settings, read_properties
+    from holdfast.adapters.cluster.cluster import client_settings, read_properties
 
     file = tmp_path / "client.properties"
     file.write_text(

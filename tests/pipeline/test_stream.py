@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, histories
 
-from holdfast.pipeline import tasks
-from holdfast.pipeline.watch import started
+from holdfast.pipeline.batches import tasks
+from holdfast.pipeline.batches.watch import started
 
 TABLES = (
     "generations",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, histories, owners, twin_movements
 
-from holdfast.pipeline import tasks
+from holdfast.pipeline.batches import tasks
 
 NAMES = ("group", "generation", "topic", "partition", "from_member", "to_member", "kind")
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from tests.pipeline.stream_that_dies import Said
 
 from holdfast.model.tables import TABLES
-from holdfast.pipeline import delta
-from holdfast.pipeline.delta import DELTA_FOLDER, write_delta
-from holdfast.pipeline.history import run
-from holdfast.pipeline.selection import Selection
+from holdfast.pipeline.batches import delta
+from holdfast.pipeline.batches.delta import DELTA_FOLDER, write_delta
+from holdfast.pipeline.batches.storage import Tables
+from holdfast.pipeline.batches.watch import Stream
+from holdfast.pipeline.history.history import run
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session
-from holdfast.pipeline.source import Dump
-from holdfast.pipeline.storage import Tables
-from holdfast.pipeline.watch import Stream
 
 # A plain table, nested ones, and those that are written over; a Delta write takes its time.
 NAMES = ("offset_commits", "assignments", "rebalances", "lag")

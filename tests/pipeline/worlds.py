@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from tests.pipeline import fleet
 
-from holdfast.sim.costs import Costs
 from holdfast.sim.scenarios import Setup, simulate
-from holdfast.sim.world import WALL_MS, World
-from holdfast.wire.offsets_records import decode_record, encode_record
+from holdfast.sim.world.costs import Costs
+from holdfast.sim.world.world import WALL_MS, World
+from holdfast.wire.one.offsets_records import decode_record, encode_record
 
 COSTS = Costs(slow_members=0)
 

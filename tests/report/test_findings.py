@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 
-from holdfast.report.doctor import examine_fleet
-from holdfast.report.findings import Basis, Finding, Severity, all_rules
+from holdfast.report.findings.doctor import examine_fleet
+from holdfast.report.findings.findings import Basis, Finding, Severity, all_rules
 from holdfast.report.reading import read_tables
 
 TOPICS = {"t": 4}

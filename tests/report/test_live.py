@@ -19,12 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.running import Done, run
 from tests.live.small_group import small_group
 
-from holdfast.adapters.cluster import LiveCluster
+from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.report.metrics import METRICS
 from holdfast.report.names import visible
 
 if TYPE_CHECKING:
-    from holdfast.adapters.broker import Broker
+    from holdfast.adapters.broker.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from tests.report.fleet import START_MS, rolling_bounce, tables
 
-from holdfast.report.doctor import examine_fleet
-from holdfast.report.markup import Markup, escape, name_of, tag
+from holdfast.report.drawing.markup import Markup, escape, name_of, tag
+from holdfast.report.drawing.writing import render
+from holdfast.report.findings.doctor import examine_fleet
 from holdfast.report.metrics import METRICS, exposition
 from holdfast.report.names import shorten, spreadsheet_text, visible, visible_json
 from holdfast.report.reading import read_tables
 from holdfast.report.trace import write_trace
-from holdfast.report.writing import render
 
 ANY = st.text(st.characters(codec=None))
 

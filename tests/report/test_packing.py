@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.report.packing import DIGITS, MAX_VALUE, of_digits, pack, to_digits, unpack
+from holdfast.report.drawing.packing import DIGITS, MAX_VALUE, of_digits, pack, to_digits, unpack
 
 NUMBERS = st.lists(st.integers(0, MAX_VALUE - 1))
 

@@ -11,7 +11,7 @@ from tests.report.browser import Opened
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 
 from holdfast.report import write
-from holdfast.report.packing import pack_text
+from holdfast.report.drawing.packing import pack_text
 
 pytestmark = pytest.mark.browser
 

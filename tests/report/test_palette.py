@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from holdfast.report.palette import COLOURS, N_HUES
+from holdfast.report.drawing.palette import COLOURS, N_HUES
 
 MACHADO = {
     "none": np.eye(3),

@@ -15,13 +15,13 @@ from tests.sim.broken_safety import (
 )
 from tests.sim.history import History, remember, tell, tell_all, together, waits
 
-from holdfast.machine.claimants import resources_of
-from holdfast.machine.designs import Designed
+from holdfast.machine.leader.designs import DesignAssignor
+from holdfast.machine.leader.subscriptions import resources_of
 from holdfast.machine.policy import Policy, When
-from holdfast.sim.connections import MAX_ROUNDS
 from holdfast.sim.scenarios import Play, Setup, check_balance
 from holdfast.sim.soak import QUICK
-from holdfast.wire.container import Leaving, Remembered
+from holdfast.sim.world.connections import MAX_ROUNDS
+from holdfast.wire.layouts.container import Leaving, RememberedMember
 
 # Liveness
 
@@ -219,7 +219,7 @@ def d8():
     policy = replace(DEFERRED, clean_leave=When.IMMEDIATE)
 
     def waits_for_d(memory):
-        gone = Remembered(member_id="d", delay_ms=30_000, owned=t(3))
+        gone = RememberedMember(member_id="d", delay_ms=30_000, owned=t(3))
         return replace(memory, members=(*(m for m in memory.members if m.member_id != "d"), gone))
 
     for bend in (None, remember(waits_for_d)):
@@ -235,7 +235,7 @@ def d8():
 def iii():
     for batch in (1, 2):
         history = History.of(INCREMENTAL, 6, a="012", b="345")
-        history.design = Designed(replace(INCREMENTAL, batch=batch))
+        history.design = DesignAssignor(replace(INCREMENTAL, batch=batch))
         history.join("c")
         history.turn()
         moved = resources_of(history.members["a"].given_up)

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from tests.sim.history import History, tell, tell_all, together
 
 from holdfast.machine.actions import JoinCompleted, ListenerCall, StartFetching
-from holdfast.machine.designs import (
-    CooperativeSticky,
-    Designed,
-    Turn,
+from holdfast.machine.leader.designs import (
+    CooperativeAssignor,
+    DesignAssignor,
+    LeaderRound,
     assignors_for,
 )
 from holdfast.machine.policy import Policy
-from holdfast.sim.ledger import Ledger
 from holdfast.sim.soak import QUICK
-from holdfast.sim.world import World, WorldOptions
-from holdfast.wire.consumer_protocol import AssignmentMessage, encode_assignment
-from holdfast.wire.container import Leaving, Verdict, encode_verdict
-from holdfast.wire.incremental import Design
+from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.world import World, WorldOptions
+from holdfast.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
+from holdfast.wire.layouts.container import Leaving, MemberAssignment, encode_member_assignment
+from holdfast.wire.layouts.incremental import Design
 
 SIMPLE = Policy(design=Design.SIMPLE)
 DEFERRED = Policy(design=Design.DEFERRED, delay_ms=30_000)
@@ -163,7 +163,7 @@ def completed(*owned: int, gained=(), revoked=(), name: str = "holdfast-simple")
 def s7():
     history = History.of(SIMPLE, 3, a="012")
     checker = history.checker
-    verdict = encode_verdict(Verdict(assigned=t(2), revoked=t(1)))
+    verdict = encode_member_assignment(MemberAssignment(assigned=t(2), revoked=t(1)))
     checker.stored(9, "holdfast-simple", {"a": verdict})
     checker.completed(completed(0, 2, gained=[2], revoked=[1]), 0)
     yield rules(history.ledger)
@@ -174,7 +174,7 @@ def s7():
 def s7_kip_429():
     history = History.of(SIMPLE, 3, a="012")
     checker = history.checker
-    checker._assignors["cooperative-sticky"] = CooperativeSticky()
+    checker._assignors["cooperative-sticky"] = CooperativeAssignor()
     data = encode_assignment(AssignmentMessage(partitions=t(2), user_data=None))
     checker.stored(9, "cooperative-sticky", {"a": data})
     checker.completed(completed(2, revoked=[0], name="cooperative-sticky"), 0)
@@ -250,19 +250,21 @@ def s12_leaving():
 
 
 @dataclass(frozen=True)
-class Ordered(Designed):
+class Ordered(DesignAssignor):
     """Everything free goes to whoever stands first."""
 
-    def lead(self, turn: Turn) -> dict[str, bytes]:
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         first = turn.members[0].member_id
         return {
-            m.member_id: encode_verdict(Verdict(assigned=t(0) if m.member_id == first else ()))
+            m.member_id: encode_member_assignment(
+                MemberAssignment(assigned=t(0) if m.member_id == first else ())
+            )
             for m in turn.members
         }
 
 
 def s13():
-    for design in (Designed(SIMPLE), Ordered(SIMPLE)):
+    for design in (DesignAssignor(SIMPLE), Ordered(SIMPLE)):
         history = History(SIMPLE, {"t": 1})
         history.design = design
         history.join("a")

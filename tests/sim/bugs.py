@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.machine.holdings import Holdings
+from holdfast.machine.member.holdings import Holdings
 
 
 def rejoin_before_the_hand_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.sim.scene import Scene
-from holdfast.sim.world import World
+from holdfast.sim.world.world import World
 
 
 def world(name: str = "deferred", n: int = 3, **more: Any) -> World:

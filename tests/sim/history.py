@@ -6,24 +6,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.claimants import partitions_of, resources_of
-from holdfast.machine.designs import Designed, Turn
 from holdfast.machine.events import AssignmentComputed, JoinedMember
+from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.machine.leader.subscriptions import partitions_of, resources_of
 from holdfast.machine.policy import Policy
-from holdfast.sim.checkers import RoundChecker
-from holdfast.sim.ledger import Ledger
-from holdfast.wire.container import (
-    Claim,
+from holdfast.sim.rules.checkers import RoundChecker
+from holdfast.sim.world.ledger import Ledger
+from holdfast.wire.layouts.container import (
+    MemberAssignment,
+    MemberSubscription,
     Memory,
-    Verdict,
+    decode_member_assignment,
     decode_memory,
-    decode_verdict,
-    encode_claim,
+    encode_member_assignment,
+    encode_member_subscription,
     encode_memory,
-    encode_verdict,
 )
 
-Bend = Callable[[dict[str, Verdict]], None]
+Bend = Callable[[dict[str, MemberAssignment]], None]
 
 
 @dataclass
@@ -32,7 +32,7 @@ class History:
 
     policy: Policy
     partitions: dict[str, int]
-    members: dict[str, Claim] = field(default_factory=dict)
+    members: dict[str, MemberSubscription] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
     now_ms: int = 0
     generation: int = 3
@@ -42,7 +42,7 @@ class History:
         self.ledger = Ledger([])
         self.checker = RoundChecker(self.ledger, self.policy.delay_ms * self.policy.defers)
         self.checker.waiting.slack_ms = 1_000
-        self.design = Designed(self.policy)
+        self.design = DesignAssignor(self.policy)
 
     @classmethod
     def of(cls, policy: Policy, partitions: int, **owned: str) -> History:
@@ -56,7 +56,7 @@ class History:
     def join(self, name: str, numbers: str = "", *, generation: int = -1, **fields) -> None:
         owned = (("t", tuple(int(n) for n in numbers)),) if numbers else ()
         fields.setdefault("topics", ("t",))
-        self.members[name] = Claim(owned=owned, generation=generation, **fields)
+        self.members[name] = MemberSubscription(owned=owned, generation=generation, **fields)
         self.heard_ms[name] = self.now_ms
 
     def leave(self, name: str) -> None:
@@ -77,17 +77,19 @@ class History:
             waited_ms=0,
         )
         plan = self.design.lead(
-            Turn(
+            LeaderRound(
                 members=joined,
                 partitions=self.partitions,
                 generation=self.generation,
                 leader_id=lead,
             )
         )
-        verdicts = {m: decode_verdict(data) for m, data in plan.items()}
+        verdicts = {m: decode_member_assignment(data) for m, data in plan.items()}
         if bend is not None:
             bend(verdicts)
-        done = AssignmentComputed(0, tuple((m, encode_verdict(v)) for m, v in verdicts.items()))
+        done = AssignmentComputed(
+            0, tuple((m, encode_member_assignment(v)) for m, v in verdicts.items())
+        )
         before = len(self.ledger.violations)
         self.checker.check(request, done, self.now_ms, self.design)
         self._apply(verdicts)
@@ -96,10 +98,12 @@ class History:
     def _joined(self, name: str) -> JoinedMember:
         claim = replace(self.members[name], memory_age_ms=self.now_ms - self.heard_ms[name])
         return JoinedMember(
-            member_id=name, instance_id=self.instances.get(name), metadata=encode_claim(claim)
+            member_id=name,
+            instance_id=self.instances.get(name),
+            metadata=encode_member_subscription(claim),
         )
 
-    def _apply(self, verdicts: dict[str, Verdict]) -> None:
+    def _apply(self, verdicts: dict[str, MemberAssignment]) -> None:
         for name, v in verdicts.items():
             claim = self.members[name]
             revoked = resources_of(v.revoked or ())
@@ -117,7 +121,7 @@ class History:
 def tell(name: str, **fields) -> Bend:
     """Tell one member something else."""
 
-    def bend(verdicts: dict[str, Verdict]) -> None:
+    def bend(verdicts: dict[str, MemberAssignment]) -> None:
         verdicts[name] = replace(verdicts[name], **fields)
 
     return bend
@@ -126,7 +130,7 @@ def tell(name: str, **fields) -> Bend:
 def tell_all(**fields) -> Bend:
     """Tell all members something else."""
 
-    def bend(verdicts: dict[str, Verdict]) -> None:
+    def bend(verdicts: dict[str, MemberAssignment]) -> None:
         for name, v in verdicts.items():
             verdicts[name] = replace(v, **fields)
 
@@ -136,7 +140,7 @@ def tell_all(**fields) -> Bend:
 def remember(change: Callable[[Memory], Memory]) -> Bend:
     """Write another memory."""
 
-    def bend(verdicts: dict[str, Verdict]) -> None:
+    def bend(verdicts: dict[str, MemberAssignment]) -> None:
         for name, v in verdicts.items():
             assert v.memory is not None
             memory = encode_memory(change(decode_memory(v.memory)))
@@ -158,7 +162,7 @@ def waits(delay_ms: int) -> Callable[[Memory], Memory]:
 def together(*bends: Bend) -> Bend:
     """Several at once."""
 
-    def bend(verdicts: dict[str, Verdict]) -> None:
+    def bend(verdicts: dict[str, MemberAssignment]) -> None:
         for each in bends:
             each(verdicts)
 

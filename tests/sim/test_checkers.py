@@ -12,16 +12,16 @@ from dataclasses import replace
 import pytest
 from tests.sim import broken_progress, broken_safety
 
-from holdfast.machine.designs import (
-    CooperativeSticky,
-    Plain,
+from holdfast.machine.leader.designs import (
+    CooperativeAssignor,
+    EagerAssignor,
 )
-from holdfast.machine.leader import Claimant
-from holdfast.sim.checkers import RULES
-from holdfast.sim.seen import newest_memory
+from holdfast.machine.leader.leader import SubscribedMember
+from holdfast.sim.rules.checkers import RULES
+from holdfast.sim.rules.seen import newest_memory
 from holdfast.sim.soak import QUICK
-from holdfast.sim.world import World, WorldOptions
-from holdfast.wire.container import Memory, encode_memory
+from holdfast.sim.world.world import World, WorldOptions
+from holdfast.wire.layouts.container import Memory, encode_memory
 
 NAMED = re.compile(r"([sld]\d+|iii|again)(_|$)")
 
@@ -58,7 +58,9 @@ def test_a_history_in_order_breaks_nothing_and_the_bent_one_its_rule(rule, histo
     assert rule in wrong
 
 
-@pytest.mark.parametrize("assignor", [Plain("range"), Plain("sticky"), CooperativeSticky()])
+@pytest.mark.parametrize(
+    "assignor", [EagerAssignor("range"), EagerAssignor("sticky"), CooperativeAssignor()]
+)
 def test_plans_of_other_assignors_do_not_depend_on_order_either(assignor):
     offered = (assignor,)
     world = World(
@@ -76,8 +78,8 @@ def test_plans_of_other_assignors_do_not_depend_on_order_either(assignor):
 
 def test_a_memory_that_nobody_can_read_is_no_memory():
     claims = [
-        Claimant(member_id="a", topics=("t",), memory=b"\x00junk"),
-        Claimant(member_id="b", topics=("t",)),
+        SubscribedMember(member_id="a", topics=("t",), memory=b"\x00junk"),
+        SubscribedMember(member_id="b", topics=("t",)),
     ]
     assert newest_memory(claims, 9) is None
     right = encode_memory(Memory(generation=3, delay_ms=0, members=()))

@@ -8,16 +8,16 @@ from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 from tests.sim.faultplay import ends_well, world
 
-from holdfast.adapters.lag_source import AskedInTime
-from holdfast.adapters.membership import Leadership
+from holdfast.adapters.cluster.lag_source import AskedInTime
+from holdfast.adapters.member.membership import Leadership
 from holdfast.adapters.settings import Settings
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.designs import Plain
-from holdfast.machine.embedded import MemberView, RebalanceMode
+from holdfast.machine.coordinator.group_log import Durable, commit_record, group_tombstone
 from holdfast.machine.events import JoinedMember
-from holdfast.machine.group_log import Durable, commit_record, group_tombstone
+from holdfast.machine.leader.designs import EagerAssignor
+from holdfast.machine.leader.embedded import MemberView, RebalanceMode
 
-RANGES = Plain("lag")
+RANGES = EagerAssignor("lag")
 
 
 def led(source) -> dict[str, int]:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from tests.sim.faultplay import ends_well, world
 
-from holdfast.machine.coordinator import GroupState
+from holdfast.machine.coordinator.coordinator import GroupState
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
 from holdfast.sim.scene import DELAY_MS, FOUND_MS, leader, loads, running, runs, tape, until
 from holdfast.sim.scenes_groups import forget_the_last_generation
-from holdfast.wire.incremental import Design
+from holdfast.wire.layouts.incremental import Design
 
 INCREMENTAL = Policy(design=Design.INCREMENTAL, delay_ms=DELAY_MS, batch=1, interval_ms=2_000)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.sim.faultplay import ends_well, world
 
 from holdfast.machine.events import RejoinRequested
-from holdfast.sim.rounds import Play
+from holdfast.sim.rounds import HandPlayedGroup
 from holdfast.sim.scene import (
     DEFERRED,
     DELAY_MS,
@@ -65,7 +65,7 @@ def test_59_all_timers_fire_together_one_round():
 
 
 def test_60_unrelated_rounds_during_a_delay():
-    play = Play.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+    play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
     play.leave("D")
     assert play.round().delay_ms == DELAY_MS
     for passed in range(1, 15):
@@ -92,7 +92,7 @@ def test_60_unrelated_rounds_during_a_delay():
 
 
 def test_61_a_second_loss_during_a_delay():
-    play = Play.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+    play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
     play.leave("D")
     play.round()
     play.now_ms += 10_000
@@ -115,7 +115,7 @@ def test_61_a_second_loss_during_a_delay():
 
 
 def test_62_a_member_returns_in_the_round_of_the_deadline():
-    play = Play.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+    play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
     play.leave("D")
     play.round()
     play.now_ms += DELAY_MS
@@ -133,7 +133,9 @@ def test_62_a_member_returns_in_the_round_of_the_deadline():
 
 
 def test_63_delay_0_is_now():
-    play = Play.of(replace(DEFERRED, delay_ms=0), {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+    play = HandPlayedGroup.of(
+        replace(DEFERRED, delay_ms=0), {"T": 4}, A="T0", B="T1", C="T2", D="T3"
+    )
     play.leave("D")
     assert play.round().delay_ms == 0
     assert "T3" in ",".join(play.all_owned().values())
@@ -146,7 +148,7 @@ def test_63_delay_0_is_now():
 
 
 def test_46_a_topic_grows_during_a_delay():
-    play = Play.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+    play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
     play.leave("D")
     play.round()
     play.now_ms += 1_000
@@ -167,7 +169,7 @@ def test_46_a_topic_grows_during_a_delay():
 
 
 def test_48_a_topic_is_recreated_smaller():
-    play = Play.of(SIMPLE, {"T": 4}, A="T0,T1", B="T2,T3")
+    play = HandPlayedGroup.of(SIMPLE, {"T": 4}, A="T0,T1", B="T2,T3")
     play.partitions["T"] = 2
     done = play.round()
     assert all(p < 2 for s in done.shares.values() for _, ps in s.kept + s.gained for p in ps)

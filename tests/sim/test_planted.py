@@ -10,46 +10,59 @@ import numpy as np
 import pytest
 from tests.sim.bugs import rejoin_before_the_hand_over
 
-from holdfast.machine import deferral, holdings, leader, member
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.claimants import partitions_of, read_claimant, resources_of
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.deferral import recall
-from holdfast.machine.designs import Designed, Turn
-from holdfast.machine.embedded import Instruction
 from holdfast.machine.events import (
     AssignmentComputed,
     CommitAnswered,
     HeartbeatAnswered,
     JoinedMember,
 )
+from holdfast.machine.leader import deferral, leader
+from holdfast.machine.leader.deferral import recall
+from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.machine.leader.embedded import Instruction
+from holdfast.machine.leader.subscriptions import (
+    partitions_of,
+    read_subscribed_member,
+    resources_of,
+)
+from holdfast.machine.member import holdings, member
 from holdfast.machine.policy import Policy
-from holdfast.sim.application import Application
-from holdfast.sim.checkers import RoundChecker
-from holdfast.sim.ledger import Ledger
+from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.soak import random_run
-from holdfast.wire.container import Claim, Verdict, decode_verdict, encode_claim, encode_verdict
-from holdfast.wire.incremental import Design
+from holdfast.sim.world.application import Application
+from holdfast.sim.world.ledger import Ledger
+from holdfast.wire.layouts.container import (
+    MemberAssignment,
+    MemberSubscription,
+    decode_member_assignment,
+    encode_member_assignment,
+    encode_member_subscription,
+)
+from holdfast.wire.layouts.incremental import Design
 
 SEEDS = 60
 
-Bend = Callable[[dict[str, Verdict], Turn], None]
+Bend = Callable[[dict[str, MemberAssignment], LeaderRound], None]
 
 
 @dataclass(frozen=True)
-class Bent(Designed):
+class Bent(DesignAssignor):
     """A design whose leader writes something else in the end."""
 
     bend: Bend = lambda verdicts, turn: None
 
-    def lead(self, turn: Turn) -> dict[str, bytes]:
-        verdicts = {m: decode_verdict(data) for m, data in Designed.lead(self, turn).items()}
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+        verdicts = {
+            m: decode_member_assignment(data) for m, data in DesignAssignor.lead(self, turn).items()
+        }
         self.bend(verdicts, turn)
-        return {m: encode_verdict(v) for m, v in verdicts.items()}
+        return {m: encode_member_assignment(v) for m, v in verdicts.items()}
 
 
 def bent(bend: Bend):
-    def change(assignors: Sequence[Designed]):
+    def change(assignors: Sequence[DesignAssignor]):
         return [Bent(a.policy, bend=bend) for a in assignors]
 
     return change
@@ -104,17 +117,19 @@ def test_03_stale_claim_wins(monkeypatch):
 
     assert judged({"a": 7, "b": 5}) == set()
     monkeypatch.setattr(leader, "normalise", oldest)
-    monkeypatch.setattr(leader._Turn, "target", lambda self: self.claims.owner)
+    monkeypatch.setattr(leader._RoundPlanner, "target", lambda self: self.claims.owner)
     assert judged({"a": 7, "b": 5}) == {"S10"}
 
 
 def judged(generations: dict[str, int]) -> set[str]:
     """Rules that Design I's leader breaks when these members all claim t-0."""
-    design = Designed(Policy(design=Design.SIMPLE))
+    design = DesignAssignor(Policy(design=Design.SIMPLE))
     members = tuple(
         JoinedMember(
             member_id=m,
-            metadata=encode_claim(Claim(topics=("t",), owned=(("t", (0,)),), generation=g)),
+            metadata=encode_member_subscription(
+                MemberSubscription(topics=("t",), owned=(("t", (0,)),), generation=g)
+            ),
         )
         for m, g in generations.items()
     )
@@ -127,7 +142,7 @@ def judged(generations: dict[str, int]) -> set[str]:
         member_id="a",
         waited_ms=0,
     )
-    turn = Turn(members=members, partitions={"t": 1}, generation=9)
+    turn = LeaderRound(members=members, partitions={"t": 1}, generation=9)
     done = AssignmentComputed(0, tuple(design.lead(turn).items()))
     ledger = Ledger([("t", 0)])
     RoundChecker(ledger, 0).check(request, done, 0, design)
@@ -151,12 +166,12 @@ def test_05_timer_lost_on_leader_change(monkeypatch):
 
 
 def test_06_absence_revokes_in_a_design(monkeypatch):
-    read = Designed.read
+    read = DesignAssignor.read
 
     def mixed(self, assignment) -> Instruction:
         return replace(read(self, assignment), absence_revokes=True)
 
-    monkeypatch.setattr(Designed, "read", mixed)
+    monkeypatch.setattr(DesignAssignor, "read", mixed)
     caught("simple", {"S7"})
 
 
@@ -244,7 +259,7 @@ def test_14_design_iii_moves_everything_at_once(monkeypatch):
     def all_of_them(self, moves, owner, target):
         return moves
 
-    monkeypatch.setattr(leader._Turn, "_lightest_surplus", all_of_them)
+    monkeypatch.setattr(leader._RoundPlanner, "_lightest_surplus", all_of_them)
     caught("incremental", {"III"})
 
 
@@ -294,9 +309,9 @@ def test_19_new_resources_wait_like_lost_ones(monkeypatch):
         found = losses(policy, claims, present, memory, free)
         if memory is None or not free.any() or found:
             return found
-        who = deferral.Remembered(member_id="nobody", delay_ms=policy.delay_ms)
+        who = deferral.RememberedMember(member_id="nobody", delay_ms=policy.delay_ms)
         tps = np.flatnonzero(free).astype(np.int32)
-        return [deferral.Waiting(who=who, remaining_ms=policy.delay_ms, tps=tps)]
+        return [deferral.DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
 
     monkeypatch.setattr(deferral, "_losses", everything)
     caught("deferred", {"D3", "D4"})
@@ -323,8 +338,10 @@ def test_21_an_old_position_is_committed(monkeypatch):
 
 
 def test_22_a_resource_claimed_twice_stays_with_one():
-    design = Designed(Policy(design=Design.SIMPLE))
-    claim = encode_claim(Claim(topics=("t",), owned=(("t", (0,)),), generation=4))
+    design = DesignAssignor(Policy(design=Design.SIMPLE))
+    claim = encode_member_subscription(
+        MemberSubscription(topics=("t",), owned=(("t", (0,)),), generation=4)
+    )
     members = tuple(JoinedMember(member_id=m, metadata=claim) for m in "ab")
     request = ComputeAssignment(
         token=0,
@@ -335,21 +352,23 @@ def test_22_a_resource_claimed_twice_stays_with_one():
         member_id="a",
         waited_ms=0,
     )
-    turn = Turn(members=members, partitions={"t": 1}, generation=5)
+    turn = LeaderRound(members=members, partitions={"t": 1}, generation=5)
     right = AssignmentComputed(0, tuple(design.lead(turn).items()))
-    keep = encode_verdict(Verdict(assigned=(("t", (0,)),)))
+    keep = encode_member_assignment(MemberAssignment(assigned=(("t", (0,)),)))
     wrong = AssignmentComputed(0, (("a", keep), ("b", keep)))
     for done, rules in ((right, set()), (wrong, {"S1", "S11", "S13"})):
         ledger = Ledger([("t", 0)])
         RoundChecker(ledger, 0).check(request, done, 0, design)
         assert {v.rule for v in ledger.violations} == rules
-    for verdict in map(decode_verdict, dict(right.assignments).values()):
+    for verdict in map(decode_member_assignment, dict(right.assignments).values()):
         assert resources_of(verdict.revoked) == {("t", 0)}
 
 
 def test_24_survivors_get_what_a_newcomer_could_carry():
     def bend(verdicts, turn):
-        claims = {m.member_id: read_claimant(m.member_id, None, m.metadata) for m in turn.members}
+        claims = {
+            m.member_id: read_subscribed_member(m.member_id, None, m.metadata) for m in turn.members
+        }
         old = sorted(m for m, claimant in claims.items() if claimant.owned)
         for name in sorted(set(verdicts) - set(old)):
             mine = sorted(resources_of(verdicts[name].assigned))

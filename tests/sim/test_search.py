@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from tests.sim.bugs import rejoin_before_the_hand_over
 
-from holdfast.machine import member
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator import Coordinator
-from holdfast.machine.designs import Designed, assignors_for
+from holdfast.machine.coordinator.coordinator import Coordinator
 from holdfast.machine.events import HeartbeatAnswered
+from holdfast.machine.leader.designs import DesignAssignor, assignors_for
+from holdfast.machine.member import member
 from holdfast.machine.policy import Policy
-from holdfast.sim.search import KINDS, Bound, Found, Search
-from holdfast.wire.container import decode_verdict, encode_verdict
+from holdfast.sim.search.search import KINDS, Bound, Found, Search
+from holdfast.wire.layouts.container import decode_member_assignment, encode_member_assignment
 
 POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
 POLICIES = ("eager", "simple", "deferred", "incremental")
@@ -97,26 +97,33 @@ def rules(policy: str, bound: Bound, assignors=None) -> set[str]:
     return reduced
 
 
-class Generous(Designed):
+class Generous(DesignAssignor):
     """Gives everybody everything."""
 
     def lead(self, turn):
-        verdicts = {m: decode_verdict(data) for m, data in Designed.lead(self, turn).items()}
+        verdicts = {
+            m: decode_member_assignment(data) for m, data in DesignAssignor.lead(self, turn).items()
+        }
         everything = (("t", tuple(range(turn.partitions["t"]))),)
         return {
-            m: encode_verdict(replace(v, assigned=everything, revoked=None))
+            m: encode_member_assignment(replace(v, assigned=everything, revoked=None))
             for m, v in verdicts.items()
         }
 
 
-class Restless(Designed):
+class Restless(DesignAssignor):
     """Announces another round in every round of two members or more."""
 
     def lead(self, turn):
         if len(turn.members) < 2:
-            return Designed.lead(self, turn)
-        verdicts = {m: decode_verdict(data) for m, data in Designed.lead(self, turn).items()}
-        return {m: encode_verdict(replace(v, revoked=v.revoked or ())) for m, v in verdicts.items()}
+            return DesignAssignor.lead(self, turn)
+        verdicts = {
+            m: decode_member_assignment(data) for m, data in DesignAssignor.lead(self, turn).items()
+        }
+        return {
+            m: encode_member_assignment(replace(v, revoked=v.revoked or ()))
+            for m, v in verdicts.items()
+        }
 
 
 def test_no_bug_no_finding():

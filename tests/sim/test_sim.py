@@ -12,10 +12,10 @@ import pytest
 from holdfast.errors import ConfigError
 from holdfast.machine.policy import Policy
 from holdfast.sim.pages import designs_page, machines_page
-from holdfast.sim.scenarios import POLICIES, SCENARIOS, Setup, Step, simulate
+from holdfast.sim.scenarios import POLICIES, SCENARIOS, ScenarioStep, Setup, simulate
 from holdfast.sim.scene import Scene, loads
 from holdfast.sim.soak import random_run, soak
-from holdfast.wire.offsets_records import decode_record
+from holdfast.wire.one.offsets_records import decode_record
 
 ROOT = Path(__file__).parents[2]
 
@@ -155,19 +155,19 @@ def test_records_of_a_run_are_real_and_complete():
 
 def test_a_scenario_of_steps():
     steps = (
-        Step(at_ms=1_000, do="stall", slot=1, for_ms=2_000),
-        Step(at_ms=2_000, do="split", slot=2, for_ms=1_000),
-        Step(at_ms=5_000, do="crash", slot=3),
-        Step(at_ms=9_000, do="start", slot=3),
-        Step(at_ms=20_000, do="resize", count=30),
-        Step(at_ms=30_000, do="restart-coordinator", for_ms=500),
-        Step(at_ms=40_000, do="stop", slot=2),
+        ScenarioStep(at_ms=1_000, do="stall", slot=1, for_ms=2_000),
+        ScenarioStep(at_ms=2_000, do="split", slot=2, for_ms=1_000),
+        ScenarioStep(at_ms=5_000, do="crash", slot=3),
+        ScenarioStep(at_ms=9_000, do="start", slot=3),
+        ScenarioStep(at_ms=20_000, do="resize", count=30),
+        ScenarioStep(at_ms=30_000, do="restart-coordinator", for_ms=500),
+        ScenarioStep(at_ms=40_000, do="stop", slot=2),
     )
     report = simulate(Setup(scenario="story", script=steps, trace=True))
     assert report.violations == ()
     assert report.trace
     with pytest.raises(ConfigError, match="found 'jump'"):
-        simulate(Setup(scenario="story", script=(Step(at_ms=0, do="jump"),)))
+        simulate(Setup(scenario="story", script=(ScenarioStep(at_ms=0, do="jump"),)))
     with pytest.raises(ConfigError, match="unknown scenario"):
         simulate(Setup(scenario="rolling"))
     with pytest.raises(ConfigError, match="members and partitions"):

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.sim.checkers import RoundChecker
+from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.soak import SOAKED, Faults
 
 MOST_MEMBERS = 6

@@ -8,11 +8,11 @@ import pytest
 from tests.cli.running import run
 
 from holdfast.errors import ConfigError
-from holdfast.sim.scenarios import Play, Setup, Step, check_balance, simulate
+from holdfast.sim.scenarios import Play, ScenarioStep, Setup, check_balance, simulate
 from holdfast.sim.soak import SOAKED, soak
 
 
-def story(*steps: Step, **more):
+def story(*steps: ScenarioStep, **more):
     setup = {"members": 3, "partitions": 4, "scenario": "story", "script": steps} | more
     return simulate(Setup(**setup))
 
@@ -20,12 +20,21 @@ def story(*steps: Step, **more):
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        (Step(at_ms=5, do="crash", slot=9), r"crash at 5 ms: found slot 9, expected one of \[0"),
-        (Step(at_ms=5, do="start", slot=1), "start at 5 ms: found slot 1, expected one that is"),
-        (Step(at_ms=5, do="start", slot=-7), "found slot -7"),
-        (Step(at_ms=5, do="start", slot=-1), "expected one that is not up"),
-        (Step(at_ms=5, do="resize", topic="t", count=4), r"found topic 't', expected .*'topic'"),
-        (Step(at_ms=5, do="resize", count=-1), "found count -1"),
+        (
+            ScenarioStep(at_ms=5, do="crash", slot=9),
+            r"crash at 5 ms: found slot 9, expected one of \[0",
+        ),
+        (
+            ScenarioStep(at_ms=5, do="start", slot=1),
+            "start at 5 ms: found slot 1, expected one that is",
+        ),
+        (ScenarioStep(at_ms=5, do="start", slot=-7), "found slot -7"),
+        (ScenarioStep(at_ms=5, do="start", slot=-1), "expected one that is not up"),
+        (
+            ScenarioStep(at_ms=5, do="resize", topic="t", count=4),
+            r"found topic 't', expected .*'topic'",
+        ),
+        (ScenarioStep(at_ms=5, do="resize", count=-1), "found count -1"),
     ],
 )
 def test_a_step_that_cannot_be_taken_says_why(step, words):
@@ -34,7 +43,7 @@ def test_a_step_that_cannot_be_taken_says_why(step, words):
 
 
 def test_nobody_is_left_and_no_rule_is_broken():
-    report = story(*(Step(at_ms=i, do="stop", slot=i, returns=False) for i in range(3)))
+    report = story(*(ScenarioStep(at_ms=i, do="stop", slot=i, returns=False) for i in range(3)))
     assert report.violations == ()
     assert report.partition_seconds_stopped > 0
 
@@ -54,7 +63,7 @@ def test_a_group_that_failed_is_not_one_that_has_ended():
 
 
 def test_a_topic_that_is_deleted_is_processed_by_nobody():
-    report = story(Step(at_ms=0, do="resize", count=0))
+    report = story(ScenarioStep(at_ms=0, do="resize", count=0))
     assert report.violations == ()
     assert report.partitions == 0
 
@@ -87,7 +96,7 @@ def test_an_assignor_that_moves_nothing_is_not_held_to_even_loads():
     [
         ({"seed": -1}, "seed: found -1"),
         ({"steps": 0}, "steps: found 0"),
-        ({"scenario": "15", "script": (Step(at_ms=0, do="stop"),)}, "kip848 is a baseline"),
+        ({"scenario": "15", "script": (ScenarioStep(at_ms=0, do="stop"),)}, "kip848 is a baseline"),
     ],
 )
 def test_numbers_and_scenarios_that_cannot_be(fields, words):

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
 
-from holdfast.adapters.broker import Broker
+from holdfast.adapters.broker.broker import Broker
 
 TARGET = Path(__file__).parent / "captured" / "offsets_topic.jsonl"
 OFFSETS_TOPIC = "__consumer_offsets"

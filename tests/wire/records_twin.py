@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from holdfast.errors import WireError
-from holdfast.wire.columns import (
+from holdfast.wire.layouts.offsets_schemas import RECORD_TYPES, Field, Kind, layout, schema_layout
+from holdfast.wire.many.columns import (
     NULL,
     Column,
     Columns,
@@ -20,9 +21,8 @@ from holdfast.wire.columns import (
     Slices,
     Text,
 )
-from holdfast.wire.offsets_batch import REASONS, Binary, decode_batch
-from holdfast.wire.offsets_records import Record, decode_record
-from holdfast.wire.offsets_schemas import RECORD_TYPES, Field, Kind, layout, schema_layout
+from holdfast.wire.many.offsets_batch import REASONS, Binary, decode_batch
+from holdfast.wire.one.offsets_records import Record, decode_record
 
 Pair = tuple[bytes | None, bytes | None]
 

@@ -12,35 +12,35 @@ from tests import strategies as wire
 from tests.wire import java_vectors
 
 from holdfast.errors import WireError
-from holdfast.wire.codec import Reason
-from holdfast.wire.connect import decode_connect_assignment, decode_connect_metadata
-from holdfast.wire.consumer_protocol import (
+from holdfast.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
+from holdfast.wire.layouts.consumer_protocol import (
     SubscriptionDecoder,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.container import (
-    decode_claim,
+from holdfast.wire.layouts.container import (
+    decode_member_assignment,
+    decode_member_subscription,
     decode_memory,
-    decode_verdict,
-    encode_claim,
+    encode_member_assignment,
+    encode_member_subscription,
     encode_memory,
-    encode_verdict,
 )
-from holdfast.wire.incremental import (
+from holdfast.wire.layouts.incremental import (
     decode_design_assignment,
     decode_design_subscription,
     encode_design_assignment,
     encode_design_subscription,
 )
-from holdfast.wire.sticky_user_data import (
+from holdfast.wire.layouts.sticky_user_data import (
     decode_cooperative_user_data,
     decode_sticky_user_data,
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
+from holdfast.wire.one.codec import Reason
 
 
 def of_connect(schema: str) -> st.SearchStrategy[bytes]:
@@ -62,8 +62,8 @@ SCHEMAS: dict[str, tuple[Callable[[bytes], object], st.SearchStrategy[bytes]]] =
         decode_design_assignment,
         wire.design_assignments().map(encode_design_assignment),
     ),
-    "claim": (decode_claim, wire.claims().map(encode_claim)),
-    "verdict": (decode_verdict, wire.verdicts().map(encode_verdict)),
+    "claim": (decode_member_subscription, wire.claims().map(encode_member_subscription)),
+    "verdict": (decode_member_assignment, wire.verdicts().map(encode_member_assignment)),
     "memory": (decode_memory, wire.memories().map(encode_memory)),
     "connect-metadata": (decode_connect_metadata, of_connect("connect-metadata")),
     "connect-assignment": (decode_connect_assignment, of_connect("connect-assignment")),

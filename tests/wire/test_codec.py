@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.strategies import INT32, INT64, any_topic_partitions, blobs, texts
 
 from holdfast.errors import WireError
-from holdfast.wire.codec import (
+from holdfast.wire.one.codec import (
     Reader,
     Reason,
     Writer,

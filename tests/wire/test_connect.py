@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import WireError
-from holdfast.wire.connect import (
+from holdfast.wire.layouts.connect import (
     ConnectAssignment,
     ConnectMetadata,
     decode_connect_assignment,

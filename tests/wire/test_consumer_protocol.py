@@ -12,7 +12,7 @@ from kio.serial import entity_reader, entity_writer
 from tests import strategies as wire
 
 from holdfast.errors import WireError
-from holdfast.wire.consumer_protocol import (
+from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     decode_assignment,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests import strategies as wire
 
 from holdfast.errors import WireError
-from holdfast.wire.consumer_protocol import (
+from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     decode_assignment,
@@ -19,23 +19,23 @@ from holdfast.wire.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.container import (
-    CLAIM_MAGIC,
+from holdfast.wire.layouts.container import (
+    ASSIGNMENT_MAGIC,
     MEMORY_MAGIC,
-    VERDICT_MAGIC,
-    Claim,
+    SUBSCRIPTION_MAGIC,
     Leaving,
+    MemberAssignment,
+    MemberSubscription,
     Memory,
-    Remembered,
-    Verdict,
-    decode_claim,
+    RememberedMember,
+    decode_member_assignment,
+    decode_member_subscription,
     decode_memory,
-    decode_verdict,
-    encode_claim,
+    encode_member_assignment,
+    encode_member_subscription,
     encode_memory,
-    encode_verdict,
 )
-from holdfast.wire.sticky_user_data import read_claims
+from holdfast.wire.layouts.sticky_user_data import read_claims
 
 OWNED = (("clicks", (2,)), ("orders", (0, 1)))
 
@@ -50,22 +50,24 @@ def refused(call, *arguments) -> WireError:
 
 
 @given(wire.claims())
-def test_a_claim_is_a_standard_subscription(value: Claim) -> None:
-    message = decode_subscription(encode_claim(value))
+def test_a_claim_is_a_standard_subscription(value: MemberSubscription) -> None:
+    message = decode_subscription(encode_member_subscription(value))
     assert message.version == 3
     assert (message.topics, message.owned) == (value.topics, value.owned)
     assert (message.generation, message.rack) == (value.generation, value.rack)
 
 
 @given(wire.verdicts())
-def test_a_verdict_is_a_standard_assignment(value: Verdict) -> None:
-    assert decode_assignment(encode_verdict(value)).partitions == value.assigned
+def test_a_verdict_is_a_standard_assignment(value: MemberAssignment) -> None:
+    assert decode_assignment(encode_member_assignment(value)).partitions == value.assigned
 
 
-@pytest.mark.parametrize("magic", [CLAIM_MAGIC, VERDICT_MAGIC, MEMORY_MAGIC])
+@pytest.mark.parametrize("magic", [SUBSCRIPTION_MAGIC, ASSIGNMENT_MAGIC, MEMORY_MAGIC])
 def test_a_frame_looks_like_no_claim_to_kafkas_sticky_assignors(magic: bytes) -> None:
     assert struct.unpack(">i", magic)[0] < -1
-    message = decode_subscription(encode_claim(Claim(topics=("orders",), owned=OWNED)))
+    message = decode_subscription(
+        encode_member_subscription(MemberSubscription(topics=("orders",), owned=OWNED))
+    )
     assert read_claims(message, cooperative=True).generation == -1
     assert read_claims(message, cooperative=False).partitions == ()
 
@@ -73,18 +75,20 @@ def test_a_frame_looks_like_no_claim_to_kafkas_sticky_assignors(magic: bytes) ->
 def test_messages_of_others_are_claims_and_verdicts_without_a_frame() -> None:
     for user_data in (None, b""):
         message = Subscription(topics=("a",), owned=OWNED, generation=3, user_data=user_data)
-        expected = Claim(topics=("a",), owned=OWNED, generation=3)
-        assert decode_claim(encode_subscription(message)) == expected
+        expected = MemberSubscription(topics=("a",), owned=OWNED, generation=3)
+        assert decode_member_subscription(encode_subscription(message)) == expected
         assignment = AssignmentMessage(partitions=OWNED, user_data=user_data)
-        assert decode_verdict(encode_assignment(assignment)) == Verdict(assigned=OWNED)
+        assert decode_member_assignment(encode_assignment(assignment)) == MemberAssignment(
+            assigned=OWNED
+        )
 
 
 # Bytes
 
 
 def test_a_memory_byte_by_byte() -> None:
-    here = Remembered(member_id="m", owned=(("b", (0, 1, 9)),))
-    gone = Remembered(member_id="n", instance_id="i", leaving=Leaving.RETURNS, delay_ms=7)
+    here = RememberedMember(member_id="m", owned=(("b", (0, 1, 9)),))
+    gone = RememberedMember(member_id="n", instance_id="i", leaving=Leaving.RETURNS, delay_ms=7)
     value = Memory(generation=4, delay_ms=9, members=(here, gone), given_up=(("a", (5,)),))
     assert (
         encode_memory(value).hex()
@@ -100,7 +104,7 @@ def test_a_memory_byte_by_byte() -> None:
 
 def test_a_name_stands_once_in_a_memory() -> None:
     members = tuple(
-        Remembered(member_id=f"m{i}", owned=(("a-rather-long-topic-name", (i,)),))
+        RememberedMember(member_id=f"m{i}", owned=(("a-rather-long-topic-name", (i,)),))
         for i in range(100)
     )
     data = encode_memory(Memory(generation=1, members=members))
@@ -115,31 +119,36 @@ def test_writing_sorts_partitions_and_drops_doubles() -> None:
 
 def test_null_and_empty_revocations_differ() -> None:
     for revoked in (None, ()):
-        assert decode_verdict(encode_verdict(Verdict(revoked=revoked))).revoked == revoked
+        assert (
+            decode_member_assignment(
+                encode_member_assignment(MemberAssignment(revoked=revoked))
+            ).revoked
+            == revoked
+        )
 
 
 # What is refused
 
 
 def test_frames_of_another_kind_are_refused() -> None:
-    claim = encode_claim(Claim(topics=()))
+    claim = encode_member_subscription(MemberSubscription(topics=()))
     frame = decode_subscription(claim).user_data
     assert frame is not None
     assert refused(decode_memory, frame).reason == "bad-magic"
     assert refused(decode_memory, b"").reason == "bad-magic"
     verdict = encode_assignment(AssignmentMessage(partitions=(), user_data=frame))
-    error = refused(decode_verdict, verdict)
+    error = refused(decode_member_assignment, verdict)
     assert (error.reason, error.schema, error.position) == ("bad-magic", "HoldfastVerdict", 0)
 
 
 def test_a_lenient_reader_takes_a_bad_frame_for_none_but_not_a_bad_message() -> None:
     message = Subscription(topics=("a",), owned=OWNED, generation=3, user_data=b"whose?")
     data = encode_subscription(message)
-    assert refused(decode_claim, data).reason == "bad-magic"
-    expected = Claim(topics=("a",), owned=OWNED, generation=3)
-    assert decode_claim(data, lenient=True) == expected
+    assert refused(decode_member_subscription, data).reason == "bad-magic"
+    expected = MemberSubscription(topics=("a",), owned=OWNED, generation=3)
+    assert decode_member_subscription(data, lenient=True) == expected
     with pytest.raises(WireError):
-        decode_claim(data[:-1], lenient=True)
+        decode_member_subscription(data[:-1], lenient=True)
 
 
 @pytest.mark.parametrize("version", [2, 0x7FFF])
@@ -171,10 +180,10 @@ def _uvarint(value: int) -> bytes:
 
 @pytest.mark.parametrize("delay_ms", [-1, 2**31])
 def test_a_delay_out_of_range_is_not_written(delay_ms: int) -> None:
-    member = Remembered(member_id="m", delay_ms=delay_ms)
+    member = RememberedMember(member_id="m", delay_ms=delay_ms)
     for call in (
-        lambda: encode_claim(Claim(topics=(), delay_ms=delay_ms)),
-        lambda: encode_verdict(Verdict(delay_ms=delay_ms)),
+        lambda: encode_member_subscription(MemberSubscription(topics=(), delay_ms=delay_ms)),
+        lambda: encode_member_assignment(MemberAssignment(delay_ms=delay_ms)),
         lambda: encode_memory(Memory(generation=1, delay_ms=delay_ms)),
         lambda: encode_memory(Memory(generation=1, members=(member,))),
     ):
@@ -184,11 +193,17 @@ def test_a_delay_out_of_range_is_not_written(delay_ms: int) -> None:
 
 
 def test_a_negative_age_is_neither_written_nor_read() -> None:
-    assert refused(encode_claim, Claim(topics=(), memory_age_ms=-1)).field == "memory_age_ms"
-    frame = bytearray(decode_subscription(encode_claim(Claim(topics=()))).user_data or b"")
+    assert (
+        refused(encode_member_subscription, MemberSubscription(topics=(), memory_age_ms=-1)).field
+        == "memory_age_ms"
+    )
+    frame = bytearray(
+        decode_subscription(encode_member_subscription(MemberSubscription(topics=()))).user_data
+        or b""
+    )
     frame[19] = 0xFF
     data = encode_subscription(Subscription(topics=(), user_data=bytes(frame)))
-    error = refused(decode_claim, data)
+    error = refused(decode_member_subscription, data)
     assert (error.reason, error.field, error.position) == ("out-of-range", "memory_age_ms", 19)
 
 
@@ -197,10 +212,13 @@ def test_a_negative_age_is_neither_written_nor_read() -> None:
     [(14, 9, "leaving"), (14, 0xFF, "leaving"), (15, 0x80, "delay_ms")],
 )
 def test_values_out_of_range_are_refused(at: int, byte: int, field: str) -> None:
-    frame = bytearray(decode_subscription(encode_claim(Claim(topics=()))).user_data or b"")
+    frame = bytearray(
+        decode_subscription(encode_member_subscription(MemberSubscription(topics=()))).user_data
+        or b""
+    )
     frame[at] = byte
     data = encode_subscription(Subscription(topics=(), user_data=bytes(frame)))
-    error = refused(decode_claim, data)
+    error = refused(decode_member_subscription, data)
     assert (error.reason, error.field, error.position) == ("out-of-range", field, at)
 
 
@@ -209,15 +227,18 @@ def test_values_out_of_range_are_refused(at: int, byte: int, field: str) -> None
     [(13, "nonce", 6), (14, "leaving", 14), (18, "delay_ms", 15), (26, "memory_age_ms", 19)],
 )
 def test_a_claim_that_ends_early_says_in_which_field(size: int, field: str, at: int) -> None:
-    frame = decode_subscription(encode_claim(Claim(topics=()))).user_data or b""
+    frame = (
+        decode_subscription(encode_member_subscription(MemberSubscription(topics=()))).user_data
+        or b""
+    )
     data = encode_subscription(Subscription(topics=(), user_data=frame[:size]))
-    error = refused(decode_claim, data)
+    error = refused(decode_member_subscription, data)
     assert (error.reason, error.field, error.position) == ("truncated", field, at)
 
 
 @pytest.mark.parametrize("field", ["nonce", "delay_ms", "memory_age_ms"])
 def test_what_exceeds_a_claims_field_is_not_written(field: str) -> None:
-    error = refused(encode_claim, Claim(topics=(), **{field: 2**63}))
+    error = refused(encode_member_subscription, MemberSubscription(topics=(), **{field: 2**63}))
     assert (error.reason, error.field) == ("out-of-range", field)
 
 
@@ -233,7 +254,7 @@ def test_a_topic_index_beyond_the_names_is_refused() -> None:
 @pytest.mark.parametrize("partition", [-1, 2**31])
 def test_partitions_out_of_range_are_not_written(partition: int) -> None:
     for partitions in ((partition,), (0, partition)):
-        error = refused(encode_verdict, Verdict(revoked=(("a", partitions),)))
+        error = refused(encode_member_assignment, MemberAssignment(revoked=(("a", partitions),)))
         assert (error.reason, error.field) == ("out-of-range", "revoked[0].partitions")
 
 

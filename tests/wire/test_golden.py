@@ -9,9 +9,8 @@ import pytest
 from tests.wire import java_vectors
 
 from holdfast.errors import WireError
-from holdfast.wire.codec import TopicPartitions
-from holdfast.wire.connect import decode_connect_assignment, decode_connect_metadata
-from holdfast.wire.consumer_protocol import (
+from holdfast.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
+from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     decode_assignment,
@@ -20,14 +19,15 @@ from holdfast.wire.consumer_protocol import (
     encode_subscription,
     group_partitions,
 )
-from holdfast.wire.offsets_records import decode_record
-from holdfast.wire.sticky_user_data import (
+from holdfast.wire.layouts.sticky_user_data import (
     StickyUserData,
     decode_cooperative_user_data,
     decode_sticky_user_data,
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
+from holdfast.wire.one.codec import TopicPartitions
+from holdfast.wire.one.offsets_records import decode_record
 
 
 def of(family: str, schema: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from tests.strategies import any_topic_partitions, grouped_topic_partitions, partition_sets
 
 from holdfast.errors import WireError
-from holdfast.wire.incremental import (
+from holdfast.wire.layouts.incremental import (
     Design,
     DesignAssignment,
     DesignSubscription,

@@ -10,14 +10,14 @@ from tests.wire.records_twin import rows_of, structs
 
 from holdfast.errors import WireError
 from holdfast.model.columns import starts
-from holdfast.wire.codec import Reader, Writer
-from holdfast.wire.columns import ABSENT, Numbers, Slices, Text, spread
-from holdfast.wire.cursor import Cursor
-from holdfast.wire.lockstep import FEW, read, skip, walk
-from holdfast.wire.offsets_records import _struct_reader, _struct_writer, default_of
-from holdfast.wire.offsets_schemas import Field, Kind, layout
-from holdfast.wire.plans import plan_of
-from holdfast.wire.ragged import padded
+from holdfast.wire.layouts.offsets_schemas import Field, Kind, layout
+from holdfast.wire.many.columns import ABSENT, Numbers, Slices, Text, spread
+from holdfast.wire.many.cursor import Cursor
+from holdfast.wire.many.lockstep import FEW, read, skip, walk
+from holdfast.wire.many.programs import program_of
+from holdfast.wire.many.ragged import padded
+from holdfast.wire.one.codec import Reader, Writer
+from holdfast.wire.one.offsets_records import _struct_reader, _struct_writer, default_of
 
 NUMBERS = (Kind.INT8, Kind.INT16, Kind.UINT16, Kind.INT32, Kind.INT64)
 
@@ -110,7 +110,7 @@ def by_scalar(schema, flexible, blobs):
 def test_reads_as_the_scalar_form(case):
     schema, flexible, blobs = case
     expected = by_scalar(schema, flexible, blobs)
-    plan = plan_of(layout(schema, 0, flexible), 0)
+    plan = program_of(layout(schema, 0, flexible), 0)
     cursor, _ = cursor_over(blobs)
     read(plan, cursor)
     assert cursor.overrun().tolist() == [one is None for one in expected]
@@ -133,7 +133,7 @@ def test_skips_and_walks_as_far_as_it_reads(case):
         for blob, one in zip(blobs, by_scalar(schema, flexible, blobs), strict=True)
         if one is not None
     ]
-    plan = plan_of(layout(schema, 0, flexible), 0)
+    plan = program_of(layout(schema, 0, flexible), 0)
     cursor, start = cursor_over([blob for blob, _ in good])
     ends = (start[:-1] + [size for _, size in good]).tolist()
     skip(plan, cursor)
@@ -146,7 +146,7 @@ def test_skips_and_walks_as_far_as_it_reads(case):
 @given(messages())
 def test_a_walk_never_leaves_a_bad_message(case):
     schema, flexible, blobs = case
-    plan = plan_of(layout(schema, 0, flexible), 0)
+    plan = program_of(layout(schema, 0, flexible), 0)
     cursor, start = cursor_over(blobs)
     for low, high in zip(start[:-1].tolist(), start[1:].tolist(), strict=True):
         assert low <= walk(plan, cursor.data.data, low, high) <= high
@@ -155,7 +155,7 @@ def test_a_walk_never_leaves_a_bad_message(case):
 def test_a_lone_struct_is_nullable():
     field = Field(name="s", kind=Kind.STRUCT, fields=(Field(name="n", kind=Kind.INT8),))
     with pytest.raises(AssertionError, match="lone struct"):
-        plan_of(layout((field,), 0, False), 0)
+        program_of(layout((field,), 0, False), 0)
 
 
 def test_spread_puts_defaults_between():

@@ -17,18 +17,15 @@ from tests.wire.spoiling import Piece, Pieces, Tagged, count, render, tags, uvar
 from tests.wire.test_bad_bytes import SCHEMAS
 
 from holdfast.errors import WireError
-from holdfast.wire import lockstep
-from holdfast.wire.container import (
-    Claim,
+from holdfast.wire.layouts.container import (
+    MemberAssignment,
+    MemberSubscription,
     Memory,
-    Verdict,
-    encode_claim,
+    encode_member_assignment,
+    encode_member_subscription,
     encode_memory,
-    encode_verdict,
 )
-from holdfast.wire.offsets_batch import decode_batch
-from holdfast.wire.offsets_records import decode_record
-from holdfast.wire.offsets_schemas import (
+from holdfast.wire.layouts.offsets_schemas import (
     RECORD_TYPES,
     SIZES,
     Field,
@@ -37,6 +34,9 @@ from holdfast.wire.offsets_schemas import (
     min_size,
     schema_layout,
 )
+from holdfast.wire.many import lockstep
+from holdfast.wire.many.offsets_batch import decode_batch
+from holdfast.wire.one.offsets_records import decode_record
 
 SCALAR_FACTOR = 32
 FRAME_FACTOR = 48  # a partition of a set in our own frames may be one byte
@@ -213,8 +213,14 @@ def frames() -> dict[str, tuple[str, bytes]]:
     found = {}
     for name, numbers in (("near", near), ("far", far)):
         given = (("a", numbers),)
-        found[f"claim, {name}"] = ("claim", encode_claim(Claim(topics=(), given_up=given)))
-        found[f"verdict, {name}"] = ("verdict", encode_verdict(Verdict(revoked=given)))
+        found[f"claim, {name}"] = (
+            "claim",
+            encode_member_subscription(MemberSubscription(topics=(), given_up=given)),
+        )
+        found[f"verdict, {name}"] = (
+            "verdict",
+            encode_member_assignment(MemberAssignment(revoked=given)),
+        )
         memory = encode_memory(Memory(generation=1, given_up=given))
         found[f"memory, {name}"] = ("memory", memory)
     head, n = b"\xf4HFm\0\1" + bytes(8), uvarint(N_SCALAR + 1)

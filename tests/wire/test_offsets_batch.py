@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.records_twin import batch, binary, records, rows_of, scalar
 
-from holdfast.wire import offsets_batch
-from holdfast.wire.columns import take
-from holdfast.wire.offsets_batch import decode_batch
-from holdfast.wire.offsets_records import Record, encode_record
+from holdfast.wire.many import offsets_batch
+from holdfast.wire.many.columns import take
+from holdfast.wire.many.offsets_batch import decode_batch
+from holdfast.wire.one.offsets_records import Record, encode_record
 
 
 @given(st.lists(records(), max_size=12))

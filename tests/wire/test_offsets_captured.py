@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.wire.records_twin import batch
 
-from holdfast.wire.offsets_records import decode_record, encode_record
+from holdfast.wire.one.offsets_records import decode_record, encode_record
 
 LINES = (Path(__file__).parent / "captured/offsets_topic.jsonl").read_text("utf-8").splitlines()
 PAIRS = [

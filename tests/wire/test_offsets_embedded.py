@@ -9,8 +9,7 @@ from tests.wire.records_twin import rows_of
 
 from holdfast.errors import WireError
 from holdfast.model.columns import starts
-from holdfast.wire.columns import Slices
-from holdfast.wire.consumer_protocol import (
+from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     decode_assignment,
@@ -18,8 +17,9 @@ from holdfast.wire.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.offsets_embedded import read_assignments, read_subscriptions
-from holdfast.wire.ragged import padded
+from holdfast.wire.many.columns import Slices
+from holdfast.wire.many.offsets_embedded import read_assignments, read_subscriptions
+from holdfast.wire.many.ragged import padded
 
 topic_partitions = st.lists(
     st.tuples(st.sampled_from(["t", "é", ""]), st.lists(st.integers(-5, 5), max_size=3).map(tuple)),

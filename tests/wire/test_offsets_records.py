@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 from tests.wire.records_twin import records
 
 from holdfast.errors import WireError
-from holdfast.wire.offsets_records import (
-    Record,
-    decode_key,
-    decode_record,
-    default_of,
-    encode_record,
-)
-from holdfast.wire.offsets_schemas import (
+from holdfast.wire.layouts.offsets_schemas import (
     CONSUMER_ASSIGNMENT,
     CONSUMER_SUBSCRIPTION,
     RECORD_TYPES,
@@ -31,6 +24,13 @@ from holdfast.wire.offsets_schemas import (
     Schema,
     layout,
     schema_layout,
+)
+from holdfast.wire.one.offsets_records import (
+    Record,
+    decode_key,
+    decode_record,
+    default_of,
+    encode_record,
 )
 
 GOLDEN = json.loads((Path(__file__).parent / "golden/offsets_records.json").read_text("utf-8"))

@@ -9,8 +9,8 @@ import pytest
 from tests.wire import test_memory
 
 from holdfast.cli.app import main
-from holdfast.cli.decode import NAMES
-from holdfast.wire.offsets_batch import CHUNK_BYTES, CHUNK_RECORDS, REASONS
+from holdfast.cli.commands.decode import NAMES
+from holdfast.wire.many.offsets_batch import CHUNK_BYTES, CHUNK_RECORDS, REASONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
 

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.model.columns import starts
-from holdfast.wire.ragged import gather, invalid_utf8, padded
+from holdfast.wire.many.ragged import gather, invalid_utf8, padded
 
 lengths = (
     st.integers(0, 3)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import strategies as wire
 
-from holdfast.wire.consumer_protocol import (
+from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     SubscriptionDecoder,
@@ -20,18 +20,18 @@ from holdfast.wire.consumer_protocol import (
     group_partitions,
     sort_partitions,
 )
-from holdfast.wire.container import (
-    Claim,
+from holdfast.wire.layouts.container import (
+    MemberAssignment,
+    MemberSubscription,
     Memory,
-    Verdict,
-    decode_claim,
+    decode_member_assignment,
+    decode_member_subscription,
     decode_memory,
-    decode_verdict,
-    encode_claim,
+    encode_member_assignment,
+    encode_member_subscription,
     encode_memory,
-    encode_verdict,
 )
-from holdfast.wire.incremental import (
+from holdfast.wire.layouts.incremental import (
     DesignAssignment,
     DesignSubscription,
     decode_design_assignment,
@@ -39,7 +39,7 @@ from holdfast.wire.incremental import (
     encode_design_assignment,
     encode_design_subscription,
 )
-from holdfast.wire.sticky_user_data import (
+from holdfast.wire.layouts.sticky_user_data import (
     StickyUserData,
     decode_cooperative_user_data,
     decode_sticky_user_data,
@@ -110,14 +110,14 @@ def test_design_assignment(value: DesignAssignment) -> None:
 
 
 @given(wire.claims())
-def test_claim(value: Claim) -> None:
-    assert decode_claim(encode_claim(value)) == value
-    assert decode_claim(encode_claim(value), lenient=True) == value
+def test_claim(value: MemberSubscription) -> None:
+    assert decode_member_subscription(encode_member_subscription(value)) == value
+    assert decode_member_subscription(encode_member_subscription(value), lenient=True) == value
 
 
 @given(wire.verdicts())
-def test_verdict(value: Verdict) -> None:
-    assert decode_verdict(encode_verdict(value)) == value
+def test_verdict(value: MemberAssignment) -> None:
+    assert decode_member_assignment(encode_member_assignment(value)) == value
 
 
 @given(wire.memories())

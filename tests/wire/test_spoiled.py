@@ -25,11 +25,11 @@ from tests.wire.test_bad_bytes import MAY_END_EARLY, SCHEMAS
 from tests.wire.test_offsets_embedded import slices_of
 
 from holdfast.errors import WireError
-from holdfast.wire.columns import Slices
-from holdfast.wire.offsets_batch import REASONS
-from holdfast.wire.offsets_embedded import Messages, read_assignments, read_subscriptions
-from holdfast.wire.offsets_records import decode_record
-from holdfast.wire.offsets_schemas import RECORD_TYPES
+from holdfast.wire.layouts.offsets_schemas import RECORD_TYPES
+from holdfast.wire.many.columns import Slices
+from holdfast.wire.many.offsets_batch import REASONS
+from holdfast.wire.many.offsets_embedded import Messages, read_assignments, read_subscriptions
+from holdfast.wire.one.offsets_records import decode_record
 
 # Records of the offsets topic
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.strategies import INT32, any_topic_partitions
 
 from holdfast.errors import WireError
-from holdfast.wire.consumer_protocol import Subscription
-from holdfast.wire.sticky_user_data import (
+from holdfast.wire.layouts.consumer_protocol import Subscription
+from holdfast.wire.layouts.sticky_user_data import (
     NO_CLAIMS,
     StickyUserData,
     decode_cooperative_user_data,

@@ -11,15 +11,19 @@ from hypothesis import strategies as st
 from tests.strategies import subscriptions
 
 from holdfast.errors import WireError
-from holdfast.wire import topic_blocks
-from holdfast.wire.consumer_protocol import Subscription, decode_subscription, encode_subscription
-from holdfast.wire.name_table import NameTable
-from holdfast.wire.sticky_user_data import (
+from holdfast.wire.layouts.consumer_protocol import (
+    Subscription,
+    decode_subscription,
+    encode_subscription,
+)
+from holdfast.wire.layouts.sticky_user_data import (
     StickyUserData,
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
-from holdfast.wire.subscription_columns import claims_of, decode_subscriptions
+from holdfast.wire.many import topic_blocks
+from holdfast.wire.many.name_table import NameTable
+from holdfast.wire.many.subscription_columns import claims_of, decode_subscriptions
 
 KNOWN = ["", "a", "b", "orders", "orders-2", "some.rather.long-topic_name"]
 

@@ -29,14 +29,14 @@ from typing import Any
 import aiokafka
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 
-from holdfast.adapters.lag_source import TIMEOUT_MS, AskedInTime, LagSource
-from holdfast.assign.registry import find
+from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
+from holdfast.assignors.registry import find
 from holdfast.errors import ConfigError, LocalProtocolError
-from holdfast.machine import designs
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.embedded import MemberView, RebalanceMode
 from holdfast.machine.events import JoinedMember, Resource
-from holdfast.wire.consumer_protocol import Subscription, encode_subscription
+from holdfast.machine.leader import designs
+from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
 
 __all__ = ["EagerAssignor", "Range", "RoundRobin", "Sticky", "assignor", "attach"]
 
@@ -57,7 +57,7 @@ class EagerAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the clie
         A name of the registry.
     lags : LagSource, optional
         Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
-        a function, or :meth:`~holdfast.adapters.broker_lags.BrokerLags.connect`.
+        a function, or :meth:`~holdfast.adapters.cluster.broker_lags.BrokerLags.connect`.
     lag_timeout_ms : int
         How long the client's event loop may wait for it; then the round is planned by counts.
     **options
@@ -87,7 +87,7 @@ class EagerAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the clie
         if unknown:
             known = ", ".join(info.options) or "none"
             raise ConfigError(f"{name}: unknown option {unknown[0]!r}; it takes: {known}")
-        self._spoken = designs.Plain(name, options)
+        self._spoken = designs.EagerAssignor(name, options)
         self._needs_attach = "sticky" in info.laws
         self._ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
         self._read_generation: Callable[[], int] | None = None

@@ -24,8 +24,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.adapters.consumer import Consumer
-from holdfast.adapters.delivery import TopicPartition
-from holdfast.adapters.metrics import Snapshot
+from holdfast.adapters.member.metrics import MemberMetrics
+from holdfast.adapters.records.delivery import TopicPartition
 from holdfast.errors import AdapterError, LocalProtocolError
 
 _T = TypeVar("_T")
@@ -129,7 +129,7 @@ class AsyncConsumer:
         """See :meth:`Consumer.assignment`."""
         return self._consumer.assignment()
 
-    def metrics(self) -> Snapshot:
+    def metrics(self) -> MemberMetrics:
         """See :meth:`Consumer.metrics`."""
         return self._consumer.metrics()
 

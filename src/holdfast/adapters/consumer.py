@@ -6,8 +6,8 @@ committed every ``auto.commit.interval.ms`` and before any hand-over. An
 error that ends the ``with`` block leaves the last list to its next owner. Callbacks run inside
 :meth:`Consumer.poll` and :meth:`Consumer.close`, on the caller's thread.
 
-**Strategy.** The member machine runs on a thread of its own (:mod:`holdfast.adapters.host`); this
-class is what the application holds: it polls, runs callbacks, commits, and closes in order.
+**Strategy.** The member machine runs on a thread of its own (:mod:`holdfast.adapters.member.host`);
+this class is what the application holds: it polls, runs callbacks, commits, and closes in order.
 
 References
 ----------
@@ -23,12 +23,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.adapters.assembly import Assembly
-from holdfast.adapters.delivery import SLICE_MS, TopicPartition
-from holdfast.adapters.host import Standing
-from holdfast.adapters.metrics import Snapshot
+from holdfast.adapters.member.assembly import Assembly
+from holdfast.adapters.member.host import Standing
+from holdfast.adapters.member.metrics import MemberMetrics
+from holdfast.adapters.records.delivery import SLICE_MS, TopicPartition
+from holdfast.adapters.records.topic_duties import RebalanceListener
 from holdfast.adapters.settings import Settings
-from holdfast.adapters.topic_duties import RebalanceListener
 from holdfast.errors import AdapterError, HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.machine import events
 from holdfast.machine.codes import ErrorCode, describe
@@ -414,7 +414,7 @@ class Consumer:
         """Ask for a round (KIP-568)."""
         self._running().host.post(events.RejoinRequested(reason))
 
-    def metrics(self) -> Snapshot:
+    def metrics(self) -> MemberMetrics:
         """Return what was counted so far, in Kafka's names where they exist."""
         return self._running().metrics()
 

@@ -12,9 +12,10 @@ Only public parts of the client are used here; :mod:`~holdfast.adapters.kafka_py
 the rest. A leader that cannot plan lets everybody keep what it claims.
 
 **Strategy.** A plug-in translates between the client's calls and an
-:class:`~holdfast.machine.designs.Assignor`, which writes and reads all bytes. Without ``attach`` it
-knows only what the client tells it: the last assignment and its generation. With it, it also knows
-what the consumer really holds, a loss, the mode, and can ask for a round: Designs I to III need it.
+:class:`~holdfast.machine.leader.designs.Assignor`, which writes and reads all bytes. Without
+``attach`` it knows only what the client tells it: the last assignment and its generation. With it,
+it also knows what the consumer really holds, a loss, the mode, and can ask for a round: Designs I
+to III need it.
 
 References
 ----------
@@ -31,17 +32,17 @@ from typing import Any, Protocol
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
 from kafka.structs import TopicPartition
 
+from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
 from holdfast.adapters.kafka_python_attach import Attached, attach
-from holdfast.adapters.lag_source import TIMEOUT_MS, AskedInTime, LagSource
-from holdfast.assign.registry import find
+from holdfast.assignors.registry import find
 from holdfast.errors import ConfigError, LocalProtocolError, WireError
-from holdfast.machine import designs
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.events import JoinedMember, Resource
+from holdfast.machine.leader import designs
+from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.policy import Policy
-from holdfast.wire.container import Leaving
-from holdfast.wire.incremental import Design
+from holdfast.wire.layouts.container import Leaving
+from holdfast.wire.layouts.incremental import Design
 
 __all__ = [
     "Attached",
@@ -106,7 +107,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         beside an eager assignor. Needs :func:`attach`, which tells it the mode.
     lags : LagSource, optional
         Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
-        a function, or :meth:`~holdfast.adapters.broker_lags.BrokerLags.connect`.
+        a function, or :meth:`~holdfast.adapters.cluster.broker_lags.BrokerLags.connect`.
     lag_timeout_ms : int
         How long the client's network thread may wait for it; then the round is planned by counts.
     needs_attach : bool
@@ -284,7 +285,7 @@ def assignor(
     Parameters
     ----------
     name : str
-        A name of :data:`holdfast.assign.registry.ASSIGNORS`.
+        A name of :data:`holdfast.assignors.registry.ASSIGNORS`.
     rack, upgrading, lags, lag_timeout_ms
         As for :class:`PluginAssignor`.
     **options
@@ -311,8 +312,8 @@ def _spoken(name: str, options: Mapping[str, Any]) -> designs.Assignor:
         known = ", ".join(info.options) or "none"
         raise ConfigError(f"{name}: unknown option {unknown[0]!r}; it takes: {known}")
     if info.cooperative:
-        return designs.CooperativeSticky(name=name, options=options)
-    return designs.Plain(name, options)
+        return designs.CooperativeAssignor(name=name, options=options)
+    return designs.EagerAssignor(name, options)
 
 
 class CooperativeSticky(PluginAssignor):
@@ -343,23 +344,23 @@ class RoundRobin(PluginAssignor):
         super().__init__(_spoken("roundrobin", {}), rack=rack)
 
 
-class _Designed(PluginAssignor):
+class _DesignPlugin(PluginAssignor):
     """A design inside the standard protocol."""
 
     def __init__(self, policy: Policy, rack: str | None):
         if policy.omit_unchanged:
             raise ConfigError("omit_unchanged: kafka-python takes an absent partition for revoked")
-        super().__init__(designs.Designed(policy), rack=rack, needs_attach=True)
+        super().__init__(designs.DesignAssignor(policy), rack=rack, needs_attach=True)
 
 
-class Simple(_Designed):
+class Simple(_DesignPlugin):
     """Design I: every imbalance is resolved at once, in two rounds."""
 
     def __init__(self, *, rack: str | None = None, **settings: Any):
         super().__init__(Policy(design=Design.SIMPLE, **settings), rack)
 
 
-class Deferred(_Designed):
+class Deferred(_DesignPlugin):
     """Design II: what a member leaves behind waits ``delay_ms`` for its return.
 
     Parameters
@@ -376,7 +377,7 @@ class Deferred(_Designed):
         super().__init__(Policy(design=Design.DEFERRED, delay_ms=delay_ms, **settings), rack)
 
 
-class Incremental(_Designed):
+class Incremental(_DesignPlugin):
     """Design III: Design II, and moves in small batches with pauses between them.
 
     Parameters

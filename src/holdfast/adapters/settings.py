@@ -5,7 +5,7 @@ parsed once, here; what the rest sees is typed. A secret never appears in a text
 :class:`Settings` prints it as ``[hidden]``.
 
 **Strategy.** One table says type, default and range of every key;
-:mod:`holdfast.adapters.render` turns the result into the spelling of each client library.
+:mod:`holdfast.adapters.cluster.render` turns the result into the spelling of each client library.
 
 References
 ----------

@@ -24,16 +24,16 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
-from holdfast.adapters.connections import Connections
-from holdfast.adapters.host import MemberHost
-from holdfast.adapters.link import GroupLink
-from holdfast.adapters.member_log import NAME, Log, MemberLog
-from holdfast.adapters.membership import Leadership, make_member, policy_of
+from holdfast.adapters.cluster.connections import Connections
+from holdfast.adapters.member.host import MemberHost
+from holdfast.adapters.member.link import GroupLink
+from holdfast.adapters.member.member_log import NAME, Log, MemberLog
+from holdfast.adapters.member.membership import Leadership, make_member, policy_of
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, ConfigError, HoldfastError, LocalProtocolError
 from holdfast.machine import actions, events
-from holdfast.machine.designs import Designed
-from holdfast.wire.incremental import Design
+from holdfast.machine.leader.designs import DesignAssignor
+from holdfast.wire.layouts.incremental import Design
 
 PROTOCOL_TYPE = "holdfast"
 _DESIGNS = {
@@ -94,7 +94,7 @@ class Worker:
     ):
         self._settings = settings = Settings.parse(config)
         self._resources = _checked(resources)
-        assignor = Designed(_policy(settings, self._resources, weights or {}))
+        assignor = DesignAssignor(_policy(settings, self._resources, weights or {}))
         log = MemberLog(settings)
         self._leadership = Leadership(settings, (assignor,), lambda _: self._resources, log=log)
         member = make_member(settings, (assignor,), protocol_type=PROTOCOL_TYPE, polls=False)
@@ -198,7 +198,7 @@ class Worker:
 
 
 class _WorkerDuties:
-    """See :class:`holdfast.adapters.host.Duties`: callbacks alone."""
+    """See :class:`holdfast.adapters.member.host.Duties`: callbacks alone."""
 
     def __init__(self, listener: Any, log: Log | None = None):
         self._listener = listener

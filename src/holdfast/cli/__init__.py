@@ -1,7 +1,7 @@
 """The ``holdfast`` command: ``app`` joins one module per command, named as the command is.
 
-Beside them: ``output``, ``people`` and ``screen`` print; ``options``, ``durations`` and
-``settings`` read what people give; ``sources`` and ``fleet_tables`` open what commands look at;
-``spark_progress`` shows how far Spark is; ``wire_json`` is what ``decode`` and ``encode`` share.
-Of ``simulate`` there are three more: ``simulate_scene``, ``simulate_search``, ``simulation_dump``.
+``commands/`` has them. What they share: ``output``, ``people`` and ``screen`` print; ``options``,
+``durations`` and ``settings`` read what people give; ``sources`` and ``fleet_tables`` open what
+commands look at; ``spark_progress`` shows how far Spark is; ``wire_json`` is what ``decode`` and
+``encode`` share.
 """

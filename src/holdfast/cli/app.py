@@ -173,7 +173,7 @@ def _open_streams() -> None:
 @cache
 def register(name: str) -> None:
     """Add a command, once."""
-    import_module(f"holdfast.cli.{name}").register(app)
+    import_module(f"holdfast.cli.commands.{name}").register(app)
 
 
 def register_all() -> None:

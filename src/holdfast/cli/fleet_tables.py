@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.history import make_history
+from holdfast.cli.commands.history import make_history
 from holdfast.errors import ConfigError
 
 
@@ -23,7 +23,7 @@ class FleetTables:
 
     Parameters
     ----------
-    tables : holdfast.pipeline.storage.Tables
+    tables : holdfast.pipeline.batches.storage.Tables
         Of all groups that the source holds.
     topics : dict of str to int
         Topic to number of partitions; empty where only tables were kept.
@@ -56,7 +56,7 @@ def open_fleet(
     SourceError
         What is named cannot be read.
     """
-    from holdfast.pipeline.storage import MANIFEST, Tables
+    from holdfast.pipeline.batches.storage import MANIFEST, Tables
 
     if source is not None and bootstrap is None and (source / MANIFEST).is_file():
         tables = Tables(source.absolute())

@@ -30,7 +30,7 @@ EVERYWHERE = "defaults"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class OptionValue:
     """One option of one command, its value and where that comes from."""
 
     command: str
@@ -137,7 +137,7 @@ def default_map(group: Any, path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def effective(group: Any, path: Path | None) -> Iterator[Setting]:
+def effective(group: Any, path: Path | None) -> Iterator[OptionValue]:
     """Every option of every command as it would be used without flags."""
     from_file = default_map(group, path) if path is not None else {}
     for name, command in group.commands.items():
@@ -151,7 +151,7 @@ def effective(group: Any, path: Path | None) -> Iterator[Setting]:
                 value, source = os.environ[variable], variable
             if callable(value):
                 value = value()
-            yield Setting(
+            yield OptionValue(
                 command=name, option=option, value=value, source=source, environment=variable
             )
 

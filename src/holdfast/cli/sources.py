@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.history import make_history
+from holdfast.cli.commands.history import make_history
 from holdfast.cli.output import notes
 from holdfast.errors import ConfigError, SourceError
 

@@ -18,14 +18,13 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from holdfast.errors import WireError
-from holdfast.wire.codec import TopicPartitions
-from holdfast.wire.connect import (
+from holdfast.wire.layouts.connect import (
     ConnectAssignment,
     ConnectMetadata,
     decode_connect_assignment,
     decode_connect_metadata,
 )
-from holdfast.wire.consumer_protocol import (
+from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     SubscriptionDecoder,
@@ -33,20 +32,20 @@ from holdfast.wire.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.container import (
-    Claim,
+from holdfast.wire.layouts.container import (
     Leaving,
+    MemberAssignment,
+    MemberSubscription,
     Memory,
-    Remembered,
-    Verdict,
-    decode_claim,
+    RememberedMember,
+    decode_member_assignment,
+    decode_member_subscription,
     decode_memory,
-    decode_verdict,
-    encode_claim,
+    encode_member_assignment,
+    encode_member_subscription,
     encode_memory,
-    encode_verdict,
 )
-from holdfast.wire.incremental import (
+from holdfast.wire.layouts.incremental import (
     Design,
     DesignAssignment,
     DesignSubscription,
@@ -55,14 +54,15 @@ from holdfast.wire.incremental import (
     encode_design_assignment,
     encode_design_subscription,
 )
-from holdfast.wire.offsets_records import Record, decode_record, encode_record
-from holdfast.wire.sticky_user_data import (
+from holdfast.wire.layouts.sticky_user_data import (
     StickyUserData,
     decode_cooperative_user_data,
     decode_sticky_user_data,
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
+from holdfast.wire.one.codec import TopicPartitions
+from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ BAD_HEX, BAD_JSON = "bad-hex", "bad-json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class MessageKind:
     """One kind of message: its class, its reader and its writer (None: for reading only)."""
 
     kind: type[Any]
@@ -105,20 +105,20 @@ def _design(write: Callable[[T], bytes]) -> Callable[[T, int | None], bytes]:
     return encode
 
 
-SCHEMAS: Mapping[str, Message] = {
-    "subscription": Message(
+SCHEMAS: Mapping[str, MessageKind] = {
+    "subscription": MessageKind(
         kind=Subscription,
         decode=SubscriptionDecoder().decode,
         encode=encode_subscription,
         versions="0 to 3",
     ),
-    "assignment": Message(
+    "assignment": MessageKind(
         kind=AssignmentMessage,
         decode=decode_assignment,
         encode=encode_assignment,
         versions="0 to 3",
     ),
-    "sticky-user-data": Message(
+    "sticky-user-data": MessageKind(
         kind=StickyUserData,
         decode=decode_sticky_user_data,
         encode=lambda value, version: encode_sticky_user_data(
@@ -126,7 +126,7 @@ SCHEMAS: Mapping[str, Message] = {
         ),
         versions="0, 1",
     ),
-    "cooperative-sticky-user-data": Message(
+    "cooperative-sticky-user-data": MessageKind(
         kind=StickyUserData,
         decode=lambda data: StickyUserData(
             partitions=(), generation=decode_cooperative_user_data(data)
@@ -134,23 +134,31 @@ SCHEMAS: Mapping[str, Message] = {
         encode=_unversioned(lambda value: encode_cooperative_user_data(value.generation), 0),
         versions="0",
     ),
-    "design-subscription": Message(
+    "design-subscription": MessageKind(
         kind=DesignSubscription,
         decode=decode_design_subscription,
         encode=_design(encode_design_subscription),
         versions="1 to 3",
     ),
-    "design-assignment": Message(
+    "design-assignment": MessageKind(
         kind=DesignAssignment,
         decode=decode_design_assignment,
         encode=_design(encode_design_assignment),
         versions="1 to 3",
     ),
-    "claim": Message(kind=Claim, decode=decode_claim, encode=_unversioned(encode_claim, 1)),
-    "verdict": Message(kind=Verdict, decode=decode_verdict, encode=_unversioned(encode_verdict, 1)),
-    "memory": Message(kind=Memory, decode=decode_memory, encode=_unversioned(encode_memory, 1)),
-    "connect-metadata": Message(kind=ConnectMetadata, decode=decode_connect_metadata),
-    "connect-assignment": Message(kind=ConnectAssignment, decode=decode_connect_assignment),
+    "claim": MessageKind(
+        kind=MemberSubscription,
+        decode=decode_member_subscription,
+        encode=_unversioned(encode_member_subscription, 1),
+    ),
+    "verdict": MessageKind(
+        kind=MemberAssignment,
+        decode=decode_member_assignment,
+        encode=_unversioned(encode_member_assignment, 1),
+    ),
+    "memory": MessageKind(kind=Memory, decode=decode_memory, encode=_unversioned(encode_memory, 1)),
+    "connect-metadata": MessageKind(kind=ConnectMetadata, decode=decode_connect_metadata),
+    "connect-assignment": MessageKind(kind=ConnectAssignment, decode=decode_connect_assignment),
 }
 
 
@@ -340,12 +348,12 @@ def _design_in(number: int, schema: str, field: str) -> Design:
         raise _bad_json(schema, field, f"{number} is not 1 to 3") from error
 
 
-def _members(value: tuple[Remembered, ...]) -> list[dict[str, Any]]:
+def _members(value: tuple[RememberedMember, ...]) -> list[dict[str, Any]]:
     return [to_json(member) for member in value]
 
 
-def _as_members(value: Any) -> tuple[Remembered, ...]:
-    return tuple(from_json(Remembered, _as_dict(item), "memory") for item in _as_list(value))
+def _as_members(value: Any) -> tuple[RememberedMember, ...]:
+    return tuple(from_json(RememberedMember, _as_dict(item), "memory") for item in _as_list(value))
 
 
 def _nullable(shape: _Shape) -> _Shape:
@@ -368,5 +376,5 @@ _SHAPES: Mapping[str, _Shape] = {
     "TopicPartitions | None": _nullable(_PARTITIONS),
     "Design": _Shape(write=int, read=lambda value: Design(_as_int(value))),
     "Leaving": _Shape(write=int, read=lambda value: Leaving(_as_int(value))),
-    "tuple[Remembered, ...]": _Shape(write=_members, read=_as_members),
+    "tuple[RememberedMember, ...]": _Shape(write=_members, read=_as_members),
 }

@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 120.0
 _GRACE_SECONDS = 60.0
 
 
-class Group:
+class MemberProcesses:
     """Members of one consumer group, each a process with a journal.
 
     Parameters

@@ -21,11 +21,11 @@ from typing import Any, Protocol
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
-from holdfast.adapters.broker import Broker
+from holdfast.adapters.broker.broker import Broker
 from holdfast.demo.accounting import Account, settle
-from holdfast.demo.group import Group
+from holdfast.demo.group import MemberProcesses
 from holdfast.demo.journal import Interval, intervals, overlaps, unowned_seconds
-from holdfast.demo.tables import GenerationRow, Witnessed, read_witnessed, write_tables
+from holdfast.demo.tables import RebalanceRow, Witnessed, read_witnessed, write_tables
 from holdfast.errors import AdapterError, ConfigError
 from holdfast.pipeline.command_session import open_session
 from holdfast.report import write as write_report
@@ -94,7 +94,7 @@ class DemoResult:
     stage_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
-    def generations(self) -> tuple[GenerationRow, ...]:
+    def generations(self) -> tuple[RebalanceRow, ...]:
         """One row per rebalance."""
         return self.witnessed.generations
 
@@ -208,7 +208,7 @@ def _live(options: DemoOptions, bootstrap: str, journals: Path, staged: TimedSta
     """Produce, consume, bounce every member, stop, account."""
     with staged("create a topic"):
         _create_topic(bootstrap, options.partitions)
-    with Group(bootstrap, TOPIC, GROUP, options.partitions, journals) as group:
+    with MemberProcesses(bootstrap, TOPIC, GROUP, options.partitions, journals) as group:
         with staged(f"start a producer and {options.members} members"):
             group.start_producer(options.rate)
             for slot in range(options.members):

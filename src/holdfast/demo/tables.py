@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.adapters.cluster import LiveCluster
-from holdfast.pipeline.history import Selection
-from holdfast.pipeline.history import run as run_history
-from holdfast.pipeline.storage import Tables
+from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.pipeline.batches.storage import Tables
+from holdfast.pipeline.history.history import Selection
+from holdfast.pipeline.history.history import run as run_history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationRow:
+class RebalanceRow:
     """One rebalance, as the ``rebalances`` table has it; names are its column names."""
 
     generation: int
@@ -34,7 +34,7 @@ class Witnessed:
 
     Parameters
     ----------
-    generations : tuple of GenerationRow
+    generations : tuple of RebalanceRow
         By generation.
     commits : int
         Rows of ``offset_commits`` of the group.
@@ -44,7 +44,7 @@ class Witnessed:
         Records that did not parse.
     """
 
-    generations: tuple[GenerationRow, ...]
+    generations: tuple[RebalanceRow, ...]
     commits: int
     pause_lower_seconds: float
     pause_upper_seconds: float
@@ -64,7 +64,7 @@ def read_witnessed(folder: Path, group: str) -> Witnessed:
     rows = tables.table("rebalances", groups=[group]).to_pylist()
     return Witnessed(
         generations=tuple(
-            GenerationRow(
+            RebalanceRow(
                 generation=row["generation"],
                 cause=row["cause"],
                 n_members=row["n_members"],

@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.assign.registry import ASSIGNORS
+from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import ConfigError
-from holdfast.machine.designs import NAMES
-from holdfast.machine.embedded import RebalanceMode
+from holdfast.machine.leader.designs import NAMES
+from holdfast.machine.leader.embedded import RebalanceMode
 
 EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE
 BOTH = frozenset({EAGER, COOPERATIVE})
@@ -80,7 +80,7 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class UpgradeFinding:
     """Why a step is not safe, or what to know about it."""
 
     unsafe: bool
@@ -115,7 +115,7 @@ def mode_of(config: Config) -> RebalanceMode | None:
     return max(modes, default=None)
 
 
-def check_group(configs: Sequence[Config]) -> list[Finding]:
+def check_group(configs: Sequence[Config]) -> list[UpgradeFinding]:
     """Whether these configurations can be in one group at the same time.
 
     Parameters
@@ -145,7 +145,7 @@ def check_group(configs: Sequence[Config]) -> list[Finding]:
     if len(set(modes.values())) > 1:
         text = "some members run EAGER and some COOPERATIVE: eager ones stop in every round"
         findings.append(
-            Finding(
+            UpgradeFinding(
                 unsafe=False,
                 rule="mixed-modes",
                 text=text,
@@ -155,7 +155,7 @@ def check_group(configs: Sequence[Config]) -> list[Finding]:
     return findings
 
 
-def check_step(before: Sequence[Config], after: Sequence[Config]) -> list[Finding]:
+def check_step(before: Sequence[Config], after: Sequence[Config]) -> list[UpgradeFinding]:
     """Whether members may be bounced one by one from ``before`` to ``after``.
 
     Parameters
@@ -165,7 +165,7 @@ def check_step(before: Sequence[Config], after: Sequence[Config]) -> list[Findin
 
     Returns
     -------
-    list of Finding
+    list of UpgradeFinding
         Each once; the step is safe if none is unsafe.
 
     Raises
@@ -175,7 +175,7 @@ def check_step(before: Sequence[Config], after: Sequence[Config]) -> list[Findin
     """
     if len(before) != len(after) or not before:
         raise ConfigError(f"members: found {len(before)} before and {len(after)} after")
-    findings: list[Finding] = []
+    findings: list[UpgradeFinding] = []
     for mixture in ([*before], [*before, *after], [*after]):
         findings += [f for f in check_group(mixture) if f not in findings]
     return findings
@@ -214,11 +214,11 @@ def plan_upgrade(start: Config, goal: Config) -> list[Config]:
     return [bridge, goal]
 
 
-def _unsafe_in(findings: Sequence[Finding]) -> bool:
+def _unsafe_in(findings: Sequence[UpgradeFinding]) -> bool:
     return any(f.unsafe for f in findings)
 
 
-def _check_one(config: Config) -> list[Finding]:
+def _check_one(config: Config) -> list[UpgradeFinding]:
     if not config.assignors:
         return [_unsafe("no-assignor", "a member without assignors", "name at least one")]
     findings = []
@@ -249,5 +249,5 @@ def _check_one(config: Config) -> list[Finding]:
     return findings
 
 
-def _unsafe(rule: str, text: str, advice: str) -> Finding:
-    return Finding(unsafe=True, rule=rule, text=text, advice=advice)
+def _unsafe(rule: str, text: str, advice: str) -> UpgradeFinding:
+    return UpgradeFinding(unsafe=True, rule=rule, text=text, advice=advice)

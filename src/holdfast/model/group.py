@@ -4,7 +4,7 @@
 function of the set of inputs, not of their order. Members with equal subscriptions share one row
 of the subscription table. A claim that cannot be true (see :data:`REASONS`) is not in the claim
 columns; it is counted in ``dropped``. Which of several claims of one partition wins is not decided
-here, but in :mod:`holdfast.assign.claims`.
+here, but in :mod:`holdfast.assignors.claims`.
 
 **Strategy.** :meth:`Group.from_dict` reads the JSON snapshot, :meth:`Group.from_columns` takes what
 the wire decoder found; both end in the same filter.

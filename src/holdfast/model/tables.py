@@ -5,8 +5,8 @@ timestamps; durations end in ``_ms`` or ``_seconds``; counts start with ``n_``. 
 offsets topic are ``log_partition`` and ``log_offset``, because ``partition`` and ``offset`` belong
 to the consumed topic. A name from a cluster is always a value in a column, never part of a path.
 
-**Strategy.** A type is a word of :class:`DType`; :mod:`holdfast.pipeline.schemas` turns it into
-Arrow or Spark. ``assignments`` and ``pauses`` are stored nested (a list of partitions per row)
+**Strategy.** A type is a word of :class:`DType`; :mod:`holdfast.pipeline.batches.schemas` turns it
+into Arrow or Spark. ``assignments`` and ``pauses`` are stored nested (a list of partitions per row)
 because flat rows repeat every string; ``Table.explode`` names the list that their flat view opens.
 """
 

@@ -3,16 +3,10 @@
 ``write`` makes the report, ``read_tables`` reads what it is made from. Needs pyarrow, no Spark;
 both are imported when used, so that importing this package costs nothing.
 
-Read by all: ``reading`` (tables), ``names`` (what strangers called things).
+``reading`` reads tables, ``names`` is what strangers called things, ``views`` what several pages
+show; ``metrics`` (Prometheus) and ``trace`` (Perfetto) are for other programs.
 
-The doctor: ``findings`` (what a rule is, and the list of all), ``rules_rebalances``,
-``rules_members``, ``rules_lag``, ``facts`` (what they look at), ``doctor`` (a fleet examined).
-
-The page: ``identity`` and ``timeline`` (ownership), ``history`` (rebalances, moves), ``views``,
-``sections``, ``lag_section``, ``policies`` and ``body`` (HTML), ``packing`` (columns for the page),
-``page/`` (script and style), ``writing`` (the file), ``markup`` (escaping), ``palette``.
-
-For others: ``metrics`` (Prometheus), ``trace`` (Perfetto).
+``findings/`` is the doctor, ``drawing/`` the page.
 """
 
 from __future__ import annotations
@@ -20,12 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.report.drawing.writing import write
     from holdfast.report.reading import Tables, read_tables
-    from holdfast.report.writing import write
 
 __all__ = ["Tables", "read_tables", "write"]
 
-_HOME = {"Tables": "reading", "read_tables": "reading", "write": "writing"}
+_HOME = {"Tables": "reading", "read_tables": "reading", "write": "drawing.writing"}
 
 
 def __getattr__(name: str) -> Any:

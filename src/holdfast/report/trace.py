@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.report.drawing.timeline import Timeline
 from holdfast.report.names import visible
 from holdfast.report.reading import Tables
-from holdfast.report.timeline import Timeline
 from holdfast.report.views import last_time, view_of
 
 NOBODY, PAUSED = "grey", "white"  # names of colours that the viewer reserves

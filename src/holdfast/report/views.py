@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.report.facts import read_facts
-from holdfast.report.findings import Finding, examine
-from holdfast.report.history import Rebalances, read_rebalances
+from holdfast.report.drawing.history import Rebalances, read_rebalances
+from holdfast.report.drawing.timeline import Timeline, build_timeline
+from holdfast.report.findings.facts import read_facts
+from holdfast.report.findings.findings import Finding, examine
 from holdfast.report.reading import Tables, times_ms
-from holdfast.report.timeline import Timeline, build_timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,26 +14,26 @@ from dataclasses import replace
 
 from holdfast.errors import ConfigError
 from holdfast.sim.faultbook import TITLES, slug
-from holdfast.sim.scenarios import LEADER, Setup, Step
+from holdfast.sim.scenarios import LEADER, ScenarioStep, Setup
 from holdfast.sim.scenes import LIVE
 
-Script = Callable[[Setup], tuple[Step, ...]]
+Script = Callable[[Setup], tuple[ScenarioStep, ...]]
 
 
-def _start(at_ms: int, slot: int) -> Step:
-    return Step(at_ms=at_ms, do="start", slot=slot)
+def _start(at_ms: int, slot: int) -> ScenarioStep:
+    return ScenarioStep(at_ms=at_ms, do="start", slot=slot)
 
 
-def _crash(at_ms: int, slot: int) -> Step:
-    return Step(at_ms=at_ms, do="crash", slot=slot)
+def _crash(at_ms: int, slot: int) -> ScenarioStep:
+    return ScenarioStep(at_ms=at_ms, do="crash", slot=slot)
 
 
-def _stop(at_ms: int, slot: int, *, returns: bool = False) -> Step:
-    return Step(at_ms=at_ms, do="stop", slot=slot, returns=returns)
+def _stop(at_ms: int, slot: int, *, returns: bool = False) -> ScenarioStep:
+    return ScenarioStep(at_ms=at_ms, do="stop", slot=slot, returns=returns)
 
 
-def _resize(at_ms: int, count: int) -> Step:
-    return Step(at_ms=at_ms, do="resize", count=count)
+def _resize(at_ms: int, count: int) -> ScenarioStep:
+    return ScenarioStep(at_ms=at_ms, do="resize", count=count)
 
 
 def _joins(*times_ms: int) -> Script:
@@ -43,7 +43,7 @@ def _joins(*times_ms: int) -> Script:
 def _bounces(away_ms: int) -> Script:
     """Every member in turn, each away for so long."""
 
-    def script(s: Setup) -> tuple[Step, ...]:
+    def script(s: Setup) -> tuple[ScenarioStep, ...]:
         every_ms = away_ms + 20_000
         pairs = [
             (_stop(i * every_ms, i, returns=True), _start(i * every_ms + away_ms, i))
@@ -54,13 +54,13 @@ def _bounces(away_ms: int) -> Script:
     return script
 
 
-def _flaps(s: Setup) -> tuple[Step, ...]:
+def _flaps(s: Setup) -> tuple[ScenarioStep, ...]:
     return tuple(
         step for i in range(5) for step in (_crash(4_000 * i, 1), _start(4_000 * i + 2_000, 1))
     )
 
 
-def _overtaken(s: Setup) -> tuple[Step, ...]:
+def _overtaken(s: Setup) -> tuple[ScenarioStep, ...]:
     """The member comes back as its deadline fires."""
     found_ms = s.costs.session_ms
     return _crash(0, s.members - 1), _start(found_ms + s.settings.delay_ms, s.members - 1)
@@ -83,15 +83,18 @@ SCRIPTS: Mapping[int, Script] = {
     16: _joins(0, 0, 0),
     19: lambda s: (_crash(0, s.members - 1), _crash(s.costs.session_ms + 5_000, LEADER)),
     22: lambda s: (*_joins(0, 0, 0)(s), _crash(15_000, LEADER)),
-    33: lambda s: (*_joins(0)(s), Step(at_ms=1_000, do="restart-coordinator", for_ms=1_500)),
-    34: lambda s: (Step(at_ms=0, do="restart-coordinator", for_ms=300, count=1),),
+    33: lambda s: (
+        *_joins(0)(s),
+        ScenarioStep(at_ms=1_000, do="restart-coordinator", for_ms=1_500),
+    ),
+    34: lambda s: (ScenarioStep(at_ms=0, do="restart-coordinator", for_ms=300, count=1),),
     46: lambda s: (_stop(0, s.members - 1), _resize(8_000, s.partitions + 4)),
     48: lambda s: (_resize(0, max(1, s.partitions // 2)), _resize(40_000, s.partitions)),
-    57: lambda s: (Step(at_ms=0, do="stall", slot=1, for_ms=s.costs.session_ms * 3 // 2),),
+    57: lambda s: (ScenarioStep(at_ms=0, do="stall", slot=1, for_ms=s.costs.session_ms * 3 // 2),),
     58: lambda s: (
         _crash(0, s.members - 1),
-        Step(at_ms=15_000, do="jump-clock", for_ms=3_600_000),
-        Step(at_ms=18_000, do="jump-clock", for_ms=-7_200_000),
+        ScenarioStep(at_ms=15_000, do="jump-clock", for_ms=3_600_000),
+        ScenarioStep(at_ms=18_000, do="jump-clock", for_ms=-7_200_000),
     ),
     59: lambda s: (_stop(0, s.members - 1),),
     60: lambda s: (

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from holdfast.machine.coordinator import GROUP_MEANINGS, GROUP_TRANSITIONS, GroupState
+from holdfast.machine.coordinator.coordinator import GROUP_MEANINGS, GROUP_TRANSITIONS, GroupState
 from holdfast.machine.states import MEANINGS, TRANSITIONS, MemberState
-from holdfast.sim.costs import Costs, Listener
 from holdfast.sim.scenarios import POLICIES, Report, Setup, simulate
+from holdfast.sim.world.costs import Costs, Listener
 
 FREE = Costs(rebuild_ms=0, slow_members=0, poll_ms=20, revoke_ms=10)
 LABELS = {

@@ -2,7 +2,8 @@
 
 **Rules.** Every member hears each round, unless it is ``deaf``; a member's memory is the leader's.
 
-**Strategy.** :func:`holdfast.machine.leader.plan_round`, and what members make of its shares.
+**Strategy.** :func:`holdfast.machine.leader.leader.plan_round`, and what members make of its
+shares.
 
 References: Incremental Cooperative Rebalancing, examples.
 """
@@ -12,26 +13,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.machine.claimants import partitions_of, resources_of
-from holdfast.machine.leader import Claimant, Round, plan_round
+from holdfast.machine.leader.leader import PlannedRound, SubscribedMember, plan_round
+from holdfast.machine.leader.subscriptions import partitions_of, resources_of
 from holdfast.machine.policy import Policy
-from holdfast.wire.reasons import TopicPartitions
+from holdfast.wire.one.reasons import TopicPartitions
 
 
 @dataclass
-class Play:
+class HandPlayedGroup:
     """Members, their claims and copies of the memory; ``now_ms`` is everybody's clock."""
 
     policy: Policy
     partitions: dict[str, int]
-    members: dict[str, Claimant] = field(default_factory=dict)
+    members: dict[str, SubscribedMember] = field(default_factory=dict)
     received_ms: dict[str, int] = field(default_factory=dict)
     generation: int = 0
     now_ms: int = 0
-    last: Round | None = None
+    last: PlannedRound | None = None
 
     @classmethod
-    def of(cls, policy: Policy, partitions: dict[str, int], **owned: str) -> Play:
+    def of(cls, policy: Policy, partitions: dict[str, int], **owned: str) -> HandPlayedGroup:
         """``A="T1,T4"`` owns partitions 1 and 4 of topic T; the memory of that round included."""
         play = cls(policy, partitions)
         for name in sorted(owned):
@@ -48,7 +49,7 @@ class Play:
 
     def join(self, name: str, *topics: str, instance: str | None = None, **fields: Any) -> None:
         """A member comes, with topic T unless others are named."""
-        self.members[name] = Claimant(
+        self.members[name] = SubscribedMember(
             member_id=name, instance_id=instance, topics=topics or ("T",), **fields
         )
         self.received_ms[name] = self.now_ms
@@ -58,14 +59,14 @@ class Play:
         for name in names:
             del self.members[name]
 
-    def claims(self) -> list[Claimant]:
+    def claims(self) -> list[SubscribedMember]:
         """What the leader is told now."""
         return [
             replace(m, memory_age_ms=self.now_ms - self.received_ms[m.member_id])
             for m in self.members.values()
         ]
 
-    def round(self, *, deaf: tuple[str, ...] = ()) -> Round:
+    def round(self, *, deaf: tuple[str, ...] = ()) -> PlannedRound:
         """One round; ``deaf`` members never get their assignment."""
         self.generation += 1
         done = plan_round(self.policy, self.claims(), self.partitions, generation=self.generation)

@@ -4,7 +4,8 @@
 Members are slots 0 to n - 1; slot 0 is the slow one. The group settles before measuring begins.
 
 **Strategy.** :func:`simulate` builds a world for a policy, plays the scenario, waits for balance
-and reports. Two policies are baselines: :mod:`holdfast.sim.kip848`, :mod:`holdfast.sim.connect`.
+and reports. Two policies are baselines: :mod:`holdfast.sim.baselines.kip848`,
+:mod:`holdfast.sim.baselines.connect`.
 
 References: Incremental Cooperative Rebalancing, "Motivation" and "Characteristics".
 """
@@ -17,16 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.assign.registry import ASSIGNORS
+from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import ConfigError
-from holdfast.machine.designs import Assignor, CooperativeSticky, Plain, assignors_for
+from holdfast.machine.leader.designs import (
+    Assignor,
+    CooperativeAssignor,
+    EagerAssignor,
+    assignors_for,
+)
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
-from holdfast.sim.connect import ConnectAssignor
-from holdfast.sim.costs import Costs
-from holdfast.sim.kip848 import run_kip848
-from holdfast.sim.ledger import Violation
-from holdfast.sim.world import World, WorldOptions
+from holdfast.sim.baselines.connect import ConnectAssignor
+from holdfast.sim.baselines.kip848 import run_kip848
+from holdfast.sim.world.costs import Costs
+from holdfast.sim.world.ledger import Violation
+from holdfast.sim.world.world import World, WorldOptions
 
 SETTLE_LIMIT_MS = 3_600_000
 QUIET_MS = 4_000
@@ -49,7 +55,7 @@ POLICIES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ScenarioStep:
     """One entry of a scenario file.
 
     ``do`` is start, stop, crash, stall, split, resize (to ``count`` partitions, 0 none), jump-clock
@@ -96,7 +102,7 @@ class Setup:
     crash: bool = False
     steps: int = 1
     topics: Mapping[str, int] | None = None
-    script: tuple[Step, ...] = ()
+    script: tuple[ScenarioStep, ...] = ()
     trace: bool = False
     check: bool = True
 
@@ -290,7 +296,7 @@ def _processed(world: World) -> int:
     return sum(p < count(topic, 0) for q in world.living() for topic, p in q.running)
 
 
-def _check(world: World, step: Step) -> None:
+def _check(world: World, step: ScenarioStep) -> None:
     """Whether a step can be taken now; what is wrong with it as ConfigError."""
     at = f"{step.do} at {step.at_ms} ms"
     up = [p.slot for p in world.living() if not p.exiting]
@@ -305,7 +311,7 @@ def _check(world: World, step: Step) -> None:
         raise ConfigError(f"{at}: found count {step.count}, expected 0 or more")
 
 
-def _do(world: World, step: Step) -> None:
+def _do(world: World, step: ScenarioStep) -> None:
     if step.slot == LEADER:
         step = replace(step, slot=_leading(world))
     _check(world, step)
@@ -348,9 +354,9 @@ def assignors_of(setup: Setup) -> Sequence[Assignor]:
     if setup.policy == "connect":
         return (ConnectAssignor(delay_ms=setup.settings.delay_ms),)
     if setup.policy == "cooperative-sticky":
-        return (CooperativeSticky(),)
+        return (CooperativeAssignor(),)
     if setup.policy == "eager-sticky":
-        return (Plain("sticky"),)
+        return (EagerAssignor("sticky"),)
     return assignors_for(setup.policy, setup.settings)
 
 

@@ -15,17 +15,17 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.coordinator import Answer, CommitDone, SendCommit
-from holdfast.machine.designs import Assignor, assignors_for
+from holdfast.machine.coordinator.coordinator import Answer, CommitDone, SendCommit
 from holdfast.machine.events import AssignmentComputed, Resource
+from holdfast.machine.leader.designs import Assignor, assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
-from holdfast.sim.ledger import Violation
-from holdfast.sim.process import Process
-from holdfast.sim.seen import SeenTurn, see
+from holdfast.sim.rules.seen import SeenTurn, see
 from holdfast.sim.soak import QUICK
-from holdfast.sim.world import World, WorldOptions
-from holdfast.wire.incremental import Design
+from holdfast.sim.world.ledger import Violation
+from holdfast.sim.world.process import Process
+from holdfast.sim.world.world import World, WorldOptions
+from holdfast.wire.layouts.incremental import Design
 
 COSTS = replace(QUICK, slow_members=0)
 DELAY_MS = 15_000

@@ -1,7 +1,7 @@
 """Fault scenarios 35 to 51 as scenes: what members claim, and what becomes of topics.
 
 **Rules.** A name is its number; titles stand in :mod:`holdfast.sim.faultbook`. Where a scenario is
-about one leader's turn, the real leader is asked, with its members in every order.
+about one leader's assign_members, the real leader is asked, with its members in every order.
 
 **Strategy.** Claims by hand for the leader, small worlds for what follows from them.
 """
@@ -12,21 +12,21 @@ from dataclasses import replace
 from itertools import permutations
 
 from holdfast.machine.actions import ComputeAssignment, SendJoin
-from holdfast.machine.coordinator import GroupState
-from holdfast.machine.designs import (
+from holdfast.machine.coordinator.coordinator import GroupState
+from holdfast.machine.events import JoinedMember, MetadataChanged, Resource, SyncAnswered
+from holdfast.machine.leader.designs import (
     Assignor,
-    CooperativeSticky,
-    Designed,
-    Plain,
-    Turn,
+    CooperativeAssignor,
+    DesignAssignor,
+    EagerAssignor,
+    LeaderRound,
     compute,
 )
-from holdfast.machine.events import JoinedMember, MetadataChanged, Resource, SyncAnswered
-from holdfast.machine.leader import Claimant, plan_round
-from holdfast.machine.leader_turn import turn
+from holdfast.machine.leader.leader import SubscribedMember, plan_round
+from holdfast.machine.leader.leader_turn import assign_members
 from holdfast.machine.states import MemberState
-from holdfast.sim.process import Process
-from holdfast.sim.rounds import Play
+from holdfast.sim.rounds import HandPlayedGroup
+from holdfast.sim.rules.seen import SeenTurn, see
 from holdfast.sim.scene import (
     DEFERRED,
     DELAY_MS,
@@ -44,12 +44,12 @@ from holdfast.sim.scene import (
     twice,
     until,
 )
-from holdfast.sim.seen import SeenTurn, see
-from holdfast.sim.world import World
-from holdfast.wire.consumer_protocol import Subscription, encode_subscription
-from holdfast.wire.sticky_user_data import StickyUserData, encode_sticky_user_data
+from holdfast.sim.world.process import Process
+from holdfast.sim.world.world import World
+from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
+from holdfast.wire.layouts.sticky_user_data import StickyUserData, encode_sticky_user_data
 
-STICKY = CooperativeSticky()
+STICKY = CooperativeAssignor()
 COMPLETING = GroupState.COMPLETING_REBALANCE
 RACKS = ("x", "y", "z")
 
@@ -98,7 +98,7 @@ def scene_36(s: Scene) -> None:
 def claimed(**generations: int) -> dict[str, str]:
     """What becomes of the claims that these members make to one partition, in any order."""
     members = [
-        Claimant(member_id=m, topics=("t",), owned=(("t", (0,)),), generation=g)
+        SubscribedMember(member_id=m, topics=("t",), owned=(("t", (0,)),), generation=g)
         for m, g in generations.items()
     ]
     found: list[dict[str, str]] = []
@@ -147,10 +147,10 @@ def handed(
     members: tuple[JoinedMember, ...], partitions: int
 ) -> tuple[dict[str, set[int]], dict[int, str]]:
     """The assignment of topic t as members read it, and what its leader withholds for whom."""
-    ready = Turn(members=members, partitions={"t": partitions}, generation=9)
+    ready = LeaderRound(members=members, partitions={"t": partitions}, generation=9)
     own = {m: {p for _, p in STICKY.read(data).assigned} for m, data in STICKY.lead(ready).items()}
     triples = [(m.member_id, m.instance_id, m.metadata) for m in members]
-    result = turn("cooperative-sticky", triples, {"t": partitions})
+    result = assign_members("cooperative-sticky", triples, {"t": partitions})
     ids = result.group.member_ids
     return own, {int(tp): ids[result.target[tp]] for tp in result.withheld_tp}
 
@@ -176,7 +176,7 @@ def scene_38(s: Scene) -> None:
 def scene_39(s: Scene) -> None:
     """Claims of what does not exist."""
     odd = (("gone", (0,)), ("t", (0, 0, 7, -1)))
-    members = [Claimant(member_id="a", topics=("t",), owned=odd, generation=3)]
+    members = [SubscribedMember(member_id="a", topics=("t",), owned=odd, generation=3)]
     done = plan_round(SIMPLE, members, {"t": 2}, generation=4)
     s.expect(done.shares["a"].gained == (("t", (1,)),), "only what exists is claimed")
     handed_out = cooperative(2, a=(3, (0, 0, 7, -1)))
@@ -186,8 +186,8 @@ def scene_39(s: Scene) -> None:
 def scene_40(s: Scene) -> None:
     """A claim outside the subscription."""
     members = [
-        Claimant(member_id="a", topics=("u",), owned=(("t", (0,)),), generation=3),
-        Claimant(member_id="b", topics=("t",), generation=3),
+        SubscribedMember(member_id="a", topics=("u",), owned=(("t", (0,)),), generation=3),
+        SubscribedMember(member_id="b", topics=("t",), generation=3),
     ]
     done = plan_round(SIMPLE, members, {"t": 1, "u": 1}, generation=4)
     s.expect(done.shares["a"].revoked == (("t", (0,)),), "the claim is revoked")
@@ -206,8 +206,13 @@ def scene_41(s: Scene) -> None:
         JoinedMember(member_id="a", metadata=encode_subscription(broken)),
         JoinedMember(member_id="b", metadata=b"\x00"),
     )
-    ready = Turn(members=members, partitions={"t": 2}, generation=1)
-    assignors: tuple[Assignor, ...] = (Designed(SIMPLE), STICKY, Plain("sticky"), Plain("range"))
+    ready = LeaderRound(members=members, partitions={"t": 2}, generation=1)
+    assignors: tuple[Assignor, ...] = (
+        DesignAssignor(SIMPLE),
+        STICKY,
+        EagerAssignor("sticky"),
+        EagerAssignor("range"),
+    )
     for assignor in assignors:
         plan = assignor.lead(ready)
         whole = assignor.read(plan["a"]).assigned == {("t", 0), ("t", 1)}
@@ -218,7 +223,10 @@ def scene_41(s: Scene) -> None:
 
 def scene_42(s: Scene) -> None:
     """A member with an empty subscription."""
-    members = [Claimant(member_id="a", topics=()), Claimant(member_id="b", topics=("t",))]
+    members = [
+        SubscribedMember(member_id="a", topics=()),
+        SubscribedMember(member_id="b", topics=("t",)),
+    ]
     done = plan_round(DEFERRED, members, {"t": 2}, generation=1)
     s.expect(done.shares["a"].gained == (), "it gets nothing")
     s.expect(done.shares["b"].gained == (("t", (0, 1)),), "the other one everything")
@@ -240,9 +248,9 @@ def scene_43(s: Scene) -> None:
     own, withheld = handed((subscriber("v0", version=0), *newer), 4)
     s.expect(own == {"v0": {0}, "v1": {1}, "v2": set(), "v3": set()}, "each is read as it is meant")
     s.expect(withheld[2] == "v3", "the newest claim is the one that counts")
-    eager = Plain("sticky")
+    eager = EagerAssignor("sticky")
     given = (subscriber("v0", version=0, user_data=sticky), *newer)
-    plan = eager.lead(Turn(members=given, partitions={"t": 4}, generation=9))
+    plan = eager.lead(LeaderRound(members=given, partitions={"t": 4}, generation=9))
     s.expect(("t", 0) in eager.read(plan["v0"]).assigned, "v0 claims by its user data")
     total = sum(len(eager.read(data).assigned) for data in plan.values())
     s.expect(total == 4, "and all four partitions are handed out")
@@ -250,7 +258,7 @@ def scene_43(s: Scene) -> None:
 
 def scene_44(s: Scene) -> None:
     """Eager and cooperative members together."""
-    eager = (STICKY, Plain("range"))
+    eager = (STICKY, EagerAssignor("range"))
     w = s.world("cooperative-sticky", offers=lambda slot: eager if slot == 2 else (STICKY,))
     turns = tape(w).turns
     steady = running(w, 0) | running(w, 1)
@@ -266,8 +274,8 @@ def scene_44(s: Scene) -> None:
 def scene_45(s: Scene) -> None:
     """A generation from the far future."""
     members = [
-        Claimant(member_id="liar", topics=("t",), owned=(("t", (0,)),), generation=10**9),
-        Claimant(member_id="m", topics=("t",), owned=(("t", (0, 1)),), generation=4),
+        SubscribedMember(member_id="liar", topics=("t",), owned=(("t", (0,)),), generation=10**9),
+        SubscribedMember(member_id="m", topics=("t",), owned=(("t", (0, 1)),), generation=4),
     ]
     done = plan_round(SIMPLE, members, {"t": 2}, generation=5)
     s.expect(done.shares["liar"].kept == (("t", (0,)),), "the liar wins what it claims")
@@ -281,7 +289,7 @@ def scene_45(s: Scene) -> None:
 
 def scene_47(s: Scene) -> None:
     """A topic is deleted while its partition waits."""
-    play = Play.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+    play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
     play.leave("D")
     play.round()
     play.partitions["T"] = 3
@@ -314,7 +322,7 @@ def scene_49(s: Scene) -> None:
 
 def scene_50(s: Scene) -> None:
     """A pattern begins to match a new topic."""
-    play = Play.of(DEFERRED, {"T": 2}, A="T0", B="T1")
+    play = HandPlayedGroup.of(DEFERRED, {"T": 2}, A="T0", B="T1")
     play.partitions["new"] = 1
     play.members = {n: replace(m, topics=("T", "new")) for n, m in play.members.items()}
     s.expect(play.round().delay_ms == 0, "a new topic waits for nobody")
@@ -333,7 +341,7 @@ def scene_50(s: Scene) -> None:
 
 def racked(s: Scene, racks: list[tuple[str, ...]]) -> tuple[World, list[SeenTurn]]:
     """A world whose members stand in racks and whose leader knows where the replicas are."""
-    design = Designed(SIMPLE)
+    design = DesignAssignor(SIMPLE)
     w = s.world("simple", settle=False, offers=lambda slot: (design,))
     for p in w.living():
         p.member.options = replace(p.member.options, rack=RACKS[p.slot])

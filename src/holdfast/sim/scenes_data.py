@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.assign.registry import assign
+from holdfast.assignors.registry import assign
 from holdfast.errors import WireError
-from holdfast.machine.group_log import (
+from holdfast.machine.coordinator.group_log import (
     Append,
     Durable,
     StoredGroup,
@@ -25,14 +25,14 @@ from holdfast.machine.group_log import (
 )
 from holdfast.model.group import Group
 from holdfast.sim.scene import Scene
-from holdfast.wire.consumer_protocol import (
+from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.offsets_records import Record, decode_record, encode_record
-from holdfast.wire.offsets_schemas import RECORD_TYPES
+from holdfast.wire.layouts.offsets_schemas import RECORD_TYPES
+from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
 
 
 def lags(

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 from holdfast.machine.actions import ListenerCall, SendHeartbeat, SendJoin, SendSync
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator import GroupState
-from holdfast.machine.designs import Assignor, CooperativeSticky, Designed
-from holdfast.machine.embedded import MemberView
+from holdfast.machine.coordinator.coordinator import GroupState
 from holdfast.machine.events import (
     HeartbeatAnswered,
     JoinAnswered,
     MetadataChanged,
     SyncAnswered,
 )
-from holdfast.sim.rounds import Play
+from holdfast.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
+from holdfast.machine.leader.embedded import MemberView
+from holdfast.sim.rounds import HandPlayedGroup
 from holdfast.sim.scene import (
     DEFERRED,
     DELAY_MS,
@@ -39,15 +39,15 @@ from holdfast.sim.scene import (
     tape,
     until,
 )
-from holdfast.sim.world import World
-from holdfast.wire.offsets_records import decode_record
+from holdfast.sim.world.world import World
+from holdfast.wire.one.offsets_records import decode_record
 
 COMPLETING = GroupState.COMPLETING_REBALANCE
 
 
 def scene_07(s: Scene) -> None:
     """A member without partitions leaves: no deferral."""
-    play = Play.of(DEFERRED, {"T": 2}, A="T0", B="T1", C="")
+    play = HandPlayedGroup.of(DEFERRED, {"T": 2}, A="T0", B="T1", C="")
     play.leave("C")
     s.expect(play.round().delay_ms == 0, "the leader plans no delay")
     w = s.world(partitions=2)
@@ -128,7 +128,7 @@ def scene_20(s: Scene) -> None:
 
 def scene_21(s: Scene) -> None:
     """The leader changes between revoke and assign: no loss."""
-    play = Play.of(DEFERRED, {"T": 4}, A="T0,T3", B="T1", C="T2")
+    play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0,T3", B="T1", C="T2")
     play.join("D")
     s.expect(play.round().again, "the first round asks for a second one")
     play.members = dict(reversed(play.members.items()))  # whoever leads, the set is the same
@@ -149,7 +149,7 @@ def scene_21(s: Scene) -> None:
 
 def scene_23(s: Scene) -> None:
     """An old leader leads again: stale memory is dropped by generation."""
-    play = Play.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+    play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
     play.leave("D")
     play.round()
     old = play.members["A"]  # knows that D is waited for
@@ -169,28 +169,28 @@ def _of_tomorrow(data: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class NewerSticky(CooperativeSticky):
+class NewerSticky(CooperativeAssignor):
     """Writes subscriptions of version 9."""
 
     def subscribe(self, view: MemberView) -> bytes:
         """As a client of tomorrow would."""
-        return _of_tomorrow(CooperativeSticky.subscribe(self, view))
+        return _of_tomorrow(CooperativeAssignor.subscribe(self, view))
 
 
 @dataclass(frozen=True)
-class NewerDesign(Designed):
+class NewerDesign(DesignAssignor):
     """The same of a design."""
 
     def subscribe(self, view: MemberView) -> bytes:
         """As a client of tomorrow would."""
-        return _of_tomorrow(Designed.subscribe(self, view))
+        return _of_tomorrow(DesignAssignor.subscribe(self, view))
 
 
 def scene_24(s: Scene) -> None:
     """A newer subscription version than the leader knows."""
     pairs: tuple[tuple[Assignor, Assignor], ...] = (
-        (CooperativeSticky(), NewerSticky()),
-        (Designed(SIMPLE), NewerDesign(SIMPLE)),
+        (CooperativeAssignor(), NewerSticky()),
+        (DesignAssignor(SIMPLE), NewerDesign(SIMPLE)),
     )
     for old, new in pairs:
         offered = [(old,), (old,), (new,), (old,)]

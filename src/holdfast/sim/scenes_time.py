@@ -14,11 +14,10 @@ from functools import partial
 from holdfast.errors import ConfigError, WireError
 from holdfast.machine.actions import SendLeave
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator import Answer, CommitDone, Received, SendCommit
-from holdfast.machine.designs import Designed, Turn
+from holdfast.machine.coordinator.coordinator import Answer, CommitDone, Received, SendCommit
 from holdfast.machine.events import Event, Polled, RejoinRequested, Resource
+from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.machine.policy import Policy
-from holdfast.sim.process import Process
 from holdfast.sim.scene import (
     COSTS,
     SIMPLE,
@@ -33,10 +32,15 @@ from holdfast.sim.scene import (
     tape,
     until,
 )
-from holdfast.wire.consumer_protocol import decode_assignment, encode_assignment
-from holdfast.wire.container import Verdict, decode_verdict, encode_verdict
-from holdfast.wire.incremental import Design, DesignAssignment, decode_design_assignment
-from holdfast.wire.incremental import encode_design_assignment as encode_design
+from holdfast.sim.world.process import Process
+from holdfast.wire.layouts.consumer_protocol import decode_assignment, encode_assignment
+from holdfast.wire.layouts.container import (
+    MemberAssignment,
+    decode_member_assignment,
+    encode_member_assignment,
+)
+from holdfast.wire.layouts.incremental import Design, DesignAssignment, decode_design_assignment
+from holdfast.wire.layouts.incremental import encode_design_assignment as encode_design
 
 
 def scene_52(s: Scene) -> None:
@@ -168,30 +172,32 @@ def _refused(what: Callable[[], object]) -> bool:
 
 
 @dataclass(frozen=True)
-class Lying(Designed):
+class Lying(DesignAssignor):
     """A leader that sends everybody the same bytes, from when there are some."""
 
     lies: list[bytes] = field(default_factory=list)
 
-    def lead(self, turn: Turn) -> dict[str, bytes]:
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """What is right, or the lie."""
         if not self.lies:
-            return Designed.lead(self, turn)
+            return DesignAssignor.lead(self, turn)
         return dict.fromkeys((m.member_id for m in turn.members), self.lies[0])
 
 
 def scene_64(s: Scene) -> None:
     """A delay from the wire that cannot be."""
     for delay_ms in (2**31, -1):
-        refused = _refused(partial(encode_verdict, Verdict(delay_ms=delay_ms)))
+        refused = _refused(partial(encode_member_assignment, MemberAssignment(delay_ms=delay_ms)))
         s.expect(refused, f"a delay of {delay_ms} ms cannot be written")
     s.expect(_refused(lambda: Policy(delay_ms=2**31)), "nor configured")
-    right = encode_verdict(Verdict(delay_ms=0x01020304))
+    right = encode_member_assignment(MemberAssignment(delay_ms=0x01020304))
     message = decode_assignment(right)
     text = (message.user_data or b"").replace(b"\x01\x02\x03\x04", b"\xff\xff\xff\xff")
     wrong = encode_assignment(replace(message, user_data=text))
-    s.expect(decode_verdict(right).delay_ms == 0x01020304, "a delay that can be is read")
-    s.expect(_refused(lambda: decode_verdict(wrong)), "a negative one from the wire is refused")
+    s.expect(decode_member_assignment(right).delay_ms == 0x01020304, "a delay that can be is read")
+    s.expect(
+        _refused(lambda: decode_member_assignment(wrong)), "a negative one from the wire is refused"
+    )
     value = DesignAssignment(design=Design.DEFERRED, assigned=(), revoked=(), timeout_ms=5)
     own = encode_design(value)[:-4] + b"\xff\xff\xff\xfb"
     s.expect(_refused(lambda: decode_design_assignment(own)), "in the document's messages as well")

@@ -7,7 +7,7 @@ within :data:`SETTLE_MS` with everything processed (L1), balanced (L2), and with
 
 **Strategy.** One list of weighted faults; each draws its own numbers from the run's generator.
 
-References: :data:`holdfast.sim.checkers.RULES`, L1 to L6; TigerBeetle's VOPR.
+References: :data:`holdfast.sim.rules.checkers.RULES`, L1 to L6; TigerBeetle's VOPR.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.machine.coordinator import GroupState
-from holdfast.machine.designs import Assignor, assignors_for
+from holdfast.machine.coordinator.coordinator import GroupState
+from holdfast.machine.leader.designs import Assignor, assignors_for
 from holdfast.machine.policy import Policy, When
 from holdfast.machine.states import MemberState
-from holdfast.sim.costs import Costs
-from holdfast.sim.ledger import Violation
-from holdfast.sim.world import World, WorldOptions
-from holdfast.wire.incremental import Design
+from holdfast.sim.world.costs import Costs
+from holdfast.sim.world.ledger import Violation
+from holdfast.sim.world.world import World, WorldOptions
+from holdfast.wire.layouts.incremental import Design
 
 FAULTS_MS = 60_000
 SETTLE_MS = 400_000
@@ -49,7 +49,7 @@ QUICK = Costs(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class SoakRun:
     """One random run."""
 
     seed: int
@@ -61,12 +61,12 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SoakOutcome:
     """Many of them."""
 
     runs: int
     rounds: int
-    failures: tuple[Run, ...]
+    failures: tuple[SoakRun, ...]
     digest: str  # of everything that happened in all of them
 
 
@@ -77,8 +77,8 @@ def soak(
     policy: str | None = None,
     track: Callable[[range], Iterable[int]] = iter,
     seen: Callable[[str], None] | None = None,
-) -> Outcome:
-    """Run seeds ``first_seed`` to ``first_seed + runs - 1``.
+) -> SoakOutcome:
+    """SoakRun seeds ``first_seed`` to ``first_seed + runs - 1``.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def soak(
         if run.violations:
             failures.append(replace(run, trace=()))
     digest = digests.hexdigest()[:16]
-    return Outcome(runs=runs, rounds=rounds, failures=tuple(failures), digest=digest)
+    return SoakOutcome(runs=runs, rounds=rounds, failures=tuple(failures), digest=digest)
 
 
 def random_run(
@@ -118,7 +118,7 @@ def random_run(
     policy: str | None = None,
     assignors: Callable[[Sequence[Assignor]], Sequence[Assignor]] | None = None,
     trace: bool = True,
-) -> Run:
+) -> SoakRun:
     """One random run.
 
     Parameters
@@ -133,7 +133,7 @@ def random_run(
     except (AssertionError, HoldfastError) as error:  # a machine that broke its own rules
         world.ledger.fail("machine", world.now_ms, f"{type(error).__name__}: {error}")
     lines = "\n".join(world.trace) + str(world.rounds) + str(len(world.log))
-    return Run(
+    return SoakRun(
         seed=seed,
         policy=faults.policy,
         rounds=world.rounds,

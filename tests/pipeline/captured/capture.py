@@ -17,10 +17,10 @@ from pathlib import Path
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import NewPartitions, NewTopic
 
-from holdfast.adapters import broker as brokers
-from holdfast.adapters.cluster import LiveCluster
-from holdfast.pipeline.dump import write_log
-from holdfast.pipeline.source import OFFSETS_TOPIC
+from holdfast.adapters.broker import broker as brokers
+from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.pipeline.ingest.dump import write_log
+from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
 
 HERE = Path(__file__).parent
 MEMBER = """

@@ -1,0 +1,108 @@
+"""The ready lag source: committed offsets of the group against the end of every partition.
+
+**Rules.** It only asks: no group is joined, nothing is committed. What it cannot find out is an
+error, and the round is planned by counts.
+
+**Strategy.** Begin and end offsets come from the partitions' leaders, committed offsets from the
+group's coordinator: a request per broker, whatever the number of partitions.
+
+References
+----------
+KAFKA-5337; Kafka protocol guide, OffsetFetch and ListOffsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Self
+
+import numpy as np
+
+from holdfast.adapters.cluster.connections import Connections, TopicPartition
+from holdfast.adapters.cluster.lag_source import Lags
+from holdfast.adapters.cluster.lookup import EARLIEST, LATEST, Lookup
+from holdfast.adapters.member.link import GroupLink
+from holdfast.adapters.settings import Settings
+from holdfast.model.columns import I64
+from holdfast.model.lag import NO_COMMIT, lag_of_columns
+
+
+class BrokerLags:
+    """A lag source that asks the brokers.
+
+    Parameters
+    ----------
+    link : GroupLink
+        For the group's committed offsets; transactions that are open are not waited for.
+    lookup : Lookup
+        For begin and end offsets.
+    reset : str
+        The group's ``auto.offset.reset``: how far behind a partition without a commit is.
+    """
+
+    def __init__(self, link: GroupLink, lookup: Lookup, reset: str):
+        self._link = link
+        self._lookup = lookup
+        self._reset = reset
+        self._connections: Connections | None = None
+
+    @classmethod
+    def connect(cls, config: Mapping[str, object]) -> Self:
+        """Make one with connections of its own, for the plug-ins.
+
+        Parameters
+        ----------
+        config : mapping of str to object
+            As of :class:`holdfast.Consumer`: ``bootstrap.servers``, ``group.id``, security.
+
+        Raises
+        ------
+        ConfigError
+            For a key that is unknown or a value that is out of range.
+        SourceError
+            If no broker answers.
+        """
+        settings = Settings.parse(config)
+        connections = Connections(settings)
+        connections.open()
+        link = GroupLink(connections, lambda _: None, lambda _: None)
+        made = cls(link, Lookup(connections), settings["auto.offset.reset"])
+        made._connections = connections
+        return made
+
+    def __call__(self, partitions: Mapping[str, int]) -> Lags:
+        """Messages behind of every partition of these topics.
+
+        Raises
+        ------
+        AdapterError
+            If a broker did not answer.
+        RemoteProtocolError
+            If a broker refused.
+        """
+        tps = [(topic, p) for topic, n in sorted(partitions.items()) for p in range(n)]
+        if not tps:
+            return {topic: [] for topic in partitions}
+        if self._connections is not None:
+            self._link.locate().result()  # the coordinator may have moved
+        asked = (
+            self._lookup.list_offsets(tps, EARLIEST),
+            self._link.committed(tps, stable=False),
+            self._lookup.list_offsets(tps, LATEST),
+        )
+        begin, committed, end = (_column(tps, f.result()) for f in asked)
+        lag = lag_of_columns(begin, np.maximum(begin, end), committed, self._reset)
+        by_topic: dict[str, list[int]] = {topic: [] for topic in partitions}
+        for (topic, _), messages in zip(tps, lag.tolist(), strict=True):
+            by_topic[topic].append(messages)
+        return by_topic
+
+    def close(self) -> None:
+        """Close the connections of :meth:`connect`."""
+        if self._connections is not None:
+            self._connections.close()
+            self._connections = None
+
+
+def _column(tps: Collection[TopicPartition], found: Mapping[TopicPartition, int]) -> I64:
+    return np.array([found.get(tp, NO_COMMIT) for tp in tps], dtype=np.int64)

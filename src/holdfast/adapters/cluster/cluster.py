@@ -1,0 +1,265 @@
+"""What a live cluster says about itself: topics with their ids, begin and end offsets.
+
+**Rules.** Nothing is written and no group is joined. End offsets are read after the commits, or a
+lag could come out negative. A partition without a leader is left out rather than waited for.
+
+**Strategy.** kafka-python's admin client for metadata, a consumer without a group for offsets:
+one request per leader for any number of partitions.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSnapshot:
+    """Topics and offsets of a cluster at one moment.
+
+    Parameters
+    ----------
+    cluster_id : str
+        The cluster's own id.
+    topics : sequence of (str, str, int)
+        Topic id (UUID), topic, partitions; sorted by topic.
+    offsets : sequence of (str, int, int, int)
+        Topic, partition, begin offset, end offset; sorted.
+    taken_at : str
+        ISO 8601, UTC; when the last offset had been read.
+    """
+
+    cluster_id: str
+    topics: Sequence[tuple[str, str, int]]
+    offsets: Sequence[tuple[str, int, int, int]]
+    taken_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCluster:
+    """A cluster to ask.
+
+    Parameters
+    ----------
+    bootstrap : str
+        HOST:PORT, or several with commas.
+    config : mapping
+        Kafka's own client properties (``security.protocol``, ...).
+    """
+
+    bootstrap: str
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def spark_options(self) -> Mapping[str, str]:
+        """Client properties for Spark's Kafka source, which takes Kafka's own names."""
+        return dict(self.config)
+
+    def check(self) -> None:
+        """Ask the cluster for a sign of life.
+
+        Raises
+        ------
+        SourceError
+            It cannot be reached.
+        ConfigError
+            The address is not HOST:PORT.
+        """
+        _knock(self.bootstrap)
+        with self._admin() as admin:
+            admin.describe_cluster()
+
+    def partition_ends(self, topic: str) -> Mapping[int, tuple[int, int]]:
+        """Begin and committed end offset of each partition of ``topic``.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be reached, or has no such topic.
+        """
+        with self._admin() as admin:
+            found = [t for t in admin.describe_topics() if t["name"] == topic]
+        if not found:
+            raise SourceError(
+                f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed"
+            )
+        partitions = _led(found[0])
+        rows = self._offsets({topic: partitions}, isolation="read_committed")
+        return {partition: (begin, end) for _, partition, begin, end in rows}
+
+    def group_names(self) -> set[str]:
+        """Groups that the brokers know.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be reached.
+        """
+        with self._admin() as admin:
+            return {str(group["group_id"]) for group in admin.list_groups()}
+
+    def snapshot(self) -> ClusterSnapshot:
+        """Every topic with its id, and the begin and end offset of each partition.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be reached.
+        """
+        with self._admin() as admin:
+            described = sorted(admin.describe_topics(), key=lambda t: str(t["name"]))
+            cluster_id = str(admin.describe_cluster().get("cluster_id") or "")
+        offsets = self._offsets(
+            {t["name"]: _led(t) for t in described}, isolation="read_uncommitted"
+        )
+        return ClusterSnapshot(
+            cluster_id=cluster_id,
+            topics=[(str(t["topic_id"]), t["name"], len(t["partitions"])) for t in described],
+            offsets=offsets,
+            taken_at=datetime.now(UTC).isoformat(),
+        )
+
+    def _offsets(
+        self, partitions: Mapping[str, Sequence[int]], *, isolation: str
+    ) -> list[tuple[str, int, int, int]]:
+        from kafka import KafkaConsumer, TopicPartition
+
+        tps = [TopicPartition(t, p) for t, ps in sorted(partitions.items()) for p in ps]
+        if not tps:
+            return []
+        with self._errors():
+            consumer = KafkaConsumer(
+                bootstrap_servers=self.bootstrap.split(","),
+                group_id=None,
+                enable_auto_commit=False,
+                isolation_level=isolation,
+                **client_settings(self.config),
+            )
+            try:
+                begin = consumer.beginning_offsets(tps, timeout_ms=TIMEOUT_MS)
+                end = consumer.end_offsets(tps, timeout_ms=TIMEOUT_MS)
+            finally:
+                consumer.close()
+        return [(tp.topic, tp.partition, begin[tp], end[tp]) for tp in tps]
+
+    @contextmanager
+    def _admin(self) -> Iterator[Any]:
+        from kafka import KafkaAdminClient
+
+        with self._errors():
+            admin = KafkaAdminClient(
+                bootstrap_servers=self.bootstrap.split(","), **client_settings(self.config)
+            )
+            try:
+                yield admin
+            finally:
+                admin.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        from kafka.errors import KafkaError
+
+        from holdfast.adapters.cluster.refused import mend_connects
+
+        mend_connects()
+        try:
+            yield
+        except (KafkaError, OSError, ValueError) as error:
+            reason = str(error).splitlines()[0] if str(error) else ""
+            raise SourceError(
+                f"cannot read from the cluster at {self.bootstrap}: {type(error).__name__}"
+                f"{': ' + reason if reason else ''}; is the address right, and does a broker "
+                "listen there?"
+            ) from error
+
+
+def _knock(bootstrap: str) -> None:
+    """Open and close a connection to one of the addresses: the client would try for long."""
+    failed: OSError | None = None
+    for address in bootstrap.split(","):
+        host, colon, port = address.strip().rpartition(":")
+        if not colon or not port.isdigit():
+            raise ConfigError(f"{address!r} is not HOST:PORT")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        except OSError as error:
+            failed = error
+        else:
+            return
+    raise SourceError(
+        f"cannot read from the cluster at {bootstrap}: {failed}; is the address right, and does a "
+        "broker listen there?"
+    )
+
+
+def _led(topic: Mapping[str, Any]) -> list[int]:
+    """Partitions of a described topic that have a leader, ascending."""
+    parts = topic["partitions"]
+    return sorted(p["partition_index"] for p in parts if p.get("leader_id", -1) >= 0)
+
+
+_PLAIN_JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+_SETTINGS: Mapping[str, str] = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "client.id": "client_id",
+}
+
+
+def client_settings(config: Mapping[str, str]) -> dict[str, Any]:
+    """Kafka's client properties as keywords of kafka-python; what it has no word for is left."""
+    settings: dict[str, Any] = {
+        "request_timeout_ms": TIMEOUT_MS,
+        "bootstrap_timeout_ms": 5_000,
+    }
+    for key, name in _SETTINGS.items():
+        if key in config:
+            settings[name] = config[key]
+    if "ssl.endpoint.identification.algorithm" in config:
+        settings["ssl_check_hostname"] = bool(config["ssl.endpoint.identification.algorithm"])
+    for name, value in _PLAIN_JAAS.findall(config.get("sasl.jaas.config", "")):
+        settings[f"sasl_plain_{name}"] = re.sub(r"\\(.)", r"\1", value)
+    return settings
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Read a Java properties file as ``--command-config`` takes it (no line continuations).
+
+    Raises
+    ------
+    ConfigError
+        It cannot be read, or a line is not ``key=value``.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--command-config {path} cannot be read: {error}") from error
+    found: dict[str, str] = {}
+    for number, raw in enumerate(lines, start=1):
+        line = raw.strip()
+        if not line or line[0] in "#!":
+            continue
+        key, equals, value = line.partition("=")
+        if not equals:
+            raise ConfigError(f"{path} line {number} is not key=value")
+        found[key.strip()] = value.strip()
+    return found

@@ -1,0 +1,271 @@
+"""Connections to a cluster through kafka-python's own layer, and nothing else of it.
+
+**Rules.** This module, :mod:`holdfast.adapters.member.link`,
+:mod:`holdfast.adapters.cluster.lookup` and :mod:`holdfast.adapters.cluster.refused` are the only
+ones that use ``kafka.net``, which is private: it is pinned to :data:`TESTED` and refused otherwise.
+A secret never stands in an error.
+
+**Strategy.** Every call is a coroutine on the library's IO thread, so TLS, SASL, version
+negotiation and reconnecting are the library's. A call that fails for a passing reason is repeated
+until the request time-out is over. The library leaves questions open when its loop ends: closing
+answers them, and those that come later, or whoever waits for one would wait for ever.
+
+References
+----------
+Kafka protocol guide, "Error codes"; KIP-144 (exponential back-off).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import kafka
+import kafka.errors
+from kafka.net.compat import KafkaNetClient
+
+from holdfast.adapters.cluster import render
+from holdfast.adapters.cluster.refused import mend_connects
+from holdfast.adapters.settings import Settings
+from holdfast.errors import AdapterError, RemoteProtocolError, SourceError
+
+TESTED = ("3.0.",)
+TopicPartition = tuple[str, int]
+_PASSING_CODES = frozenset({3, 5, 6, 7, 9, 13, 14, 15, 16, 74, 76, 88, 100})
+_CLOSED = "the connections are closed"
+_T = TypeVar("_T")
+
+# A host that dies without a word is noticed within 25 s, also while it holds a JoinGroup, which may
+# wait for as long as the slowest member works.
+SOCKET_OPTIONS = [
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in {
+            "TCP_KEEPIDLE": 10,
+            "TCP_KEEPINTVL": 5,
+            "TCP_KEEPCNT": 3,
+            "TCP_USER_TIMEOUT": 25_000,
+        }.items()
+        if hasattr(socket, name)  # not every system has all of them
+    ),
+]
+
+
+class _HideSecrets(logging.Filter):
+    """Takes logins out of the library's own debug log, which shows requests byte by byte."""
+
+    LOGGERS = ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.transport")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._secrets: set[str] = {"auth=Bearer"}
+        for name in self.LOGGERS:
+            logging.getLogger(name).addFilter(self)
+
+    def hide(self, secret: str | None) -> None:
+        """Let no record with this text through as it is."""
+        if secret:
+            self._secrets |= {secret, repr(secret.encode())[2:-1]}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if any(secret in text for secret in self._secrets):
+            record.msg, record.args = "a login (not shown)", ()
+        return True
+
+
+_hidden = _HideSecrets()
+mend_connects()
+
+
+class Connections:
+    """One client's connections.
+
+    Parameters
+    ----------
+    settings : Settings
+        Addresses, security and time-outs.
+
+    Raises
+    ------
+    AdapterError
+        If the installed kafka-python is not one of :data:`TESTED`.
+    """
+
+    def __init__(self, settings: Settings):
+        _check_version()
+        self.settings = settings
+        _hidden.hide(settings["sasl.password"])
+        self.timeout_ms: int = settings["request.timeout.ms"]
+        options = {**render.kafka_python_connection(settings), "socket_options": SOCKET_OPTIONS}
+        self._client = KafkaNetClient(**options)
+        self._manager = self._client._manager
+        self._net = self._manager._net
+        self._open_questions: set[concurrent.futures.Future[Any]] = set()
+        self._is_closed = False
+
+    @property
+    def cluster(self) -> Any:
+        """kafka-python's picture of the cluster; used on the IO thread only."""
+        return self._manager.cluster
+
+    def open(self) -> None:
+        """Connect to the cluster.
+
+        Raises
+        ------
+        SourceError
+            If no bootstrap server answers, or security settings are refused.
+        """
+        self._net.start()
+        servers = ", ".join(self.settings["bootstrap.servers"])
+        try:
+            self._manager.bootstrap(self.settings["request.timeout.ms"])
+        except Exception as error:
+            refused = self.refusal()
+            self.close()
+            raise SourceError(_why_unreachable(servers, self.settings, refused or error)) from None
+
+    def close(self) -> None:
+        """Close every connection, end the IO thread and fail what is open; safe to call twice."""
+        self._is_closed = True
+        with contextlib.suppress(Exception):  # the loop may be gone already
+            self._net.run(self._close_all)
+        self._net.stop(5_000)
+        with contextlib.suppress(Exception):
+            self._net.close()
+        for question in list(self._open_questions):
+            _fail(question, AdapterError(_CLOSED))
+
+    async def _close_all(self) -> None:
+        self._manager.close()
+
+    def refusal(self) -> Exception | None:
+        """Return why a broker refused the login, None where none did."""
+        failures = list(self._manager._auth_failures.values())
+        return failures[0] if failures else None
+
+    async def send(self, request: Any, node: object = None, timeout_ms: int | None = None) -> Any:
+        """Send one request to a node (any node for None) and return the answer."""
+        limit = self.timeout_ms if timeout_ms is None else timeout_ms
+        return await self._manager.send(request, node_id=node, request_timeout_ms=limit)
+
+    def submit(
+        self,
+        work: Coroutine[Any, Any, _T],
+        done: Callable[[_T], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Run a coroutine on the IO thread; exactly one of the callbacks is called there."""
+        if self._is_closed:
+            work.close()
+            failed(AdapterError(_CLOSED))
+            return
+        try:
+            future = self._net.call_soon_with_future(work)
+        except RuntimeError as error:
+            work.close()
+            failed(error)
+            return
+        future.add_callback(done)
+        future.add_errback(failed)
+
+    def future(self, work: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
+        """Run a coroutine on the IO thread; errors come out as holdfast's own."""
+        result: concurrent.futures.Future[_T] = concurrent.futures.Future()
+        self._open_questions.add(result)  # before the look whether we are closed
+        result.add_done_callback(self._open_questions.discard)
+        self.submit(
+            work, lambda value: _answer(result, value), lambda error: _fail(result, as_ours(error))
+        )
+        return result
+
+    async def again(self, attempt: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Repeat what failed for a passing reason until the request time-out is over."""
+        deadline = time.monotonic() + self.timeout_ms / 1000
+        pause_s: float = self.settings["retry.backoff.ms"] / 1000
+        while True:
+            try:
+                return await attempt()
+            except kafka.errors.KafkaError as error:
+                if time.monotonic() + pause_s >= deadline or not _passing(error):
+                    raise
+            await self._net.sleep(pause_s)
+            pause_s = min(2 * pause_s, self.settings["retry.backoff.max.ms"] / 1000)
+
+
+def _answer(question: concurrent.futures.Future[_T], value: _T) -> None:
+    with contextlib.suppress(concurrent.futures.InvalidStateError):  # closing was first
+        question.set_result(value)
+
+
+def _fail(question: concurrent.futures.Future[Any], error: BaseException) -> None:
+    with contextlib.suppress(concurrent.futures.InvalidStateError):
+        question.set_exception(error)
+
+
+def raise_code(code: int) -> None:
+    """Raise kafka-python's error for a code that is not 0."""
+    if code:
+        raise kafka.errors.for_code(code)()
+
+
+def reason(error: BaseException) -> str:
+    """One line for people."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def as_ours(error: BaseException) -> BaseException:
+    """Return the error as one of holdfast's tree."""
+    if isinstance(error, (AdapterError, RemoteProtocolError)):
+        return error
+    code = getattr(error, "errno", None)
+    if isinstance(code, int) and code > 0:
+        return RemoteProtocolError(reason(error), error_code=code)
+    return AdapterError(reason(error))
+
+
+def is_refused_login(error: BaseException) -> bool:
+    """Tell whether a broker refused who we are, which no retry mends."""
+    return "Authentication" in type(error).__name__ or "Sasl" in type(error).__name__
+
+
+def _check_version() -> None:
+    if not kafka.__version__.startswith(TESTED):
+        raise AdapterError(
+            f"kafka-python {kafka.__version__} is not one that holdfast was tested with "
+            f"({', '.join(v + 'x' for v in TESTED)}): pip install 'kafka-python>=3.0.12,<3.1'"
+        )
+
+
+def _passing(error: BaseException) -> bool:
+    code = getattr(error, "errno", None)
+    return bool(getattr(error, "retriable", False)) or code in _PASSING_CODES
+
+
+def _why_unreachable(servers: str, settings: Settings, error: BaseException) -> str:
+    protocol = settings["security.protocol"]
+    if is_refused_login(error):
+        return (
+            f"{servers} refused the login ({settings['sasl.mechanism']}): "
+            "check sasl.username and sasl.password"
+        )
+    if protocol.startswith("SASL"):
+        # Over TLS kafka-python loses the broker's refusal: all it sees is a closed connection.
+        likely = (
+            "are sasl.username and sasl.password right, and do security.protocol and "
+            f"sasl.mechanism ({settings['sasl.mechanism']}) match the broker's listener?"
+        )
+    elif protocol == "SSL":
+        likely = "does the broker speak TLS there, and does ssl.ca.location hold its CA?"
+    else:
+        likely = "is a broker listening there, and does it want TLS?"
+    return f"no Kafka broker answered at {servers} over {protocol} ({reason(error)}): {likely}"

@@ -1,0 +1,263 @@
+"""Puts one topic consumer together: connections, machine, records, metadata; and takes it apart.
+
+**Rules.** Parts are made in one order and closed in the other, but nothing waits for an answer that
+a closed connection cannot bring: threads that ask end after the connections, which fail what is
+open. A part that fails to start closes what was made before it.
+
+**Strategy.** The metadata watch asks for partition counts on a thread of its own, every
+``metadata.max.age.ms`` and whenever the subscription changes.
+
+References
+----------
+KIP-429; Kafka's ConsumerCoordinator ("metadata snapshot").
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from holdfast.adapters.cluster.broker_lags import BrokerLags
+from holdfast.adapters.cluster.connections import Connections
+from holdfast.adapters.cluster.lag_source import LagSource
+from holdfast.adapters.cluster.lookup import Lookup
+from holdfast.adapters.member.host import MemberHost
+from holdfast.adapters.member.link import GroupLink
+from holdfast.adapters.member.member_log import MemberLog
+from holdfast.adapters.member.membership import Leadership, assignors_of, make_member
+from holdfast.adapters.member.metrics import Counters, MemberMetrics
+from holdfast.adapters.records.data_plane import ConfluentPlane, DataPlane, KafkaPythonPlane
+from holdfast.adapters.records.data_plane_aiokafka import AiokafkaPlane
+from holdfast.adapters.records.delivery import Delivery
+from holdfast.adapters.records.topic_duties import TopicDuties
+from holdfast.adapters.settings import Settings
+from holdfast.errors import HoldfastError, RemoteProtocolError
+from holdfast.machine import events
+from holdfast.machine.member.holdings import Identity
+
+Matches = Callable[[str], bool]
+
+
+class Assembly:
+    """The parts of one running consumer.
+
+    Parameters
+    ----------
+    settings : Settings
+        The consumer's configuration.
+    """
+
+    def __init__(self, settings: Settings):
+        self._settings = settings
+        self.counters = Counters()
+        log = MemberLog(settings)
+        assignors = assignors_of(settings)
+        member = make_member(settings, assignors)
+        connections = Connections(settings)
+        connections.open()
+        self._closers: list[Callable[[], object]] = [connections.close]
+        try:
+            self.lookup = Lookup(connections)
+            self.link = GroupLink(connections, self._post, self._fail)
+            leadership = Leadership(
+                settings,
+                assignors,
+                self._count_partitions,
+                lag_source=self._lag_source(),
+                find_racks=lambda topics: self.lookup.racks(topics).result(),
+                log=log,
+            )
+            delivery = _delivery(settings)
+            self.duties = TopicDuties(
+                settings,
+                delivery,
+                self.link,
+                self.lookup,
+                fail=self._fail,
+                counters=self.counters,
+                log=log,
+            )
+            self._closers = [self.duties.close, *self._closers, self.duties.end]
+            self.host = MemberHost(
+                member, self.duties, leadership.compute, name=_name(settings), log=log
+            )
+            self._closers.append(self.host.stop)
+            self._watch = MetadataWatch(settings, self.lookup, self._post, self._fail, log)
+            self._closers = [self._watch.join, *self._closers, self._watch.end]
+        except BaseException:
+            self.close()
+            raise
+        self._is_started = False
+
+    def _post(self, event: events.Event) -> None:
+        self.host.post(event)
+
+    def _fail(self, error: BaseException) -> None:
+        self.host.fail(error)
+
+    def _lag_source(self) -> LagSource | None:
+        given: LagSource | str = self._settings["holdfast.lag.source"]
+        if given == "broker":
+            return BrokerLags(self.link, self.lookup, self._settings["auto.offset.reset"])
+        return None if isinstance(given, str) else given
+
+    def _count_partitions(self, topics: frozenset[str]) -> Mapping[str, int]:
+        return self._watch.look(topics)
+
+    def subscribe(self, topics: tuple[str, ...], pattern: Matches | None, listener: Any) -> None:
+        """Subscribe, and join the group if that has not been done."""
+        self.duties.listener = listener
+        if not self._is_started:
+            self._is_started = True
+            self.host.start(self.link)
+        self._watch.subscribe(topics, pattern)
+
+    def commit(self, offsets: Mapping[tuple[str, int], int], identity: Identity) -> Future[int]:
+        """Commit with an identity; a refusal reaches the machine as well."""
+        future = self.link.commit(
+            offsets,
+            generation=identity.generation,
+            member_id=identity.member_id,
+            instance_id=identity.instance_id,
+        )
+
+        def note(done: Future[int]) -> None:
+            code = self.duties.note_commit(done, offsets)
+            if code > 0:
+                self.host.post(events.CommitRefused(identity.generation, code))
+
+        future.add_done_callback(note)
+        return future
+
+    def metrics(self) -> MemberMetrics:
+        """Return what was counted so far."""
+        counts, ago_s = self.counters.read()
+        standing = self.host.standing
+        return MemberMetrics(
+            group=self._settings["group.id"],
+            client_id=self._settings["client.id"],
+            member_id=standing.identity.member_id,
+            generation=standing.identity.generation,
+            state=standing.state.value,
+            is_leader=standing.is_leader,
+            assigned_partitions=len(standing.owned),
+            rebalance_total=counts["rebalance"],
+            partitions_gained_total=counts["gained"],
+            partitions_revoked_total=counts["revoked"],
+            partitions_lost_total=counts["lost"],
+            commit_total=counts["commit"],
+            commit_failed_total=counts["commit_failed"],
+            records_consumed_total=counts["records"],
+            last_rebalance_seconds_ago=ago_s,
+        )
+
+    def close(self) -> None:
+        """Close every part."""
+        while self._closers:
+            self._closers.pop()()
+
+
+def _name(settings: Settings) -> str:
+    return f"holdfast-{settings['group.id']}-{settings['client.id']}"
+
+
+def _delivery(settings: Settings) -> Delivery:
+    kind = settings["holdfast.data.plane"]
+    plane: DataPlane
+    if kind == "confluent":
+        plane = ConfluentPlane(settings)
+        return Delivery(plane, lambda m: (m.topic(), m.partition()), lambda m: m.offset())
+    plane = KafkaPythonPlane(settings) if kind == "kafka-python" else AiokafkaPlane(settings)
+    return Delivery(plane, lambda m: (m.topic, m.partition), lambda m: m.offset)
+
+
+class MetadataWatch:
+    """Keeps the machine's picture of partition counts up to date."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        lookup: Lookup,
+        post: Callable[[events.Event], None],
+        fail: Callable[[BaseException], None],
+        log: MemberLog,
+    ):
+        self._log = log
+        self._lookup = lookup
+        self._post = post
+        self._fail = fail
+        self._every_s: float = settings["metadata.max.age.ms"] / 1000
+        self._again_s: float = settings["retry.backoff.max.ms"] / 1000
+        self._lock = threading.Lock()
+        self._topics: frozenset[str] = frozenset()
+        self._others: frozenset[str] = frozenset()
+        self._pattern: Matches | None = None
+        self._subscribed: tuple[str, ...] | None = None
+        self._wake = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-metadata", daemon=True)
+
+    def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
+        """Watch these topics, or those that match."""
+        with self._lock:
+            self._topics, self._pattern = frozenset(topics), pattern
+        if pattern is None:
+            self._tell(topics)
+        if self._thread.ident is None:
+            self._thread.start()
+        self._wake.set()
+
+    def look(self, topics: frozenset[str]) -> Mapping[str, int]:
+        """Count partitions now, for a leader whose members subscribe to these; watch them on."""
+        with self._lock:
+            self._others = topics
+            wanted = None if self._pattern is not None else self._topics | topics
+        return self._report(wanted)
+
+    def _report(self, wanted: frozenset[str] | None) -> Mapping[str, int]:
+        counts = self._lookup.partitions(wanted).result()
+        self._post(events.MetadataChanged(tuple(sorted(counts.items()))))
+        return counts
+
+    def _tell(self, topics: tuple[str, ...]) -> None:
+        if topics != self._subscribed:
+            self._subscribed = topics
+            self._post(events.SubscriptionChanged(topics))
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._wake.clear()
+            wait_s = self._every_s
+            try:
+                if not self._refresh():
+                    wait_s = self._again_s
+            except RemoteProtocolError as error:
+                self._fail(error)
+            except HoldfastError as error:
+                if self._ended.is_set():
+                    return
+                self._log.warning("the topics are not known yet: %s", error)
+                wait_s = self._again_s
+            self._wake.wait(wait_s)
+
+    def _refresh(self) -> bool:
+        """Look once; False if a subscribed topic does not exist yet."""
+        with self._lock:
+            pattern = self._pattern
+            wanted = None if pattern is not None else self._topics | self._others
+        counts = self._report(wanted)
+        if pattern is not None:
+            self._tell(tuple(sorted(filter(pattern, counts))))
+        return wanted is None or self._topics <= counts.keys()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._wake.set()
+
+    def join(self) -> None:
+        """Wait for the last look, which the closed connections end."""
+        if self._thread.ident is not None:
+            self._thread.join(5)

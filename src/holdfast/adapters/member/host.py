@@ -1,0 +1,247 @@
+"""Runs one member machine: a thread, a queue of events, a clock, and hands for its actions.
+
+**Rules.** The machine is touched by this thread alone. Its actions are done in order, and all of
+one answer before the next event. Nothing here decides anything about the group: it carries events
+in and actions out, as the simulation does.
+
+**Strategy.** Requests go to :class:`~holdfast.adapters.member.link.GroupLink`; records, callbacks
+and offsets to :class:`Duties`, which a topic consumer and a worker fill in their own way; the
+leader's plan is computed on a thread of its own, so a slow lag source never delays a heartbeat.
+
+References
+----------
+KIP-62 (background heartbeats); the Incremental Cooperative Rebalancing document, "join group in the
+background thread".
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.adapters.member.link import GroupLink
+from holdfast.adapters.member.mailbox import Mailbox
+from holdfast.adapters.member.member_log import NAME, Log, MemberLog
+from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
+from holdfast.machine import actions, events
+from holdfast.machine.member.holdings import Identity
+from holdfast.machine.member.member import Member
+from holdfast.machine.states import ENDED, MemberState
+
+
+class Duties(Protocol):
+    """What an application's side of a member does for its machine; called on the host's thread."""
+
+    def stop(self, resources: tuple[events.Resource, ...], drained: Callable[[], None]) -> None:
+        """Hand nothing more of these out; call ``drained`` when nothing of them is in flight."""
+
+    def drop(self, resources: tuple[events.Resource, ...]) -> None:
+        """Stop these at once: they are no longer this member's."""
+
+    def start(self, resources: tuple[events.Resource, ...]) -> None:
+        """Begin with these."""
+
+    def call(
+        self,
+        call: actions.ListenerCall,
+        resources: tuple[events.Resource, ...],
+        done: Callable[[str | None], None],
+    ) -> None:
+        """Call the listener; ``done`` takes the text of what it raised, or None."""
+
+    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """Commit what is processed of these; ``done`` takes an error code, -1 for no answer."""
+
+    def completed(self, action: actions.JoinCompleted) -> None:
+        """Note that a round is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A member's standing as of the last event, whose actions may still be under way."""
+
+    state: MemberState
+    identity: Identity
+    owned: frozenset[events.Resource]
+    is_leader: bool = False
+
+
+class MemberHost:
+    """One running member.
+
+    Parameters
+    ----------
+    member : Member
+        The machine; nobody else touches it from :meth:`start` on.
+    duties : Duties
+        The application's side.
+    compute : callable
+        Plans a round for a member that leads.
+    name : str
+        For the threads.
+    log : MemberLog, optional
+        Told who the member is from now on.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        duties: Duties,
+        compute: Callable[[actions.ComputeAssignment], events.AssignmentComputed],
+        *,
+        name: str,
+        log: MemberLog | None = None,
+    ):
+        self._member = member
+        self._duties = duties
+        self._compute = compute
+        self._link: GroupLink | None = None
+        self._events: Mailbox[events.Event | threading.Event | None] = Mailbox()
+        self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._over = threading.Event()
+        self._is_stopped = False
+        self._log: Log = log or logging.getLogger(NAME)
+        if log is not None:
+            log.identify = lambda: self.standing.identity
+        self.failure: HoldfastError | None = None
+        self.standing = _standing(member)
+        self.n_rounds = 0
+        self.beat_at = 0.0  # when the last heartbeat was sent, by the monotonic clock
+
+    def start(self, link: GroupLink) -> None:
+        """Begin; requests go through ``link``, whose answers come to :meth:`post`."""
+        self._link = link
+        self._thread.start()
+        self.post(events.Started())
+
+    def post(self, event: events.Event) -> None:
+        """Tell the machine something; safe from any thread."""
+        self._events.put(event)
+
+    def catch_up(self, timeout_s: float) -> bool:
+        """Wait until what was posted before is done, its actions included; False when it is not."""
+        reached = threading.Event()
+        self._events.put(reached)
+        return reached.wait(timeout_s)
+
+    def fail(self, error: BaseException) -> None:
+        """End the member with an error that the application's next call raises."""
+        if self.failure is None:
+            ours = isinstance(error, HoldfastError)
+            self.failure = error if ours else AdapterError(str(error))  # type: ignore[assignment]
+            self._over.set()
+
+    @property
+    def over(self) -> threading.Event:
+        """Set once the machine has left, or has failed."""
+        return self._over
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End the thread, whatever the machine's state; safe to call twice."""
+        self._is_stopped = True
+        self._events.put(None)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        self._planner.shutdown(wait=False, cancel_futures=True)
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            while (event := self._next()) is not None:
+                if isinstance(event, threading.Event):
+                    event.set()
+                    continue
+                answer = self._member.step(_now_ms(), event)
+                self.standing = _standing(self._member)  # before a callback can ask for it
+                for action in answer:
+                    self._perform(action)
+                if self._member.state in ENDED:
+                    self._over.set()
+        except Exception as error:  # our bug: the application hears of it, nothing hangs
+            self._log.exception("the member's thread failed")
+            self.fail(AdapterError(f"the member's thread failed: {type(error).__name__}: {error}"))
+        finally:
+            self._over.set()
+
+    def _next(self) -> events.Event | threading.Event | None:
+        deadline = self._member.deadline_ms
+        timeout_s = None if deadline is None else max(0.0, (deadline - _now_ms()) / 1000)
+        try:
+            return self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return events.Tick(_now_ms())
+
+    def _perform(self, action: actions.Action) -> None:
+        duties = self._duties
+        match action:
+            case actions.StopFetching(token=token):
+                duties.stop(action.resources, lambda: self.post(events.Drained(token)))
+            case actions.DropNow():
+                duties.drop(action.resources)
+            case actions.StartFetching():
+                duties.start(action.resources)
+            case actions.CallListener(token=token):
+                duties.call(
+                    action.call,
+                    action.resources,
+                    lambda error: self.post(events.ListenerReturned(token, error)),
+                )
+            case actions.Commit(token=token):
+                duties.commit(action, lambda code: self.post(events.CommitAnswered(token, code)))
+            case actions.ComputeAssignment():
+                self._planner.submit(self._plan, action)
+            case actions.JoinCompleted():
+                self._note_round(action)
+            case actions.Warn():
+                self._log.warning(action.text)
+            case actions.Fail():
+                self.fail(RemoteProtocolError(action.text, error_code=action.error))
+            case _:
+                assert self._link is not None
+                if isinstance(action, actions.SendHeartbeat):
+                    self.beat_at = time.monotonic()
+                self._link.perform(action)
+
+    def _plan(self, action: actions.ComputeAssignment) -> None:
+        try:
+            self.post(self._compute(action))
+        except Exception as error:
+            if self._is_stopped:
+                return
+            self._log.exception("the leader's plan failed")
+            reason = f"{type(error).__name__}: {error}"
+            self.post(events.AssignmentFailed(action.token, reason))
+
+    def _note_round(self, action: actions.JoinCompleted) -> None:
+        self.n_rounds += 1
+        self._log.info(
+            "generation %d: owns %d, gained %d, gave up %d%s",
+            action.generation,
+            len(action.owned),
+            len(action.gained),
+            len(action.revoked),
+            f", next round in {action.delay_ms} ms" if action.delay_ms else "",
+            extra={"generation": action.generation, "member_id": action.member_id},
+        )
+        self._duties.completed(action)
+
+
+def _standing(member: Member) -> Standing:
+    return Standing(
+        state=member.state,
+        identity=member.identity,
+        owned=member.holdings.owned,
+        is_leader=member.is_leader,
+    )
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,295 @@
+"""One member's group requests: what its machine asks for goes out, the answers come back as events.
+
+**Rules.** Two connections to the coordinator: JoinGroup and SyncGroup on one, everything else on
+the other, because a coordinator answers a connection in order and holds a JoinGroup for as long as
+the round takes. A request is answered exactly once, by ``post``, on the IO thread. What no retry
+can mend (a refused login, no right to the group) goes to ``fail`` instead.
+
+**Strategy.** kafka-python builds and parses the messages; versions are negotiated within the
+ranges pinned here.
+
+References
+----------
+Kafka protocol guide: JoinGroup v5-9, SyncGroup v3-5, Heartbeat v3-4, LeaveGroup v3-5, OffsetCommit
+v7-8, OffsetFetch v8; KIP-345, KIP-447 (require_stable), KIP-800, KIP-814.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any
+
+from kafka.protocol.consumer import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
+)
+from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+
+from holdfast.adapters.cluster.connections import (
+    Connections,
+    TopicPartition,
+    as_ours,
+    is_refused_login,
+    raise_code,
+    reason,
+)
+from holdfast.errors import RemoteProtocolError
+from holdfast.machine import actions, events
+from holdfast.machine.codes import ErrorCode, describe
+
+
+class GroupLink:
+    """The group requests of one member.
+
+    Parameters
+    ----------
+    connections : Connections
+        Open connections.
+    post : callable
+        Takes the machine events that answer requests; called on the IO thread.
+    fail : callable
+        Takes an error that ends the member; called on the IO thread.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        post: Callable[[events.Event], None],
+        fail: Callable[[BaseException], None],
+    ):
+        self._connections = connections
+        self._send = connections.send
+        self._group: str = connections.settings["group.id"]
+        self._post = post
+        self._fail = fail
+        self._join_node: object = None
+        self._beat_node: object = None
+
+    def perform(self, action: actions.Action) -> None:
+        """Send what a machine asked for; the answer comes through ``post``."""
+        match action:
+            case actions.FindCoordinator():
+                self._answer(action.request, self._find(action))
+            case actions.SendJoin():
+                self._answer(action.request, self._join(action))
+            case actions.SendSync():
+                self._answer(action.request, self._sync(action))
+            case actions.SendHeartbeat():
+                self._answer(action.request, self._heartbeat(action))
+            case actions.SendLeave():
+                self._answer(action.request, self._leave(action))
+            case _:
+                raise AssertionError(f"{type(action).__name__} is not a request")
+
+    def _answer(self, request: int, work: Coroutine[Any, Any, events.Event]) -> None:
+        def failed(error: BaseException) -> None:
+            if isinstance(error, RemoteProtocolError) or is_refused_login(error):
+                self._fail(as_ours(error))
+            self._post(events.RequestFailed(request, reason(error)))
+
+        self._connections.submit(work, self._post, failed)
+
+    def locate(self) -> concurrent.futures.Future[None]:
+        """Find the coordinator, for a link that only asks and has no machine to say when."""
+        return self._connections.future(self._locate(self._connections.timeout_ms))
+
+    async def _find(self, action: actions.FindCoordinator) -> events.Event:
+        await self._locate(action.timeout_ms)
+        return events.CoordinatorFound(action.request)
+
+    async def _locate(self, timeout_ms: int) -> None:
+        request = FindCoordinatorRequest(
+            key=self._group, key_type=0, coordinator_keys=[self._group]
+        )
+        answer = await self._send(request, None, timeout_ms)
+        found = answer.coordinators[0] if answer.coordinators else answer
+        if found.error_code:
+            _refuse(found.error_code)
+        cluster = self._connections.cluster
+        self._join_node = cluster.add_coordinator(found, CoordinatorType.GROUP, self._group)
+        # The broker's ordinary connection is the second one.
+        self._beat_node = found.node_id
+        if cluster.broker_metadata(found.node_id) is None:
+            await cluster.refresh_metadata()
+
+    async def _join(self, action: actions.SendJoin) -> events.Event:
+        request = JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=action.session_timeout_ms,
+            rebalance_timeout_ms=action.rebalance_timeout_ms,
+            member_id=action.member_id,
+            group_instance_id=action.instance_id,
+            protocol_type=action.protocol_type,
+            protocols=list(action.protocols),
+            reason=action.reason[:255],
+            min_version=5,
+            max_version=9,
+        )
+        answer = await self._send(request, self._join_node, action.timeout_ms)
+        members = tuple(
+            events.JoinedMember(
+                member_id=m.member_id,
+                instance_id=m.group_instance_id,
+                metadata=bytes(m.metadata),
+            )
+            for m in answer.members
+        )
+        return events.JoinAnswered(
+            request=action.request,
+            error=answer.error_code,
+            generation=answer.generation_id,
+            protocol_name=answer.protocol_name or "",
+            leader_id=answer.leader or "",
+            member_id=answer.member_id or "",
+            members=members,
+            skip_assignment=bool(getattr(answer, "skip_assignment", False)),
+        )
+
+    async def _sync(self, action: actions.SendSync) -> events.Event:
+        request = SyncGroupRequest(
+            group_id=self._group,
+            generation_id=action.generation,
+            member_id=action.member_id,
+            group_instance_id=action.instance_id,
+            protocol_type=action.protocol_type,
+            protocol_name=action.protocol_name,
+            assignments=list(action.assignments),
+            min_version=3,
+            max_version=5,
+        )
+        answer = await self._send(request, self._join_node, action.timeout_ms)
+        return events.SyncAnswered(
+            request=action.request,
+            error=answer.error_code,
+            assignment=bytes(answer.assignment or b""),
+        )
+
+    async def _heartbeat(self, action: actions.SendHeartbeat) -> events.Event:
+        request = HeartbeatRequest(
+            group_id=self._group,
+            generation_id=action.generation,
+            member_id=action.member_id,
+            group_instance_id=action.instance_id,
+            min_version=3,
+            max_version=4,
+        )
+        answer = await self._send(request, self._beat_node, action.timeout_ms)
+        return events.HeartbeatAnswered(action.request, answer.error_code)
+
+    async def _leave(self, action: actions.SendLeave) -> events.Event:
+        identity = LeaveGroupRequest.MemberIdentity(
+            member_id=action.member_id,
+            group_instance_id=action.instance_id,
+            reason=action.reason[:255],
+        )
+        request = LeaveGroupRequest(
+            group_id=self._group, members=[identity], min_version=3, max_version=5
+        )
+        answer = await self._send(request, self._beat_node, action.timeout_ms)
+        return events.LeaveAnswered(action.request, answer.error_code)
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+    ) -> concurrent.futures.Future[int]:
+        """Commit with exactly this identity.
+
+        Parameters
+        ----------
+        offsets : mapping of (topic, partition) to int
+            The next offset to read of each.
+
+        Returns
+        -------
+        Future of int
+            Kafka's first error code that is not 0, else 0; -1 where there was no answer.
+        """
+        request = OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            topics=_commit_topics(offsets),
+            min_version=7,
+            max_version=8,
+        )
+
+        async def work() -> int:
+            answer = await self._send(request, self._beat_node)
+            refused = [(t.name, p.error_code) for t in answer.topics for p in t.partitions]
+            topic, code = next((one for one in refused if one[1]), ("", 0))
+            if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                # Told here: whoever gets the code does not know which topic it is about.
+                text = f"topic {topic!r}: {describe(code)}"
+                self._fail(RemoteProtocolError(text, error_code=code))
+            return code
+
+        return self._connections.future(work())
+
+    def committed(
+        self, partitions: Collection[TopicPartition], *, stable: bool = True
+    ) -> concurrent.futures.Future[dict[TopicPartition, int]]:
+        """Fetch committed offsets, -1 where there is none; ``stable`` waits out transactions."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(partitions):
+            topics.setdefault(topic, []).append(partition)
+
+        async def work() -> dict[TopicPartition, int]:
+            group = OffsetFetchRequest.OffsetFetchRequestGroup
+            request = OffsetFetchRequest(
+                groups=[
+                    group(
+                        group_id=self._group,
+                        topics=[
+                            group.OffsetFetchRequestTopics(name=t, partition_indexes=ps)
+                            for t, ps in topics.items()
+                        ],
+                    )
+                ],
+                require_stable=stable,
+                min_version=8,
+                max_version=8,
+            )
+            return await self._connections.again(lambda: self._fetch_committed(request))
+
+        return self._connections.future(work())
+
+    async def _fetch_committed(self, request: Any) -> dict[TopicPartition, int]:
+        answer = (await self._send(request, self._beat_node)).groups[0]
+        raise_code(answer.error_code)
+        found = {}
+        for topic in answer.topics:
+            for part in topic.partitions:
+                raise_code(part.error_code)
+                found[(topic.name, part.partition_index)] = part.committed_offset
+        return found
+
+
+def _commit_topics(offsets: Mapping[TopicPartition, int]) -> list[Any]:
+    kind = OffsetCommitRequest.OffsetCommitRequestTopic
+    topics: dict[str, list[Any]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        topics.setdefault(topic, []).append(
+            kind.OffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=offset,
+                committed_leader_epoch=-1,
+                committed_metadata="",
+            )
+        )
+    return [kind(name=name, partitions=parts) for name, parts in topics.items()]
+
+
+def _refuse(code: int) -> None:
+    if code in (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID):
+        raise RemoteProtocolError(describe(code), error_code=code)
+    raise_code(code)

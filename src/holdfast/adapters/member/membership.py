@@ -1,0 +1,209 @@
+"""From a configuration to a member machine, and the work of a member that leads.
+
+**Rules.** ``holdfast.policy`` names the design; ``partition.assignment.strategy`` names assignors
+of the registry. Under ``simple`` (Design I inside the standard protocol) and ``eager`` every name
+is offered to the group, in order, so KIP-726's two bounces can be configured; under ``deferred``
+and ``incremental`` the one name is what computes targets. A leader whose lag source is slow or
+broken plans by counts (KAFKA-5337's fall-back): no round waits for lags longer than
+``holdfast.lag.timeout.ms``.
+
+References
+----------
+KIP-429; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative Rebalancing, "Leader process".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from holdfast.adapters.cluster.lag_source import NEEDS_LAGS, AskedInTime, LagSource
+from holdfast.adapters.member.member_log import MemberLog
+from holdfast.adapters.settings import Settings
+from holdfast.assignors.registry import find
+from holdfast.errors import ConfigError, HoldfastError, WireError
+from holdfast.machine import actions, events
+from holdfast.machine.leader.designs import (
+    Assignor,
+    CooperativeAssignor,
+    DesignAssignor,
+    EagerAssignor,
+    compute,
+)
+from holdfast.machine.member.member import Member
+from holdfast.machine.member.options import MemberOptions
+from holdfast.machine.policy import Policy, When
+from holdfast.wire.layouts.consumer_protocol import Subscription, decode_subscription
+from holdfast.wire.layouts.incremental import Design
+
+Racks = Mapping[str, Sequence[Sequence[str]]]
+_DEFAULT_STRATEGY = ("cooperative-sticky",)
+
+
+def policy_of(settings: Settings) -> Policy:
+    """Return the settings of a design."""
+    names: tuple[str, ...] = settings["partition.assignment.strategy"]
+    incremental = settings["holdfast.policy"] == "incremental"
+    return Policy(
+        design=Design.INCREMENTAL if incremental else Design.DEFERRED,
+        delay_ms=settings["scheduled.rebalance.max.delay.ms"],
+        first_member=When(settings["holdfast.first.member"]),
+        clean_leave=When(settings["holdfast.clean.leave"]),
+        batch=settings["holdfast.incremental.batch"],
+        interval_ms=settings["holdfast.incremental.interval.ms"],
+        assignor=names[0],
+        options=settings["holdfast.assignor.options"],
+    )
+
+
+def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
+    """Return what a member offers to its group, in order of preference.
+
+    Raises
+    ------
+    ConfigError
+        For a name that is not in the registry, or names that do not go with the policy.
+    """
+    policy: str = settings["holdfast.policy"]
+    names: tuple[str, ...] = settings["partition.assignment.strategy"]
+    for name in names:
+        find(name)
+    if policy in ("deferred", "incremental"):
+        if len(names) > 1:
+            raise ConfigError(
+                f"partition.assignment.strategy: holdfast.policy={policy} takes one assignor, "
+                f"found {', '.join(names)}"
+            )
+        return (DesignAssignor(policy_of(settings)),)
+    if policy == "eager" and names == _DEFAULT_STRATEGY:
+        names = ("range",)
+    options = settings["holdfast.assignor.options"]
+    offered = tuple(_offer(name, options) for name in names)
+    if policy == "eager" and any(isinstance(a, CooperativeAssignor) for a in offered):
+        raise ConfigError(
+            f"partition.assignment.strategy: {', '.join(names)} needs holdfast.policy=simple"
+        )
+    return offered
+
+
+def _offer(name: str, options: Mapping[str, object]) -> Assignor:
+    if find(name).cooperative:
+        return CooperativeAssignor(name=name, options=dict(options))
+    return EagerAssignor(name, dict(options))
+
+
+def make_member(
+    settings: Settings,
+    assignors: Sequence[Assignor],
+    *,
+    protocol_type: str = "consumer",
+    polls: bool = True,
+) -> Member:
+    """Return a machine that has not started.
+
+    Parameters
+    ----------
+    settings : Settings
+        Times, identity, commit rules.
+    assignors : sequence of Assignor
+        What it offers, in order of preference.
+    protocol_type : str
+        The group's; all members must agree.
+    polls : bool
+        Whether the application polls, so that ``max.poll.interval.ms`` can tell that it stopped.
+    """
+    poll_ms: int = settings["max.poll.interval.ms"]
+    options = MemberOptions(
+        protocol_type=protocol_type,
+        instance_id=settings["group.instance.id"],
+        rack=settings["client.rack"] or None,
+        session_timeout_ms=settings["session.timeout.ms"],
+        heartbeat_interval_ms=settings["heartbeat.interval.ms"],
+        rebalance_timeout_ms=poll_ms,
+        max_poll_interval_ms=poll_ms if polls else 0,
+        drain_timeout_ms=max(1, min(settings["holdfast.drain.timeout.ms"], poll_ms)),
+        request_timeout_ms=settings["request.timeout.ms"],
+        retry_backoff_ms=max(1, settings["retry.backoff.ms"]),
+        retry_backoff_max_ms=max(1, settings["retry.backoff.max.ms"]),
+        auto_commit=polls and settings["enable.auto.commit"],
+        announce_leave=settings["holdfast.policy"] in ("deferred", "incremental"),
+    )
+    return Member(assignors, options)
+
+
+class Leadership:
+    """What a member does when it leads.
+
+    Parameters
+    ----------
+    settings : Settings
+        The lag source's time-out, and the strategies.
+    assignors : sequence of Assignor
+        The member's own.
+    count_partitions : callable
+        Partition counts of these topics, as of now.
+    lag_source : callable, optional
+        Asked when a strategy looks at lags.
+    find_racks : callable, optional
+        Racks with a replica of each partition of these topics; asked when a member has a rack.
+    log : MemberLog, optional
+        The member's.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        assignors: Sequence[Assignor],
+        count_partitions: Callable[[frozenset[str]], Mapping[str, int]],
+        *,
+        lag_source: LagSource | None = None,
+        find_racks: Callable[[frozenset[str]], Racks] | None = None,
+        log: MemberLog | None = None,
+    ):
+        self._log = log or MemberLog(settings)
+        self._assignors = assignors
+        self._count = count_partitions
+        self._ask = AskedInTime(lag_source, settings["holdfast.lag.timeout.ms"], log=self._log)
+        self._find_racks = find_racks
+        self._wants_lags = bool(NEEDS_LAGS.intersection(settings["partition.assignment.strategy"]))
+
+    def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
+        """Plan a round; other members' topics are looked up, not guessed."""
+        known = dict(request.partitions)
+        subscriptions = _subscriptions(request.members)
+        wanted = frozenset[str]().union(*(s.topics for s in subscriptions))
+        if not wanted <= known.keys():
+            known = {**known, **self._count(wanted)}
+        counts = {topic: n for topic, n in sorted(known.items()) if topic in wanted}
+        fresh = replace(request, partitions=tuple(counts.items()))
+        lags = self._ask(counts) if self._wants_lags else None
+        racks = self._racks(counts) if any(s.rack for s in subscriptions) else None
+        return compute(self._assignors, fresh, lags=lags, racks=racks)
+
+    def _racks(self, counts: Mapping[str, int]) -> Racks | None:
+        if self._find_racks is None:
+            return None
+        try:
+            return _fitting(self._find_racks(frozenset(counts)), counts)
+        except (HoldfastError, TimeoutError) as error:
+            self._log.warning("racks are not known (%s): this round is planned without", error)
+            return None
+
+
+def _fitting(found: Racks, counts: Mapping[str, int]) -> Racks:
+    """Racks of exactly these partitions: a topic may have grown between two questions."""
+    return {
+        topic: [found[topic][p] if p < len(found.get(topic, ())) else () for p in range(count)]
+        for topic, count in counts.items()
+    }
+
+
+def _subscriptions(members: Sequence[events.JoinedMember]) -> list[Subscription]:
+    """What members subscribe to; one that cannot be read subscribes to nothing."""
+    found = []
+    for metadata in {member.metadata for member in members}:
+        try:
+            found.append(decode_subscription(metadata))
+        except WireError:
+            continue
+    return found

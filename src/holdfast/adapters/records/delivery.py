@@ -1,0 +1,373 @@
+"""What has been handed to the application, what of it is processed, and what is still in flight.
+
+**Rules.** A record is handed out, and processed once the application comes back for more. Only
+what is processed is ever committed. After :meth:`Delivery.stop` nothing more of a partition is
+handed out; its stop is *drained* when the application has come back, or when its time is up: then
+what was in flight counts as not processed, and its next owner reads it again. A partition may be
+prepared before it is started: it is fetched, and what comes of it waits here.
+
+**Strategy.** Two threads meet here under one lock: the application's, in :meth:`Delivery.poll`, and
+the member's, in all else. The data plane itself is used by one thread at a time (librdkafka lets a
+change of assignment wait for as long as another thread keeps polling): polls are short slices, and
+a change goes before the next slice. So what a slice returns belongs to what the plane had all the
+while, and is sorted by what has become of it: handed out, put aside, or dropped. A slice that fails
+may have lost records it had taken: every partition goes back to where the application is.
+
+References
+----------
+KIP-429 (hand-over), KIP-54 (commit before revocation); the Incremental Cooperative Rebalancing
+document, "stop processing, commit, and then initiate another join group".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from holdfast.adapters.member.member_log import NAME
+from holdfast.adapters.records.data_plane import DataPlane
+from holdfast.errors import AdapterError, HoldfastError
+
+SLICE_MS = 25  # how long a change may wait for a poll
+_FAILURES = 3  # slices in a row that fail for a reason of the plane's library until we give up
+_log = logging.getLogger(NAME)
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class _Gate:
+    """One thread at a time; whoever changes something goes before whoever polls."""
+
+    def __init__(self) -> None:
+        self._free = threading.Condition()
+        self._busy = False
+        self._changes = 0
+
+    @contextmanager
+    def poll(self) -> Iterator[None]:
+        with self._free:
+            self._free.wait_for(lambda: not self._busy and not self._changes)
+            self._busy = True
+        try:
+            yield
+        finally:
+            self._leave()
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        with self._free:
+            self._changes += 1
+            self._free.wait_for(lambda: not self._busy)
+            self._changes -= 1
+            self._busy = True
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._free:
+            self._busy = False
+            self._free.notify_all()
+
+
+class _Stop(NamedTuple):
+    waiting_for: frozenset[tuple[str, int]]
+    drained: Callable[[], None]
+
+
+class Delivery:
+    """Records between a data plane and the application.
+
+    Parameters
+    ----------
+    plane : DataPlane
+        Where records come from.
+    place : callable
+        Topic and partition of one of the plane's messages.
+    offset : callable
+        Its offset.
+    """
+
+    def __init__(
+        self,
+        plane: DataPlane,
+        place: Callable[[Any], tuple[str, int]],
+        offset: Callable[[Any], int],
+    ):
+        self._plane = plane
+        self._place = place
+        self._offset = offset
+        self._gate = _Gate()
+        self._lock = threading.Lock()
+        self._active: set[tuple[str, int]] = set()
+        self._prepared: dict[tuple[str, int], int] = {}
+        self._early: dict[tuple[str, int], list[Any]] = {}  # came before their partition started
+        self._paused: set[tuple[str, int]] = set()
+        self._leaving: set[tuple[str, int]] = set()  # stopped here, but not in the plane yet
+        self._n_failures = 0
+        self._handed: dict[tuple[str, int], int] = {}
+        self._processed: dict[tuple[str, int], int] = {}
+        self._committed: dict[tuple[str, int], int] = {}
+        self._stops: list[_Stop] = []
+
+    # The application's thread
+
+    def poll(self, timeout_ms: int, max_records: int) -> list[Any]:
+        """Hand out up to ``max_records`` messages; what was handed out before is processed.
+
+        Waits :data:`SLICE_MS` at most, however long ``timeout_ms`` is.
+        """
+        self.processed()
+        if not self._active:
+            return []
+        if self._early and (messages := self._hand_out_early(max_records)):
+            return messages
+        with self._gate.poll():  # to the end: a change comes before or after all of it
+            messages = self._slice(min(timeout_ms, SLICE_MS), max_records)
+            positions = self._plane.positions() if messages else {}
+            with self._lock:
+                if self._leaving or self._prepared or self._early:
+                    messages = self._sort_out(messages)
+                for tp, offset in positions.items():
+                    if tp not in self._active or tp in self._early:
+                        continue
+                    if offset > self._processed.get(tp, -1):
+                        self._handed[tp] = offset
+        return messages
+
+    def _slice(self, timeout_ms: int, max_records: int) -> list[Any]:
+        try:
+            messages = self._plane.poll(timeout_ms, max_records)
+        except BaseException as error:  # the plane's library may raise anything; so may Ctrl-C
+            self._go_back()
+            if isinstance(error, HoldfastError) or not isinstance(error, Exception):
+                raise
+            self._n_failures += 1
+            if self._n_failures >= _FAILURES:
+                self._n_failures = 0
+                kind = type(error).__name__
+                raise AdapterError(f"fetching failed: {kind}: {error}; nothing is lost") from error
+            _log.warning("fetching failed, and is tried again: %r", error)
+            return []
+        self._n_failures = 0
+        return messages
+
+    def _go_back(self) -> None:
+        """Fetch again from where the application is; the caller holds the gate."""
+        with self._lock:
+            self._early.clear()
+            here = {**self._prepared, **{tp: self._reached(tp) for tp in self._active}}
+            paused = self._paused & self._active
+        self._plane.stop(here)
+        self._plane.start(here)
+        if paused:
+            self._plane.pause(paused)
+
+    def _reached(self, tp: tuple[str, int]) -> int:
+        return self._handed.get(tp, self._processed[tp])
+
+    def _sort_out(self, messages: list[Any]) -> list[Any]:
+        """Keep what is active, put aside what comes too soon or after such, drop the rest."""
+        kept = []
+        for message in messages:
+            tp = self._place(message)
+            if tp in self._prepared or tp in self._early:
+                self._early.setdefault(tp, []).append(message)
+            elif tp in self._active:
+                kept.append(message)
+        return kept
+
+    def _hand_out_early(self, max_records: int) -> list[Any]:
+        """What came of partitions before they were started."""
+        with self._lock:
+            messages: list[Any] = []
+            for tp in sorted(self._early.keys() & (self._active - self._paused)):
+                waiting = self._early.pop(tp)
+                taken = waiting[: max_records - len(messages)]
+                if taken:
+                    self._handed[tp] = self._offset(taken[-1]) + 1
+                    messages += taken
+                if rest := waiting[len(taken) :]:
+                    self._early[tp] = rest
+            return messages
+
+    def processed(self) -> bool:
+        """Note that the application is done with what it was handed; whether a stop waited."""
+        with self._lock:
+            self._processed.update(self._handed)
+            self._handed.clear()
+            stops, self._stops = self._stops, []
+        for stop in stops:
+            stop.drained()
+        return bool(stops)
+
+    # The member's thread
+
+    def prepare(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Fetch these from their positions on, but hand nothing out before :meth:`start`."""
+        with self._lock:
+            self._prepared.update(positions)
+        with self._gate.change():
+            self._plane.start(positions)
+
+    def start(
+        self,
+        positions: Mapping[tuple[str, int], int],
+        held_back: Collection[tuple[str, int]] = (),
+        fresh: Collection[tuple[str, int]] = (),
+    ) -> None:
+        """Hand out these partitions from their positions on; some only when they are resumed.
+
+        Positions of ``fresh`` ones are not the group's committed offsets, and are to be committed.
+        """
+        with self._lock:
+            prepared = self._prepared
+            elsewhere = [tp for tp in positions if prepared.get(tp, positions[tp]) != positions[tp]]
+        if elsewhere:
+            self._silence(elsewhere)
+        new = {tp: at for tp, at in positions.items() if tp not in prepared}
+        with self._lock:
+            for tp, offset in positions.items():
+                self._processed[tp] = offset
+                if tp in fresh:
+                    self._committed.pop(tp, None)
+                else:
+                    self._committed[tp] = offset
+                if tp in held_back:
+                    prepared[tp] = offset
+                else:
+                    prepared.pop(tp, None)
+                    self._active.add(tp)
+        with self._gate.change():
+            if new:
+                self._plane.start(new)
+            if held_back:
+                self._plane.pause(held_back)
+        with self._lock:
+            for tp in held_back:
+                if prepared.pop(tp, None) is not None:
+                    self._paused.add(tp)
+                    self._active.add(tp)
+
+    def stop(self, partitions: Collection[tuple[str, int]], drained: Callable[[], None]) -> None:
+        """Hand out no more of these; call ``drained`` once nothing of them is in flight."""
+        self._silence(partitions)
+        with self._lock:
+            waiting_for = frozenset(tp for tp in partitions if tp in self._handed)
+            if waiting_for:
+                self._stops.append(_Stop(waiting_for, drained))
+                return
+        drained()
+
+    def give_up_waiting(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Count what is in flight of these as not processed; their stops are drained now."""
+        with self._lock:
+            for tp in partitions:
+                self._handed.pop(tp, None)
+            over = [s for s in self._stops if not any(tp in self._handed for tp in s.waiting_for)]
+            self._stops = [s for s in self._stops if s not in over]
+        for stop in over:
+            stop.drained()
+
+    def drop(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Forget these at once: they belong to somebody else."""
+        self._silence(partitions)
+        self.give_up_waiting(partitions)
+        self.forget(partitions)
+
+    def forget(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Forget the positions of partitions that were given up."""
+        with self._lock:
+            for tp in partitions:
+                for positions in (self._handed, self._processed, self._committed):
+                    positions.pop(tp, None)
+
+    def _silence(self, partitions: Collection[tuple[str, int]]) -> None:
+        with self._lock:
+            self._leaving.update(partitions)
+            self._active.difference_update(partitions)
+            self._paused.difference_update(partitions)
+        with self._gate.change():
+            self._plane.stop(partitions)
+        with self._lock:
+            self._leaving.difference_update(partitions)
+            for tp in partitions:
+                self._prepared.pop(tp, None)
+                self._early.pop(tp, None)
+
+    # Offsets
+
+    def uncommitted(
+        self, partitions: Collection[tuple[str, int]] | None = None, *, handed: bool = False
+    ) -> dict[tuple[str, int], int]:
+        """Next offset of every partition (of these) that was processed further than committed.
+
+        With ``handed``, what is in flight counts as processed.
+        """
+        with self._lock:
+            reached = {**self._processed, **self._handed} if handed else self._processed
+            return {
+                tp: offset
+                for tp, offset in reached.items()
+                if offset != self._committed.get(tp) and (partitions is None or tp in partitions)
+            }
+
+    def committed(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Note that these offsets are committed."""
+        with self._lock:
+            for tp, offset in offsets.items():
+                if tp in self._processed:
+                    self._committed[tp] = offset
+
+    def position(self, partition: tuple[str, int]) -> int | None:
+        """Offset of the next record to hand out, None for a partition that is not held."""
+        with self._lock:
+            return self._handed.get(partition, self._processed.get(partition))
+
+    def active(self) -> set[tuple[str, int]]:
+        """Partitions whose records are handed out now."""
+        with self._lock:
+            return set(self._active)
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """Continue a partition at ``offset``; nothing happens to one that is not handed out."""
+        with self._gate.change():  # all of it: what a slice returned comes before
+            with self._lock:
+                if partition not in self._active:
+                    return
+                self._handed.pop(partition, None)
+                self._early.pop(partition, None)
+                self._processed[partition] = offset
+            self._plane.seek(partition, offset)
+
+    def pause(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Hand out nothing of these for now; one that is not handed out anyway is left alone."""
+        with self._gate.change():
+            with self._lock:
+                now = self._active.intersection(partitions)
+                self._paused.update(now)
+            if now:
+                self._plane.pause(now)
+
+    def resume(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Hand out these again."""
+        with self._gate.change():
+            with self._lock:
+                now = self._active.intersection(partitions)
+                self._paused.difference_update(now)
+            if now:
+                self._plane.resume(now)
+
+    def close(self) -> None:
+        """Close the data plane."""
+        with self._gate.change():
+            self._plane.close()

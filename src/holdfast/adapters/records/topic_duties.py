@@ -1,0 +1,345 @@
+"""A topic consumer's side of a member: records, offsets and callbacks.
+
+**Rules.** A callback runs on the application's thread, inside its next call; without a listener
+nothing waits for it. A partition starts where the group committed, or as ``auto.offset.reset``
+says, asked for after its last owner has let go. Nothing is committed that this generation does not
+own: the broker does not check that.
+
+**Strategy.** What needs an answer from a broker runs on a thread of its own, one job at a time; a
+partition that was stopped meanwhile is not started. While the application is in
+``on_partitions_assigned``, its new partitions are fetched already: after a long callback, as after
+none, the next poll has records.
+
+References
+----------
+KIP-429 (callbacks), KIP-447 (stable offsets), KAFKA-14024 (bounded commits).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol
+
+from holdfast.adapters.cluster.lookup import EARLIEST, LATEST, Lookup
+from holdfast.adapters.member.link import GroupLink
+from holdfast.adapters.member.mailbox import Mailbox
+from holdfast.adapters.member.member_log import MemberLog
+from holdfast.adapters.member.metrics import Counters
+from holdfast.adapters.records.delivery import Delivery, TopicPartition
+from holdfast.adapters.settings import Settings
+from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
+from holdfast.machine import actions
+from holdfast.machine.actions import ListenerCall
+from holdfast.machine.events import Resource
+
+
+class RebalanceListener(Protocol):
+    """Callbacks of KIP-429; any of them may be missing."""
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        """Take these over; called in every round, with what is new."""
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        """Give these up: flush what belongs to them; offsets are committed right after."""
+
+    def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        """These are gone already; somebody else may be reading them."""
+
+
+class PendingCall:
+    """One callback that waits for the application's thread."""
+
+    def __init__(
+        self,
+        work: Callable[[list[TopicPartition]], object],
+        resources: tuple[Resource, ...],
+        done: Callable[[str | None], None],
+    ):
+        self._work = work
+        self._resources = resources
+        self._done = done
+
+    def run(self) -> BaseException | None:
+        """Call the listener, tell the machine, and return what was raised."""
+        try:
+            self._work([TopicPartition(*r) for r in self._resources])
+        except BaseException as error:  # even Ctrl-C in a callback ends it
+            self._done(f"{type(error).__name__}: {error}")
+            return error
+        self._done(None)
+        return None
+
+
+class _Start(NamedTuple):
+    offset: int
+    is_committed: bool
+
+
+class TopicDuties:
+    """See :class:`holdfast.adapters.member.host.Duties`.
+
+    Parameters
+    ----------
+    settings : Settings
+        ``auto.offset.reset`` and time-outs.
+    delivery : Delivery
+        Records between the data plane and the application.
+    link : GroupLink
+        Commits and committed offsets.
+    lookup : Lookup
+        Begin and end offsets.
+    fail : callable
+        Takes an error that ends the member.
+    counters : Counters
+        What is counted for metrics.
+    log : MemberLog
+        The member's.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        delivery: Delivery,
+        link: GroupLink,
+        lookup: Lookup,
+        *,
+        fail: Callable[[BaseException], None],
+        counters: Counters,
+        log: MemberLog,
+    ):
+        self.delivery = delivery
+        self.counters = counters
+        self.listener: Any = None
+        self.calls: Mailbox[PendingCall] = Mailbox()
+        self._reset: str = settings["auto.offset.reset"]
+        self._pause_s: float = settings["retry.backoff.max.ms"] / 1000
+        self._link = link
+        self._lookup = lookup
+        self._fail = fail
+        self._log = log
+        self._lock = threading.Lock()
+        self._n_jobs = 0
+        self._coming: dict[Resource, int] = {}  # in their callback; which job prepares them
+        self._prepared: dict[Resource, _Start] = {}
+        self._wanted: dict[Resource, int] = {}  # to be started; which job does it
+        self._sought: dict[Resource, int] = {}
+        self._held_back: set[Resource] = set()
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="holdfast-positions")
+        self._closed = threading.Event()
+
+    # The machine's duties
+
+    def stop(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
+        """See :class:`Duties`."""
+        self._forget(resources)
+        self.delivery.stop(resources, drained)
+
+    def drop(self, resources: tuple[Resource, ...]) -> None:
+        """See :class:`Duties`."""
+        self._forget(resources)
+        self.delivery.drop(resources)
+
+    def _forget(self, resources: tuple[Resource, ...]) -> None:
+        with self._lock:
+            for tp in resources:
+                for noted in (self._wanted, self._coming, self._prepared, self._sought):
+                    noted.pop(tp, None)
+
+    def start(self, resources: tuple[Resource, ...]) -> None:
+        """See :class:`Duties`."""
+        with self._lock:
+            job = self._new_job(self._wanted, resources)
+            for tp in resources:
+                self._coming.pop(tp, None)
+        self._starter.submit(self._begin, job, resources)
+
+    def _new_job(self, noted: dict[Resource, int], resources: tuple[Resource, ...]) -> int:
+        """A number that a partition loses when it is given up, and does not get back."""
+        self._n_jobs += 1
+        noted.update(dict.fromkeys(resources, self._n_jobs))
+        return self._n_jobs
+
+    def call(
+        self,
+        call: ListenerCall,
+        resources: tuple[Resource, ...],
+        done: Callable[[str | None], None],
+    ) -> None:
+        """See :class:`Duties`."""
+        if call is ListenerCall.LOST:
+            self.counters.add("lost", len(resources))
+        work = getattr(self.listener, f"on_partitions_{call.value}", None)
+        if work is None:
+            done(None)
+            return
+        if call is ListenerCall.ASSIGNED and resources:
+            with self._lock:  # before the callback, which may commit, and ask to reconsider
+                job = self._new_job(self._coming, resources)
+            self._starter.submit(self._prepare, job, resources)
+        self.calls.put(PendingCall(work, resources, done))
+
+    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """See :class:`Duties`."""
+        offsets = self.delivery.uncommitted(action.resources)
+        if not offsets:
+            done(0)
+            return
+        future = self._link.commit(
+            offsets,
+            generation=action.generation,
+            member_id=action.member_id,
+            instance_id=action.instance_id,
+        )
+        future.add_done_callback(lambda f: done(self.note_commit(f, offsets)))
+
+    def note_commit(self, future: Future[int], offsets: Mapping[Resource, int]) -> int:
+        """Remember what a finished commit has saved; returns its error code, -1 for no answer."""
+        answered = not future.cancelled() and future.exception() is None
+        code = future.result() if answered else -1
+        self.counters.add("commit" if code == 0 else "commit_failed")
+        if code == 0:
+            self.delivery.committed(offsets)
+        return code
+
+    def completed(self, action: actions.JoinCompleted) -> None:
+        """See :class:`Duties`."""
+        self.counters.add("rebalance")
+        self.counters.add("gained", len(action.gained))
+        self.counters.add("revoked", len(action.revoked))
+        with self._lock:
+            self._held_back.intersection_update(action.owned)
+            for tp in self._sought.keys() - set(action.owned):
+                del self._sought[tp]
+
+    # Starting
+
+    def _prepare(self, job: int, resources: tuple[Resource, ...]) -> None:
+        """Fetch what is about to start; when that fails, the start itself tries again."""
+        try:
+            found = self._look_up(resources)
+            with self._lock:
+                now = {tp: at for tp, at in found.items() if self._coming.get(tp) == job}
+                for tp in now:
+                    del self._coming[tp]
+                if now:
+                    self.delivery.prepare({tp: start.offset for tp, start in now.items()})
+                    self._prepared.update(now)
+        except Exception as error:  # the data plane's library may raise anything
+            self._log.debug("start positions are not known yet: %s", error)
+
+    def reconsider(self, partitions: Collection[Resource]) -> None:
+        """Ask again where these begin: the application has just committed, in its callback."""
+        with self._lock:
+            for tp in partitions:
+                self._coming.pop(tp, None)
+                self._prepared.pop(tp, None)
+
+    def _begin(self, job: int, resources: tuple[Resource, ...]) -> None:
+        while not self._closed.is_set():
+            with self._lock:
+                missing = [tp for tp in resources if self._wanted.get(tp) == job]
+                known = {tp: self._prepared[tp] for tp in missing if tp in self._prepared}
+            if not missing:
+                return
+            try:
+                unknown = [tp for tp in missing if tp not in known]
+                found = {**known, **(self._look_up(unknown) if unknown else {})}
+            except RemoteProtocolError as error:
+                self._fail(error)
+                return
+            except (HoldfastError, TimeoutError) as error:
+                if self._closed.is_set():
+                    return
+                self._log.warning("start positions are not known yet: %s", error)
+                self._closed.wait(self._pause_s)
+                continue
+            self._start_those_still_wanted(job, found)
+            return
+
+    def _start_those_still_wanted(self, job: int, found: Mapping[Resource, _Start]) -> None:
+        with self._lock:
+            now = {tp: start for tp, start in found.items() if self._wanted.get(tp) == job}
+            for tp in now:
+                self._prepared.pop(tp, None)
+                if tp in self._sought:
+                    now[tp] = _Start(self._sought.pop(tp), is_committed=False)
+            if not now:
+                return
+            try:
+                self.delivery.start(
+                    {tp: start.offset for tp, start in now.items()},
+                    held_back=self._held_back & now.keys(),
+                    fresh=[tp for tp, start in now.items() if not start.is_committed],
+                )
+            except Exception as error:  # the data plane's library may raise anything
+                self._fail(AdapterError(f"fetching could not start: {error}"))
+
+    def start_positions(self, partitions: Collection[Resource]) -> dict[Resource, int]:
+        """Where each partition begins: its committed offset, or as ``auto.offset.reset`` says.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If there is no committed offset and ``auto.offset.reset`` is ``none``.
+        AdapterError
+            If no broker answered in time.
+        """
+        return {tp: start.offset for tp, start in self._look_up(partitions).items()}
+
+    def _look_up(self, partitions: Collection[Resource]) -> dict[Resource, _Start]:
+        found = self._link.committed(partitions).result()
+        starts = {tp: _Start(at, is_committed=True) for tp, at in found.items() if at >= 0}
+        unknown = [tp for tp in partitions if tp not in starts]
+        if not unknown:
+            return starts
+        if self._reset == "none":
+            name = f"{unknown[0][0]}-{unknown[0][1]}"
+            raise RemoteProtocolError(
+                f"no committed offset for {name}, and auto.offset.reset is none: "
+                "commit one, or choose earliest or latest"
+            )
+        ends = self._lookup.list_offsets(
+            unknown, EARLIEST if self._reset == "earliest" else LATEST
+        ).result()
+        return starts | {tp: _Start(at, is_committed=False) for tp, at in ends.items()}
+
+    # The application's wishes
+
+    def seek(self, partition: Resource, offset: int) -> None:
+        """Continue a partition at ``offset``, now or when it starts."""
+        with self._lock:
+            if partition in self.delivery.active():
+                self.delivery.seek(partition, offset)
+            else:
+                self._sought[partition] = offset
+
+    def pause(self, partitions: Collection[Resource]) -> None:
+        """Hold these back; a rebalance that leaves them here does not change that."""
+        with self._lock:
+            self._held_back.update(partitions)
+            if now := self.delivery.active() & set(partitions):
+                self.delivery.pause(now)
+
+    def resume(self, partitions: Collection[Resource]) -> None:
+        """Hold these back no more."""
+        with self._lock:
+            self._held_back.difference_update(partitions)
+            if now := self.delivery.active() & set(partitions):
+                self.delivery.resume(now)
+
+    def paused(self) -> set[TopicPartition]:
+        """Partitions that are held back."""
+        with self._lock:
+            return {TopicPartition(*tp) for tp in self._held_back}
+
+    def end(self) -> None:
+        """Start nothing more."""
+        self._closed.set()
+
+    def close(self) -> None:
+        """Close the data plane."""
+        self.end()
+        self._starter.shutdown(wait=True, cancel_futures=True)
+        self.delivery.close()

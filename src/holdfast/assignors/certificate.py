@@ -1,0 +1,194 @@
+"""Proof that an assignment is optimal, and a checker that needs no trust in who found it.
+
+**Rules.** The cost of an assignment is ``W`` times the sum of squared loads, plus ``R`` for each
+partition read across racks, plus 1 for each partition that is not with its owner. ``R`` is above
+the number of partitions and ``W`` above everything that racks and moves can cost, so a least cost
+is the goals in their order: the most balanced loads, then racks, then claims kept.
+
+Where ``keeps`` is False claims are no goal: every partition costs 1, whoever has it.
+
+The proof is a price for each member and each partition such that no partition has anything to gain:
+
+- the price of a member lies between the marginal costs of its last and of one more partition;
+- the price of a partition is not above cost plus price of any member that may have it;
+- and equals it for the member that has it.
+
+Any other assignment then costs at least as much: add up the second rule over its partitions and
+compare the loads by the first. The prices of one best assignment prove every other best one, and
+no worse one, so an assignor that comes to its answer in its own way is judged by the prices of
+``sticky``. That is all that :func:`verify` checks, in one pass; a hub (members
+with equal subscriptions and rack) stands for its cheapest member.
+
+References
+----------
+Duality of convex-cost flow: Ahuja, Magnanti, Orlin, "Network Flows", 14.4. KIP-54, KIP-881.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.assignors.claims import Claims
+from holdfast.model.assignment import check_owner
+from holdfast.model.columns import I32, I64, NO_OWNER, row_of
+from holdfast.model.group import Group
+from holdfast.model.measure import crosses_rack, loads
+
+if TYPE_CHECKING:
+    from holdfast.assignors.result import Result
+
+LARGEST = 2**62
+"""Above every price; costs are kept below, so that no sum of two leaves int64."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Certificate:
+    """Prices that prove an assignment optimal.
+
+    Parameters
+    ----------
+    load_weight, rack_weight : int
+        ``W`` and ``R`` of the cost; ``R`` is 0 where no racks are known.
+    member : int64[n_members]
+        Price of one more partition at each member.
+    partition : int64[n_tps]
+        Price of each topic-partition; 0 where nobody subscribes.
+    keeps : bool
+        Whether claims kept are one of the goals, after balance and racks.
+    """
+
+    load_weight: int
+    rack_weight: int
+    member: I64
+    partition: I64
+    keeps: bool = True
+
+
+def verify(result: Result) -> bool:
+    """Whether the certificate of a result proves that no assignment of the group is better.
+
+    Parameters
+    ----------
+    result : Result
+        Of an assignor that gives a certificate; without one the answer is False.
+
+    Raises
+    ------
+    ModelError
+        The result's target is not a valid assignment at all.
+
+    Notes
+    -----
+    Cost: O(n_tps + sum of topics over distinct subscriptions).
+
+    References
+    ----------
+    KIP-54, "Guarantees"; the goals are those of :mod:`holdfast.assignors.sticky`.
+    """
+    certificate = result.certificate
+    return certificate is not None and proves(certificate, result.claims, result.target)
+
+
+def proves(certificate: Certificate, claims: Claims, target: I32) -> bool:
+    """Whether the certificate proves ``target`` optimal; every rule of the module, one by one."""
+    if not certificate.keeps:
+        claims = claims.without_owners()
+    group, tps = claims.group, np.flatnonzero(target != NO_OWNER).astype(np.int32)
+    check_owner(group, target)
+    if (group.has_subscriber[group.topics.topic_of] != (target != NO_OWNER)).any():
+        return False  # a partition somebody could have is with nobody
+    weight, rack_weight = certificate.load_weight, certificate.rack_weight
+    n_tps = len(tps)
+    known_racks = group.topics.rack_start is not None
+    if weight <= n_tps * (rack_weight + 1) or (known_racks and rack_weight <= n_tps):
+        return False  # the weights do not keep the goals in order
+    load, price = loads(target, group.n_members), certificate.member
+    if ((price > weight * (2 * load + 1)) | ((load > 0) & (price < weight * (2 * load - 1)))).any():
+        return False
+    owner = target[tps]
+    crossed = crosses_rack(group, tps, owner)
+    paid = rack_weight * crossed + (owner != claims.owner[tps]) + price[owner]
+    asked = certificate.partition[tps]
+    least = cheapest(claims, price, rack_weight)[tps]
+    return bool((asked == paid).all() and (asked <= least).all())
+
+
+def cheapest(claims: Claims, price: I64, rack_weight: int) -> I64:
+    """Least cost plus price over all members that may have each topic-partition, int64[n_tps].
+
+    Entries of topics that nobody subscribes to are 0.
+    """
+    group = claims.group
+    best = np.full(group.topics.n_tps, LARGEST, np.int64)
+    for rack, per_topic in _per_topic(group, price):
+        crosses = _crosses(group, rack)
+        np.minimum(best, per_topic[group.topics.topic_of] + 1 + rack_weight * crosses, out=best)
+    tps = np.flatnonzero(claims.owner != NO_OWNER).astype(np.int32)
+    owner = claims.owner[tps]
+    kept = rack_weight * crosses_rack(group, tps, owner) + price[owner]
+    best[tps] = np.minimum(best[tps], kept)
+    best[~group.has_subscriber[group.topics.topic_of]] = 0
+    return best
+
+
+def _per_topic(group: Group, price: I64) -> list[tuple[int, I64]]:
+    """For each rack of members: the least price of a subscriber in it, by topic."""
+    rack = group.rack if group.topics.rack_start is not None else np.full_like(group.rack, -1)
+    result = []
+    for one in np.unique(rack).tolist():
+        there = rack == one
+        hub = np.full(group.n_sets, LARGEST, np.int64)
+        np.minimum.at(hub, group.subscription[there], price[there])
+        topic = np.full(group.topics.n_topics, LARGEST, np.int64)
+        np.minimum.at(topic, group.set_topic, hub[row_of(group.set_start)])
+        result.append((one, np.minimum(topic, LARGEST)))
+    return result
+
+
+def _crosses(group: Group, rack: int) -> npt.NDArray[Any]:
+    """Whether a member in ``rack`` reads each topic-partition from another one, bool[n_tps]."""
+    topics = group.topics
+    if topics.rack_start is None or topics.rack is None or rack < 0:
+        return np.zeros(topics.n_tps, np.bool_)
+    crosses = np.diff(topics.rack_start) > 0
+    crosses[row_of(topics.rack_start)[topics.rack == rack]] = False
+    return crosses
+
+
+def certify(claims: Claims, target: I32, level: I64, minor: I64) -> Certificate | None:
+    """Build the certificate from what the solver knows.
+
+    Parameters
+    ----------
+    target : int32[n_tps]
+        The assignment to be proven.
+    level : int64[n_members]
+        Members hold their level or one partition less.
+    minor : int64[n_members]
+        Price of each member beyond its level, in units of ``R`` and 1.
+
+    Returns
+    -------
+    Certificate or None
+        None if the group is too large for prices in int64.
+    """
+    n_tps = int(np.count_nonzero(target != NO_OWNER))
+    rack_weight = rack_weight_of(claims.group)
+    span = int(minor.max() - minor.min()) if len(minor) else 0
+    weight = n_tps * (rack_weight + 1) + span + 2
+    if weight * (2 * int(level.max(initial=0)) + 2) >= LARGEST:
+        return None
+    price = weight * (2 * level - 1) + minor
+    partition = cheapest(claims, price, rack_weight)
+    return Certificate(
+        load_weight=weight, rack_weight=rack_weight, member=price, partition=partition
+    )
+
+
+def rack_weight_of(group: Group) -> int:
+    """Cost of a partition read across racks: above the number of partitions; 0 without racks."""
+    return group.topics.n_tps + 1 if group.topics.rack_start is not None else 0

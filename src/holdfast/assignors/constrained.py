@@ -1,0 +1,162 @@
+"""``constrained-sticky`` and ``constrained-cooperative-sticky``: KAFKA-9987 to the letter.
+
+With N members, P partitions, C_f = floor(P / N) and C_c = ceil(P / N):
+
+1. every member keeps what it owns if that is fewer than C_f (it is *unfilled*), the first C_f if
+   exactly C_f, else the first C_c (it is at *maximum capacity*);
+2. *fill*: unfilled members, by id, take unassigned partitions up to C_f;
+3. *steal*: where those run out, each missing one is taken from the next member at maximum capacity;
+4. *distribute*: where some are left, they go one each to members not at maximum capacity, by id.
+
+**Rules.** All members subscribe to the same topics, else InfeasibleError names the first that
+differs. "Partition order" is t0p0, t1p0, .., t0p1, for owned partitions as well as unassigned ones.
+A member whose generation is behind the newest in the group owns nothing (its whole claim is old, as
+the document says). Where the document leaves open which partition is stolen, it is the last in
+order, so the robbed member ends with the first C_f it owned.
+
+The outcome keeps as many claims as any balanced one, which the prices of ``sticky`` prove, unless
+racks are known (the document has none) or a member lost its claim for its generation.
+
+**Strategy.** Every step is a sort, a rank inside a member's row or a ``repeat``: no Python loop.
+
+References
+----------
+KAFKA-9987 (ConstrainedCooperativeStickyAssignor); KAFKA-16277 on the order of owned partitions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.assignors.certificate import Certificate
+from holdfast.assignors.claims import Claims
+from holdfast.assignors.result import Solution
+from holdfast.assignors.sticky import sticky
+from holdfast.errors import InfeasibleError
+from holdfast.model.columns import I32, I64, NO_OWNER, within
+from holdfast.model.group import Group
+
+
+def constrained(claims: Claims) -> Solution:
+    """``constrained-sticky`` and its cooperative twin as the registry calls them.
+
+    Raises
+    ------
+    InfeasibleError
+        If two members subscribe to different topics.
+
+    References
+    ----------
+    KAFKA-9987.
+    """
+    target = constrained_owner(claims.group, claims.owner)
+    return Solution(target=target, prove=lambda: _prove(claims))
+
+
+def _prove(claims: Claims) -> Certificate | None:
+    """The prices of ``sticky``: they prove any assignment that is as good, and no other."""
+    best = sticky(claims)
+    return best.prove() if best.prove else None
+
+
+def constrained_owner(group: Group, owned: I32) -> I32:
+    """Assign by the linear passes of KAFKA-9987.
+
+    Parameters
+    ----------
+    group : Group
+        Members with equal subscriptions.
+    owned : int32[n_tps]
+        The member whose claim of each topic-partition is valid, or NO_OWNER.
+
+    Returns
+    -------
+    int32[n_tps]
+        Owner of each topic-partition, NO_OWNER where nobody subscribes.
+
+    Raises
+    ------
+    InfeasibleError
+        If two members subscribe to different topics.
+
+    Notes
+    -----
+    Cost: O(n_tps log n_tps) for the sorts, no Python loop.
+
+    References
+    ----------
+    KAFKA-9987, "Proposed Changes".
+    """
+    _require_equal_subscriptions(group)
+    owner = np.full(group.topics.n_tps, NO_OWNER, dtype=np.int32)
+    if group.n_members == 0:
+        return owner
+    partitions = _in_partition_order(group)
+    floor, rest = divmod(partitions.size, group.n_members)
+    ceiling = floor + (rest > 0)
+
+    claims, claimant, count = _owned_rows(group, owned, partitions)
+    capacity = np.where(count < floor, count, np.where(count == floor, floor, ceiling))
+    kept = within(count) < capacity[claimant]
+    owner[claims[kept]] = claimant[kept]
+    size = np.minimum(count, capacity)
+    unassigned = partitions[owner[partitions] == NO_OWNER]
+    wanting = np.repeat(np.arange(group.n_members, dtype=np.int32), np.maximum(floor - size, 0))
+
+    n_filled = min(unassigned.size, wanting.size)
+    owner[unassigned[:n_filled]] = wanting[:n_filled]
+    at_maximum = np.flatnonzero(count > floor)
+    robbed = at_maximum[: wanting.size - n_filled]
+    owner[_last_kept(claims, count, size)[robbed]] = wanting[n_filled:]
+    below = np.setdiff1d(np.arange(group.n_members, dtype=np.int32), at_maximum)
+    rest_of_them = unassigned[n_filled:]
+    owner[rest_of_them] = below[: rest_of_them.size]
+    return owner
+
+
+def _require_equal_subscriptions(group: Group) -> None:
+    rows = {int(row): _topics_of(group, int(row)) for row in np.unique(group.subscription)}
+    if len({frozenset(topics) for topics in rows.values()}) < 2:
+        return
+    mine = rows[int(group.subscription[0])]
+    others = [row for row, topics in rows.items() if topics != mine]
+    member = int(np.flatnonzero(np.isin(group.subscription, others))[0])
+    topic = min(mine ^ rows[int(group.subscription[member])])
+    one, other = group.member_ids[0], group.member_ids[member]
+    text = (
+        f"members {one!r} and {other!r} do not subscribe to the same topics (only one of them to "
+        f"{topic!r}); constrained assignors need equal subscriptions, sticky takes any"
+    )
+    raise InfeasibleError(text, column="members", index=member)
+
+
+def _topics_of(group: Group, row: int) -> set[str]:
+    """Names in one row of the subscription table."""
+    topics = group.set_topic[group.set_start[row] : group.set_start[row + 1]]
+    return {group.topics.names[topic] for topic in topics.tolist()}
+
+
+def _in_partition_order(group: Group) -> I64:
+    """All subscribed topic-partitions as t0p0, t1p0, .., t0p1, int64[n_subscribed]."""
+    tps = np.flatnonzero(group.has_subscriber[group.topics.topic_of])
+    in_order: I64 = tps[np.argsort(group.topics.partition_of[tps], kind="stable")]
+    return in_order
+
+
+def _owned_rows(group: Group, owned: I32, partitions: I64) -> tuple[I64, I32, I64]:
+    """Valid claims by member and partition order: (tp, claimant) of each, and the count of each."""
+    current = group.generation == group.generation.max()
+    claimant = owned[partitions]
+    valid = (claimant != NO_OWNER) & current[claimant]
+    by_member = np.argsort(claimant[valid], kind="stable")
+    claims, claimant = partitions[valid][by_member], claimant[valid][by_member]
+    return claims, claimant, np.bincount(claimant, minlength=group.n_members).astype(np.int64)
+
+
+def _last_kept(claims: I64, count: I64, size: I64) -> I64:
+    """Last topic-partition that each member keeps, int64[n_members]; any where it keeps none."""
+    row_start = np.cumsum(count) - count
+    if claims.size == 0:
+        return row_start
+    last: I64 = claims[np.clip(row_start + size - 1, 0, claims.size - 1)]
+    return last

@@ -1,0 +1,225 @@
+"""What an assignor returns: the assignment, what is withheld, and how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from holdfast.assignors.certificate import Certificate, verify
+from holdfast.assignors.claims import Claims
+from holdfast.model import measure
+from holdfast.model.assignment import Assignment, owner_to_dict
+from holdfast.model.columns import I32, NO_OWNER, frozen
+from holdfast.model.group import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """What an assignor's function returns to the registry.
+
+    Parameters
+    ----------
+    target : int32[n_tps]
+        Owner wanted for each topic-partition, or NO_OWNER where nobody subscribes.
+    prove : callable, optional
+        Writes prices that prove the target if no assignment is better, or None where they cannot be
+        written; left out by assignors whose goals are others.
+    """
+
+    target: I32
+    prove: Callable[[], Certificate | None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """How good an assignment is. Numbers are of the target, before anything is withheld.
+
+    Parameters
+    ----------
+    balance_score : int
+        Sum of the load differences over all pairs of members; 0 is perfect (KIP-54).
+    loads : dict of str to int
+        Topic-partitions of each member.
+    spread : int
+        Largest load minus smallest.
+    kept : int
+        Valid claims that stay with their member.
+    moved : int
+        Valid claims that go to another member.
+    needed_moves : int or None
+        The fewest moves any assignment of this balance (and rack locality) needs; None where that
+        is not proven.
+    withheld : int
+        Topic-partitions that wait for a member to give them up.
+    optimal : bool
+        True only where the certificate was verified: nothing is better by the assignor's goals.
+    proven : tuple of str
+        Which of ``balance``, ``racks``, ``kept`` and ``topics`` are proven to be the best there is,
+        each given those before it. ``topics`` is, where ``topic_excess`` is 0.
+    rack_matches : int or None
+        Topic-partitions read inside their member's rack; None where no racks are known.
+    cross_rack : int or None
+        Topic-partitions read from another rack; None where no racks are known.
+    topic_excess : int
+        How far topics are from being spread evenly over their members: the sum of squares of the
+        partitions of each topic that each member has, less what even shares would have. 0 cannot
+        be bettered; above it is what a bounded search reached, which may not be the least.
+    dropped_claims : dict of str to int
+        Claims that did not count, by reason.
+    lags : dict of str to int, or None
+        Total lag of each member; None where no lags are known.
+    lag_spread : int or None
+        Largest lag of a member minus smallest.
+    """
+
+    balance_score: int
+    loads: dict[str, int]
+    spread: int
+    kept: int
+    moved: int
+    needed_moves: int | None
+    withheld: int
+    optimal: bool
+    proven: tuple[str, ...]
+    rack_matches: int | None
+    cross_rack: int | None
+    topic_excess: int
+    dropped_claims: dict[str, int]
+    lags: dict[str, int] | None
+    lag_spread: int | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Result:
+    """The outcome of one assignor on one group.
+
+    Parameters
+    ----------
+    name : str
+        Assignor.
+    group : Group
+        Input.
+    claims : Claims
+        Its claims as the assignor saw them.
+    target : int32[n_tps]
+        Owner wanted for each topic-partition.
+    owner : int32[n_tps]
+        Owner handed out now: ``target`` without what is withheld.
+    withheld_tp, withheld_member : int32[n_withheld]
+        Topic-partitions held back, and the member that still claims each.
+    prove : callable, optional
+        Writes the certificate.
+    """
+
+    name: str
+    group: Group
+    claims: Claims
+    target: I32
+    owner: I32
+    withheld_tp: I32
+    withheld_member: I32
+    prove: Callable[[], Certificate | None] | None = None
+
+    @classmethod
+    def of(cls, name: str, claims: Claims, plan: Solution, *, cooperative: bool) -> Result:
+        """Withhold what a cooperative round must, and wrap the rest."""
+        owner, none = plan.target, np.empty(0, np.int32)
+        tp, member = claims.withheld(plan.target) if cooperative else (none, none)
+        if len(tp):
+            owner = plan.target.copy()
+            owner[tp] = NO_OWNER
+        return cls(
+            name=name,
+            group=claims.group,
+            claims=claims,
+            target=frozen(plan.target),
+            owner=frozen(owner),
+            withheld_tp=tp,
+            withheld_member=member,
+            prove=plan.prove,
+        )
+
+    @property
+    def withheld(self) -> dict[int, int]:
+        """Claimant of each topic-partition held back; for whom it is says ``target``."""
+        return dict(zip(self.withheld_tp.tolist(), self.withheld_member.tolist(), strict=True))
+
+    @property
+    def assignment(self) -> Assignment:
+        """What is handed out now, checked."""
+        return Assignment(group=self.group, owner=self.owner)
+
+    def to_dict(self) -> dict[str, dict[str, list[int]]]:
+        """``{member id: {topic: [partitions]}}`` of what is handed out now."""
+        return owner_to_dict(self.group, self.owner)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """Proof that nothing is better, if the assignor gives one; written on first use."""
+        return None if self.prove is None else self.prove()
+
+    @cached_property
+    def optimal(self) -> bool:
+        """Whether the certificate proves that nothing is better; verified on first use."""
+        return verify(self)
+
+    @cached_property
+    def topic_excess(self) -> int:
+        """Sum of squared topic shares beyond even ones; 0 cannot be bettered (KAFKA-16277)."""
+        return measure.topic_excess(self.group, self.target) - measure.topic_floor(self.group)
+
+    @cached_property
+    def proven(self) -> tuple[str, ...]:
+        """Goals that are proven to be reached, in their order.
+
+        Beside the certificate two bounds are proofs: loads within one of each other, and topics cut
+        into even shares.
+        """
+        goals: list[str] = []
+        if self.optimal and self.certificate is not None:
+            racks = self.group.topics.rack_start is not None
+            named = (("balance", True), ("racks", racks), ("kept", self.certificate.keeps))
+            goals = [goal for goal, counts in named if counts]
+        elif measure.spread(measure.loads(self.target, self.group.n_members)) <= 1:
+            goals = ["balance"]
+        return (*goals, "topics") if self.topic_excess == 0 else tuple(goals)
+
+    @cached_property
+    def quality(self) -> Quality:
+        """Every number about this result; computed on first use."""
+        group, ids = self.group, self.group.member_ids
+        loads = measure.loads(self.target, group.n_members)
+        moved = measure.count_moved(self.claims.owner, self.target)
+        lags = None
+        if group.lags is not None:
+            lags = measure.lag_per_member(self.target, group.lags, group.n_members)
+        return Quality(
+            balance_score=measure.balance_score(loads),
+            loads=dict(zip(ids, loads.tolist(), strict=True)),
+            spread=measure.spread(loads),
+            kept=measure.count_kept(self.claims.owner, self.target),
+            moved=moved,
+            needed_moves=moved if "kept" in self.proven else None,
+            withheld=len(self.withheld_tp),
+            optimal=self.optimal,
+            proven=self.proven,
+            rack_matches=measure.count_rack_matches(group, self.target),
+            cross_rack=measure.count_cross_rack(group, self.target),
+            topic_excess=self.topic_excess,
+            dropped_claims=dict(self.claims.dropped().counts),
+            lags=None if lags is None else dict(zip(ids, lags.tolist(), strict=True)),
+            lag_spread=None if lags is None else measure.spread(lags),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The parts as plain data: ``assignment``, ``withheld`` (for whom) and ``quality``."""
+        ids, name_of = self.group.member_ids, self.group.topics.name_of
+        withheld = {
+            "{}-{}".format(*name_of(tp)): ids[self.target[tp]] for tp in self.withheld_tp.tolist()
+        }
+        quality = {key: getattr(self.quality, key) for key in Quality.__dataclass_fields__}
+        return {"assignment": self.to_dict(), "withheld": withheld, "quality": quality}

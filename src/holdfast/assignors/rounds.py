@@ -1,0 +1,83 @@
+"""Following a cooperative assignment round by round, until nothing is withheld.
+
+**Rules.** Between two rounds every member does what it was told: it gives up what is no longer its
+own and claims what it was given, at the next generation. Nothing else changes.
+
+References
+----------
+KIP-429: a partition that changes hands is withheld for one round.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from holdfast.assignors.registry import assign
+from holdfast.assignors.result import Result
+from holdfast.model.columns import NO_OWNER
+from holdfast.model.group import Group
+
+MAX_ROUNDS = 8
+"""More than any group needs: two rounds settle, unless claims contradict each other."""
+
+
+def follow(group: Group, name: str, /, **options: Any) -> list[Result]:
+    """Run an assignor until nothing is withheld.
+
+    Parameters
+    ----------
+    group : Group
+        As it is before the first round.
+    name : str
+        A name of the registry.
+    **options
+        Of the assignor.
+
+    Returns
+    -------
+    list of Result
+        One a round; the last one withholds nothing.
+
+    References
+    ----------
+    KIP-429.
+    """
+    results = [assign(group, name, **options)]
+    while len(results[-1].withheld_tp):
+        assert len(results) < MAX_ROUNDS, f"{name} still withholds after {MAX_ROUNDS} rounds"
+        results.append(assign(next_round(results[-1]), name, **options))
+    return results
+
+
+def next_round(result: Result) -> Group:
+    """The group after everybody did what ``result`` says.
+
+    Returns
+    -------
+    Group
+        Claims are what was handed out, at the generation after the newest of before.
+
+    References
+    ----------
+    KIP-429, "Consumer Protocol".
+    """
+    group = result.group
+    held = np.flatnonzero(result.owner != NO_OWNER)
+    held = held[np.argsort(result.owner[held], kind="stable")]
+    newest = int(group.generation.max(initial=0))
+    return Group.from_columns(
+        topics=group.topics,
+        member_ids=group.member_ids,
+        instance_ids=group.instance_ids,
+        set_start=group.set_start,
+        set_topic=group.set_topic,
+        subscription=group.subscription,
+        claim_member=result.owner[held],
+        claim_topic=group.topics.topic_of[held],
+        claim_partition=group.topics.partition_of[held],
+        generation=np.full(group.n_members, min(newest + 1, 2**31 - 1), dtype=np.int32),
+        rack=group.rack,
+        lags=group.lags,
+    )

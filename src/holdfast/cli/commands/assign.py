@@ -1,0 +1,312 @@
+"""``holdfast assign``: a snapshot of a group in, who owns what out.
+
+**Rules.** The JSON is stable and carries ``schema_version``; the table is for people. With several
+assignors one that cannot answer says why in its place, and the others still answer.
+
+**Strategy.** :func:`holdfast.assignors.rounds.follow` does the work; here are only options and
+shapes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.assignors.registry import ASSIGNORS, assign, find
+from holdfast.assignors.result import Result
+from holdfast.assignors.rounds import follow
+from holdfast.cli.output import Format, print_note, write_json, write_rows
+from holdfast.errors import ConfigError, InfeasibleError, ModelError, SourceError
+from holdfast.model import measure
+from holdfast.model.group import Group
+
+SCHEMA_VERSION = 1
+
+_FLAT = ("assignor", "member_id", "topic", "partition", "state")
+_MEMBERS = ("member", "partitions", "lag", "assignment", "waits for")
+
+_COMPARED = (
+    *("balance_score", "spread", "kept", "moved", "needed_moves", "rack_matches", "cross_rack"),
+    *("topic_excess", "lag_spread", "withheld", "optimal", "proven", "error"),
+)
+
+_EXAMPLES = """\b
+Examples:
+  holdfast assign group.json --assignor sticky
+  holdfast assign group.json --assignor cooperative-sticky --all-rounds
+  holdfast assign group.json --assignor lag-sticky --option max_skew=1
+  holdfast assign - --compare range,sticky,lag-sticky < group.json
+\b
+A snapshot: {"partitions": {"orders": 3}, "members": [{"id": "C0", "topics":
+["orders"], "owned": [["orders", 0]], "generation": 4}]}; also "lags",
+"offsets" and "racks".
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("assign", epilog=_EXAMPLES)(run)
+
+
+def run(
+    *,
+    snapshot: Annotated[str, typer.Argument(metavar="SNAPSHOT.json|-", help="- reads stdin.")],
+    assignor: Annotated[
+        str, typer.Option("--assignor", "-a", help=f"One of {', '.join(ASSIGNORS)}.")
+    ] = "sticky",
+    compare: Annotated[
+        str | None, typer.Option("--compare", help="Several, side by side: sticky,lag,...")
+    ] = None,
+    all_rounds: Annotated[
+        bool,
+        typer.Option("--all-rounds", help="Follow a cooperative one until nothing is withheld."),
+    ] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
+    ] = None,
+    fmt: Annotated[Format, typer.Option("--format", help="table is for people.")] = Format.TABLE,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file; stdout by default.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr.")] = False,
+) -> None:
+    """Assign the partitions of a group as one of the assignors would.
+
+    Exit codes: 0 done; 2 a wrong option or snapshot; 3 the snapshot cannot be read; 4 the
+    assignor refuses this group.
+    """
+    names = [assignor] if compare is None else _names(compare)
+    for name in names:
+        find(name)
+    options = dict(parse_option(text) for text in option or ())
+    group = read_group(snapshot)
+    if compare is None:
+        answer = answer_of(group, assignor, options, all_rounds=all_rounds)
+        _warn(answer, quiet)
+        _write_one(answer, fmt, output)
+    else:
+        _write_several(_compare(group, names, options, all_rounds), fmt, output)
+
+
+def read_group(path: str) -> Group:
+    """Read a snapshot from a file, or from stdin for ``-``.
+
+    Raises
+    ------
+    SourceError
+        The file cannot be read or is not JSON.
+    ModelError
+        It is JSON, but not a snapshot.
+    """
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{path}: {_why(error)}; expected a JSON snapshot of a group") from error
+    try:
+        value = json.loads(text, object_pairs_hook=_once)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise SourceError(f"{path} is not JSON: {error}") from error
+    return Group.from_dict(value)
+
+
+def answer_of(
+    group: Group, name: str, options: dict[str, Any], *, all_rounds: bool
+) -> dict[str, Any]:
+    """The JSON document of one assignor; with ``all_rounds`` the numbers compare end with start."""
+    results = follow(group, name, **options) if all_rounds else [assign(group, name, **options)]
+    first, last = results[0], results[-1]
+    answer: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "assignor": name, **last.to_json()}
+    if all_rounds:
+        answer["rounds"] = len(results)
+        answer["quality"] |= _from_start(first, last)
+    return answer
+
+
+def _from_start(first: Result, last: Result) -> dict[str, Any]:
+    before = first.claims.owner
+    return {
+        "kept": measure.count_kept(before, last.owner),
+        "moved": measure.count_moved(before, last.owner),
+        "needed_moves": first.quality.needed_moves,
+        "dropped_claims": first.quality.dropped_claims,
+        "optimal": first.quality.optimal,
+        "proven": first.quality.proven,
+    }
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise ConfigError(f"--compare {text!r}: expected names of assignors, such as sticky,lag")
+    return list(dict.fromkeys(names))
+
+
+def parse_option(text: str) -> tuple[str, Any]:
+    """``NAME=VALUE`` of ``--option``; ConfigError where it is none."""
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ConfigError(f"--option {text!r}: expected NAME=VALUE, such as max_skew=1")
+    try:
+        return name.strip().replace("-", "_"), json.loads(value)
+    except json.JSONDecodeError:
+        return name.strip().replace("-", "_"), value
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in which no key stands twice: which of them was meant nobody can say."""
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ModelError(f"the key {twice!r} stands twice in one object", column="snapshot")
+    return result
+
+
+def _why(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+def _warn(answer: dict[str, Any], quiet: bool) -> None:
+    dropped = answer["quality"]["dropped_claims"]
+    if dropped and not quiet:
+        text = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
+        print_note(f"claims that did not count: {text}")
+
+
+def _compare(
+    group: Group, names: Sequence[str], options: dict[str, Any], all_rounds: bool
+) -> list[dict[str, Any]]:
+    """One answer an assignor; each takes the options it knows, one that nobody knows is wrong."""
+    known = {each for name in names for each in find(name).options}
+    for unknown in sorted(set(options) - known):
+        near = get_close_matches(unknown, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"they take {sorted(known) or 'none'}"
+        raise ConfigError(f"none of {', '.join(names)} has an option {unknown!r}; {hint}")
+    answers = []
+    for name in names:
+        own = {key: value for key, value in options.items() if key in find(name).options}
+        try:
+            answers.append(answer_of(group, name, own, all_rounds=all_rounds))
+        except InfeasibleError as error:
+            answers.append({"assignor": name, "error": str(error)})
+    return answers
+
+
+def _write_one(answer: dict[str, Any], fmt: Format, output: Path | None) -> None:
+    if fmt is Format.JSON:
+        write_json(answer, output)
+    elif fmt is Format.TABLE:
+        write_rows(_member_rows(answer), _MEMBERS, fmt, output, title=_title(answer))
+    else:
+        write_rows(_flat_rows([answer]), _FLAT, fmt, output)
+
+
+def _write_several(answers: list[dict[str, Any]], fmt: Format, output: Path | None) -> None:
+    if fmt is Format.JSON:
+        write_json({"schema_version": SCHEMA_VERSION, "compare": answers}, output)
+    elif fmt is Format.TABLE:
+        columns = ("", *(answer["assignor"] for answer in answers))
+        write_rows(_side_by_side(answers), columns, fmt, output)
+    else:
+        write_rows(_flat_rows(answers), _FLAT, fmt, output)
+
+
+def _title(answer: dict[str, Any]) -> str:
+    quality = answer["quality"]
+    parts = [
+        f"{answer['assignor']}: balance score {quality['balance_score']}",
+        f"{quality['kept']} kept",
+        f"{quality['moved']} moved",
+    ]
+    if answer["withheld"]:
+        parts.append(f"{len(answer['withheld'])} withheld until given up")
+    if "rounds" in answer:
+        parts.append(f"{answer['rounds']} rounds")
+    if quality["optimal"]:
+        parts.append("proven optimal")
+    if quality["topic_excess"]:
+        parts.append(f"topics {quality['topic_excess']} from even")
+    return ", ".join(parts)
+
+
+def _member_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    lags = answer["quality"]["lags"] or {}
+    waits: dict[str, list[str]] = {}
+    for tp, member in answer["withheld"].items():
+        waits.setdefault(member, []).append(tp)
+    return [
+        {
+            "member": member,
+            "partitions": sum(map(len, own.values())),
+            "lag": lags.get(member),
+            "assignment": "  ".join(f"{topic}: {_ranges(ps)}" for topic, ps in own.items()),
+            "waits for": " ".join(waits.get(member, ())),
+        }
+        for member, own in answer["assignment"].items()
+    ]
+
+
+def _ranges(partitions: Sequence[int]) -> str:
+    """``0-3 7 9-10`` of sorted partition numbers."""
+    runs: list[list[int]] = []
+    for partition in partitions:
+        if runs and partition == runs[-1][1] + 1:
+            runs[-1][1] = partition
+        else:
+            runs.append([partition, partition])
+    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _flat_rows(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a topic-partition; a withheld one names the member it will go to."""
+    rows: list[dict[str, Any]] = []
+    for answer in answers:
+        cells = [
+            (member, topic, partition, "assigned")
+            for member, own in answer.get("assignment", {}).items()
+            for topic, partitions in own.items()
+            for partition in partitions
+        ]
+        for tp, member in answer.get("withheld", {}).items():
+            topic, _, partition = tp.rpartition("-")
+            cells.append((member, topic, int(partition), "withheld"))
+        rows += [dict(zip(_FLAT, (answer["assignor"], *cell), strict=True)) for cell in cells]
+    return rows
+
+
+def _side_by_side(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of numbers and columns of assignors."""
+    rows: list[dict[str, Any]] = []
+    for key in _COMPARED:
+        cells = {answer["assignor"]: _cell(answer, key) for answer in answers}
+        if any(cell is not None for cell in cells.values()):
+            rows.append({"": key.replace("_", " "), **cells})
+    members: dict[str, Any] = next(
+        (answer["assignment"] for answer in answers if "error" not in answer), {}
+    )
+    for member in members:
+        cells = {answer["assignor"]: _load(answer, member) for answer in answers}
+        rows.append({"": member, **cells})
+    return rows
+
+
+def _cell(answer: dict[str, Any], key: str) -> Any:
+    if key == "error" or "error" in answer:
+        return answer.get("error") if key == "error" else None
+    value = answer["quality"][key]
+    return " ".join(value) or None if key == "proven" else value
+
+
+def _load(answer: dict[str, Any], member: str) -> str | None:
+    if "error" in answer:
+        return None
+    quality = answer["quality"]
+    load = str(quality["loads"][member])
+    return load if quality["lags"] is None else f"{load}, lag {quality['lags'][member]}"

@@ -1,0 +1,75 @@
+"""``holdfast broker``: a real Kafka to play with, until Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.options import Quiet
+from holdfast.cli.output import notes, stderr
+from holdfast.errors import ConfigError
+
+_EXAMPLES = """\b
+Examples:
+  holdfast broker --port 9092
+  holdfast broker --brokers 3 --keep
+  holdfast broker --property group.initial.rebalance.delay.ms=3000
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("broker", epilog=_EXAMPLES)(broker)
+
+
+def broker(  # noqa: PLR0917 - typer passes every option by name
+    brokers: Annotated[int, typer.Option("--brokers", help="Nodes: 1 or 3.")] = 1,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", help="Port of the first node; a free one by default."),
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="A broker setting; repeatable."),
+    ] = None,
+    heap_mb: Annotated[int, typer.Option("--heap-mb", help="Java heap of each node, MiB.")] = 512,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the data folder in place.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Start a real Apache Kafka on this machine and keep it until Ctrl-C.
+
+    Prints the bootstrap address on stdout. The data live in a temporary folder and go with it.
+    """
+    from holdfast.adapters.broker.broker import Broker, BrokerSettings
+
+    note = notes(quiet)
+    settings = BrokerSettings(
+        brokers=brokers,
+        port=port,
+        properties=dict(_split(item) for item in properties or ()),
+        heap_mb=heap_mb,
+        keep=keep,
+    )
+    # SIGTERM ends like Ctrl-C, so that the folder is gone before we are.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with ExitStack() as stack:
+        with nullcontext() if quiet else stderr.status("starting Kafka ..."):
+            running = stack.enter_context(Broker.start(settings=settings, note=note))
+        note(f"Kafka is ready after {running.start_seconds:.1f} s; Ctrl-C stops it")
+        if keep:
+            note(f"data folder: {Path(running.folder)}")
+        sys.stdout.write(running.bootstrap + "\n")
+        sys.stdout.flush()
+        running.wait()
+
+
+def _split(item: str) -> tuple[str, str]:
+    key, equals, value = item.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--property wants KEY=VALUE, not {item!r}")
+    return key, value

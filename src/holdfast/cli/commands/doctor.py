@@ -1,0 +1,145 @@
+"""``holdfast doctor``: what ails a fleet of groups, one screen each, worst first."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.options import (
+    Bootstrap,
+    BrokerLogs,
+    CommandConfig,
+    FleetInput,
+    Groups,
+    Quiet,
+)
+from holdfast.cli.output import (
+    Format,
+    print_note,
+    track,
+    write_json,
+    write_rows,
+    write_text,
+)
+from holdfast.cli.screen import print_screens
+from holdfast.cli.sources import open_source
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.report.findings.findings import Examination
+
+SHOWN = 10
+_COLUMNS = (
+    "group",
+    "code",
+    "name",
+    "severity",
+    "basis",
+    "cost_lower_partition_seconds",
+    "cost_upper_partition_seconds",
+    "text",
+    "command",
+)
+
+
+class FailOn(StrEnum):
+    """``--fail-on``."""
+
+    NEVER = "never"
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+
+
+_EXAMPLES = """\b
+Examples:
+  holdfast doctor --input tables
+  holdfast doctor -b localhost:9092 --group etl --fail-on warn
+  holdfast doctor --input dump --all-groups --format json -o findings.json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor", epilog=_EXAMPLES)(doctor)
+
+
+def doctor(
+    *,
+    source: FleetInput = None,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    group: Groups = None,
+    all_groups: Annotated[
+        bool, typer.Option("--all-groups", help=f"Print every group, not the {SHOWN} worst.")
+    ] = False,
+    fail_on: Annotated[
+        FailOn, typer.Option("--fail-on", help="Exit 1 on findings this bad or worse.")
+    ] = FailOn.NEVER,
+    fmt: Annotated[
+        Format, typer.Option("--format", help="json follows the published schema (--schema).")
+    ] = Format.TABLE,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File instead of stdout.")
+    ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of --format json and stop.")
+    ] = False,
+    broker_log: BrokerLogs = None,
+    quiet: Quiet = False,
+) -> None:
+    """Look at groups, the worst first: what is wrong, how it is known, what it cost, what helps.
+
+    Every finding has a stable code; ``holdfast explain HF104`` tells more about one.
+
+    """
+    from holdfast.report.findings import doctor as report_doctor
+
+    if schema:
+        write_text(report_doctor.schema_text(), output)
+        return
+    if group and all_groups:
+        raise ConfigError("--group and --all-groups exclude each other")
+    with open_source(
+        source, bootstrap, command_config, group, broker_logs=broker_log, quiet=quiet
+    ) as tables:
+        found = report_doctor.examine_fleet(
+            tables,
+            tables.choose(group),
+            track=lambda names: track(names, len(names), "groups", quiet=quiet),
+        )
+    if fmt is Format.JSON:
+        write_json(report_doctor.to_json(found), output)
+    elif fmt is Format.TABLE:
+        print_screens(found if all_groups or group else found[:SHOWN], output)
+        if len(found) > SHOWN and not (all_groups or group or quiet):
+            print_note(f"{len(found) - SHOWN} more groups: --all-groups shows them")
+    else:
+        write_rows(_rows(found), _COLUMNS, fmt, output)
+    worst = max((f.severity.rank for e in found for f in e.findings), default=-1)
+    if fail_on is not FailOn.NEVER and worst >= list(FailOn).index(fail_on) - 1:
+        raise typer.Exit(1)
+
+
+def _rows(found: list[Examination]) -> list[dict[str, object]]:
+    from holdfast.report.findings.findings import all_rules
+
+    names = {rule.code: rule.name for rule in all_rules()}
+    return [
+        {
+            "group": e.facts.group,
+            "code": f.code,
+            "name": names[f.code],
+            "severity": str(f.severity),
+            "basis": str(f.basis),
+            "cost_lower_partition_seconds": round(f.cost_lower_s, 3),
+            "cost_upper_partition_seconds": round(f.cost_upper_s, 3),
+            "text": f.text,
+            "command": f.command,
+        }
+        for e in found
+        for f in e.findings
+    ]

@@ -1,0 +1,51 @@
+"""``holdfast dump``: the offsets topic of a live cluster to a folder of Parquet files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.commands.history import count_records
+from holdfast.cli.options import CommandConfig, NeededBootstrap, Quiet
+from holdfast.cli.output import notes
+from holdfast.cli.spark_progress import spark_bar
+from holdfast.pipeline.command_session import open_session
+
+_EXAMPLES = """\b
+Examples:
+  holdfast dump -b localhost:9092 -o dump
+  holdfast dump -b broker:9093 --command-config client.properties -o dump
+  holdfast dump -b localhost:9092 -o dump && holdfast doctor --input dump
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("dump", epilog=_EXAMPLES)(dump)
+
+
+def dump(
+    bootstrap: NeededBootstrap,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    command_config: CommandConfig = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write records, topics with ids, begin and end offsets of a cluster to a folder.
+
+    Reads without joining a group. `history`, `lag` and the others take the folder as --input.
+    """
+    from holdfast.adapters.cluster.cluster import LiveCluster, read_properties
+    from holdfast.pipeline.ingest.dump import write_dump
+
+    note = notes(quiet)
+    config = read_properties(command_config) if command_config else {}
+    cluster = LiveCluster(bootstrap=bootstrap, config=config)
+    cluster.check()
+    note("starting Spark")
+    spark = open_session(kafka=True)
+    note(f"reading the offsets topic of {bootstrap}")
+    with spark_bar(spark, "dump", count_records(cluster), quiet=quiet):
+        written = write_dump(spark, cluster, output, note=note)
+    note(f"{written.n_records()} records, {written.topics().num_rows} topics in {written.path}")

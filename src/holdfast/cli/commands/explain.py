@@ -1,0 +1,100 @@
+"""``holdfast explain``: what a finding's code means, how it is told, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from contextlib import nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from holdfast.cli.output import Format, write_json, write_rows, write_text
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.report.findings.findings import Rule
+
+_COLUMNS = ("code", "severity", "name", "what")
+
+
+_EXAMPLES = """\b
+Examples:
+  holdfast explain HF104
+  holdfast explain --format json
+"""
+
+
+class ExplainFormat(StrEnum):
+    """``--format``, and the page of the documentation."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("explain", epilog=_EXAMPLES)(explain)
+
+
+def explain(
+    *,
+    code: Annotated[
+        str | None, typer.Argument(help="A code such as HF104; without one, all are listed.")
+    ] = None,
+    fmt: Annotated[
+        ExplainFormat, typer.Option("--format", help="markdown is docs/doctor.md.")
+    ] = ExplainFormat.TABLE,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File instead of stdout.")
+    ] = None,
+) -> None:
+    """Explain a code of ``holdfast doctor``, or list them all."""
+    from holdfast.report.findings.doctor import markdown
+    from holdfast.report.findings.findings import all_rules
+
+    rules = {rule.code: rule for rule in all_rules()}
+    words = ("code", "name", "severity", "what", "why", "how", "mend")
+    as_dict = {c: {w: str(getattr(rule, w)) for w in words} for c, rule in rules.items()}
+    if fmt is ExplainFormat.MARKDOWN:
+        write_text(markdown(), output)
+        return
+    if code is None:
+        title = "Findings of holdfast doctor"
+        write_rows(as_dict.values(), _COLUMNS, Format(fmt.value), output, title=title)
+        return
+    wanted = code.upper() if code.upper().startswith("HF") else f"HF{code}"
+    if wanted not in rules:
+        by_name = {rule.name: c for c, rule in rules.items()}
+        near = difflib.get_close_matches(wanted, rules, 3, 0.6)
+        near += [by_name[n] for n in difflib.get_close_matches(code.lower(), by_name, 2, 0.5)]
+        raise ConfigError(
+            f"no code {code!r}; did you mean {' or '.join(dict.fromkeys(near))}?"
+            if near
+            else f"no code {code!r}; `holdfast explain` lists them all"
+        )
+    if fmt is ExplainFormat.JSON:
+        write_json({"schema_version": 1, **as_dict[wanted]}, output)
+    elif fmt is ExplainFormat.TABLE:
+        with nullcontext() if output is None else output.open("w", encoding="utf-8") as file:
+            _print(rules[wanted], Console(file=file, highlight=False))
+    else:
+        write_rows([as_dict[wanted]], words, Format(fmt.value), output)
+
+
+def _print(rule: Rule, console: Console) -> None:
+    """A finding for people, paragraph by paragraph."""
+    console.print(Text(f"{rule.code} {rule.name}", style="bold") + Text(f"  ({rule.severity})"))
+    for heading, text in (
+        ("What", rule.what),
+        ("Why it matters", rule.why),
+        ("How it is told", rule.how),
+        ("What helps", rule.mend),
+    ):
+        console.print(Text(f"\n{heading}", style="bold") + Text(f"\n{text}"))

@@ -1,0 +1,274 @@
+"""``holdfast history``: every rebalance of every group, from a live cluster or a dump."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.options import (
+    Bootstrap,
+    BrokerLogs,
+    CommandConfig,
+    DumpInput,
+    Groups,
+    Quiet,
+    SparkGroups,
+)
+from holdfast.cli.output import Format, notes, write_rows
+from holdfast.cli.people import for_people
+from holdfast.cli.spark_progress import spark_bar
+from holdfast.errors import ConfigError, SourceError
+from holdfast.pipeline.command_session import open_session
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.history.history import History
+
+
+_EXAMPLES = """\b
+Examples:
+  holdfast history -b localhost:9092 -o tables
+  holdfast history --input dump --group 'etl-*' --table movements
+  holdfast history --input dump --table pauses --format jsonl | jq .topic
+"""
+
+
+class TableFormat(StrEnum):
+    """``--format`` of commands that can keep their tables."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    DELTA = "delta"
+
+
+def wants_delta(fmt: TableFormat, output: Path | None) -> bool:
+    """Whether Delta tables are wanted.
+
+    Raises
+    ------
+    ConfigError
+        They are, but there is no folder for them.
+    """
+    if fmt is TableFormat.DELTA and output is None:
+        raise ConfigError("--format delta writes tables: name their folder with -o")
+    return fmt is TableFormat.DELTA
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("history", epilog=_EXAMPLES)(history)
+
+
+def history(  # noqa: PLR0917 (typer passes every option by name)
+    bootstrap: Bootstrap = None,
+    source: DumpInput = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Keep the tables in this folder.")
+    ] = None,
+    table: Annotated[
+        str, typer.Option("--table", help="Table to print (rebalances, movements, ...).")
+    ] = "rebalances",
+    fmt: Annotated[
+        TableFormat,
+        typer.Option("--format", help="How to print it; delta: Delta tables in the -o folder."),
+    ] = TableFormat.TABLE,
+    group: Groups = None,
+    all_groups: SparkGroups = False,
+    broker_log: BrokerLogs = None,
+    command_config: CommandConfig = None,
+    quiet: Quiet = False,
+) -> None:
+    """Rebuild what every group went through from the offsets topic.
+
+    Nothing is installed on the broker and no group is joined. Prints one row per rebalance;
+    --table prints another table, -o keeps all of them as Parquet.
+    """
+    definition = known_table(table)
+    note = notes(quiet)
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
+        out_dir = output or Path(scratch)
+        made = make_history(
+            bootstrap=bootstrap,
+            source=source,
+            out_dir=out_dir,
+            groups=group or [],
+            all_groups=all_groups,
+            command_config=command_config,
+            delta=wants_delta(fmt, output),
+            broker_logs=broker_log or [],
+            note=note,
+            quiet=quiet,
+        )
+        n_bad = made.tables.rows("bad_records")
+        if n_bad:
+            note(f"{n_bad} of {made.n_records} records do not parse (--table bad_records)")
+        if made.n_unknown:
+            note(f"{made.n_unknown} of {made.n_records} records have a type that is not known")
+        if output is not None:
+            note(f"tables are in {output}")
+        if fmt is TableFormat.DELTA:
+            return
+        rows = rows_of(made.table(table))
+        columns: Sequence[str] = definition.flat_names
+        if fmt is TableFormat.TABLE:
+            rows, columns = for_people(definition, rows)
+        write_rows(rows, columns, Format(fmt), title=table)
+
+
+def known_table(name: str) -> Any:
+    """The table called ``name``.
+
+    Raises
+    ------
+    ConfigError
+        There is none; the text names the nearest.
+    """
+    import difflib
+
+    from holdfast.model.tables import TABLES
+
+    if name in TABLES:
+        return TABLES[name]
+    near = difflib.get_close_matches(name, TABLES, n=1)
+    hint = f"; did you mean {near[0]}?" if near else f": there are {', '.join(TABLES)}"
+    raise ConfigError(f"no table {name!r}{hint}")
+
+
+def make_history(
+    *,
+    bootstrap: str | None,
+    source: Path | None,
+    out_dir: Path,
+    groups: list[str],
+    all_groups: bool,
+    command_config: Path | None,
+    note: Any,
+    auto_offset_reset: str = "latest",
+    delta: bool = False,
+    broker_logs: Sequence[Path] = (),
+    quiet: bool = False,
+) -> History:
+    """Run the pipeline on what the command line named."""
+    from holdfast.pipeline.history.history import run
+    from holdfast.pipeline.ingest.selection import Selection
+    from holdfast.pipeline.ingest.source import Dump
+
+    where = named_source(bootstrap, source, command_config)
+    check_logs(broker_logs)
+    if isinstance(where, Dump):
+        where.check_read()
+    note("starting Spark")
+    held = count_records(where)
+    quick = held < SMALL_RECORDS
+    spark = open_session(kafka=not isinstance(where, Dump), delta=delta, quick=quick)
+    note(f"reading {bootstrap or source}")
+    selection = Selection(groups=groups, all_groups=all_groups)
+    with spark_bar(spark, "history", held, quiet=quiet):
+        made = run(
+            spark,
+            where,
+            out_dir,
+            selection=selection,
+            auto_offset_reset=auto_offset_reset,
+            broker_logs=broker_logs,
+            note=note,
+        )
+    check_groups(made, groups, note, where.group_names)
+    if delta:
+        from holdfast.pipeline.batches.delta import write_delta
+
+        note(f"Delta tables are in {write_delta(spark, made.tables)}")
+    return made
+
+
+def check_groups(
+    made: Any, groups: Sequence[str], note: Any, known: Callable[[], Collection[str]] = tuple
+) -> None:
+    """Tell which names and patterns of ``--group`` nothing was found for.
+
+    Parameters
+    ----------
+    known : callable
+        Names of every group of the source, asked for when one was not found.
+    """
+    import difflib
+    from fnmatch import fnmatchcase
+
+    if not groups:
+        return
+    there = {
+        name
+        for table in ("generations", "offset_commits", "lag")
+        for name in made.table(table)["group"].unique().to_pylist()
+    }
+    for wanted in groups:
+        if not any(name == wanted or fnmatchcase(name, wanted) for name in there):
+            near = difflib.get_close_matches(wanted, sorted({*there, *known()}), 3)
+            hint = f": did you mean {' or '.join(near)}?" if near else ""
+            note(f"no record of a group {wanted!r}{hint}")
+
+
+def named_source(bootstrap: str | None, source: Path | None, command_config: Path | None) -> Any:
+    """A dump or a live cluster, looked at before anything slow is started.
+
+    Raises
+    ------
+    ConfigError
+        Neither or both are named.
+    SourceError
+        It is not there, or cannot be read.
+    """
+    from holdfast.pipeline.ingest.source import Dump
+
+    if (bootstrap is None) == (source is None):
+        raise ConfigError("name one source: -b HOST:PORT for a live cluster, or --input DUMP")
+    if source is not None:
+        return Dump.open(source)
+    from holdfast.adapters.cluster.cluster import LiveCluster, read_properties
+
+    config = read_properties(command_config) if command_config else {}
+    cluster = LiveCluster(bootstrap=str(bootstrap), config=config)
+    cluster.check()
+    return cluster
+
+
+def check_logs(logs: Sequence[Path]) -> None:
+    """Refuse ``--broker-log`` files that are not there, before anything slow is started.
+
+    Raises
+    ------
+    SourceError
+    """
+    for log in logs:
+        if not log.is_file():
+            raise SourceError(f"{log}: no such file; --broker-log takes a broker's server.log")
+
+
+SMALL_RECORDS = 500_000
+
+
+def count_records(where: Any) -> int:
+    """Records in a dump, or at most so many in the offsets topic of a cluster."""
+    from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Dump
+
+    if isinstance(where, Dump):
+        return where.n_records()
+    ends = where.partition_ends(OFFSETS_TOPIC)
+    return sum(int(end - begin) for begin, end in ends.values())
+
+
+def rows_of(table: Any) -> list[dict[str, Any]]:
+    """Rows of an Arrow table for people and programs: times as ISO 8601 in UTC."""
+    rows: list[dict[str, Any]] = table.to_pylist()
+    times = [f.name for f in table.schema if str(f.type).startswith("timestamp")]
+    for row in rows:
+        for name in times:
+            value = row[name]
+            row[name] = None if value is None else value.isoformat().replace("+00:00", "Z")
+    return rows

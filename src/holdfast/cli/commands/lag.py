@@ -1,0 +1,110 @@
+"""``holdfast lag``: how far every group is behind, per partition."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.commands.history import TableFormat, make_history, rows_of, wants_delta
+from holdfast.cli.options import Bootstrap, CommandConfig, DumpInput, Groups, Quiet, SparkGroups
+from holdfast.cli.output import Format, notes, write_rows
+from holdfast.cli.people import for_people
+from holdfast.errors import ConfigError
+
+_EXAMPLES = """\b
+Examples:
+  holdfast lag -b localhost:9092 --group etl
+  holdfast lag --input dump --topic orders --auto-offset-reset earliest
+  holdfast lag --input dump --format csv > lag.csv
+"""
+
+
+class Reset(StrEnum):
+    """Kafka's ``auto.offset.reset``."""
+
+    LATEST = "latest"
+    EARLIEST = "earliest"
+    NONE = "none"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("lag", epilog=_EXAMPLES)(lag)
+
+
+def check_topics(wanted: Sequence[str], there: Collection[str]) -> None:
+    """Refuse a topic that no group reads, with the nearest names.
+
+    Raises
+    ------
+    ConfigError
+    """
+    import difflib
+
+    for name in wanted:
+        if name not in there:
+            near = difflib.get_close_matches(name, there, 3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise ConfigError(f"no group reads a topic {name!r}{hint}")
+
+
+def lag(  # noqa: PLR0917 (typer passes every option by name)
+    bootstrap: Bootstrap = None,
+    source: DumpInput = None,
+    reset: Annotated[
+        Reset,
+        typer.Option("--auto-offset-reset", help="What a partition without a commit lags behind."),
+    ] = Reset.LATEST,
+    fmt: Annotated[
+        TableFormat,
+        typer.Option("--format", help="How to print it; delta: Delta tables in the -o folder."),
+    ] = TableFormat.TABLE,
+    group: Groups = None,
+    all_groups: SparkGroups = False,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Keep the tables in this folder.")
+    ] = None,
+    command_config: CommandConfig = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show what every group has committed, where its topics end, and who owns the difference.
+
+    A partition is listed when it has a commit or an owner. Nothing is joined and nothing written.
+    """
+    from holdfast.model.tables import LAG
+
+    note = notes(quiet)
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
+        made = make_history(
+            bootstrap=bootstrap,
+            source=source,
+            out_dir=output or Path(scratch),
+            groups=group or [],
+            all_groups=all_groups,
+            command_config=command_config,
+            auto_offset_reset=str(reset),
+            delta=wants_delta(fmt, output),
+            note=note,
+            quiet=quiet,
+        )
+        rows = rows_of(made.table("lag"))
+        if topic:
+            check_topics(topic, {row["topic"] for row in rows})
+            rows = [row for row in rows if row["topic"] in topic]
+        clamped = sum(row["clamped"] != "none" for row in rows)
+        if clamped:
+            note(f"{clamped} commits lie beyond the end or before the beginning and are clamped")
+        if fmt is TableFormat.DELTA:
+            return
+        columns: Sequence[str] = LAG.flat_names
+        if fmt is TableFormat.TABLE:
+            rows, columns = for_people(LAG, rows)
+        write_rows(rows, columns, Format(fmt), title="lag")

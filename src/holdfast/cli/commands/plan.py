@@ -1,0 +1,80 @@
+"""``holdfast plan``: what another assignment would be for every group. Prints, never applies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.commands.assign import parse_option
+from holdfast.cli.fleet_tables import open_fleet
+from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Quiet
+from holdfast.cli.output import Format, notes, write_rows
+from holdfast.cli.spark_progress import spark_bar
+
+_EXAMPLES = """\b
+Examples:
+  holdfast plan --assignor sticky -b localhost:9092 --group etl
+  holdfast plan --assignor lag --input dump
+  holdfast plan --assignor cooperative-sticky --input dump --format json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("plan", epilog=_EXAMPLES)(plan)
+
+
+def plan(  # noqa: PLR0917 (typer passes every option by name)
+    assignor: Annotated[str, typer.Option("--assignor", help="A name of `holdfast assign`.")],
+    bootstrap: Bootstrap = None,
+    source: FleetInput = None,
+    fmt: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+    group: Groups = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
+    ] = None,
+    command_config: CommandConfig = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File instead of stdout.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Plan a new assignment for every group that has members, with its moves, gain and cost.
+
+    Nothing is changed on the cluster. The cost is what standing still has cost the group so far,
+    in partition-seconds. `moves` in JSON output lists (topic, partition, from, to).
+    """
+    from pyspark.sql import SparkSession
+
+    from holdfast.pipeline.plan.plan import PLAN, check_options
+    from holdfast.pipeline.plan.plan import plan as plan_groups
+    from holdfast.pipeline.plan.plan_rows import topics_of
+
+    options = dict(parse_option(text) for text in option or ())
+    check_options(assignor, options)
+    note = notes(quiet)
+    with open_fleet(
+        bootstrap=bootstrap,
+        source=source,
+        groups=group or (),
+        command_config=command_config,
+        note=note,
+        quiet=quiet,
+    ) as fleet:
+        topics = fleet.topics or topics_of(fleet.tables)
+        spark = SparkSession.getActiveSession()
+        n_groups = len(set(fleet.tables.table("generations")["group"].to_pylist()))
+        with spark_bar(spark, "plan", n_groups, unit="groups", quiet=quiet):
+            found = plan_groups(
+                spark, fleet.tables, topics, assignor, groups=fleet.groups, **options
+            )
+            rows = found.to_pylist()
+        columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
+        shown = [{c: row[c] for c in columns} for row in rows]
+        if fmt in (Format.JSON, Format.JSONL):
+            shown = [{**row, "moves": json.loads(row["moves"] or "[]")} for row in shown]
+        write_rows(shown, columns, fmt, output, title="plan")

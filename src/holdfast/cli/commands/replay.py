@@ -1,0 +1,252 @@
+"""``holdfast replay``: what real histories would have cost under other rebalance policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.commands.simulate import read_costs
+from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.fleet_tables import open_fleet
+from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Quiet
+from holdfast.cli.output import Format, notes, track, write_rows
+from holdfast.cli.spark_progress import spark_bar
+from holdfast.errors import ConfigError
+from holdfast.pipeline.command_session import open_session
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.replay.replay_world import ReplaySettings
+
+_EXAMPLES = """\b
+Examples:
+  holdfast replay -b localhost:9092 --group etl
+  holdfast replay --input tables --policy deferred --delay 30s --delay 5m
+  holdfast replay --input dump --assignor lag-sticky --cost rebuild=10s
+  holdfast replay --input tables --format json -o replay.json &&
+    holdfast report --input tables --replay replay.json
+\b
+The first row of a group is its actual policy: fidelity says how far to
+believe the others (1 is exact; docs/metrics.md defines it).
+"""
+
+
+class ReplayPolicy(StrEnum):
+    """Policies that a history can be replayed under."""
+
+    EAGER = "eager"
+    COOPERATIVE_STICKY = "cooperative-sticky"
+    SIMPLE = "simple"
+    DEFERRED = "deferred"
+    INCREMENTAL = "incremental"
+
+
+class ReplayFormat(StrEnum):
+    """``--format``; Parquet needs a file."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+SHORT = (
+    "group",
+    "policy",
+    "assignor",
+    "delay_ms",
+    "actual",
+    "n_events",
+    "rebalances",
+    "moved",
+    "partition_seconds_stopped",
+    "longest_stop_seconds",
+    "time_to_balance_seconds",
+    "fidelity",
+)
+"""Columns of the table for people."""
+
+_DEFAULTS = (
+    ReplayPolicy.EAGER,
+    ReplayPolicy.SIMPLE,
+    ReplayPolicy.DEFERRED,
+    ReplayPolicy.INCREMENTAL,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("replay", epilog=_EXAMPLES)(run)
+
+
+def run(
+    *,
+    bootstrap: Bootstrap = None,
+    source: FleetInput = None,
+    policy: Annotated[
+        list[ReplayPolicy] | None,
+        typer.Option("--policy", help="Repeatable; default: the four of `holdfast simulate`."),
+    ] = None,
+    assignor: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assignor", help="Repeatable; default: range for eager, else cooperative-sticky."
+        ),
+    ] = None,
+    delay: Annotated[
+        list[str] | None,
+        typer.Option("--delay", help="Of deferred and incremental; repeatable; default 30s."),
+    ] = None,
+    batch: Annotated[int, typer.Option("--batch", help="Incremental: moves per round.")] = 10,
+    interval: Annotated[
+        str, typer.Option("--interval", help="Incremental: between batches.")
+    ] = "10s",
+    cost: Annotated[
+        list[str] | None,
+        typer.Option("--cost", help="NAME=DURATION of the cost model; see simulate -v."),
+    ] = None,
+    group: Groups = None,
+    seed: Annotated[int, typer.Option("--seed", help="All chance comes from it.")] = 0,
+    fail_below: Annotated[
+        float, typer.Option("--fail-below", help="Exit 1 if a group's fidelity is lower.")
+    ] = 0.0,
+    command_config: CommandConfig = None,
+    fmt: Annotated[
+        ReplayFormat, typer.Option("--format", help="How to print it.")
+    ] = ReplayFormat.TABLE,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Replay every group's real history under other settings, by the same machines.
+
+    Nothing is changed on the cluster. Exit codes: 0 done; 1 a fidelity below --fail-below;
+    2 a wrong option; 3 a source that cannot be read.
+    """
+    from holdfast.pipeline.replay.replay import Request
+    from holdfast.pipeline.replay.replay_story import stories
+
+    if fmt is ReplayFormat.PARQUET and output is None:
+        raise ConfigError("--format parquet: name a file with -o")
+    delays = [parse_duration_ms(text, "--delay") for text in delay or ("30s",)]
+    costs = read_costs(["slow-members=0", *(cost or ())])
+    request = Request(
+        settings=tuple(
+            replace(setting, batch=batch, interval_ms=parse_duration_ms(interval, "--interval"))
+            for setting in settings_from(policy or _DEFAULTS, assignor or (), delays)
+        ),
+        default_delay_ms=delays[0],
+        costs=costs,
+        seed=seed,
+    )
+    _check(request)
+    note = notes(quiet)
+    with open_fleet(
+        bootstrap=bootstrap,
+        source=source,
+        groups=group or (),
+        command_config=command_config,
+        note=note,
+        quiet=quiet,
+    ) as fleet:
+        found = stories(
+            fleet.tables, fleet.topics, groups=fleet.groups, costs=costs, lags=_wants_lags(request)
+        )
+        told = list(track(found, None, "groups read", quiet=quiet))
+        note(f"replaying {len(told)} groups under {len(request.settings)} settings and their own")
+        rows = _replayed(told, request, quiet=quiet)
+    _write(rows, fmt, output)
+    worst = [r["fidelity"] for r in rows.to_pylist() if r["fidelity"] is not None]
+    if worst and min(worst) < fail_below:
+        note(f"a fidelity of {min(worst):.2f} is below {fail_below}")
+        raise typer.Exit(1)
+
+
+def settings_from(
+    policies: tuple[ReplayPolicy, ...] | list[ReplayPolicy],
+    assignors: tuple[str, ...] | list[str],
+    delays_ms: list[int],
+) -> list[ReplaySettings]:
+    """Every combination that means something different, in the order of the options.
+
+    Raises
+    ------
+    ConfigError
+        There is no such assignor.
+    """
+    from holdfast.assignors.registry import find
+    from holdfast.pipeline.replay.replay_world import ReplaySettings
+
+    found: dict[ReplaySettings, None] = {}
+    for name in assignors:
+        find(name)
+    for policy in policies:
+        eager = policy is ReplayPolicy.EAGER
+        for name in assignors or ("range" if eager else "cooperative-sticky",):
+            chosen = _fitting(policy, name)
+            for delay_ms in delays_ms:
+                made = ReplaySettings(policy=str(policy), assignor=chosen)
+                if made.defers:
+                    made = replace(made, delay_ms=delay_ms)
+                found[made] = None
+    return list(found)
+
+
+def _fitting(policy: ReplayPolicy, assignor: str) -> str:
+    """The eager or the cooperative form of an assignor, where there are both."""
+    from holdfast.assignors.registry import ASSIGNORS
+
+    plain = assignor.replace("cooperative-", "")
+    if policy is ReplayPolicy.EAGER:
+        return plain
+    if policy is not ReplayPolicy.COOPERATIVE_STICKY:
+        return assignor
+    for name in (assignor, f"cooperative-{plain}", plain.replace("sticky", "cooperative-sticky")):
+        if name in ASSIGNORS and ASSIGNORS[name].cooperative:
+            return name
+    raise ConfigError(f"--assignor {assignor}: has no cooperative form; use --policy simple")
+
+
+def _check(request: Any) -> None:
+    """Build every setting's assignors once, so that a wrong number is found before Spark starts."""
+    from holdfast.pipeline.replay.replay_world import offered
+
+    for setting in request.settings:
+        offered(setting, {})
+
+
+def _wants_lags(request: Any) -> bool:
+    return any(setting.assignor.startswith("lag") for setting in request.settings)
+
+
+def _replayed(told: Sequence[Any], request: Any, *, quiet: bool) -> Any:
+    """All replays, with a bar: of pairs of group and setting here, of tasks under Spark."""
+    from holdfast.pipeline.replay.replay import replay as replay_all
+
+    n_pairs = len(told) * (len(request.settings) + 1)
+    with ExitStack() as stack:
+
+        def session() -> Any:
+            spark = open_session()
+            stack.enter_context(spark_bar(spark, "replay", n_pairs, unit="replays", quiet=quiet))
+            return spark
+
+        return replay_all(
+            session, told, request, track=lambda p: track(p, len(p), "replays", quiet=quiet)
+        )
+
+
+def _write(rows: Any, fmt: ReplayFormat, output: Path | None) -> None:
+    if fmt is ReplayFormat.PARQUET:
+        import pyarrow.parquet as pq
+
+        pq.write_table(rows, output)
+        return
+    columns = SHORT if fmt is ReplayFormat.TABLE else rows.column_names
+    listed = [{name: row[name] for name in columns} for row in rows.to_pylist()]
+    write_rows(listed, columns, Format(str(fmt)), output, title="replay")

@@ -1,0 +1,87 @@
+"""``holdfast report``: tables or a dump to one HTML file, and a trace for Perfetto."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.options import (
+    Bootstrap,
+    BrokerLogs,
+    CommandConfig,
+    FleetInput,
+    Groups,
+    Quiet,
+)
+from holdfast.cli.output import print_note, track
+from holdfast.cli.sources import open_source
+from holdfast.errors import ConfigError
+
+_EXAMPLES = """\b
+Examples:
+  holdfast history -b localhost:9092 -o tables &&
+    holdfast report --input tables
+  holdfast report --input dump --group etl -o etl.html --trace etl.json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("report", epilog=_EXAMPLES)(report)
+
+
+def report(
+    *,
+    source: FleetInput = None,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path(
+        "report.html"
+    ),
+    group: Groups = None,
+    title: Annotated[str, typer.Option("--title", help="Heading.")] = "Consumer group report",
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", help="Also write a trace for ui.perfetto.dev or chrome://tracing."),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option("--replay", help="JSON of holdfast replay: adds the policy comparison."),
+    ] = None,
+    broker_log: BrokerLogs = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write one HTML file that shows who owned what, when, and what every rebalance cost.
+
+    The file is complete: it asks for nothing from the network.
+
+    """
+    from holdfast.report.drawing.policies import read_policies
+    from holdfast.report.drawing.writing import write
+    from holdfast.report.trace import write_trace
+
+    for target in (output, trace):
+        if target is not None and not target.parent.is_dir():
+            raise ConfigError(f"{target}: its folder {target.parent} does not exist")
+    policies = read_policies(replay) if replay is not None else []
+    with open_source(
+        source, bootstrap, command_config, group, broker_logs=broker_log, quiet=quiet
+    ) as tables:
+        groups = tables.choose(group)
+        write(
+            tables,
+            output,
+            title=title,
+            groups=groups,
+            policies=policies,
+            track=lambda names: track(names, len(names), "groups", quiet=quiet),
+        )
+        if trace is not None:
+            write_trace(tables, trace, groups=groups)
+    if not quiet:
+        size = output.stat().st_size
+        print_note(f"wrote {output} ({size / 1000:,.0f} kB); open it in any browser")
+        if trace is not None:
+            print_note(f"wrote {trace}; open it at ui.perfetto.dev or chrome://tracing")

@@ -1,0 +1,85 @@
+"""``holdfast simulate --dump``: what a simulated coordinator wrote, as a dump that others read.
+
+**Rules.** The records are the coordinator's own bytes, in the order and at the times it wrote them.
+The world has no producers, so this part is a model: every partition receives the one record per
+10 ms that a member processes in that time, from the beginning of the run on. A lag is therefore
+the time that a partition has stood still, in units of 10 ms.
+
+**Strategy.** Columns from the world, written by the same code as a live cluster's dump.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.sim.world.process import RECORD_MS
+from holdfast.sim.world.world import WALL_MS, World
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.ingest.source import Dump
+
+PARTITION = 0
+"""Partition of the offsets topic that holds the group."""
+
+CLUSTER_ID = "simulated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedCluster:
+    """Topics and offsets of a world at its end."""
+
+    cluster_id: str
+    topics: tuple[tuple[str, str, int], ...]
+    offsets: tuple[tuple[str, int, int, int], ...]
+    taken_at: str
+
+
+def snapshot_of(world: World) -> SimulatedCluster:
+    """Topics with ids made from their names, and the offsets of the model above."""
+    end = world.now_ms // RECORD_MS
+    names = sorted(world.partitions)
+    taken = datetime.fromtimestamp((WALL_MS + world.now_ms) / 1000, UTC)
+    return SimulatedCluster(
+        cluster_id=CLUSTER_ID,
+        topics=tuple(
+            (str(uuid.uuid5(uuid.NAMESPACE_URL, name)), name, world.partitions[name])
+            for name in names
+        ),
+        offsets=tuple(
+            (name, partition, 0, end)
+            for name in names
+            for partition in range(world.partitions[name])
+        ),
+        taken_at=taken.isoformat(),
+    )
+
+
+def write_simulation(world: World, folder: Path) -> Dump:
+    """Write a world's log as a dump.
+
+    Parameters
+    ----------
+    world : World
+        At the end of its run.
+    folder : Path
+        New or empty, or a dump, which is replaced.
+
+    Raises
+    ------
+    SourceError
+        If ``folder`` holds something else.
+    """
+    from holdfast.pipeline.ingest.dump import write_log
+
+    columns = {
+        "partition": [PARTITION] * len(world.log),
+        "offset": list(range(len(world.log))),
+        "timestamp": [(WALL_MS + time_ms) * 1000 for time_ms, _, _ in world.log],
+        "key": [key for _, key, _ in world.log],
+        "value": [value for _, _, value in world.log],
+    }
+    return write_log(folder, columns, snapshot_of(world))

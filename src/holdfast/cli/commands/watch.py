@@ -1,0 +1,150 @@
+"""``holdfast watch``: follow the offsets topic and keep the tables up to date."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.commands.export import write_metrics
+from holdfast.cli.commands.history import SMALL_RECORDS, check_logs
+from holdfast.cli.commands.lag import Reset
+from holdfast.cli.options import (
+    BrokerLogs,
+    CommandConfig,
+    Groups,
+    NeededBootstrap,
+    Quiet,
+    SparkGroups,
+)
+from holdfast.cli.output import notes
+from holdfast.cli.spark_progress import spark_bar
+from holdfast.pipeline.command_session import open_session
+
+_EXAMPLES = """\b
+Examples:
+  holdfast watch -b localhost:9092 -o tables
+  holdfast watch -b localhost:9092 -o tables --every 30 --metrics h.prom
+  holdfast watch -b localhost:9092 -o tables --every 30 &
+  holdfast export --input tables
+"""
+
+
+class Stored(StrEnum):
+    """``--format`` of what is kept."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("watch", epilog=_EXAMPLES)(watch)
+
+
+def watch(  # noqa: PLR0917 (typer passes every option by name)
+    bootstrap: NeededBootstrap,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder of the tables and of the checkpoint.")
+    ],
+    every: Annotated[
+        float | None,
+        typer.Option("--every", help="Seconds between looks; without it: what is there, once."),
+    ] = None,
+    group: Groups = None,
+    all_groups: SparkGroups = False,
+    max_records: Annotated[
+        int | None, typer.Option("--max-records", help="At most so many records in a batch.")
+    ] = None,
+    metrics: Annotated[
+        Path | None,
+        typer.Option("--metrics", help="What `export` serves, to a file after each batch."),
+    ] = None,
+    reset: Annotated[
+        Reset,
+        typer.Option("--auto-offset-reset", help="What a partition without a commit lags behind."),
+    ] = Reset.LATEST,
+    fmt: Annotated[
+        Stored, typer.Option("--format", help="delta: Delta tables beside the Parquet files.")
+    ] = Stored.PARQUET,
+    broker_log: BrokerLogs = None,
+    command_config: CommandConfig = None,
+    quiet: Quiet = False,
+) -> None:
+    """Keep the history of every group, batch after batch; stop and start it as you like.
+
+    The tables equal those of one `holdfast history` over all of it. With --every it runs until
+    Ctrl-C; without, it takes what is there since the last time and ends.
+    """
+    from holdfast.adapters.cluster.cluster import LiveCluster, read_properties
+    from holdfast.pipeline.batches.storage import Tables
+    from holdfast.pipeline.batches.watch import CHECKPOINT
+    from holdfast.pipeline.batches.watch import watch as follow
+    from holdfast.pipeline.ingest.selection import Selection
+    from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
+
+    note = notes(quiet)
+    check_logs(broker_log or ())
+    config = read_properties(command_config) if command_config else {}
+    cluster = LiveCluster(bootstrap=bootstrap, config=config)
+    cluster.check()
+    ends = cluster.partition_ends(OFFSETS_TOPIC)
+    begins = {partition: begin for partition, (begin, _) in ends.items()}
+    quick = sum(end for _, end in ends.values()) - sum(begins.values()) < SMALL_RECORDS
+    spark = open_session(kafka=True, delta=fmt is Stored.DELTA, quick=quick)
+
+    def say(tables: Tables, batch: int) -> None:
+        if metrics is not None:
+            write_metrics(output, metrics)
+        note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
+
+    with spark_bar(spark, "watch", lambda: batch_records(output / CHECKPOINT, begins), quiet=quiet):
+        follow(
+            spark,
+            cluster,
+            output,
+            selection=Selection(groups=group or [], all_groups=all_groups),
+            every_seconds=every,
+            max_records=max_records,
+            auto_offset_reset=str(reset),
+            delta=fmt is Stored.DELTA,
+            broker_logs=broker_log or (),
+            after_batch=say,
+        )
+
+
+def batch_records(checkpoint: Path, begins: Mapping[int, int]) -> int | None:
+    """Records that the newest batch takes, by Spark's notes of where its batches end.
+
+    Parameters
+    ----------
+    checkpoint : Path
+        Folder of the query; ``offsets/N`` is written before batch N runs.
+    begins : mapping of int to int
+        Where the first batch begins: partition -> offset.
+
+    Returns
+    -------
+    int or None
+        Offsets, so at most so many records; None before the first batch, or where Spark writes
+        its notes in another way.
+    """
+    try:
+        notes = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+        ends = [_ends(path) for path in notes[-2:]]
+    except (OSError, ValueError):
+        return None
+    if not ends:
+        return None
+    before = ends[0] if len(ends) == 2 else {str(p): offset for p, offset in begins.items()}
+    return sum(max(end - before.get(p, 0), 0) for p, end in ends[-1].items())
+
+
+def _ends(path: Path) -> dict[str, int]:
+    """Partition -> offset, from the last line: ``{"topic": {"0": 12}}``."""
+    (ends,) = json.loads(path.read_text(encoding="utf-8").splitlines()[-1]).values()
+    return {str(partition): int(offset) for partition, offset in ends.items()}

@@ -1,0 +1,439 @@
+"""Assignors as members speak them: plain eager ones, Kafka's cooperative one, Designs I to III.
+
+**Rules.**
+
+- :class:`EagerAssignor` assignors (``range``, ``roundrobin``, ``sticky``, ``lag``, ...) run eager:
+  a member gives everything up before it joins and reports nothing as owned.
+- :class:`CooperativeAssignor` is Kafka's ``cooperative-sticky``, Design I inside the standard
+  protocol: absence revokes (KIP-429). In the EAGER half of an upgrade it reports nothing as owned.
+- :class:`DesignAssignor` speaks Designs I, II and III in the container of
+  :mod:`holdfast.wire.layouts.container`: next = (owned - revoked) + assigned.
+- In both cooperative kinds a member that gives nothing up hears at once that others do (an empty,
+  non-null list of revocations) and rejoins without waiting for a heartbeat.
+- A leader that cannot plan lets everybody keep what it claims (:meth:`stay`); the group goes on.
+
+**Strategy.** :func:`compute` is what a caller does on ``ComputeAssignment``.
+``DesignAssignor.lead`` is a pure function from subscriptions to assignments and serves other
+clients' plug-ins as well.
+
+References: Incremental Cooperative Rebalancing, Designs I, II, III; KIP-429; KIP-726.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from holdfast.assignors.registry import find
+from holdfast.errors import ConfigError
+from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.events import AssignmentComputed, JoinedMember, Resource
+from holdfast.machine.leader.deferral import recall
+from holdfast.machine.leader.embedded import Embedded, Instruction, MemberView, RebalanceMode
+from holdfast.machine.leader.leader import PlannedAssignment, memory_copies, plan_round
+from holdfast.machine.leader.leader_turn import assign_members as decide
+from holdfast.machine.leader.leader_turn import perform_assignment
+from holdfast.machine.leader.subscriptions import (
+    partitions_of,
+    resources_of,
+    subscribed_members,
+    undisputed,
+)
+from holdfast.machine.policy import Policy
+from holdfast.wire.layouts.consumer_protocol import (
+    AssignmentMessage,
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+    group_partitions,
+)
+from holdfast.wire.layouts.container import (
+    ASSIGNMENT_MAGIC,
+    MemberAssignment,
+    MemberSubscription,
+    decode_member_assignment,
+    encode_member_assignment,
+    encode_member_subscription,
+    encode_memory,
+)
+from holdfast.wire.layouts.incremental import Design
+from holdfast.wire.layouts.sticky_user_data import (
+    StickyUserData,
+    encode_cooperative_user_data,
+    encode_sticky_user_data,
+)
+from holdfast.wire.one.codec import TopicPartitions
+
+EAGER = frozenset({RebalanceMode.EAGER})
+COOPERATIVE = frozenset({RebalanceMode.COOPERATIVE})
+
+Lags = Mapping[str, Sequence[int]]
+Racks = Mapping[str, Sequence[Iterable[str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderRound:
+    """What a leader plans from.
+
+    Parameters
+    ----------
+    members : tuple of JoinedMember
+        With the subscriptions of the chosen protocol.
+    partitions : mapping of str to int
+        Partition count of each topic that exists.
+    generation : int
+        Of this round.
+    leader_id : str
+        Whose own subscription was written ``waited_ms`` ago.
+    """
+
+    members: tuple[JoinedMember, ...]
+    partitions: Mapping[str, int]
+    generation: int
+    leader_id: str = ""
+    waited_ms: int = 0
+    lags: Lags | None = None
+    racks: Racks | None = None
+
+
+class Assignor(Embedded, Protocol):
+    """An assignor with both halves: what members say and what a leader does."""
+
+    def lead(self, assign_members: LeaderRound) -> dict[str, bytes]:
+        """One assignment per member."""
+
+    def stay(self, assign_members: LeaderRound) -> dict[str, bytes]:
+        """The assignment that changes nothing, for a leader that cannot plan."""
+
+
+def compute(
+    assignors: Sequence[Assignor],
+    request: ComputeAssignment,
+    *,
+    lags: Lags | None = None,
+    racks: Racks | None = None,
+) -> AssignmentComputed:
+    """Do what ``ComputeAssignment`` asks for.
+
+    Parameters
+    ----------
+    assignors : sequence of Assignor
+        The leader's own; the chosen one is among them.
+    request : ComputeAssignment
+        The member machine's action.
+    lags, racks : mapping, optional
+        What the caller knows of partitions.
+
+    Returns
+    -------
+    AssignmentComputed
+        With ``failure`` set and everybody keeping its claims if the plan could not be computed.
+    """
+    chosen = next(a for a in assignors if a.name == request.protocol_name)
+    ready = LeaderRound(
+        members=request.members,
+        partitions=dict(request.partitions),
+        generation=request.generation,
+        leader_id=request.member_id,
+        waited_ms=request.waited_ms,
+        lags=lags,
+        racks=racks,
+    )
+    try:
+        plan, failure = chosen.lead(ready), None
+    except Exception as error:  # whatever is wrong with the plan, the group must not hang
+        plan, failure = chosen.stay(ready), f"{type(error).__name__}: {error}"
+    return AssignmentComputed(request.token, tuple(sorted(plan.items())), failure)
+
+
+@dataclass(frozen=True, slots=True)
+class EagerAssignor:
+    """An eager assignor of the registry, in Kafka's bytes.
+
+    Parameters
+    ----------
+    name : str
+        Name in the registry and on the wire.
+    options : mapping
+        Options of the assignor.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    modes: frozenset[RebalanceMode] = EAGER
+
+    def __post_init__(self) -> None:
+        if find(self.name).cooperative:
+            raise ConfigError(f"{self.name} is cooperative; expected an eager assignor")
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """Topics; for ``sticky`` what was owned before it was given up (KIP-54's user data)."""
+        user_data = None
+        if "sticky" in self.name:
+            claims = StickyUserData(
+                partitions=partitions_of(view.previous), generation=view.generation
+            )
+            user_data = encode_sticky_user_data(claims)
+        return encode_subscription(
+            Subscription(version=3, topics=view.topics, user_data=user_data, rack=view.rack)
+        )
+
+    def read(self, assignment: bytes) -> Instruction:
+        """Everything it is to own."""
+        return Instruction(assigned=resources_of(decode_assignment(assignment).partitions))
+
+    def lead(self, assign_members: LeaderRound) -> dict[str, bytes]:
+        """The registry's assignor, bytes to bytes."""
+        return perform_assignment(
+            self.name,
+            [(m.member_id, m.instance_id, m.metadata) for m in assign_members.members],
+            assign_members.partitions,
+            lags=assign_members.lags,
+            racks=assign_members.racks,
+            **self.options,
+        )
+
+    def stay(self, assign_members: LeaderRound) -> dict[str, bytes]:
+        """All was given up before the join, so the plainest plan there is: by range."""
+        return perform_assignment(
+            "range",
+            [(m.member_id, None, m.metadata) for m in assign_members.members],
+            assign_members.partitions,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CooperativeAssignor:
+    """Kafka's ``cooperative-sticky``: Design I inside the standard protocol.
+
+    Java members read the same bytes; what is ours stands where they do not look.
+    """
+
+    name: str = "cooperative-sticky"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """Subscription v3 with owned, generation and rack, and Java's user data."""
+        return encode_subscription(
+            Subscription(
+                version=3,
+                topics=view.topics,
+                user_data=encode_cooperative_user_data(view.generation),
+                owned=partitions_of(view.owned),
+                generation=view.generation,
+                rack=view.rack,
+            )
+        )
+
+    def read(self, assignment: bytes) -> Instruction:
+        """Everything it is to own: absence revokes. A frame of ours tells of another round."""
+        message = decode_assignment(assignment)
+        again = False
+        if message.user_data and message.user_data.startswith(ASSIGNMENT_MAGIC):
+            again = decode_member_assignment(assignment).revoked is not None
+        return Instruction(assigned=resources_of(message.partitions), again=again)
+
+    def lead(self, assign_members: LeaderRound) -> dict[str, bytes]:
+        """Target minus what others still claim; all are told when something is withheld."""
+        members = [(m.member_id, m.instance_id, m.metadata) for m in assign_members.members]
+        result = decide(
+            self.name,
+            members,
+            assign_members.partitions,
+            lags=assign_members.lags,
+            racks=assign_members.racks,
+            **self.options,
+        )
+        plan = {
+            member_id: tuple((topic, tuple(numbers)) for topic, numbers in own.items())
+            for member_id, own in result.to_dict().items()
+        }
+        if not result.withheld:
+            return {
+                m: encode_assignment(AssignmentMessage(partitions=p, user_data=None))
+                for m, p in plan.items()
+            }
+        return {
+            m: encode_member_assignment(MemberAssignment(assigned=p, revoked=()))
+            for m, p in plan.items()
+        }
+
+    def stay(self, assign_members: LeaderRound) -> dict[str, bytes]:
+        """What everybody claims, where the claim is not disputed."""
+        claimants = subscribed_members(
+            assign_members.members, assign_members.leader_id, assign_members.waited_ms
+        )
+        return {
+            member_id: encode_assignment(AssignmentMessage(partitions=own, user_data=None))
+            for member_id, own in undisputed(claimants).items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DesignAssignor:
+    """Designs I, II and III in holdfast's container.
+
+    Parameters
+    ----------
+    policy : Policy
+        The design and its settings.
+    """
+
+    policy: Policy
+    modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
+
+    @property
+    def name(self) -> str:
+        """Protocol name; groups of different designs do not mix."""
+        return NAMES[self.policy.design]
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """Topics and claims, the nonce, and the leader's memory as it came."""
+        return encode_member_subscription(
+            MemberSubscription(
+                topics=view.topics,
+                owned=partitions_of(view.owned),
+                generation=view.generation,
+                rack=view.rack,
+                nonce=view.nonce,
+                leaving=view.leaving,
+                delay_ms=view.delay_ms,
+                memory_age_ms=view.memory_age_ms if view.memory else 0,
+                given_up=partitions_of(view.given_up),
+                memory=view.memory,
+            )
+        )
+
+    def read(self, assignment: bytes) -> Instruction:
+        """What is assigned and revoked: next = (owned - revoked) + assigned."""
+        verdict = decode_member_assignment(assignment)
+        revoked = resources_of(verdict.revoked or ())
+        assigned = resources_of(verdict.assigned)
+        return Instruction(
+            assigned=assigned - revoked if revoked else assigned,
+            revoked=revoked,
+            absence_revokes=False,
+            delay_ms=verdict.delay_ms,
+            again=verdict.revoked is not None,
+            memory=verdict.memory,
+        )
+
+    def lead(self, assign_members: LeaderRound) -> dict[str, bytes]:
+        """Plan one round; see :func:`holdfast.machine.leader.leader.plan_round`."""
+        claimants = subscribed_members(
+            assign_members.members, assign_members.leader_id, assign_members.waited_ms
+        )
+        done = plan_round(
+            self.policy,
+            claimants,
+            assign_members.partitions,
+            generation=assign_members.generation,
+            lags=assign_members.lags,
+            racks=assign_members.racks,
+        )
+        # A static member that is back is answered with what was stored for it: it needs all.
+        static = {c.member_id for c in claimants if c.instance_id is not None}
+        revoked = {member_id: share.revoked for member_id, share in done.shares.items()}
+        again, delay_ms = done.again, done.delay_ms
+        for c in claimants:
+            if gone := _vanished(c.owned, assign_members.partitions):
+                again, delay_ms = True, 0  # S9: no delay beside it, the memory keeps the deadline
+                both = gone | resources_of(revoked[c.member_id])
+                revoked[c.member_id] = partitions_of(sorted(both))
+        return {
+            member_id: encode_member_assignment(
+                MemberAssignment(
+                    assigned=self._listed(share, static=member_id in static),
+                    revoked=revoked[member_id] if revoked[member_id] or again else None,
+                    delay_ms=delay_ms,
+                    nonce=assign_members.generation,
+                    memory=done.memory or None,
+                )
+            )
+            for member_id, share in done.shares.items()
+        }
+
+    def _listed(self, share: PlannedAssignment, *, static: bool) -> TopicPartitions:
+        if self.policy.omit_unchanged and not static:
+            return share.gained
+        return group_partitions((*share.kept, *share.gained)) if share.gained else share.kept
+
+    def stay(self, assign_members: LeaderRound) -> dict[str, bytes]:
+        """Nothing new, nothing revoked; the memory travels on, brought up to date."""
+        claimants = subscribed_members(
+            assign_members.members, assign_members.leader_id, assign_members.waited_ms
+        )
+        keeps = undisputed(claimants)
+        memory = recall(memory_copies(claimants), assign_members.generation)
+        return {
+            c.member_id: encode_member_assignment(
+                MemberAssignment(
+                    assigned=keeps[c.member_id],
+                    nonce=assign_members.generation,
+                    memory=None if memory is None else encode_memory(memory),
+                )
+            )
+            for c in claimants
+        }
+
+
+NAMES: Mapping[Design, str] = {
+    Design.SIMPLE: "holdfast-simple",
+    Design.DEFERRED: "holdfast-deferred",
+    Design.INCREMENTAL: "holdfast-incremental",
+}
+"""Protocol names of the designs."""
+
+
+def _vanished(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
+    """What is claimed beyond a topic's end: there are fewer than there were.
+
+    Nobody else can be given it, so nothing else would ever take it away. A topic that is not known
+    at all is another matter: it may be known again in the next round.
+    """
+    beyond = (
+        (topic, number)
+        for topic, numbers in owned
+        if max(numbers, default=-1) >= (count := partitions.get(topic, 2**31))
+        for number in numbers
+        if number >= count
+    )
+    return frozenset(beyond)
+
+
+POLICIES = ("eager", "simple", "deferred", "incremental")
+"""Names of the command line and of ``holdfast.policy``."""
+
+
+def assignors_for(name: str, policy: Policy | None = None) -> tuple[Assignor, ...]:
+    """The assignors that a member of a policy offers.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`POLICIES`, or an assignor of the registry.
+    policy : Policy, optional
+        Settings; its design is replaced by the one named.
+
+    Raises
+    ------
+    ConfigError
+        If the name is neither.
+    """
+    settings = policy or Policy()
+    match name:
+        case "eager":
+            return (EagerAssignor("range"),)
+        case "simple":
+            return (DesignAssignor(replace(settings, design=Design.SIMPLE)),)
+        case "deferred":
+            return (DesignAssignor(replace(settings, design=Design.DEFERRED)),)
+        case "incremental":
+            return (DesignAssignor(replace(settings, design=Design.INCREMENTAL)),)
+        case "cooperative-sticky":
+            return (CooperativeAssignor(options=dict(settings.options)),)
+        case _:
+            return (EagerAssignor(name),)

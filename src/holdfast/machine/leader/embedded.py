@@ -1,0 +1,82 @@
+"""The embedded protocol: what a member says in its subscription and reads in its assignment.
+
+**Rules.** A member machine knows no bytes. Each assignor it offers is an :class:`Embedded` value
+that writes subscriptions from a :class:`MemberView` and reads assignments into an
+:class:`Instruction`. Two readings of an assignment exist and one message has exactly one:
+
+- KIP-429: ``assigned`` is everything; what is absent is revoked (``absence_revokes``).
+- the Designs: next = (owned - revoked) + assigned; absence never revokes.
+
+**Strategy.** Values and one Protocol; :mod:`holdfast.machine.leader.designs` holds the
+implementations.
+
+References: Incremental Cooperative Rebalancing, "Embedded Protocol"; KIP-429; KIP-792.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from holdfast.machine.events import Resource
+from holdfast.wire.layouts.container import Leaving
+
+
+class RebalanceMode(IntEnum):
+    """Whether a member gives everything up before it joins (KIP-429's RebalanceProtocol)."""
+
+    EAGER = 0
+    COOPERATIVE = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberView:
+    """What a member knows when it writes a subscription or reads an assignment."""
+
+    topics: tuple[str, ...]
+    owned: tuple[Resource, ...]  # empty for an eager member: it gave all up before
+    previous: tuple[Resource, ...]  # what it owned in ``generation``, given up or not
+    generation: int  # of the assignment that ``owned`` comes from, -1 for none
+    mode: RebalanceMode
+    rack: str | None = None
+    nonce: int = 0  # differs from one join to the next, so that a follower's join starts a round
+    leaving: Leaving = Leaving.STAYS
+    given_up: tuple[Resource, ...] = ()  # on request, since ``generation``
+    delay_ms: int = 0  # what remains of the delay it was told
+    memory: bytes | None = None  # the leader's, as received
+    memory_age_ms: int = 0  # how long ago
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """An assignment as its member acts on it.
+
+    ``delay_ms`` > 0: rejoin that long from now. ``again``: another round is coming, join it at
+    once. ``memory``: what the leader wants carried to the next leader, whoever that is.
+    """
+
+    assigned: frozenset[Resource]
+    revoked: frozenset[Resource] = frozenset()
+    absence_revokes: bool = True
+    delay_ms: int = 0
+    again: bool = False
+    memory: bytes | None = None
+
+
+class Embedded(Protocol):
+    """One assignor, as its members speak it."""
+
+    @property
+    def name(self) -> str:
+        """Kafka's protocol name."""
+
+    @property
+    def modes(self) -> frozenset[RebalanceMode]:
+        """Modes in which the assignor works."""
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """Subscription metadata for JoinGroup."""
+
+    def read(self, assignment: bytes) -> Instruction:
+        """Read what SyncGroup answered; raises ``WireError`` on bytes that do not parse."""

@@ -1,0 +1,447 @@
+"""A leader's round: what members claim in, what each gets, gives up and remembers out.
+
+**Rules.**
+
+- A pure function of the set of subscriptions, the partition counts and the policy; time enters only
+  through what remains of deadlines (S13).
+- What any member claims is assigned to nobody else in the same round (S3, S4); what is revoked was
+  claimed by that member in this round (S8).
+- While anything waits nothing is revoked, and all members are told the same delay (S9). The one
+  exception keeps S1: what two members claim at once is revoked from both although a delay runs; the
+  round then carries no delay, and the deadline, kept in the memory, is told again in the next.
+- Design III moves at most ``batch`` resources, then waits ``interval_ms``; claims that cannot stand
+  (doubled, stale, unsubscribed) are not moves and are revoked at once.
+
+**Strategy.** Claims are normalised into columns (:mod:`holdfast.assignors.claims`), deferral says
+what waits and what is pinned (:mod:`holdfast.machine.leader.deferral`), the registry's assignor
+computes the target of everything, and the difference between claims and target is handed out or
+asked back.
+
+References: Incremental Cooperative Rebalancing, "Leader process" of Designs I, II and III;
+KIP-429, "Consumer leader".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from holdfast.assignors.claims import Claims, normalise
+from holdfast.assignors.registry import assign
+from holdfast.machine.leader.deferral import (
+    Deferral,
+    MemoryCopy,
+    PresentMember,
+    defer,
+    recall,
+    remember,
+)
+from holdfast.machine.leader.targets import isolated_target, weighted_target
+from holdfast.machine.policy import Policy
+from holdfast.model.columns import I32, NO_OWNER, Mask, frozen, starts
+from holdfast.model.group import Group
+from holdfast.model.snapshot import lag_column
+from holdfast.model.topics import Topics
+from holdfast.wire.layouts.container import Leaving, Memory, encode_memory
+from holdfast.wire.layouts.incremental import Design
+from holdfast.wire.one.codec import TopicPartitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribedMember:
+    """One member's subscription, as its leader reads it.
+
+    Parameters
+    ----------
+    topics : tuple of str
+        Topics or kinds subscribed.
+    owned : tuple of (topic, partitions)
+        What it claims, learned in ``generation``.
+    memory : bytes or None
+        Its copy of the leader's memory, ``memory_age_ms`` old.
+    given_up : tuple of (topic, partitions)
+        What it gave up on request since ``generation``.
+    """
+
+    member_id: str
+    topics: tuple[str, ...]
+    instance_id: str | None = None
+    owned: TopicPartitions = ()
+    generation: int = -1
+    rack: str | None = None
+    leaving: Leaving = Leaving.STAYS
+    given_up: TopicPartitions = ()
+    memory: bytes | None = None
+    memory_age_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedAssignment:
+    """What one member is told.
+
+    next = (owned - revoked) + gained; ``kept`` is what of its claims it keeps.
+    """
+
+    kept: TopicPartitions
+    gained: TopicPartitions
+    revoked: TopicPartitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRound:
+    """The outcome of one round.
+
+    Parameters
+    ----------
+    shares : dict of str to PlannedAssignment
+        By member id, sorted.
+    delay_ms : int
+        When all rejoin at the latest, 0 none.
+    again : bool
+        Whether another round is coming at once.
+    memory : bytes
+        To be carried by every member.
+    moves_left : int
+        Moves that a later batch makes (Design III).
+    """
+
+    shares: dict[str, PlannedAssignment]
+    delay_ms: int
+    again: bool
+    memory: bytes
+    moves_left: int = 0
+
+
+def plan_round(
+    policy: Policy,
+    members: Sequence[SubscribedMember],
+    partitions: Mapping[str, int],
+    *,
+    generation: int,
+    lags: Mapping[str, Sequence[int]] | None = None,
+    racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
+) -> PlannedRound:
+    """Plan one round of Design I, II or III.
+
+    Parameters
+    ----------
+    policy : Policy
+        The design and its settings.
+    members : sequence of SubscribedMember
+        In any order.
+    partitions : mapping of str to int
+        Partition count of each topic that exists.
+    generation : int
+        Of this round, from JoinGroup.
+    lags, racks : mapping, optional
+        As for :func:`holdfast.machine.leader.leader_turn.perform_assignment`.
+
+    Raises
+    ------
+    ModelError
+        If member ids repeat, or lags do not fit the partitions.
+
+    References
+    ----------
+    Incremental Cooperative Rebalancing, "Leader process".
+    """
+    members = sorted(members, key=lambda m: m.member_id)
+    group = read_claimants(members, partitions, lags=lags, racks=racks)
+    claims = normalise(group)
+    present = _present(members, group)
+    memory = recall(memory_copies(members), generation)
+    verdicts = defer(policy, claims, present, _told(memory, members), _free(claims))
+    turn = _RoundPlanner(policy, claims, verdicts)
+    return turn.finish(generation, present)
+
+
+def memory_copies(members: Sequence[SubscribedMember]) -> list[MemoryCopy]:
+    """The copies of the memory that members carry."""
+    return [
+        MemoryCopy(memory=m.memory, age_ms=m.memory_age_ms) for m in members if m.memory is not None
+    ]
+
+
+def _told(memory: Memory | None, members: Sequence[SubscribedMember]) -> Memory | None:
+    """The memory, with what members say they gave up on request added to it."""
+    extra = tuple(entry for m in members for entry in m.given_up)
+    if memory is None or not extra:
+        return memory
+    return replace(memory, given_up=memory.given_up + extra)
+
+
+def read_claimants(
+    members: Sequence[SubscribedMember],
+    partitions: Mapping[str, int],
+    *,
+    lags: Mapping[str, Sequence[int]] | None = None,
+    racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
+) -> Group:
+    """Members sorted by id as a group; one that leaves for good subscribes to nothing."""
+    topics = Topics.from_counts(
+        partitions, racks=racks, more_racks=(m.rack for m in members if m.rack is not None)
+    )
+    rows: dict[tuple[int, ...], int] = {}
+    row_of_topics: dict[tuple[str, ...], int] = {}
+    subscription = np.empty(len(members), np.int32)
+    for i, m in enumerate(members):
+        names = () if m.leaving is Leaving.FOR_GOOD else m.topics
+        if names not in row_of_topics:
+            known = tuple(sorted({topics.index[t] for t in names if t in topics.index}))
+            row_of_topics[names] = rows.setdefault(known, len(rows))
+        subscription[i] = row_of_topics[names]
+    entries = [(i, name, numbers) for i, m in enumerate(members) for name, numbers in m.owned]
+    sizes = np.array([len(numbers) for _, _, numbers in entries], np.int64)
+    flat = [number for _, _, numbers in entries for number in numbers]
+    indices = np.array([topics.index.get(name, -1) for _, name, _ in entries], np.int32)
+    rack_index = {rack: i for i, rack in enumerate(topics.rack_names)}
+    return Group.from_columns(
+        topics=topics,
+        member_ids=tuple(m.member_id for m in members),
+        instance_ids=tuple(m.instance_id for m in members),
+        set_start=starts(np.array([len(row) for row in rows], np.int64)),
+        set_topic=np.array([topic for row in rows for topic in row], np.int32),
+        subscription=subscription,
+        claim_member=np.repeat(np.array([i for i, _, _ in entries], np.int32), sizes),
+        claim_topic=np.repeat(indices, sizes),
+        claim_partition=np.array(flat, np.int64).astype(np.int32),
+        generation=np.array([m.generation for m in members], np.int32),
+        rack=np.array([rack_index.get(m.rack or "", -1) for m in members], np.int32),
+        lags=lag_column(lags, topics.names, topics.start),
+    )
+
+
+def _present(members: Sequence[SubscribedMember], group: Group) -> tuple[PresentMember, ...]:
+    counts = np.diff(group.claim_start).tolist()
+    return tuple(
+        PresentMember(
+            member_id=m.member_id, instance_id=m.instance_id, claims=int(n), leaving=m.leaving
+        )
+        for m, n in zip(members, counts, strict=True)
+    )
+
+
+def _subscribes(group: Group) -> Mask:
+    """bool[n_sets, n_topics]."""
+    table = np.zeros((len(group.set_start) - 1, group.topics.n_topics), bool)
+    row = np.repeat(np.arange(len(table)), np.diff(group.set_start))
+    table[row, group.set_topic] = True
+    return table
+
+
+def _free(claims: Claims) -> Mask:
+    """Subscribed by somebody and claimed by nobody, bool[n_tps]."""
+    group = claims.group
+    used = np.unique(group.subscription)
+    topics = np.flatnonzero(_subscribes(group)[used].any(axis=0))
+    free = np.isin(group.topics.topic_of, topics)
+    free[claims.claim_tp] = False
+    return free
+
+
+class _RoundPlanner:
+    """One round in columns: who holds, who shall hold, who gives up."""
+
+    def __init__(self, policy: Policy, claims: Claims, verdicts: Deferral):
+        self.policy = policy
+        self.claims = claims
+        self.group = claims.group
+        self.waits = np.zeros(self.group.topics.n_tps, bool)
+        for waiting in verdicts.waiting:
+            self.waits[waiting.tps] = True
+        self.verdicts = verdicts
+        self.pinned = self._valid(verdicts.pinned)
+        self.claimed = np.zeros(self.group.topics.n_tps, bool)
+        self.claimed[claims.claim_tp] = True
+        self.again = False
+        self.moves_left = 0
+        self.pace_ms = 0
+
+    def _valid(self, pinned: I32) -> I32:
+        """Pins to members that subscribe."""
+        tps = np.flatnonzero(pinned != NO_OWNER)
+        if not len(tps):
+            return pinned
+        member = pinned[tps]
+        fits = _subscribes(self.group)[
+            self.group.subscription[member], self.group.topics.topic_of[tps]
+        ]
+        pinned = pinned.copy()
+        pinned[tps[~fits]] = NO_OWNER
+        return pinned
+
+    def target(self) -> I32:
+        """Owner wanted for each topic-partition; pins count as claims."""
+        group = self._with_pins()
+        policy = self.policy
+        if policy.isolate:
+            return isolated_target(group, self._registry, policy.weights)
+        if policy.weights:
+            return weighted_target(group, policy.weights)
+        return self._registry(group)
+
+    def _registry(self, group: Group) -> I32:
+        return assign(group, self.policy.assignor, **dict(self.policy.options)).target
+
+    def _with_pins(self) -> Group:
+        group = self.group
+        newest = int(group.generation.max(initial=-1))
+        # Raising a member's generation must not raise older claims of its own.
+        speaks = (np.diff(group.claim_start) == 0) | (group.generation == newest)
+        tps = np.flatnonzero(self.pinned != NO_OWNER).astype(np.int32)
+        tps = tps[speaks[self.pinned[tps]]]
+        if not len(tps):
+            return group
+        member = np.concatenate((group.claimant_of(), self.pinned[tps]))
+        tp = np.concatenate((group.claim_tp, tps))
+        order = np.lexsort((tp, member))
+        counts = np.bincount(member, minlength=len(group.member_ids))
+        # A pin stands beside the newest claims, so the pinned member speaks with their generation.
+        generation = group.generation.copy()
+        generation[np.unique(self.pinned[tps])] = newest
+        return replace(
+            group,
+            claim_start=frozen(starts(counts.astype(np.int64))),
+            claim_tp=frozen(tp[order].astype(np.int32)),
+            generation=frozen(generation),
+        )
+
+    def finish(self, generation: int, present: Sequence[PresentMember]) -> PlannedRound:
+        """Hand out what may be, ask back what must be, write the memory."""
+        target = self.target()
+        owner = self.claims.owner
+        wrong_member, wrong_tp = self._wrong_claims(owner)
+        moves = self._moves(owner, target)
+        revoked_member = np.concatenate((wrong_member, owner[moves]))
+        revoked_tp = np.concatenate((wrong_tp, moves)).astype(np.int32)
+        handed = np.where(self.claimed | self.waits, NO_OWNER, target)
+        exact = np.isin(self.pinned, np.array(self.verdicts.exact, np.int32)) & ~self.claimed
+        if self.waits.any():  # while something waits, others that were here get nothing lost (D1)
+            exact = (self.pinned != NO_OWNER) & ~self.claimed
+        handed = np.where(exact, self.pinned, handed)
+        if not self.waits.any() and (handed[exact] != target[exact]).any():
+            self.again = True  # given by identity, to be balanced in a round of its own
+        if len(revoked_tp):
+            self.again = True
+        next_owner = np.where(handed != NO_OWNER, handed, owner)
+        next_owner[moves] = NO_OWNER  # other claims that are revoked were not their owner's
+        delay_ms = 0 if self.again else self._delay_ms()
+        held = rows_by_member(self.group.topics, next_owner)
+        memory = self._memory(generation, present, held, revoked_tp)
+        kept_owner = np.where(handed != NO_OWNER, NO_OWNER, next_owner).astype(np.int32)
+        gained = rows_by_member(self.group.topics, handed.astype(np.int32))
+        kept = rows_by_member(self.group.topics, kept_owner) if gained else held
+        revoked = rows_of_pairs(self.group.topics, revoked_member, revoked_tp)
+        shares = {
+            p.member_id: PlannedAssignment(
+                kept=kept.get(i, ()), gained=gained.get(i, ()), revoked=revoked.get(i, ())
+            )
+            for i, p in enumerate(present)
+        }
+        return PlannedRound(
+            shares=shares,
+            delay_ms=delay_ms,
+            again=self.again,
+            memory=memory,
+            moves_left=self.moves_left,
+        )
+
+    def _wrong_claims(self, owner: I32) -> tuple[I32, I32]:
+        """Claims that cannot stand: of another's, doubled, or outside the subscription."""
+        tp, member = self.claims.claim_tp, self.claims.claim_member
+        foreign = np.zeros(len(tp), bool)
+        foreign[len(self.group.claim_tp) :] = True
+        wrong = np.flatnonzero(foreign | (owner[tp] != member))
+        return member[wrong], tp[wrong]
+
+    def _moves(self, owner: I32, target: I32) -> I32:
+        """Topic-partitions to ask back for balance, int32[...]."""
+        none = np.empty(0, np.int32)
+        moves = np.flatnonzero((owner != NO_OWNER) & (target != owner)).astype(np.int32)
+        if self.waits.any() or not len(moves):
+            self.pace_ms = self.verdicts.pace_ms
+            return none
+        if self.policy.design is not Design.INCREMENTAL:
+            return moves
+        if self.verdicts.pace_ms > self.policy.tolerance_ms:
+            self.pace_ms, self.moves_left = self.verdicts.pace_ms, len(moves)
+            return none
+        if (~self.claimed & ~self.waits & (target != NO_OWNER)).any():
+            # Hand out first: a batch begins when the one before has arrived.
+            self.moves_left = len(moves)
+            self.pace_ms = self.policy.interval_ms
+            self.again = self.policy.interval_ms == 0
+            return none
+        self.moves_left = max(0, len(moves) - self.policy.batch)
+        return self._lightest_surplus(moves, owner, target)
+
+    def _lightest_surplus(self, moves: I32, owner: I32, target: I32) -> I32:
+        """The batch that evens out most: from the fullest members to the emptiest."""
+        n = len(self.group.member_ids)
+        load = np.bincount(owner[owner != NO_OWNER], minlength=n)
+        chosen: list[int] = []
+        left = moves.tolist()
+        while left and len(chosen) < self.policy.batch:
+            best = min(left, key=lambda tp: (load[target[tp]] - load[owner[tp]], tp))
+            load[owner[best]] -= 1
+            load[target[best]] += 1
+            left.remove(best)
+            chosen.append(best)
+        return np.array(sorted(chosen), np.int32)
+
+    def _delay_ms(self) -> int:
+        if self.waits.any():
+            return self.verdicts.delay_ms
+        return self.pace_ms if self.moves_left else 0
+
+    def _memory(
+        self,
+        generation: int,
+        present: Sequence[PresentMember],
+        held: Mapping[int, TopicPartitions],
+        given_up: I32,
+    ) -> bytes:
+        def write(owned: Mapping[int, TopicPartitions] | None) -> bytes:
+            return encode_memory(
+                remember(
+                    generation=generation,
+                    owned=owned,
+                    present=present,
+                    topics=self.group.topics,
+                    verdicts=self.verdicts,
+                    given_up=given_up,
+                    pace_ms=self.pace_ms,
+                )
+            )
+
+        if self.policy.design is Design.SIMPLE:
+            return b""
+        limit = self.policy.memory_limit_bytes // max(1, len(present))
+        n_held = sum(len(numbers) for own in held.values() for _, numbers in own)
+        if n_held > limit:  # each takes a byte at least
+            return write(None)
+        memory = write(held)
+        return memory if len(memory) <= limit else write(None)
+
+
+def rows_by_member(topics: Topics, owner: I32) -> dict[int, TopicPartitions]:
+    """Each member's topic-partitions as (topic, partitions), members without any left out."""
+    tps = np.flatnonzero(owner != NO_OWNER).astype(np.int32)
+    return rows_of_pairs(topics, owner[tps], tps)
+
+
+def rows_of_pairs(topics: Topics, member: I32, tps: I32) -> dict[int, TopicPartitions]:
+    """The same for pairs; one topic-partition may stand with several members."""
+    order = np.lexsort((tps, member))
+    member, tps = member[order], tps[order]
+    of = topics.topic_of[tps]
+    numbers = (tps - topics.start[of]).tolist()
+    new = np.flatnonzero((np.diff(member, prepend=-1) != 0) | (np.diff(of, prepend=-1) != 0))
+    edges = pairwise((*new.tolist(), len(tps)))
+    rows: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
+    for m, topic, (a, b) in zip(member[new].tolist(), of[new].tolist(), edges, strict=True):
+        rows.setdefault(m, []).append((topics.names[topic], tuple(numbers[a:b])))
+    return {m: tuple(row) for m, row in rows.items()}

@@ -1,0 +1,175 @@
+"""Targets for resources of several kinds: isolated per kind, or balanced by weight.
+
+**Rules.**
+
+- Isolated: each topic or kind is assigned by itself, so what happens to one never moves another
+  ("a worker leaving does not have to interrupt connectors that do not run on it"). The extra
+  resource of a kind goes to the members with the least load so far, weights counted, or every kind
+  of one resource would land on the same member.
+- Weighted alone: the load of a member is the sum of its resources' weights; a claim moves only
+  where that lowers the larger of two loads.
+
+**Strategy.** Both work from claims: keep what fits, place what is free, level what is left.
+
+References: Incremental Cooperative Rebalancing, "Motivation" (isolated support of heterogeneous
+resources) and Design III.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from holdfast.assignors.claims import normalise
+from holdfast.model.columns import I32, I64, NO_OWNER, Mask, frozen, starts
+from holdfast.model.group import Group
+
+
+def isolated_target(
+    group: Group, assignor: Callable[[Group], I32], weights: Mapping[str, int] | None = None
+) -> I32:
+    """Assign each topic by itself.
+
+    Parameters
+    ----------
+    group : Group
+        Claims included.
+    assignor : callable
+        Group -> int32[n_tps], here always called with one topic.
+    weights : mapping of str to int, optional
+        Weight of one resource of a kind, 1 where not given: whose extra one goes where.
+
+    Returns
+    -------
+    int32[n_tps]
+        Owner wanted, NO_OWNER where nobody subscribes.
+
+    References
+    ----------
+    Incremental Cooperative Rebalancing, "Motivation", 2.
+    """
+    n_members = len(group.member_ids)
+    target = np.full(group.topics.n_tps, NO_OWNER, np.int32)
+    if not n_members:
+        return target
+    load = np.zeros(n_members, np.int64)
+    weight = np.array([(weights or {}).get(name, 1) for name in group.topics.names], np.int64)
+    counts = group.topics.n_partitions * weight
+    for topic in np.lexsort((np.arange(len(counts)), -counts)).tolist():
+        own = _only(group, topic)
+        # Members stand in order of load, so that an extra one goes to the least loaded.
+        order = np.lexsort((np.arange(n_members), load)).astype(np.int32)
+        chosen = assignor(_relabelled(own, order))
+        first, last = int(group.topics.start[topic]), int(group.topics.start[topic + 1])
+        part = chosen[first:last]
+        part = np.where(part == NO_OWNER, NO_OWNER, order[part]).astype(np.int32)
+        target[first:last] = part
+        load += weight[topic] * np.bincount(part[part != NO_OWNER], minlength=n_members)
+    return target
+
+
+def _only(group: Group, topic: int) -> Group:
+    """The same group, subscribed to and claiming one topic only."""
+    keep = group.set_topic == topic
+    row = np.repeat(np.arange(len(group.set_start) - 1), np.diff(group.set_start))
+    sizes = np.bincount(row[keep], minlength=len(group.set_start) - 1)
+    mine = group.topics.topic_of[group.claim_tp] == topic
+    counts = np.bincount(group.claimant_of()[mine], minlength=len(group.member_ids))
+    foreign = group.topics.topic_of[group.foreign_tp] == topic
+    return replace(
+        group,
+        set_start=frozen(starts(sizes.astype(np.int64))),
+        set_topic=frozen(group.set_topic[keep]),
+        claim_start=frozen(starts(counts.astype(np.int64))),
+        claim_tp=frozen(group.claim_tp[mine]),
+        foreign_member=frozen(group.foreign_member[foreign]),
+        foreign_tp=frozen(group.foreign_tp[foreign]),
+    )
+
+
+def _relabelled(group: Group, order: I32) -> Group:
+    """The same group with its members in another order, under ids that sort so."""
+    back = np.argsort(order)
+    member = back[group.claimant_of()]
+    by_member = np.lexsort((group.claim_tp, member))
+    counts = np.bincount(member, minlength=len(order))
+    return replace(
+        group,
+        member_ids=tuple(f"{i:09d}" for i in range(len(order))),
+        instance_ids=(None,) * len(order),
+        subscription=frozen(group.subscription[order]),
+        claim_start=frozen(starts(counts.astype(np.int64))),
+        claim_tp=frozen(group.claim_tp[by_member]),
+        generation=frozen(group.generation[order]),
+        rack=frozen(group.rack[order]),
+        foreign_member=frozen(back[group.foreign_member].astype(np.int32)),
+    )
+
+
+def weighted_target(group: Group, weights: Mapping[str, int]) -> I32:
+    """Balance the sum of weights, moving claims only where that lowers the larger load.
+
+    Parameters
+    ----------
+    group : Group
+        Claims included.
+    weights : mapping of str to int
+        Weight of one resource of a kind, 1 where not given.
+
+    Returns
+    -------
+    int32[n_tps]
+        Owner wanted, NO_OWNER where nobody subscribes.
+
+    Notes
+    -----
+    Cost: O(n_tps * n_members); each levelling step lowers the sum of squared loads, so it ends.
+
+    References
+    ----------
+    Incremental Cooperative Rebalancing, Design III, "a heavy connector" beside "a light" one.
+    """
+    topics = group.topics
+    weight = np.array([weights.get(name, 1) for name in topics.names], np.int64)[topics.topic_of]
+    may = _may(group)
+    target = normalise(group).owner.copy()
+    load = np.bincount(
+        target[target != NO_OWNER], weight[target != NO_OWNER], len(group.member_ids)
+    ).astype(np.int64)
+    order = np.lexsort((np.arange(topics.n_tps), -weight))
+    for tp in order[target[order] == NO_OWNER].tolist():
+        able = np.flatnonzero(may[topics.topic_of[tp]])
+        if len(able):
+            member = int(able[np.argmin(load[able])])
+            target[tp] = member
+            load[member] += weight[tp]
+    while (step := _best_step(target, load, weight, may, topics.topic_of)) is not None:
+        tp, member = step
+        load[target[tp]] -= weight[tp]
+        load[member] += weight[tp]
+        target[tp] = member
+    return target
+
+
+def _best_step(
+    target: I32, load: I64, weight: I64, may: Mask, topic_of: I32
+) -> tuple[int, int] | None:
+    """The move that levels most, or None when no move lowers the larger of two loads."""
+    owned = np.flatnonzero(target != NO_OWNER)
+    if not len(owned):
+        return None
+    gap = load[target[owned]][:, None] - load[None, :] - weight[owned][:, None]
+    gain = np.where(may[topic_of[owned]], gap, 0) * weight[owned][:, None]
+    best = int(np.argmax(gain))
+    row, member = divmod(best, gain.shape[1])
+    return (int(owned[row]), member) if gain[row, member] > 0 else None
+
+
+def _may(group: Group) -> Mask:
+    """bool[n_topics, n_members]: who subscribes."""
+    table = np.zeros((group.topics.n_topics, len(group.set_start) - 1), bool)
+    row = np.repeat(np.arange(len(group.set_start) - 1), np.diff(group.set_start))
+    table[group.set_topic, row] = True
+    return table[:, group.subscription]

@@ -1,0 +1,362 @@
+"""What a member owns, and the only safe order of giving it up.
+
+**Rules.**
+
+- ``owned`` is what the next join claims. A resource leaves it when its hand-over ends or when
+  membership is lost, never earlier.
+- Giving up is: stop fetching, drained, ``REVOKED`` callback, commit with the generation it was
+  owned in, and only then may the member rejoin. The callback comes before the commit so that what
+  it flushes is flushed before the offsets say so; if it raised, nothing is committed and the new
+  owner reads again from the last commit.
+- Every resource told ``ASSIGNED`` is later told ``REVOKED`` or ``LOST``, exactly once. Callbacks
+  are made one at a time, in the order in which their causes came.
+- A hand-over has a deadline. Past it the resources are dropped uncommitted; the member rejoins.
+- A hand-over that membership has overtaken is superseded: its later answers change nothing.
+
+**Strategy.** A queue of callbacks and at most one hand-over. Methods return actions; the member
+asks :attr:`Holdings.handing_over` whether it may go on.
+
+References: KIP-429, "Rebalance Callback"; KAFKA-14024 (bounded commits); KAFKA-8972 (release once);
+KAFKA-10763 (what runs and what the member believes never diverge).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+
+from holdfast.machine.actions import (
+    Action,
+    CallListener,
+    Commit,
+    DropNow,
+    ListenerCall,
+    StartFetching,
+    StopFetching,
+    Warn,
+)
+from holdfast.machine.codes import RETRIABLE, ErrorCode, describe
+from holdfast.machine.events import CommitAnswered, Drained, ListenerReturned, Resource
+
+Actions = tuple[Action, ...]
+
+
+class HandOverStep(StrEnum):
+    """Where a hand-over stands."""
+
+    DRAINING = "draining"
+    CALLING = "calling"
+    COMMITTING = "committing"
+    WAITING = "waiting"  # for the next attempt to commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """With what a commit is fenced."""
+
+    generation: int
+    member_id: str
+    instance_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """One hand-over in progress."""
+
+    token: int
+    resources: frozenset[Resource]
+    identity: Identity
+    step: HandOverStep
+    deadline_ms: int
+    of_round: bool = False  # asked for by an assignment: REVOKED comes before its ASSIGNED
+    always_call: bool = False  # an eager member's callback comes even when it owns nothing
+    attempts: int = 0
+    retry_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One callback, queued or out."""
+
+    call: ListenerCall
+    resources: frozenset[Resource]
+    hand_over: int | None = None  # token of the hand-over that waits for it
+
+
+@lru_cache(maxsize=1024)
+def ordered(resources: frozenset[Resource]) -> tuple[Resource, ...]:
+    """Resources in their one written order."""
+    return tuple(sorted(resources))
+
+
+@lru_cache(maxsize=1024)
+def topics_of(resources: frozenset[Resource]) -> frozenset[str]:
+    """Their topics or kinds."""
+    return frozenset(topic for topic, _ in resources)
+
+
+class Holdings:
+    """Resources of one member, their callbacks and their hand-over.
+
+    Every slot holds an immutable value, so a copy of the slots is a copy of the state.
+    """
+
+    __slots__ = (
+        "auto_commit",
+        "calling",
+        "commit_retries",
+        "hand_over",
+        "next_token",
+        "out_token",
+        "owned",
+        "queue",
+        "retry_backoff_ms",
+        "started",
+        "told",
+    )
+
+    def __init__(self, *, auto_commit: bool, commit_retries: int, retry_backoff_ms: int):
+        self.auto_commit = auto_commit
+        self.commit_retries = commit_retries
+        self.retry_backoff_ms = retry_backoff_ms
+        self.owned: frozenset[Resource] = frozenset()
+        self.told: frozenset[Resource] = frozenset()
+        self.started: frozenset[Resource] = frozenset()  # fetched at some time since assigned
+        self.queue: tuple[Call, ...] = ()
+        self.calling: Call | None = None
+        self.out_token = -1
+        self.next_token = 0
+        self.hand_over: HandOver | None = None
+
+    @property
+    def handing_over(self) -> bool:
+        """Whether a hand-over is in progress."""
+        return self.hand_over is not None
+
+    @property
+    def deadline_ms(self) -> int:
+        """When the hand-over in progress wants to hear of time next."""
+        job = self.hand_over
+        assert job is not None
+        return job.deadline_ms if job.retry_ms is None else min(job.deadline_ms, job.retry_ms)
+
+    def gain(self, resources: frozenset[Resource]) -> Actions:
+        """Own these from now on; the callback comes even when there are none (KIP-429)."""
+        if resources:
+            self.owned |= resources
+        self.queue = (*self.queue, Call(call=ListenerCall.ASSIGNED, resources=resources))
+        return self._pump()
+
+    def give_up(
+        self,
+        resources: frozenset[Resource],
+        identity: Identity,
+        deadline_ms: int,
+        *,
+        of_round: bool = False,
+        always_call: bool = False,
+    ) -> Actions:
+        """Begin to hand these over.
+
+        Parameters
+        ----------
+        resources : frozenset of Resource
+            A subset of ``owned``; may be empty, for an eager member's callback.
+        identity : Identity
+            What the commit is fenced with: the generation in which they were owned.
+        deadline_ms : int
+            When waiting ends, however far the hand-over has come.
+        of_round : bool
+            Whether an assignment asked for it: then REVOKED comes before that round's ASSIGNED.
+        always_call : bool
+            Whether the callback comes even for nothing (eager members, KIP-429).
+        """
+        assert self.hand_over is None
+        assert resources <= self.owned
+        token = self._token()
+        self.hand_over = HandOver(
+            token=token,
+            resources=resources,
+            identity=identity,
+            step=HandOverStep.DRAINING,
+            deadline_ms=deadline_ms,
+            of_round=of_round,
+            always_call=always_call,
+        )
+        return (StopFetching(token=token, resources=ordered(resources), deadline_ms=deadline_ms),)
+
+    def drained(self, event: Drained) -> Actions:
+        """The application is done with them: make the callback."""
+        job = self.hand_over
+        if job is None or job.token != event.token or job.step is not HandOverStep.DRAINING:
+            return ()
+        self.hand_over = job = replace(job, step=HandOverStep.CALLING)
+        told = self._announced(job)
+        if not told and not job.always_call:
+            return (*self._commit(job, failed=False), *self._pump())
+        self._put_revoked(told, job)
+        return self._pump()
+
+    def listener_returned(self, event: ListenerReturned) -> Actions:
+        """A callback is over: begin to fetch, or commit, and make the next call."""
+        done = self.calling
+        if done is None or event.token != self.out_token:
+            return ()
+        self.calling = None
+        actions: list[Action] = []
+        if event.error is not None:
+            actions.append(Warn(f"the {done.call} callback raised: {event.error}"))
+        job = self.hand_over
+        if done.call is ListenerCall.ASSIGNED:
+            start = done.resources & self.owned
+            for later in self.queue:  # lost and gained again: wait for the newer callback
+                start -= later.resources
+            if job is not None:
+                start -= job.resources
+            if start:
+                self.started |= start
+                actions.append(StartFetching(ordered(start)))
+        elif job is not None and done.hand_over == job.token and job.step is HandOverStep.CALLING:
+            actions += self._commit(job, failed=event.error is not None)
+        actions += self._pump()
+        return tuple(actions)
+
+    def commit_answered(self, event: CommitAnswered, now_ms: int) -> Actions:
+        """The hand-over's commit is answered: done, or try again within bounds (KAFKA-14024)."""
+        job = self.hand_over
+        if job is None or job.token != event.token or job.step is not HandOverStep.COMMITTING:
+            return ()
+        retriable = event.error in RETRIABLE or event.error == ErrorCode.UNKNOWN_SERVER_ERROR
+        if event.error == ErrorCode.NONE:
+            self._finish(job)
+            return ()
+        if retriable and job.attempts < self.commit_retries:
+            pause = self.retry_backoff_ms << min(job.attempts - 1, 5)
+            self.hand_over = replace(job, step=HandOverStep.WAITING, retry_ms=now_ms + pause)
+            return ()
+        self._finish(job)
+        text = f"gave up {len(job.resources)} uncommitted: {describe(event.error)}"
+        return (Warn(text),)
+
+    def tick(self, now_ms: int) -> Actions:
+        """Commit again when that is due; end the hand-over at its deadline."""
+        job = self.hand_over
+        if job is None:
+            return ()
+        if now_ms >= job.deadline_ms:
+            return self._expire(job)
+        if job.retry_ms is not None and now_ms >= job.retry_ms:
+            return self._commit(job, failed=False)
+        return ()
+
+    def lose(self) -> Actions:
+        """Membership is gone: drop everything at once, tell the application once each."""
+        job, calling = self.hand_over, self.calling
+        untold = [c for c in self.queue if c.call is ListenerCall.ASSIGNED]
+        kept = tuple(c for c in self.queue if c.call is not ListenerCall.ASSIGNED)
+        never_told = frozenset[Resource]().union(*(c.resources for c in untold))
+        # What a hand-over has queued or called as REVOKED must not be told LOST as well.
+        revoked = frozenset[Resource]()
+        for call in (*kept, *(() if calling is None else (calling,))):
+            if call.call is not ListenerCall.ASSIGNED:
+                revoked |= call.resources
+        dropped, self.owned, self.started = self.owned, frozenset(), frozenset()
+        self.hand_over = None
+        lost = (self.told & dropped) - never_told - revoked
+        if job is not None and job.step in (HandOverStep.COMMITTING, HandOverStep.WAITING):
+            lost -= job.resources
+        self.queue = kept
+        if lost:
+            self.queue = (*kept, Call(call=ListenerCall.LOST, resources=lost))
+        actions = self._pump()
+        return (DropNow(ordered(dropped)), *actions) if dropped else actions
+
+    def _announced(self, job: HandOver) -> frozenset[Resource]:
+        """Those of a hand-over whose ASSIGNED callback was made; the others just disappear."""
+        queued = frozenset[Resource]().union(
+            *(c.resources for c in self.queue if c.call is ListenerCall.ASSIGNED)
+        )
+        hidden = job.resources & (queued - self.told)
+        if hidden:
+            self.queue = tuple(
+                replace(c, resources=c.resources - hidden) if c.call is ListenerCall.ASSIGNED else c
+                for c in self.queue
+            )
+        return job.resources - hidden
+
+    def _put_revoked(self, told: frozenset[Resource], job: HandOver) -> None:
+        """Queue REVOKED, before the ASSIGNED of the same round (KIP-429's order).
+
+        That ASSIGNED is the newest call, and holds none of ``told``: they were owned before.
+        """
+        call = Call(call=ListenerCall.REVOKED, resources=told, hand_over=job.token)
+        keep = len(self.queue)
+        if job.of_round and self.queue and self.queue[-1].call is ListenerCall.ASSIGNED:
+            keep -= 1
+        self.queue = (*self.queue[:keep], call, *self.queue[keep:])
+
+    def _pump(self) -> Actions:
+        """Make the next callback, unless one is out or must wait for a drain."""
+        if self.calling is not None or not self.queue:
+            return ()
+        head = self.queue[0]
+        job = self.hand_over
+        waiting = job is not None and job.of_round and job.step is HandOverStep.DRAINING
+        if waiting and head.call is ListenerCall.ASSIGNED and len(self.queue) == 1:
+            return ()  # REVOKED of this round comes first
+        self.queue = self.queue[1:]
+        self.calling, self.out_token = head, self._token()
+        if not head.resources:
+            pass
+        elif head.call is ListenerCall.ASSIGNED:
+            self.told |= head.resources
+        else:
+            self.told -= head.resources
+        return (
+            CallListener(token=self.out_token, call=head.call, resources=ordered(head.resources)),
+        )
+
+    def _commit(self, job: HandOver, *, failed: bool) -> Actions:
+        """Ask for the commit of what was fetched, or end a hand-over where none is wanted.
+
+        A position of a resource that was not fetched since it was assigned is an old one.
+        """
+        fetched = job.resources & self.started
+        if failed or not self.auto_commit or not fetched:
+            self._finish(job)
+            return ()
+        self.hand_over = replace(
+            job, step=HandOverStep.COMMITTING, attempts=job.attempts + 1, retry_ms=None
+        )
+        who = job.identity
+        return (
+            Commit(
+                token=job.token,
+                resources=ordered(fetched),
+                generation=who.generation,
+                member_id=who.member_id,
+                instance_id=who.instance_id,
+            ),
+        )
+
+    def _expire(self, job: HandOver) -> Actions:
+        """End a hand-over that took too long: drop, tell REVOKED when the application is back."""
+        actions: list[Action] = [DropNow(ordered(job.resources))]
+        actions.append(Warn(f"{len(job.resources)} given up at the deadline, uncommitted"))
+        if job.step is HandOverStep.DRAINING:
+            told = self._announced(job)
+            if told or job.always_call:
+                self._put_revoked(told, job)
+        self._finish(job)
+        return (*actions, *self._pump())
+
+    def _finish(self, job: HandOver) -> None:
+        self.owned -= job.resources
+        self.started -= job.resources
+        self.hand_over = None
+
+    def _token(self) -> int:
+        token = self.next_token
+        self.next_token += 1
+        return token

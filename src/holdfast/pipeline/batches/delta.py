@@ -1,0 +1,56 @@
+"""The tables as Delta tables, for readers that want them so: ``DIR/delta/<table>``.
+
+**Rules.** What counts is the folder of Parquet files and its manifest; this is a copy, written
+after it. A batch of a stream is appended under its own number in a transaction of the query, so
+one that runs again adds nothing. Tables that change as a whole (lag, and rebalances, to which a
+late pause may be added) are written over.
+
+**Strategy.** Delta is two jars on the class path and no Python package; Spark reads the files that
+the manifest names and writes them again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.model.tables import TABLES
+from holdfast.pipeline.batches.storage import Tables
+from holdfast.pipeline.batches.views import stored
+
+DELTA_FOLDER: Final = "delta"
+WHOLE: Final = ("lag", "rebalances")
+
+
+def write_delta(spark: Any, tables: Tables) -> Path:
+    """Write every table anew.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        With Delta on its class path (``get_session(delta=True)``).
+
+    Returns
+    -------
+    Path
+        The folder with one Delta table per table.
+    """
+    target = tables.root / DELTA_FOLDER
+    for name in TABLES:
+        writer = stored(spark, name, tables.files(name)).write.mode("overwrite")
+        writer.format("delta").save(str(target / name))
+    return target
+
+
+def append_delta(spark: Any, tables: Tables, batch: int) -> Path:
+    """Add one committed batch of a stream; nothing happens to a table that has it already."""
+    target = tables.root / DELTA_FOLDER
+    (found,) = [one for one in tables.batches() if one.id == batch]
+    options = {"txnAppId": str(found.notes["query"]), "txnVersion": str(batch)}
+    for name in TABLES:
+        whole = name in WHOLE
+        own = [tables.root / file for file, _ in found.files.get(name, [])]
+        frame = stored(spark, name, tables.files(name) if whole else own)
+        writer = frame.write.mode("overwrite" if whole else "append").options(**options)
+        writer.format("delta").save(str(target / name))
+    return target

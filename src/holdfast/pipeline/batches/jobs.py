@@ -1,0 +1,307 @@
+"""The Spark jobs of one batch: records of some groups to every table.
+
+**Rules.** Neither RDDs nor the JVM are touched. A group's records come to one task in the order
+of the log. Where a job has little to do it is done in the driver, by the same task.
+
+**Strategy.**
+
+=========  ======================================================  ================================
+step       reads                                                   writes
+=========  ======================================================  ================================
+split      all records, once                                       offset_commits, bad_records
+groups     what is no commit, by group                             generations, members, assignments
+                                                                   movements, anomalies, bad_records
+lag        owners by the records, positions and end offsets        lag
+pauses     pauses by the records, and commits of those groups      pauses
+=========  ======================================================  ================================
+
+``rebalances`` comes from the second and gets its sums of pauses from the last. The first two are
+one action. The tasks write their files themselves (:mod:`holdfast.pipeline.batches.storage`).
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, type-var, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
+from holdfast.pipeline.batches.schemas import arrow_schema, spark_ddl
+from holdfast.pipeline.batches.split import (
+    SPLIT_DDL,
+    UNKNOWN,
+    numbers,
+    pieces,
+    pieces_task,
+    split_task,
+)
+from holdfast.pipeline.batches.state import STATE
+from holdfast.pipeline.batches.storage import (
+    FILES_DDL,
+    FILES_SCHEMA,
+    Batch,
+    BatchWriter,
+    Tables,
+    files_of,
+    read_parquet,
+    remove_tree,
+)
+from holdfast.pipeline.batches.tasks import groups_task
+from holdfast.pipeline.history.broker_log import read_files, restated, unmistakable
+from holdfast.pipeline.history.lag import INPUT, INPUT_DDL, OWNERS, Ends, lag_task, positions_input
+from holdfast.pipeline.history.pauses import (
+    COMMIT,
+    PAUSES,
+    SEEN,
+    STAGED,
+    STAGED_DDL,
+    commit_rows,
+    pauses_task,
+)
+from holdfast.pipeline.ingest.positions import LATEST, POSITION_DDL, POSITIONS, from_commits
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.pipeline.ingest.source import Dump, plain_reader, reading
+from holdfast.pipeline.session import local_cores
+
+Files = list[tuple[str, int]]
+
+DRIVER_ROWS: Final = 200_000
+"""Below so many rows a job is done where the driver is: starting it would cost more."""
+
+
+STAGED_TABLES: Final = (OWNERS, POSITIONS, PAUSES)
+"""What one step writes for another of the same batch."""
+
+STATE_TABLES: Final = (STATE, LATEST, SEEN)
+"""What a batch of a stream writes for the next one."""
+
+PIECE_BYTES: Final = 16 << 20
+"""A task reads about so much of a dump's files, or less: every core has as many tasks."""
+
+
+@dataclass(slots=True)
+class Job:
+    """One batch in the making.
+
+    Parameters
+    ----------
+    keep_state : bool
+        The next batch wants the state of this one.
+    past : mapping
+        Files of :data:`STATE_TABLES` that the batch before left.
+    """
+
+    spark: Any
+    tables: Tables
+    batch: int
+    keep_state: bool = False
+    past: Mapping[str, Files] = field(default_factory=dict)
+    files: dict[str, Files] = field(default_factory=dict)
+    n_unknown: int = 0
+
+    def read_dump(self, dump: Dump, selection: Selection, names: Mapping[str, str]) -> None:
+        """Split and group the records of a dump, which the tasks read themselves."""
+        listed = pieces([str(file) for file in dump.record_files()], self._n_parts(dump))
+        if not listed:
+            return
+        task = pieces_task(str(self.tables.root), self.batch, selection, listed)
+        self._groups(numbers(self.spark, len(listed)).mapInArrow(task, SPLIT_DDL), names)
+
+    def read(self, records: Any, selection: Selection, names: Mapping[str, str]) -> None:
+        """Split and group records that Spark has, with the state of their groups."""
+        state = self._paths(self.past.get(STATE, []))
+        if state:
+            past = plain_reader(self.spark).schema(spark_ddl("records")).parquet(*state)
+            records = records.unionByName(past)
+        task = split_task(str(self.tables.root), self.batch, selection)
+        self._groups(records.mapInArrow(task, SPLIT_DDL), names)
+
+    def _groups(self, records: Any, names: Mapping[str, str]) -> None:
+        ordered = records.repartition("group").sortWithinPartitions("group", "partition", "offset")
+        root = str(self.tables.root)
+        task = groups_task(root, self.batch, names, keep_state=self.keep_state)
+        with reading("the records"):
+            self.collect(ordered.drop("group").mapInArrow(task, FILES_DDL).toArrow())
+
+    def _n_parts(self, dump: Dump) -> int:
+        size = sum(file.stat().st_size for file in dump.record_files())
+        master = self.spark.conf.get("spark.master", "")
+        cores = local_cores(master) if master.startswith("local") else 1
+        return cores * max(1, -(-size // (cores * PIECE_BYTES)))
+
+    def lag(self, ends: Ends) -> None:
+        """Run the lag job."""
+        owners, positions = self.files.pop(OWNERS, []), self.files.pop(POSITIONS, [])
+        positions = [*self.past.get(LATEST, []), *positions]
+        task = lag_task(str(self.tables.root), self.batch, ends, keep_state=self.keep_state)
+        if sum(rows for _, rows in (*owners, *positions)) <= DRIVER_ROWS:
+            found = [positions_input(part) for part in self._tables(positions)]
+            rows = pa.concat_tables([INPUT.empty_table(), *self._tables(owners), *found])
+            batches = iter(rows.sort_by("group").to_batches())
+            self.collect(pa.Table.from_batches(task(batches), FILES_SCHEMA))
+            return
+        frame = self._lag_input(owners, positions)
+        ordered = frame.repartition("group").sortWithinPartitions("group")
+        self.collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
+
+    def _lag_input(self, owners: Files, positions: Files) -> Any:
+        frame = self._read(owners, INPUT_DDL)
+        rows = self._read(positions, POSITION_DDL).withColumn("partitions", F.array("partition"))
+        return frame.unionByName(rows.drop("partition"), allowMissingColumns=True)
+
+    def pauses(self) -> None:
+        """Run the pauses job, and put its sums into ``rebalances``."""
+        staged, commits = self.files.pop(PAUSES, []), self.files.get("offset_commits", [])
+        latest, seen = self.past.get(LATEST, []), self.past.get(SEEN, [])
+        task = pauses_task(str(self.tables.root), self.batch)
+        if sum(rows for _, rows in (*staged, *commits, *latest, *seen)) <= DRIVER_ROWS:
+            rows = self._here(staged, commits, latest, seen)
+            self.collect(pa.Table.from_batches(task(rows), FILES_SCHEMA))
+        elif staged:
+            frame = self._with_commits(staged, commits, latest, seen)
+            ordered = frame.repartition("group").sortWithinPartitions("group")
+            self.collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
+        rebalances = self.files.pop("rebalances", [])
+        if rebalances:
+            self._fill(rebalances)
+
+    def _here(
+        self, staged: Files, commits: Files, latest: Files, seen: Files
+    ) -> Iterator[pa.RecordBatch]:
+        """What the pauses job reads, in this process."""
+        pauses = pa.concat_tables([STAGED.empty_table(), *self._tables(staged)])
+        groups = pc.unique(pauses["group"])
+        rows = [commit_rows(from_commits(part)) for part in self._tables(commits)]
+        rows += [commit_rows(part) for part in self._tables(latest)]
+        rows += self._tables(seen)
+        known = pa.concat_tables([STAGED.empty_table(), *rows])
+        known = known.filter(pc.is_in(known["group"], groups))
+        yield from pa.concat_tables([pauses, known]).sort_by("group").to_batches()
+
+    def _with_commits(self, staged: Files, commits: Files, latest: Files, seen: Files) -> Any:
+        pauses = self._read(staged, STAGED_DDL)
+        time = F.coalesce("commit_timestamp", "timestamp").alias("timestamp")
+        plain = ["group", "topic", "log_offset", F.array("partition").alias("partitions")]
+        made = self._read(commits, spark_ddl("offset_commits")).where(~F.col("is_tombstone"))
+        known = made.select(*plain, time)
+        held = self._read(latest, POSITION_DDL).where(F.col("offset").isNotNull())
+        known = known.unionByName(
+            held.select(*plain, F.col("commit_timestamp").alias("timestamp"))
+        ).withColumn("basis", F.lit(COMMIT))
+        known = self._read(seen, STAGED_DDL).unionByName(known, allowMissingColumns=True)
+        groups = F.broadcast(pauses.select("group").distinct())
+        return pauses.unionByName(known.join(groups, "group", "left_semi"))
+
+    def amended(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Earlier batches, with the pauses of this one that belong to their rebalances added."""
+        pauses = self._tables(self.files.get("pauses", []))
+        own = self._tables(self.files.get("rebalances", []))
+        late = late_pauses(pauses, own)
+        return [self._amended(batch, late) for batch in batches] if late.num_rows else list(batches)
+
+    def _amended(self, batch: Batch, late: pa.Table) -> Batch:
+        files = []
+        for name, n_rows in batch.files.get("rebalances", []):
+            rows = read_parquet(self.tables.root / name)
+            more = add_pauses(rows, late)
+            if more.equals(rows):
+                files.append((name, n_rows))
+                continue
+            writer = BatchWriter(str(self.tables.root), self.batch)
+            writer.write("rebalances", more)
+            files += files_of(writer.close())["rebalances"]
+        return replace(batch, files={**batch.files, "rebalances": files}) if files else batch
+
+    def _tables(self, files: Files) -> list[pa.Table]:
+        return [read_parquet(self.tables.root / name) for name, _ in files]
+
+    def _paths(self, files: Files) -> list[str]:
+        return [str(self.tables.root / name) for name, _ in files]
+
+    def _read(self, files: Files, ddl: str) -> Any:
+        if not files:
+            return self.spark.createDataFrame([], ddl)
+        return plain_reader(self.spark).schema(ddl).parquet(*self._paths(files))
+
+    def _fill(self, rebalances: Files) -> None:
+        """Rewrite ``rebalances`` with the sums of its pauses; small, so done on the driver."""
+        schema = arrow_schema("rebalances")
+        whole = pa.concat_tables(self._tables(rebalances))
+        parts = self._tables(self.files.get("pauses", []))
+        writer = BatchWriter(str(self.tables.root), self.batch)
+        writer.write("rebalances", fill_pauses(whole, parts).cast(schema))
+        self.files.update(files_of(writer.close()))
+
+    def restate(self, logs: Sequence[Path]) -> None:
+        """Put the causes that broker logs state into ``rebalances``; small, so on the driver.
+
+        A batch of a stream takes only what cannot be meant of another batch.
+        """
+        if not (logs and self.files.get("rebalances")):
+            return
+        whole = pa.concat_tables(self._tables(self.files.pop("rebalances")))
+        said = read_files(logs, pc.unique(whole["group"]).to_pylist())
+        said = unmistakable(said) if self.keep_state else said
+        writer = BatchWriter(str(self.tables.root), self.batch)
+        writer.write("rebalances", restated(whole, said))
+        self.files.update(files_of(writer.close()))
+
+    def collect(self, rows: pa.Table) -> None:
+        """Take in the names of files that tasks handed back."""
+        unknown = pc.equal(rows["table"], UNKNOWN)
+        self.n_unknown += int(pc.sum(rows.filter(unknown)["rows"]).as_py() or 0)
+        for table, files in files_of(rows.filter(pc.invert(unknown))).items():
+            self.files.setdefault(table, []).extend(files)
+
+
+def remove_staged(root: Path) -> None:
+    """Delete what the steps of a batch wrote for each other."""
+    for name in STAGED_TABLES:
+        remove_tree(root / name)
+
+
+_SUMS: Final = ("pause_lower_seconds", "pause_upper_seconds")
+_KEYS: Final = ["group", "generation"]
+
+
+def late_pauses(pauses: Sequence[pa.Table], rebalances: Sequence[pa.Table]) -> pa.Table:
+    """Pauses whose rebalance is not among these."""
+    rows = pa.concat_tables([arrow_schema("pauses").empty_table(), *pauses])
+    own = pa.concat_tables([arrow_schema("rebalances").empty_table(), *rebalances])
+    wanted = rows.append_column("_row", pa.array(range(rows.num_rows), pa.int64()))
+    kept = wanted.select([*_KEYS, "_row"]).join(own.select(_KEYS), _KEYS, join_type="left anti")
+    return rows.take(kept["_row"].sort())
+
+
+def fill_pauses(rebalances: pa.Table, pauses: Sequence[pa.Table]) -> pa.Table:
+    """Rebalances with the sums of their pauses, in partition-seconds."""
+    if not pauses:
+        return rebalances
+    return add_pauses(rebalances, pa.concat_tables(pauses))
+
+
+def add_pauses(rebalances: pa.Table, pauses: pa.Table) -> pa.Table:
+    """Rebalances with the sums of these pauses added to what they have, rows in their order."""
+    size = pc.list_value_length(pauses["partitions"]).cast(pa.float64())
+    weighted = pa.table(
+        {
+            **{name: pauses[name] for name in _KEYS},
+            **{name: pc.multiply(pauses[name], size) for name in _SUMS},
+        }
+    )
+    sums = weighted.group_by(_KEYS).aggregate([(name, "sum") for name in _SUMS])
+    numbered = rebalances.append_column("_row", pa.array(range(rebalances.num_rows), pa.int64()))
+    joined = numbered.join(sums, _KEYS, join_type="left outer").sort_by("_row")
+    for name in _SUMS:
+        more = pc.add(joined[name], pc.fill_null(joined[f"{name}_sum"], 0.0))
+        more = pc.round(more, 6)  # to the microsecond, so in whatever order they were added
+        joined = joined.set_column(joined.schema.get_field_index(name), name, more)
+    result: pa.Table = joined.select(rebalances.column_names)
+    return result

@@ -1,0 +1,242 @@
+"""The first step of a batch: commits are written where they are read, the rest goes to its group.
+
+**Rules.** Every record is looked at once. A record of a commit's type becomes a row of
+``offset_commits`` or of ``bad_records``; every other one goes on, with its group beside it, as
+bytes. What the task has written goes on too, as a record of its own kind, so the names of its files
+reach the driver exactly when its output counts: a task that ran twice is named once.
+
+**Strategy.** Records come from Spark, or the task opens the files of a dump itself: Arrow reads
+them at a fifth of what the way through the JVM costs, and nine records out of ten are commits.
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.errors import SourceError
+from holdfast.pipeline.batches.schemas import arrow_schema, ddl_of
+from holdfast.pipeline.batches.storage import FILES_SCHEMA, BatchWriter
+from holdfast.pipeline.ingest.arrow_columns import binary_column
+from holdfast.pipeline.ingest.positions import POSITIONS, from_commits, reduced
+from holdfast.pipeline.ingest.records import COMMIT_TYPES, Decoded, bad_table, read_commits
+from holdfast.pipeline.ingest.selection import Selection, group_names
+
+Batches = Iterator[pa.RecordBatch]
+Pieces = list[tuple[str, int]]
+"""Files, and a row group of each."""
+
+RECORDS: Final = arrow_schema("records")
+
+SPLIT: Final[pa.Schema] = pa.schema([pa.field("group", pa.binary()), *RECORDS])
+SPLIT_DDL: Final = ddl_of(SPLIT)
+
+NAMES_PARTITION: Final = -2
+"""Where a record that names files of this step stands; state stands at -1, Kafka's from 0 on."""
+
+UNKNOWN: Final = "_unknown"
+"""In the names that go back: how many records had an unknown type."""
+
+BATCH_BYTES: Final = 8 << 20
+BATCH_ROWS: Final = 65_536
+_REDUCE_ROWS: Final = 250_000
+
+
+def split_task(root: str, batch: int, selection: Selection) -> Callable[[Batches], Batches]:
+    """Records as Spark has them to ``offset_commits`` and records of :data:`SPLIT`."""
+
+    def run(batches: Batches) -> Batches:
+        step = _Split(BatchWriter(root, batch), selection)
+        for rows in batches:
+            yield from step.take(rows)
+        yield step.names()
+
+    return run
+
+
+def pieces_task(
+    root: str, batch: int, selection: Selection, parts: Sequence[Pieces]
+) -> Callable[[Batches], Batches]:
+    """Numbers of parts of a dump (of :func:`pieces`) to the same."""
+    split = split_task(root, batch, selection)
+
+    def run(batches: Batches) -> Batches:
+        yield from split(read_pieces(named(batches, parts)))
+
+    return run
+
+
+def named(batches: Batches, parts: Sequence[Pieces]) -> Pieces:
+    """Pieces of the parts that rows of :func:`numbers` name."""
+    return [piece for rows in batches for n in rows["id"].to_pylist() for piece in parts[n]]
+
+
+def numbers(spark: Any, n_parts: int) -> Any:
+    """A frame with one row, and so one task, for each part.
+
+    A frame of data that the driver has gets as many tasks as there are cores, and no more.
+    """
+    return spark.range(0, n_parts, 1, n_parts)
+
+
+def pieces(files: Sequence[str], n_parts: int) -> list[Pieces]:
+    """Row groups of Parquet files in parts of about equal size, in order.
+
+    Parameters
+    ----------
+    n_parts : int
+        As many parts as tasks are wanted; fewer where there are fewer row groups.
+    """
+    found = [piece for file in files for piece in _row_groups(file)]
+    total = np.cumsum([0, *(size for _, _, size in found)])
+    part = (total[:-1] * n_parts // max(int(total[-1]), 1)).tolist()
+    listed: dict[int, Pieces] = {}
+    for number, (file, i, _) in zip(part, found, strict=True):
+        listed.setdefault(number, []).append((file, i))
+    return list(listed.values())
+
+
+def _row_groups(file: str) -> list[tuple[str, int, int]]:
+    about = pq.read_metadata(file)
+    return [(file, i, about.row_group(i).total_byte_size) for i in range(about.num_row_groups)]
+
+
+def read_pieces(named: Pieces) -> Batches:
+    """Records of row groups of a dump's files, as :data:`RECORDS`.
+
+    Raises
+    ------
+    SourceError
+        A file cannot be read.
+    """
+    for file, own in groupby(named, key=itemgetter(0)):
+        try:
+            opened = pq.ParquetFile(file)
+            row_groups = [row_group for _, row_group in own]
+            about = [opened.metadata.row_group(i) for i in row_groups]
+            n_bytes, n = sum(a.total_byte_size for a in about), sum(a.num_rows for a in about)
+            n_rows = min(max(BATCH_BYTES * n // max(n_bytes, 1), 1), BATCH_ROWS)
+            names = list(RECORDS.names)
+            found = opened.iter_batches(
+                n_rows, row_groups=row_groups, columns=names, use_threads=False
+            )
+            for rows in found:
+                yield to_records(rows)
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise SourceError(f"{file} cannot be read: {reason}") from error
+
+
+def to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Records that somebody else wrote with our types; a time without a zone is UTC."""
+    columns = [_cast(rows.column(field.name), field.type) for field in RECORDS]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
+
+
+def _cast(column: Any, dtype: pa.DataType) -> Any:
+    return column if column.type == dtype else column.cast(dtype, safe=False)
+
+
+class _Split:
+    """One task's work."""
+
+    def __init__(self, writer: BatchWriter, selection: Selection):
+        self.writer = writer
+        self.selection = selection
+        self.n_unknown = 0
+        self.waiting: list[pa.Table] = []
+        self.n_waiting = 0
+
+    def take(self, rows: pa.RecordBatch) -> Batches:
+        keep = self.selection.keep(rows["key"])
+        if keep is not None and not keep.all():
+            rows = rows.filter(pa.array(keep))
+        commit = is_commit(rows["key"])
+        n_commits = int(np.count_nonzero(commit))
+        if n_commits:
+            self._commits(rows if n_commits == rows.num_rows else rows.filter(pa.array(commit)))
+        if n_commits < rows.num_rows:
+            rest = rows if not n_commits else rows.filter(pa.array(~commit))
+            yield from _with_group(rest)
+
+    def _commits(self, rows: pa.RecordBatch) -> None:
+        out = Decoded()
+        read_commits(rows, out)
+        commits = pa.Table.from_batches(out.commits, arrow_schema("offset_commits"))
+        self.writer.write("offset_commits", commits)
+        self.writer.write("bad_records", bad_table(out))
+        self.n_unknown += out.n_unknown
+        self.waiting.append(from_commits(commits))
+        self.n_waiting += commits.num_rows
+        if self.n_waiting >= _REDUCE_ROWS:
+            self._reduce()
+
+    def _reduce(self) -> None:
+        if self.waiting:
+            self.writer.write(POSITIONS, reduced(pa.concat_tables(self.waiting)))
+        self.waiting, self.n_waiting = [], 0
+
+    def names(self) -> pa.RecordBatch:
+        self._reduce()
+        files = self.writer.close().to_pylist()
+        if self.n_unknown:
+            files.append({"table": UNKNOWN, "file": "", "rows": self.n_unknown})
+        row: Mapping[str, Any] = {
+            "group": b"",
+            "partition": NAMES_PARTITION,
+            "offset": -1,
+            "timestamp": 0,
+            "key": b"",
+            "value": json.dumps(files).encode(),
+        }
+        return pa.RecordBatch.from_pylist([row], schema=SPLIT)
+
+
+def _with_group(rows: pa.RecordBatch) -> Batches:
+    """Records with their group, in batches of bounded size."""
+    names = group_names(binary_column(rows["key"]))
+    columns = [_cast(rows[field.name], field.type) for field in RECORDS]
+    whole = pa.RecordBatch.from_arrays([names, *columns], schema=SPLIT)
+    step = max(1, whole.num_rows * BATCH_BYTES // max(whole.nbytes, 1))
+    for start in range(0, whole.num_rows, step):
+        yield whole.slice(start, step)
+
+
+def is_commit(keys: Any) -> npt.NDArray[np.bool_]:
+    """Whether each record is an offset commit by its key's type; False for a key without one."""
+    column = binary_column(keys)
+    start = column.start.astype(np.int64)
+    has = np.diff(start) >= 2
+    if column.valid is not None:
+        has &= column.valid
+    found = np.zeros(len(has), bool)
+    at = start[:-1][has]
+    kind = column.data[at].astype(np.int64) << 8 | column.data[at + 1]
+    found[has] = np.isin(kind, COMMIT_TYPES)
+    return found
+
+
+def take_names(batch: pa.RecordBatch, files: list[dict[str, Any]]) -> pa.RecordBatch:
+    """Take the records that name files out of a batch; return the others."""
+    is_name = batch["partition"].to_numpy(zero_copy_only=False) == NAMES_PARTITION
+    if not is_name.any():
+        return batch
+    for value in batch["value"].filter(pa.array(is_name)).to_pylist():
+        files += json.loads(value)
+    return batch.filter(pa.array(~is_name))
+
+
+def names_table(files: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Names of files as rows of :data:`FILES_SCHEMA`."""
+    return pa.Table.from_pylist(list(files), schema=FILES_SCHEMA)

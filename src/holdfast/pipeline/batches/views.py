@@ -1,0 +1,49 @@
+"""The tables as Spark frames and views, for whoever goes on with them in SQL.
+
+**Rules.** What is stored nested (:mod:`holdfast.model.tables`) has a flat view, one row per
+partition, whose rows are those of ``Tables.table``. A view shows the batches that were committed
+when it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
+from holdfast.model.tables import TABLES
+from holdfast.pipeline.batches.schemas import spark_ddl
+from holdfast.pipeline.batches.storage import Tables
+from holdfast.pipeline.ingest.source import plain_reader
+
+
+def stored(spark: Any, name: str, files: Sequence[Path]) -> Any:
+    """Files of a table as they are, nested where it is."""
+    ddl = spark_ddl(name)
+    if not files:
+        return spark.createDataFrame([], ddl)
+    return plain_reader(spark).schema(ddl).parquet(*[str(file) for file in files])
+
+
+def frame(spark: Any, tables: Tables, name: str) -> Any:
+    """One table as a flat frame, in no order.
+
+    Raises
+    ------
+    SourceError
+        There is no such table, or nothing was committed.
+    """
+    rows, definition = stored(spark, name, tables.files(name)), TABLES[name]
+    if not definition.explode:
+        return rows
+    opened = F.explode(definition.explode).alias(definition.flat_name)
+    return rows.select(*(opened if c == definition.explode else c for c in definition.names))
+
+
+def register_views(spark: Any, tables: Tables) -> tuple[str, ...]:
+    """Give every table its name in this session's SQL; return the names."""
+    for name in TABLES:
+        frame(spark, tables, name).createOrReplaceTempView(name)
+    return tuple(TABLES)

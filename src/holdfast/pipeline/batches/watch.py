@@ -1,0 +1,298 @@
+"""The history as a stream: batch after batch from the offsets topic, killed and resumed at will.
+
+**Rules.** A batch has the id that Spark gives it and becomes visible by one rename; a batch that
+is there already is not done again, one that is half done is done anew from the same offsets. So
+the tables are those of one run over the whole topic, row for row. Checkpoint and tables
+live in one folder and belong together.
+
+**Strategy.** ``foreachBatch`` runs the jobs of :mod:`holdfast.pipeline.batches.jobs` over the new
+records and what the batch before left: the state of every group
+(:mod:`holdfast.pipeline.batches.state`), and where each stands. So no record is read twice. ``lag``
+is a snapshot and no history: each batch replaces it. A pause that ends in a later batch than its
+rebalance began is added to that rebalance.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.errors import SourceError
+from holdfast.pipeline.batches.delta import append_delta
+from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
+from holdfast.pipeline.batches.storage import MANIFEST, Batch, Tables, batch_folder, remove_tree
+from holdfast.pipeline.history.history import to_us
+from holdfast.pipeline.history.lag import Ends
+from holdfast.pipeline.ingest.dump import offsets_table
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.pipeline.ingest.source import (
+    OFFSETS_TOPIC,
+    Cluster,
+    ClusterSnapshot,
+    kafka_options,
+    reading,
+)
+from holdfast.pipeline.session import is_connect
+
+CHECKPOINT: Final = "_checkpoint"
+START_TRIES: Final = 3
+LOOK_EVERY_S: Final = 1
+
+
+@dataclass(slots=True)
+class Stream:
+    """Takes the batches of a stream into a folder of tables.
+
+    Parameters
+    ----------
+    tables : Tables
+        The folder.
+    query : str
+        Which stream this is; a folder belongs to one.
+    snapshot : callable
+        Topics and offsets of the cluster, asked anew for every batch, after its records are fixed.
+    selection : Selection
+        Which groups.
+    auto_offset_reset : str
+        What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
+    delta : bool
+        Append every batch to Delta tables too.
+    broker_logs : sequence of Path
+        Logs of group coordinators, read anew for every batch with rebalances; one that is not
+        there at the moment (it is being rotated) is left out.
+    """
+
+    tables: Tables
+    query: str
+    snapshot: Callable[[], ClusterSnapshot]
+    selection: Selection
+    auto_offset_reset: str = "latest"
+    delta: bool = False
+    broker_logs: Sequence[Path] = ()
+
+    def process(self, records: Any, batch_id: int) -> None:
+        """Take one batch in; do nothing if it is there already.
+
+        Parameters
+        ----------
+        records : DataFrame
+            partition, offset, timestamp, key, value.
+
+        Raises
+        ------
+        SourceError
+            The folder belongs to another stream, or the batch before this one is missing.
+        """
+        before = self._before(batch_id)
+        if before is None or before.id < batch_id:
+            self._take(records, batch_id, before)
+        if self.delta:
+            append_delta(records.sparkSession, self.tables, batch_id)
+
+    def _take(self, records: Any, batch_id: int, before: Batch | None) -> None:
+        job = Job(
+            spark=records.sparkSession,
+            tables=self.tables,
+            batch=batch_id,
+            keep_state=True,
+            past=before.notes["state"] if before else {},
+        )
+        cluster = self.snapshot()
+        names = {topic_id: topic for topic_id, topic, _ in cluster.topics}
+        job.read(records, self.selection, names)
+        job.lag(self._ends(cluster))
+        job.pauses()
+        job.restate([log for log in self.broker_logs if log.is_file()])
+        state = {name: job.files.pop(name, []) for name in STATE_TABLES}
+        notes = {"query": self.query, "state": state, "n_unknown": job.n_unknown}
+        done = Batch(id=batch_id, files=job.files, notes=notes)
+        self.tables.commit(done, earlier=job.amended(_without_lag(self.tables.committed())))
+        self._sweep(batch_id)
+
+    def _ends(self, cluster: ClusterSnapshot) -> Ends:
+        taken_at = to_us(cluster.taken_at) or 0
+        offsets = offsets_table(cluster)
+        return Ends(offsets=offsets, taken_at_us=taken_at, reset=self.auto_offset_reset)
+
+    def _before(self, batch_id: int) -> Batch | None:
+        batches = self.tables.committed()
+        if not batches:
+            if batch_id:
+                raise SourceError(
+                    f"{self.tables.root} has a checkpoint at batch {batch_id} but no tables: they "
+                    "belong together; start with an empty folder"
+                )
+            return None
+        last = batches[-1]
+        if last.notes.get("query") != self.query:
+            raise SourceError(
+                f"{self.tables.root} holds the tables of another run (`history`, or a stream whose "
+                "checkpoint is gone); start with an empty folder"
+            )
+        if last.id < batch_id - 1:
+            raise SourceError(f"batch {batch_id - 1} of {self.tables.root} is missing")
+        return last
+
+    def _sweep(self, batch_id: int) -> None:
+        """Delete the state of earlier batches, and what was only staged."""
+        remove_staged(self.tables.root)
+        keep = batch_folder(batch_id)
+        for name in STATE_TABLES:
+            for folder in sorted((self.tables.root / name).glob("batch-*")):
+                if folder.name != keep:
+                    remove_tree(folder)
+
+
+def _without_lag(batches: Sequence[Batch]) -> list[Batch]:
+    """Batches whose lag is that of an earlier moment, without it."""
+    return [
+        replace(batch, files={name: fs for name, fs in batch.files.items() if name != "lag"})
+        for batch in batches
+    ]
+
+
+def watch(
+    spark: Any,
+    cluster: Cluster,
+    out_dir: Path | str,
+    *,
+    selection: Selection | None = None,
+    every_seconds: float | None = None,
+    max_records: int | None = None,
+    auto_offset_reset: str = "latest",
+    delta: bool = False,
+    broker_logs: Sequence[Path] = (),
+    after_batch: Callable[[Tables, int], None] | None = None,
+) -> Tables:
+    """Follow the offsets topic of a live cluster into a folder of tables.
+
+    Parameters
+    ----------
+    every_seconds : float, optional
+        Look so often, until stopped; by default take what is there, and end.
+    max_records : int, optional
+        At most so many records in a batch.
+    auto_offset_reset : str
+        What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
+    delta : bool
+        Append every batch to Delta tables too.
+    broker_logs : sequence of Path
+        As in :class:`Stream`; on Spark Connect the server reads them.
+    after_batch : callable, optional
+        Called here with the tables and the batch id after each batch (metrics, a progress line).
+
+    Raises
+    ------
+    SourceError
+        The cluster cannot be read, or Spark read nothing though the topic holds records.
+    """
+    tables = Tables(Path(out_dir).absolute())
+    ends = cluster.partition_ends(OFFSETS_TOPIC)
+    stream = spark.readStream.format("kafka").option("startingOffsets", "earliest")
+    for key, value in kafka_options(cluster, sorted(ends)).items():
+        stream = stream.option(key, value)
+    if max_records is not None:
+        stream = stream.option("maxOffsetsPerTrigger", str(max_records))
+    into = Stream(
+        tables=tables,
+        query="",
+        snapshot=cluster.snapshot,
+        selection=selection or Selection(),
+        auto_offset_reset=auto_offset_reset,
+        delta=delta,
+        broker_logs=[log.absolute() for log in broker_logs],
+    )
+    with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
+        follow(stream.load(), into, every_seconds=every_seconds, after_batch=after_batch)
+    if any(end > begin for begin, end in ends.values()) and not (tables.root / MANIFEST).exists():
+        raise SourceError(
+            f"Spark read no record, but {OFFSETS_TOPIC} of {cluster.bootstrap} holds some"
+        )
+    return tables
+
+
+def follow(
+    records: Any,
+    into: Stream,
+    *,
+    every_seconds: float | None = None,
+    after_batch: Callable[[Tables, int], None] | None = None,
+) -> None:
+    """Take a streaming frame of records into tables, until it ends or is stopped.
+
+    Parameters
+    ----------
+    records : streaming DataFrame
+        partition, offset, timestamp, key, value; the records of each partition in order.
+    into : Stream
+        Where to; its ``query`` is that of the checkpoint.
+    """
+    tables = into.tables
+    tables.root.mkdir(parents=True, exist_ok=True)
+    checkpoint = tables.root / CHECKPOINT
+    # A Connect server runs the batches: what is to happen here waits until they are committed.
+    here = not is_connect(records.sparkSession)
+    after = after_batch if here else None
+
+    def take(batch: Any, batch_id: int) -> None:
+        query = json.loads((checkpoint / "metadata").read_text())["id"]
+        replace(into, query=query).process(batch, batch_id)
+        if after is not None:
+            after(tables, batch_id)
+
+    frame = records.select("partition", "offset", "timestamp", "key", "value")
+    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+    trigger: dict[str, Any] = {"availableNow": True}
+    if every_seconds is not None:
+        trigger = {"processingTime": f"{round(every_seconds * 1000)} milliseconds"}
+    told = tables.next_batch()
+    query = started(writer.trigger(**trigger))
+    try:
+        ended = False
+        while not ended:
+            ended = query.awaitTermination(LOOK_EVERY_S)
+            if after_batch is not None and not here:
+                told = _tell(tables, told, after_batch)
+    except BaseException:
+        with suppress(Exception):  # what ended us counts, not how the stream takes it
+            query.stop()
+        raise
+    query.stop()
+
+
+def _tell(tables: Tables, told: int, after_batch: Callable[[Tables, int], None]) -> int:
+    """Tell of the batches from number ``told`` on; returns the number of the next."""
+    following = tables.next_batch()
+    for batch_id in range(told, following):
+        after_batch(tables, batch_id)
+    return following
+
+
+def started(writer: Any) -> Any:
+    """Start a stream, again if Spark did not wait long enough for its own Python.
+
+    A Spark Connect server gives the Python that runs our batches 10 s to come up, and no setting
+    changes that. On a busy machine, or where its modules are imported for the first time, it takes
+    longer; the next try finds them compiled.
+
+    Parameters
+    ----------
+    writer : DataStreamWriter
+        With sink, checkpoint and trigger.
+
+    Returns
+    -------
+    StreamingQuery
+        The last failure is raised after :data:`START_TRIES` tries, any other at once.
+    """
+    for _ in range(START_TRIES - 1):
+        try:
+            return writer.start()
+        except Exception as error:
+            if "to connect back" not in str(error):
+                raise
+    return writer.start()

@@ -1,0 +1,225 @@
+"""Successive generations of many groups as columns: what every later step reads.
+
+**Rules.** Rows of ``head`` are sorted by group and then by place in the log; members belong to a
+row, nested assignments to a member. A row marked ``context`` was reported before and is here only
+to be compared with: nothing is reported about it again.
+
+**Strategy.** Classic records come out of the decoder in this shape; KIP-848 records are folded into
+it (:mod:`holdfast.pipeline.history.consumer_groups`). The same shape is what a stream keeps as
+state.
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, redundant-expr, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.model.columns import I32, I64
+from holdfast.pipeline.batches.schemas import from_columns
+
+STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
+CLASSIC, CONSUMER = "classic", "consumer"
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+HEAD: pa.Schema = pa.schema(
+    [
+        pa.field("group", pa.string()),
+        pa.field("generation", pa.int32()),
+        pa.field("group_type", pa.string()),
+        pa.field("state", pa.string()),
+        pa.field("protocol_type", pa.string()),
+        pa.field("protocol", pa.string()),
+        pa.field("leader", pa.string()),
+        pa.field("timestamp", _TIME),
+        pa.field("log_partition", pa.int32()),
+        pa.field("log_offset", pa.int64()),
+        pa.field("context", pa.bool_()),
+    ]
+)
+
+MEMBER_ROWS: pa.Schema = pa.schema(
+    [
+        pa.field("row", pa.int32()),
+        pa.field("member_id", pa.string()),
+        pa.field("group_instance_id", pa.string()),
+        pa.field("client_id", pa.string()),
+        pa.field("client_host", pa.string()),
+        pa.field("rack", pa.string()),
+        pa.field("rebalance_timeout_ms", pa.int32()),
+        pa.field("session_timeout_ms", pa.int32()),
+        pa.field("subscribed_topics", pa.list_(pa.string())),
+        pa.field("n_claimed", pa.int64()),
+        pa.field("readable", pa.bool_()),
+    ]
+)
+
+OWNED_ROWS: pa.Schema = pa.schema(
+    [
+        pa.field("member", pa.int32()),
+        pa.field("topic", pa.string()),
+        pa.field("partitions", pa.list_(pa.int32())),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Generations:
+    """Generations of one or many groups.
+
+    Parameters
+    ----------
+    head : Table of :data:`HEAD`
+        One row per generation, sorted by (group, log_partition, log_offset).
+    members : Table of :data:`MEMBER_ROWS`
+        ``row`` points into ``head`` and ascends.
+    owned : Table of :data:`OWNED_ROWS`
+        ``member`` points into ``members`` and ascends; a topic is there once per member.
+    """
+
+    head: pa.Table
+    members: pa.Table
+    owned: pa.Table
+
+    @classmethod
+    def empty(cls) -> Generations:
+        """No generation."""
+        return cls(
+            head=HEAD.empty_table(),
+            members=MEMBER_ROWS.empty_table(),
+            owned=OWNED_ROWS.empty_table(),
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """Generations."""
+        n: int = self.head.num_rows
+        return n
+
+    def take(self, rows: npt.NDArray[Any], *, context: bool | None = None) -> Generations:
+        """The generations at ``rows`` (indices), with their members, in that order."""
+        order = np.asarray(rows, np.int64)
+        head = self.head.take(pa.array(order))
+        if context is not None:
+            flags = pa.array(np.full(len(order), context))
+            head = head.set_column(head.schema.get_field_index("context"), "context", flags)
+        member_start = row_starts(ints(self.members, "row"), self.n_rows)
+        picked, row = gather(member_start, order)
+        members = _replace(self.members.take(pa.array(picked)), "row", row)
+        owned_start = row_starts(ints(self.owned, "member"), self.members.num_rows)
+        owned_rows, member = gather(owned_start, picked)
+        owned = _replace(self.owned.take(pa.array(owned_rows)), "member", member)
+        return Generations(head=head, members=members, owned=owned)
+
+    def sorted(self) -> Generations:
+        """The same generations by (group, context first, place in the log)."""
+        keys = [("group", "ascending"), ("log_partition", "ascending"), ("log_offset", "ascending")]
+        order = pc.sort_indices(self.head, sort_keys=keys).to_numpy()
+        if len(order) < 2 or bool(np.all(np.diff(order.astype(np.int64)) == 1)):
+            return self
+        return self.take(order)
+
+
+def concat(parts: Sequence[Generations]) -> Generations:
+    """Generations one after the other, with their pointers moved along."""
+    if len(parts) == 1:
+        return parts[0]
+    heads, members, owned = [HEAD.empty_table()], [MEMBER_ROWS.empty_table()], []
+    owned.append(OWNED_ROWS.empty_table())
+    n_rows = n_members = 0
+    for part in parts:
+        heads.append(part.head)
+        members.append(_replace(part.members, "row", ints(part.members, "row") + n_rows))
+        owned.append(_replace(part.owned, "member", ints(part.owned, "member") + n_members))
+        n_rows += part.n_rows
+        n_members += part.members.num_rows
+    return Generations(
+        head=pa.concat_tables(heads),
+        members=pa.concat_tables(members),
+        owned=pa.concat_tables(owned),
+    )
+
+
+def ints(table: pa.Table, name: str) -> I64:
+    """An integer or timestamp column as int64 (nulls as -1)."""
+    column = table[name]
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    if column.null_count:
+        column = pc.fill_null(column, -1)
+    found: I64 = column.to_numpy().astype(np.int64)
+    return found
+
+
+def row_starts(row: I64, n_rows: int) -> I64:
+    """CSR starts of an ascending pointer column, int64[n_rows + 1]."""
+    return np.searchsorted(row, np.arange(n_rows + 1)).astype(np.int64)
+
+
+def gather(start: I64, rows: I64) -> tuple[I64, I64]:
+    """Positions of all entries of ``rows`` in a CSR, and the new row of each."""
+    counts = start[rows + 1] - start[rows]
+    total = int(counts.sum())
+    new = np.repeat(np.arange(len(rows), dtype=np.int64), counts)
+    before = np.cumsum(counts) - counts
+    return np.repeat(start[rows] - before, counts) + np.arange(total), new
+
+
+def list_parts(column: Any) -> tuple[I64, I32]:
+    """Starts and values of a list<int32> column without null lists."""
+    lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    starts = lists.offsets.to_numpy().astype(np.int64)
+    return starts - starts[0], lists.flatten().to_numpy()
+
+
+def make_lists(values: npt.NDArray[Any], starts: npt.NDArray[Any]) -> Any:
+    """A list<int32> array from values and the position at which each list starts."""
+    offsets = np.append(starts, len(values)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.astype(np.int32)))
+
+
+def generation_tables(gens: Generations) -> dict[str, pa.Table]:
+    """The tables ``generations``, ``members`` and ``assignments`` of rows that are not context."""
+    n_rows, n_members = gens.n_rows, gens.members.num_rows
+    member_row, owned_member = ints(gens.members, "row"), ints(gens.owned, "member")
+    starts, _ = list_parts(gens.owned["partitions"])
+    per_owned = np.diff(starts)
+    per_member = np.bincount(owned_member, per_owned, n_members).astype(np.int64)
+    per_row = np.bincount(member_row, per_member, n_rows).astype(np.int64)
+    new = ~gens.head["context"].to_numpy()
+    keep_member = new[member_row]
+    keep_owned = keep_member[owned_member] & (per_owned > 0)
+    head = {name: gens.head[name] for name in gens.head.column_names}
+    head["n_members"] = pa.array(np.bincount(member_row, minlength=n_rows).astype(np.int32))
+    head["n_partitions"] = pa.array(per_row)
+    members = {name: gens.members[name] for name in gens.members.column_names}
+    for name in ("group", "generation", "group_type", "timestamp"):
+        members[name] = gens.head[name].take(pa.array(member_row))
+    members["n_partitions"] = pa.array(per_member)
+    owned: dict[str, Any] = {n: gens.owned[n] for n in ("topic", "partitions")}
+    owned["member_id"] = gens.members["member_id"].take(pa.array(owned_member))
+    for name in ("group", "generation", "timestamp"):
+        owned[name] = gens.head[name].take(pa.array(member_row[owned_member]))
+    return {
+        "generations": _filter(from_columns("generations", head), new),
+        "members": _filter(from_columns("members", members), keep_member),
+        "assignments": _filter(from_columns("assignments", owned), keep_owned),
+    }
+
+
+def _filter(table: pa.Table, mask: npt.NDArray[np.bool_]) -> pa.Table:
+    return table if bool(mask.all()) else table.filter(pa.array(mask))
+
+
+def _replace(table: pa.Table, name: str, values: I64) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, name, pa.array(values.astype(np.int32)))

@@ -1,0 +1,248 @@
+"""How far every group is behind: commits, owners and end offsets put together.
+
+**Rules.** A partition is there when it has a commit or an owner. The latest record of a partition
+in the log counts; a tombstone means no commit. A commit that asked to expire and whose time is over
+counts as none unless a member owns the partition (Kafka keeps it then). Without a commit the
+lag is what ``auto.offset.reset`` makes of it: 0 for ``latest``, the whole log for anything else.
+A commit beyond the end or before the beginning is clamped, and the row says so. A topic that
+the cluster does not have leaves the lag unknown.
+
+**Strategy.** Positions (:mod:`holdfast.pipeline.ingest.positions`) and owners of a group come to
+one task, in one shape; one sort by partition brings each position and its owner together. What is
+behind the table is also what a stream keeps for its next batch.
+
+References
+----------
+KAFKA-5337 (what the lag of an unknown commit is); KIP-496 (tombstones of deleted offsets).
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.model.columns import I64
+from holdfast.pipeline.batches.schemas import arrow_schema, ddl_of, from_columns
+from holdfast.pipeline.batches.storage import BatchWriter
+from holdfast.pipeline.history.dense import codes
+from holdfast.pipeline.history.generations import Generations, ints, list_parts, make_lists
+from holdfast.pipeline.history.movements import take
+from holdfast.pipeline.ingest.positions import LATEST, POSITION, reduced
+
+Batches = Iterator[pa.RecordBatch]
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+
+_STATED: Final = [field for field in POSITION if field.name not in {"group", "topic", "partition"}]
+
+INPUT: Final[pa.Schema] = pa.schema(
+    [
+        pa.field("group", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partitions", pa.list_(pa.int32())),
+        pa.field("member_id", pa.string()),
+        pa.field("client_id", pa.string()),
+        pa.field("client_host", pa.string()),
+        *_STATED,
+    ]
+)
+"""A position (no member; a tombstone has no offset), or what a member owns (no ``log_offset``)."""
+INPUT_DDL: Final = ddl_of(INPUT)
+
+OWNERS: Final = "_owners"
+"""Staged by the groups job: what the members of each group own now, in the shape of INPUT."""
+
+_FLUSH_ROWS: Final = 500_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """Where every partition begins and ends, and when that was so.
+
+    Parameters
+    ----------
+    offsets : Table
+        As ``offsets`` of a dump.
+    taken_at_us : int
+        Microseconds since 1970.
+    reset : str
+        ``latest``, or anything else for the whole log.
+    """
+
+    offsets: pa.Table
+    taken_at_us: int
+    reset: str
+
+
+def lag_task(
+    root: str, batch: int, ends: Ends, *, keep_state: bool = False
+) -> Callable[[Batches], Batches]:
+    """Rows of :data:`INPUT`, sorted by group, to ``lag``; with ``keep_state`` to LATEST too."""
+
+    def run(batches: Batches) -> Batches:
+        writer = BatchWriter(root, batch)
+        waiting: list[pa.Table] = []
+        for rows in batches:
+            waiting.append(pa.Table.from_batches([rows]).cast(INPUT))
+            if sum(part.num_rows for part in waiting) >= _FLUSH_ROWS:
+                whole = pa.concat_tables(waiting)
+                # The last group may go on: it waits.
+                open_rows = pc.equal(whole["group"], whole["group"][whole.num_rows - 1])
+                _write(writer, whole.filter(pc.invert(open_rows)), ends, keep_state=keep_state)
+                waiting = [whole.filter(open_rows)]
+        if waiting:
+            _write(writer, pa.concat_tables(waiting), ends, keep_state=keep_state)
+        yield from writer.close().to_batches()
+
+    return run
+
+
+def _write(writer: BatchWriter, rows: pa.Table, ends: Ends, *, keep_state: bool) -> None:
+    is_owner = rows["log_offset"].is_null()
+    latest = reduced(_positions(rows.filter(pc.invert(is_owner))))
+    if keep_state:
+        writer.write(LATEST, latest)
+    both = pa.concat_tables([rows.filter(is_owner), positions_input(latest)])
+    writer.write("lag", lag_table(both, ends))
+
+
+def _positions(rows: pa.Table) -> pa.Table:
+    """Rows of INPUT that are positions, as POSITION."""
+    _, partition = list_parts(rows["partitions"])
+    columns = {name: rows[name] for name in POSITION.names if name != "partition"}
+    columns["partition"] = pa.array(partition, pa.int32())
+    return pa.table({name: columns[name] for name in POSITION.names}, schema=POSITION)
+
+
+def owners_of(gens: Generations, rows: I64) -> pa.Table:
+    """What the members of the generations at ``rows`` own, in the shape of :data:`INPUT`."""
+    last = gens.take(rows)
+    member = pa.array(ints(last.owned, "member"))
+    row = pa.array(ints(last.members, "row")).take(member)
+    n = last.owned.num_rows
+    columns: dict[str, Any] = {field.name: pa.nulls(n, field.type) for field in INPUT}
+    columns |= {
+        "group": last.head["group"].take(row),
+        "topic": last.owned["topic"],
+        "partitions": last.owned["partitions"],
+    }
+    for name in ("member_id", "client_id", "client_host"):
+        columns[name] = last.members[name].take(member)
+    return pa.table(columns, schema=INPUT)
+
+
+def positions_input(positions: pa.Table) -> pa.Table:
+    """Rows of :data:`POSITION` in the shape of :data:`INPUT`."""
+    n = positions.num_rows
+    columns: dict[str, Any] = {field.name: pa.nulls(n, field.type) for field in INPUT}
+    columns |= {name: positions[name] for name in INPUT.names if name in POSITION.names}
+    columns["partitions"] = make_lists(ints(positions, "partition"), np.arange(n))
+    return pa.table(columns, schema=INPUT)
+
+
+def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
+    """The table ``lag`` of whole groups.
+
+    Parameters
+    ----------
+    rows : Table of INPUT
+        One position for each partition that has a commit, and what every member owns.
+    """
+    starts, partition = list_parts(rows["partitions"])
+    row = np.repeat(np.arange(rows.num_rows), np.diff(starts))
+    if len(row) == 0:
+        return arrow_schema("lag").empty_table()
+    group, topic = codes(rows["group"])[row], codes(rows["topic"])[row]
+    is_owner = rows["log_offset"].is_null().to_numpy()[row]
+    place = ints(rows, "log_offset")[row], ints(rows, "log_partition")[row]
+    # Inside a partition: commits in the order of the log, then its owner, smallest id last.
+    order = np.lexsort((-_ranks(rows)[row], *place, is_owner, partition, topic, group))
+    keys = [column[order] for column in (group, topic, partition)]
+    first = np.flatnonzero(
+        np.concatenate([[True], np.any([np.diff(key) != 0 for key in keys], axis=0)])
+    )
+    last = np.append(first[1:], len(order)) - 1
+    owned = is_owner[order]
+    n_owners = np.add.reduceat(owned.astype(np.int64), first)
+    commit_at = last - n_owners
+    commit = np.where(commit_at >= first, row[order][np.maximum(commit_at, 0)], -1)
+    owner = np.where(n_owners > 0, row[order][last], -1)
+    at = row[order][first]
+    columns = _lag_columns(rows, ends, commit, owner, _places(rows, ends, at, keys[2][first]))
+    columns |= {
+        "group": take(rows["group"], at),
+        "topic": take(rows["topic"], at),
+        "partition": keys[2][first],
+    }
+    keep = (commit >= 0) & ~_is_tombstone(rows, commit) | (owner >= 0)
+    table = from_columns("lag", columns)
+    return table if bool(keep.all()) else table.filter(pa.array(keep))
+
+
+def _ranks(rows: pa.Table) -> I64:
+    found: I64 = pc.rank(rows["member_id"], tiebreaker="dense").to_numpy().astype(np.int64)
+    return found
+
+
+def _is_tombstone(rows: pa.Table, commit: I64) -> Any:
+    return (commit >= 0) & rows["offset"].is_null().to_numpy()[np.maximum(commit, 0)]
+
+
+def _places(rows: pa.Table, ends: Ends, at: I64, partition: Any) -> I64:
+    """Row of ``ends.offsets`` for each partition, -1 where the cluster does not have it."""
+    n, m = len(at), ends.offsets.num_rows
+    if m == 0:
+        return np.full(n, -1, np.int64)
+    wanted = take(rows["topic"], at)
+    chunks = [wanted] if isinstance(wanted, pa.Array) else wanted.chunks
+    topic = codes(pa.chunked_array([*chunks, *ends.offsets["topic"].chunks], pa.string()))
+    key = topic << 32 | np.concatenate([partition, ints(ends.offsets, "partition")])
+    order = np.argsort(key[n:], kind="stable")
+    known = key[n:][order]
+    found = np.minimum(np.searchsorted(known, key[:n]), m - 1)
+    return np.where(known[found] == key[:n], order[found], -1)
+
+
+def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64) -> dict[str, Any]:
+    expires = ints(rows, "expire_timestamp")[np.maximum(commit, 0)]
+    none = commit < 0
+    deleted = _is_tombstone(rows, commit)
+    expired = ~none & ~deleted & (expires >= 0) & (expires <= ends.taken_at_us) & (owner < 0)
+    has = ~(none | deleted | expired)
+    current = ints(rows, "offset")[np.maximum(commit, 0)]
+    time = ints(rows, "commit_timestamp")[np.maximum(commit, 0)]
+    known = place >= 0
+    at = np.maximum(place, 0)
+    empty = ends.offsets.num_rows == 0
+    begin = np.zeros_like(at) if empty else ints(ends.offsets, "begin_offset")[at]
+    end = np.zeros_like(at) if empty else ints(ends.offsets, "end_offset")[at]
+    unknown_lag = np.zeros_like(at) if ends.reset == "latest" else end - begin
+    lag = np.where(has, end - np.clip(current, begin, np.maximum(begin, end)), unknown_lag)
+    beyond, before = has & known & (current > end), has & known & (current < begin)
+    stood = np.maximum(ends.taken_at_us - ints(rows, "since")[np.maximum(commit, 0)], 0) / 1e6
+    status = np.select([has, deleted, expired], [0, 2, 3], 1)
+    return {
+        "current_offset": pa.array(current, mask=~has),
+        "log_start_offset": pa.array(begin, mask=~known),
+        "log_end_offset": pa.array(end, mask=~known),
+        "lag": pa.array(np.maximum(lag, 0), mask=~known),
+        "lag_seconds": pa.array(np.where(lag > 0, stood, 0.0), mask=~(known & has)),
+        "member_id": take(rows["member_id"], owner),
+        "client_id": take(rows["client_id"], owner),
+        "client_host": take(rows["client_host"], owner),
+        "commit_timestamp": pa.array(time, mask=~has).cast(_TIME),
+        "status": take(pa.array(["committed", "none", "deleted", "expired"]), status),
+        "clamped": take(
+            pa.array(["none", "beyond_end", "before_begin"]),
+            np.select([beyond, before], [1, 2], 0),
+        ),
+        "is_idle": known & (begin == end),
+    }

@@ -1,0 +1,404 @@
+"""What changed hands between successive generations, and what stood still meanwhile.
+
+**Rules.** Two generations of a group are successive when no record of the group stands between
+them in the log, whatever their numbers; a tombstone of the group starts it afresh; the first
+generation that is known has nothing before it, so nothing has moved in it. A partition that nobody
+owned has moved *through a gap* when it comes to another member than the last one, and is *gained*
+when it comes back to the same one or was never owned. A static member that came back under a new
+member id is still the same one.
+
+**Strategy.** Lock step over :mod:`holdfast.pipeline.history.dense`: one slice per generation
+ordinal, with the last owner of every topic-partition carried along. Events are columns, never
+Python objects.
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, redundant-expr, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.assignors.registry import ASSIGNORS
+from holdfast.machine.leader.designs import NAMES as DESIGN_NAMES
+from holdfast.model.columns import I32, I64, NO_OWNER
+from holdfast.pipeline.batches.schemas import from_columns
+from holdfast.pipeline.history.dense import Dense, Mask
+from holdfast.pipeline.history.generations import DEAD, Generations, concat, ints, make_lists
+from holdfast.pipeline.history.pauses import OPEN, STAGED
+from holdfast.pipeline.ingest.arrow_columns import TIMESTAMP
+
+MOVED, MOVED_THROUGH_GAP, GAINED, LOST = range(4)
+KINDS = ("moved", "moved_through_gap", "gained", "lost")
+
+UNOWNED, EAGER, HANDOVER = range(3)
+BASES = ("unowned", "eager", "handover")
+
+RESTART_WINDOW_SECONDS = 300
+"""A member with the client id and host of one that went at most so long ago is the same one."""
+
+COOPERATIVE_PROTOCOLS = frozenset(
+    [info.name for info in ASSIGNORS.values() if info.cooperative]
+    + list(DESIGN_NAMES.values())
+    + ["compatible", "sessioned"]  # Kafka Connect's, since KIP-415
+)
+"""Protocols under which a member keeps working through a rebalance; all others stop it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Events:
+    """Changes of ownership, and the partitions that stood still, as columns.
+
+    Parameters
+    ----------
+    row, tp, kind, before, after, from_row : int64
+        One entry per change: row of the new generation, topic-partition, index into KINDS,
+        identities, and the row in which ``before`` owned it last (-1 for none).
+    pause_row, pause_tp, pause_basis, pause_last_row : int64
+        One entry per partition that has an owner again in ``pause_row``.
+    fresh : bool[n_rows]
+        Rows with nothing before them.
+    """
+
+    row: I64
+    tp: I64
+    kind: I64
+    before: I64
+    after: I64
+    from_row: I64
+    pause_row: I64
+    pause_tp: I64
+    pause_basis: I64
+    pause_last_row: I64
+    fresh: Mask
+    last: I32
+    last_ordinal: I64
+    now: I32
+
+
+def row_flags(gens: Generations, layout: Dense) -> tuple[Mask, Mask, Mask]:
+    """(fresh, dead, stops): nothing before it; a tombstone; members stop during its rebalance."""
+    dead = np.array([s == DEAD for s in gens.head["state"].to_pylist()], bool)
+    fresh = layout.ordinal == 0
+    fresh[1:] |= dead[:-1]
+    kinds = zip(gens.head["group_type"].to_pylist(), gens.head["protocol"].to_pylist(), strict=True)
+    stops = np.array([t == "classic" and p not in COOPERATIVE_PROTOCOLS for t, p in kinds], bool)
+    return fresh, dead, stops
+
+
+def compare(gens: Generations, layout: Dense) -> Events:
+    """Compare every generation with the one before it.
+
+    Returns
+    -------
+    Events
+        Context rows included; :func:`movement_table` and :func:`pause_table` leave them out.
+
+    Notes
+    -----
+    Cost: O(cells), one pass per generation ordinal.
+    """
+    fresh, dead, stops = row_flags(gens, layout)
+    stops_before = stops.copy()
+    stops_before[1:] = stops[:-1] | stops[1:]  # who stops was decided under the old protocol too
+    n = len(layout.tp_group)
+    last = np.full(n, NO_OWNER, np.int32)
+    last_ordinal = np.full(n, -1, np.int64)
+    previous = np.full(n, NO_OWNER, np.int32)
+    changes: list[tuple[I64, ...]] = []
+    pauses: list[tuple[I64, ...]] = []
+    for step, (start, count) in enumerate(zip(layout.step_start, layout.n_active, strict=True)):
+        now = layout.owner[start : start + count]
+        before, held, since = previous[:count], last[:count], last_ordinal[:count]
+        # Topic-partitions whose group starts afresh in this step are compared with themselves.
+        special = _special(layout, step, count, fresh | dead)
+        if special is not None:
+            rows = layout.row(special, np.full(len(special), step))
+            restart = special[fresh[rows]]
+            before[restart], held[restart], since[restart] = now[restart], NO_OWNER, -1
+            gone = special[dead[rows]]
+            before[gone], held[gone], since[gone] = NO_OWNER, NO_OWNER, -1
+        _step(layout, step, (now, before, held, since), stops_before, (changes, pauses))
+        owned = now != NO_OWNER
+        np.copyto(held, now, where=owned)
+        since[owned] = step
+        before[:] = now
+    return Events(
+        **_columns(("row", "tp", "kind", "before", "after", "from_row"), changes),
+        **_columns(("pause_row", "pause_tp", "pause_basis", "pause_last_row"), pauses),
+        fresh=fresh | dead,
+        last=last,
+        last_ordinal=last_ordinal,
+        now=previous,
+    )
+
+
+def _special(layout: Dense, step: int, count: int, marked: Mask) -> I64 | None:
+    """Topic-partitions of groups whose row at this step is marked; None where there is none."""
+    if step == 0:
+        return np.arange(count)
+    rows = layout.first_row + step
+    inside = np.append(layout.first_row[1:], len(layout.group_of)) > rows
+    hit = np.zeros(len(rows), bool)
+    hit[inside] = marked[rows[inside]]
+    return np.flatnonzero(hit[layout.tp_group[:count]]) if hit.any() else None
+
+
+def _step(
+    layout: Dense,
+    step: int,
+    owners: tuple[I32, I32, I32, I64],
+    stops: Mask,
+    out: tuple[list[tuple[I64, ...]], list[tuple[I64, ...]]],
+) -> None:
+    """Append one step's changes and pauses to ``out``."""
+    changes, pauses = out
+    now, before, held, since = owners
+    tp = np.flatnonzero(now != before)
+    came, went, old = now[tp], before[tp], held[tp]
+    kind = np.full(len(tp), MOVED, np.int64)
+    kind[came == NO_OWNER] = LOST
+    gap = went == NO_OWNER
+    kind[gap] = np.where(
+        (old[gap] != NO_OWNER) & (old[gap] != came[gap]), MOVED_THROUGH_GAP, GAINED
+    )
+    row = layout.row(tp, np.full(len(tp), step))
+    from_row = np.where(since[tp] >= 0, layout.row(tp, since[tp]), -1)
+    source = np.where(kind == GAINED, NO_OWNER, old)
+    changes.append((row, tp, kind, source, came, from_row))
+    back = gap & (came != NO_OWNER) & (old != NO_OWNER)
+    pauses.append((row[back], tp[back], np.full(int(back.sum()), UNOWNED), from_row[back]))
+    handed = (kind == MOVED) & ~stops[row]
+    pauses.append((row[handed], tp[handed], np.full(int(handed.sum()), HANDOVER), from_row[handed]))
+    rows = layout.first_row + step
+    rows = rows[rows < np.append(layout.first_row[1:], len(layout.group_of))]
+    if step and bool(stops[rows].any()):
+        # Under an eager protocol every partition that has an owner before and after stood still.
+        tps = np.flatnonzero((now != NO_OWNER) & (before != NO_OWNER))
+        stopped = layout.row(tps, np.full(len(tps), step))
+        still = stops[stopped]
+        tps, stopped = tps[still], stopped[still]
+        pauses.append((stopped, tps, np.full(len(tps), EAGER), stopped - 1))
+
+
+def _columns(names: tuple[str, ...], parts: list[tuple[I64, ...]]) -> dict[str, I64]:
+    if not parts:
+        return {name: np.zeros(0, np.int64) for name in names}
+    joined = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
+    return dict(zip(names, joined, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MemberLookup:
+    """From (row, identity) to the row of the member."""
+
+    key: I64
+    member: I64
+    n_identities: int
+
+    @classmethod
+    def of(cls, gens: Generations, layout: Dense) -> MemberLookup:
+        """Index the members of all rows."""
+        n = int(layout.identity.max(initial=-1)) + 1
+        key = ints(gens.members, "row") * max(n, 1) + layout.identity
+        order = np.argsort(key, kind="stable")
+        return cls(key=key[order], member=order.astype(np.int64), n_identities=max(n, 1))
+
+    def find(self, row: I64, identity: I64) -> I64:
+        """Member row, -1 where there is none (``row`` or ``identity`` is -1, or no such member)."""
+        wanted = row * self.n_identities + identity
+        at = np.searchsorted(self.key, wanted)
+        inside = at < len(self.key)
+        found = np.full(len(wanted), -1, np.int64)
+        hit = inside.copy()
+        hit[inside] = (self.key[at[inside]] == wanted[inside]) & (identity[inside] >= 0)
+        hit &= row >= 0
+        found[hit] = self.member[at[hit]]
+        return found
+
+
+def movement_table(gens: Generations, layout: Dense, events: Events) -> pa.Table:
+    """The table ``movements`` of the rows that are not context."""
+    new = ~gens.head["context"].to_numpy()
+    keep = new[events.row] & ~events.fresh[events.row]
+    # In log order, and inside a generation by topic and partition.
+    order = np.flatnonzero(keep)
+    order = order[np.lexsort((events.tp[order], events.row[order]))]
+    row, tp, from_row = events.row[order], events.tp[order], events.from_row[order]
+    kind = events.kind[order]
+    lookup = MemberLookup.of(gens, layout)
+    member_id = gens.members["member_id"]
+    generation = ints(gens.head, "generation")
+    known = (kind != GAINED) & (from_row >= 0)
+    return from_columns(
+        "movements",
+        {
+            "group": take(gens.head["group"], row),
+            "generation": generation[row],
+            "topic": take(layout.topics, layout.tp_topic[tp]),
+            "partition": layout.tp_partition[tp],
+            "from_member": take(member_id, lookup.find(from_row, events.before[order])),
+            "to_member": take(member_id, lookup.find(row, events.after[order])),
+            "kind": take(pa.array(KINDS), kind),
+            "from_generation": pa.array(generation[np.maximum(from_row, 0)], mask=~known),
+            "timestamp": take(gens.head["timestamp"], row),
+        },
+    )
+
+
+def take(column: Any, index: I64) -> Any:
+    """Values at ``index``; -1 gives null."""
+    if len(column) == 0:
+        return pa.nulls(len(index), column.type)
+    return column.take(pa.array(index, mask=index < 0))
+
+
+def pause_candidates(
+    gens: Generations, layout: Dense, events: Events, covered: Mask | None = None
+) -> pa.Table:
+    """Pauses by the group records alone; commits narrow their upper bound later.
+
+    Parameters
+    ----------
+    covered : bool[n_rows], optional
+        Rows that something better tells of (:mod:`holdfast.pipeline.history.reconciled`).
+
+    Returns
+    -------
+    Table of STAGED
+        ``last_seen`` is the record in which the partitions had an owner last.
+    """
+    new = ~gens.head["context"].to_numpy()
+    if covered is not None:
+        new &= ~covered
+    keep = np.flatnonzero(new[events.pause_row] & ~events.fresh[events.pause_row])
+    keep = keep[np.lexsort((events.pause_tp[keep], events.pause_row[keep]))]
+    row, tp = events.pause_row[keep], events.pause_tp[keep]
+    basis, last_row = events.pause_basis[keep], events.pause_last_row[keep]
+    topic = layout.tp_topic[tp]
+    same = (np.diff(row) == 0) & (np.diff(topic) == 0) & (np.diff(basis) == 0)
+    same &= np.diff(last_row) == 0
+    first = np.flatnonzero(np.concatenate([[True], ~same])) if len(row) else np.zeros(0, np.int64)
+    row, topic, basis, last_row = row[first], topic[first], basis[first], last_row[first]
+    time = ints(gens.head, "timestamp")
+    unowned = basis == UNOWNED
+    since = time[last_row + unowned]
+    lower = np.where(unowned, np.maximum(time[row] - since, 0), 0) / 1e6
+    limit = np.where(unowned, last_row + 1, row)
+    return _staged(
+        gens,
+        row,
+        limit,
+        topic=take(layout.topics, topic),
+        partitions=make_lists(layout.tp_partition[tp], first),
+        basis=take(pa.array(BASES), basis),
+        generation=pa.array(ints(gens.head, "generation")[row].astype(np.int32)),
+        pause_lower_seconds=pa.array(lower),
+        unowned_since=pa.array(since, mask=~unowned).cast(TIMESTAMP),
+        last_seen=pa.array(time[last_row]).cast(TIMESTAMP),
+        timestamp=pa.array(time[row]).cast(TIMESTAMP),
+    )
+
+
+def _staged(gens: Generations, row: I64, limit: I64, **known: Any) -> pa.Table:
+    """Rows of STAGED of the groups at ``row``: commits before record ``limit`` count."""
+    columns: dict[str, Any] = {field.name: pa.nulls(len(row), field.type) for field in STAGED}
+    columns |= {
+        "group": take(gens.head["group"], row),
+        "log_offset": pa.array(ints(gens.head, "log_offset")[limit]),
+    }
+    return pa.table(columns | known, schema=STAGED)
+
+
+def open_pauses(gens: Generations, layout: Dense, events: Events, groups: I64) -> pa.Table:
+    """Partitions of some groups that had an owner once and have none now.
+
+    Parameters
+    ----------
+    groups : int64
+        Group numbers of the layout.
+
+    Returns
+    -------
+    Table of STAGED
+        Of basis ``open``: which commit was the last before they lost it will be asked later.
+    """
+    wanted = np.zeros(len(layout.first_row), bool)
+    wanted[groups] = True
+    tp = np.flatnonzero((events.now == NO_OWNER) & (events.last != NO_OWNER))
+    tp = tp[wanted[layout.tp_group[tp]]]
+    row = layout.row(tp, events.last_ordinal[tp]) + 1
+    return _staged(
+        gens,
+        row,
+        row,
+        topic=take(layout.topics, layout.tp_topic[tp]),
+        partitions=make_lists(layout.tp_partition[tp], np.arange(len(tp))),
+        basis=pa.repeat(OPEN, len(tp)),
+    )
+
+
+def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Generations:
+    """The least past of some groups that the next generations must be compared with.
+
+    Parameters
+    ----------
+    groups : int64
+        Group numbers of the layout.
+
+    Returns
+    -------
+    Generations
+        Marked as context: the last generation whole; for every partition without an owner the
+        generation in which it had one last, and the one after it; the members (not what they
+        owned) of all generations in the restart window, and of the one before it.
+    """
+    if len(groups) == 0:
+        return Generations.empty()
+    end = np.append(layout.first_row[1:], len(layout.group_of))
+    last_row = end[groups] - 1
+    wanted = np.zeros(len(layout.first_row), bool)
+    wanted[groups] = True
+    gap = np.flatnonzero((events.now == NO_OWNER) & (events.last != NO_OWNER))
+    gap = gap[wanted[layout.tp_group[gap]]]
+    owned_row = layout.row(gap, events.last_ordinal[gap])
+    recent = _recent_rows(gens, layout, last_row, wanted)
+    rows = np.unique(np.concatenate([last_row, owned_row, owned_row + 1, recent]))
+    past = _only(gens, layout, events, gap, owned_row)
+    final = np.isin(rows, last_row)
+    parts = concat([past.take(rows[~final], context=True), gens.take(rows[final], context=True)])
+    return parts.sorted()
+
+
+def _recent_rows(gens: Generations, layout: Dense, last_row: I64, wanted: Mask) -> I64:
+    """Rows from which a member could still count as restarted, and the row before the first."""
+    time = ints(gens.head, "timestamp")
+    until = np.zeros(len(wanted), np.int64)
+    until[wanted] = time[last_row] - RESTART_WINDOW_SECONDS * 1_000_000
+    recent = np.flatnonzero(wanted[layout.group_of] & (time >= until[layout.group_of]))
+    before = recent[layout.ordinal[recent] > 0] - 1
+    return np.concatenate([recent, before])
+
+
+def _only(
+    gens: Generations, layout: Dense, events: Events, gap: I64, owned_row: I64
+) -> Generations:
+    """The same rows and members, owning only these partitions."""
+    member = MemberLookup.of(gens, layout).find(owned_row, events.last[gap].astype(np.int64))
+    topic, partition = layout.tp_topic[gap], layout.tp_partition[gap]
+    order = np.lexsort((partition, topic, member))
+    member, topic, partition = member[order], topic[order], partition[order]
+    change = (np.diff(member) != 0) | (np.diff(topic) != 0)
+    first = np.flatnonzero(np.concatenate([[True], change])) if len(order) else order
+    owned = pa.table(
+        {
+            "member": pa.array(member[first].astype(np.int32)),
+            "topic": take(layout.topics, topic[first]),
+            "partitions": make_lists(partition, first),
+        }
+    )
+    return Generations(head=gens.head, members=gens.members, owned=owned)

@@ -1,0 +1,177 @@
+"""Narrow the bounds of pauses by commits: an owner that committed was still there.
+
+**Rules.** The lower bound comes from the group's records alone. The upper bound is the time from
+the last sign of the old owner: its last commit of that partition that stands in the log before
+the record that says that it has none (or, where it was handed over, before the record that says who
+has it). A group's commits and records are in one partition of the log, so *before* has no doubt.
+
+**Strategy.** Commits and pauses of a group come to one task. All pairs are matched at once: one
+sort by (partition, place), then the last commit seen is carried forward. A stream does not read
+old commits again: it knows the latest of each partition, and for one that has had no owner for
+long the one before that (rows of basis ``open`` ask for it).
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.model.columns import I64
+from holdfast.pipeline.batches.schemas import arrow_schema, ddl_of, from_columns
+from holdfast.pipeline.batches.storage import BatchWriter
+from holdfast.pipeline.history.dense import codes
+from holdfast.pipeline.history.generations import ints, list_parts, make_lists
+
+Batches = Iterator[pa.RecordBatch]
+
+PAUSES: Final = "_pauses"
+"""Staged by the groups job: rows of :data:`STAGED`."""
+SEEN: Final = "_seen"
+"""Kept by a stream: last commits of partitions without an owner, as rows of :data:`STAGED`."""
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+
+STAGED: Final[pa.Schema] = pa.schema(
+    [
+        pa.field("group", pa.string()),
+        pa.field("generation", pa.int32()),
+        pa.field("topic", pa.string()),
+        pa.field("partitions", pa.list_(pa.int32())),
+        pa.field("pause_lower_seconds", pa.float64()),
+        pa.field("unowned_since", _TIME),
+        pa.field("last_seen", _TIME),
+        pa.field("timestamp", _TIME),
+        pa.field("basis", pa.string()),
+        pa.field("log_offset", pa.int64()),
+    ]
+)
+"""Pauses, of which commits before ``log_offset`` count; or commits: basis ``commit``, one
+partition, their time in ``timestamp`` and their place; or ``open``: no owner yet."""
+STAGED_DDL: Final = ddl_of(STAGED)
+
+COMMIT: Final = "commit"
+OPEN: Final = "open"
+_FLUSH_ROWS: Final = 500_000
+
+
+def pauses_task(root: str, batch: int) -> Callable[[Batches], Batches]:
+    """Rows of :data:`STAGED`, sorted by group, to ``pauses``, and to SEEN what is open."""
+
+    def run(batches: Batches) -> Batches:
+        writer = BatchWriter(root, batch)
+        waiting: list[pa.Table] = []
+        for rows in batches:
+            waiting.append(pa.Table.from_batches([rows]).cast(STAGED))
+            if sum(part.num_rows for part in waiting) >= _FLUSH_ROWS:
+                whole = pa.concat_tables(waiting)
+                # The last group may go on: it waits.
+                last = whole["group"][whole.num_rows - 1]
+                open_rows = pc.equal(whole["group"], last)
+                _write(writer, whole.filter(pc.invert(open_rows)))
+                waiting = [whole.filter(open_rows)]
+        if waiting:
+            _write(writer, pa.concat_tables(waiting))
+        yield from writer.close().to_batches()
+
+    return run
+
+
+def _write(writer: BatchWriter, rows: pa.Table) -> None:
+    pauses, seen = narrow(rows)
+    writer.write("pauses", pauses)
+    writer.write(SEEN, seen)
+
+
+def commit_rows(positions: pa.Table) -> pa.Table:
+    """Rows of :data:`~holdfast.pipeline.ingest.positions.POSITION` as commits among STAGED."""
+    found = positions.filter(positions["offset"].is_valid())
+    n = found.num_rows
+    columns: dict[str, Any] = {field.name: pa.nulls(n, field.type) for field in STAGED}
+    columns |= {name: found[name] for name in ("group", "topic", "log_offset")}
+    columns["timestamp"] = found["commit_timestamp"]
+    columns["partitions"] = make_lists(ints(found, "partition"), np.arange(n))
+    columns["basis"] = pa.repeat(COMMIT, n)
+    return pa.table(columns, schema=STAGED)
+
+
+def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The table ``pauses`` of whole groups, and the last commits of what is open.
+
+    Parameters
+    ----------
+    rows : Table of STAGED
+        Pauses and commits in any order.
+    """
+    is_commit = pc.equal(rows["basis"], COMMIT)
+    commits = rows.filter(is_commit)
+    pauses = rows.filter(pc.invert(is_commit))
+    if pauses.num_rows == 0:
+        return arrow_schema("pauses").empty_table(), STAGED.empty_table()
+    starts, partition = list_parts(pauses["partitions"])
+    row = np.repeat(np.arange(pauses.num_rows), np.diff(starts))
+    found = _last_commits(pauses, row, partition.astype(np.int64), commits)
+    is_open = pc.equal(pauses["basis"], OPEN).to_numpy(zero_copy_only=False)
+    wanted = is_open[row] & (found >= 0)
+    seen = commits.take(pa.array(np.unique(found[wanted])))
+    row, partition, found = row[~is_open[row]], partition[~is_open[row]], found[~is_open[row]]
+    return _bounded(pauses, row, partition, _times(commits, found)), seen
+
+
+def _times(commits: pa.Table, found: I64) -> I64:
+    """Times of commits by their row; 0 for none."""
+    if commits.num_rows == 0:
+        return np.zeros(len(found), np.int64)
+    return np.where(found >= 0, ints(commits, "timestamp")[np.maximum(found, 0)], 0)
+
+
+def _bounded(pauses: pa.Table, row: I64, partition: Any, seen: I64) -> pa.Table:
+    """Rows of ``pauses``: partitions of a pause with the same last sign stay together."""
+    until = ints(pauses, "timestamp")
+    since = np.where(
+        pauses["unowned_since"].is_null().to_numpy(), until, ints(pauses, "unowned_since")
+    )
+    last_seen = np.maximum(ints(pauses, "last_seen")[row], np.minimum(seen, since[row]))
+    order = np.lexsort((partition, last_seen, row))
+    row, partition, last_seen = row[order], partition[order], last_seen[order]
+    same = (np.diff(row) == 0) & (np.diff(last_seen) == 0)
+    first = np.flatnonzero(np.concatenate([[True], ~same])) if len(row) else np.zeros(0, np.int64)
+    at = row[first]
+    picked = pauses.take(pa.array(at))
+    columns: dict[str, Any] = {name: picked[name] for name in pauses.column_names}
+    columns["partitions"] = make_lists(partition, first)
+    columns["last_seen"] = pa.array(last_seen[first]).cast(_TIME)
+    columns["pause_upper_seconds"] = np.maximum(until[at] - last_seen[first], 0) / 1e6
+    return from_columns("pauses", columns)
+
+
+def _last_commits(pauses: pa.Table, row: I64, partition: I64, commits: pa.Table) -> I64:
+    """Row of the last commit of each partition before the place of its pause; -1 for none."""
+    topic = [pauses[name].take(pa.array(row)) for name in ("group", "topic")]
+    other = [commits[name] for name in ("group", "topic")]
+    pair = [
+        codes(pa.chunked_array([*a.chunks, *b.chunks], pa.string()))
+        for a, b in zip(topic, other, strict=True)
+    ]
+    n = len(row)
+    _, commit_partition = list_parts(commits["partitions"])
+    number = np.concatenate([partition, commit_partition.astype(np.int64)])
+    place = np.concatenate([ints(pauses, "log_offset")[row], ints(commits, "log_offset")])
+    is_commit = np.arange(len(number)) >= n
+    order = np.lexsort((is_commit, place, number, pair[1], pair[0]))
+    keys = [column[order] for column in (*pair, number)]
+    new_key = np.concatenate([[True], np.any([np.diff(key) != 0 for key in keys], axis=0)])
+    rank = np.arange(len(order))
+    # Forward fill inside each partition: the start of the partition stops what came before it.
+    found = np.maximum.accumulate(np.where(is_commit[order], rank, -1))
+    begin = np.maximum.accumulate(np.where(new_key, rank, 0))
+    which = np.where(found >= begin, order[np.maximum(found, 0)] - n, -1)
+    result = np.empty(len(order), np.int64)
+    result[order] = which
+    return result[:n]

@@ -1,0 +1,231 @@
+"""Pauses of KIP-848 groups, by the records in which each member says what it works on.
+
+**Rules.** A target assignment says who shall have a partition; the record of a member's current
+assignment (type 8) says who has it. A member gives a partition up with the first such record that
+names it no longer, not even as pending revocation; a partition is served again with the first
+record in which a member has it assigned. The pause is at least the time between the two, and at
+most the time since the last record in which the old owner had it, or its last commit. From the
+first such record of a group on, nothing is inferred from its targets any more.
+
+**Strategy.** Such records are few, so they are folded one by one. What is given up and not yet
+taken is kept between the batches of a stream as an event of its own type.
+
+References
+----------
+KIP-848, "Records" (ConsumerGroupCurrentMemberAssignment).
+"""
+
+# mypy: disable-error-code="arg-type, call-overload"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.model.columns import Mask
+from holdfast.pipeline.batches.schemas import arrow_schema
+from holdfast.pipeline.history.generations import CONSUMER, Generations, ints
+from holdfast.pipeline.history.pauses import OPEN, STAGED
+
+GROUP_EPOCH: Final = 3
+CURRENT: Final = 8
+RELEASED: Final = -8
+"""Type of the event that a stream keeps: what members of a group gave up and nobody took yet."""
+RECONCILED: Final = "reconciled"
+
+Event = Mapping[str, Any]
+Tp = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    """A partition that was given up: when its owner was last known to have it, when and where."""
+
+    seen_us: int
+    at_us: int
+    log_offset: int
+
+
+@dataclass(slots=True)
+class _ReconciledGroup:
+    held: dict[str, tuple[int, set[Tp], set[Tp]]] = field(default_factory=dict)
+    released: dict[Tp, _Release] = field(default_factory=dict)
+    last: Event | None = None
+
+
+@dataclass(slots=True)
+class Reconciled:
+    """What the records of current assignments say.
+
+    Parameters
+    ----------
+    pauses : list of dict
+        Rows of :data:`~holdfast.pipeline.history.pauses.STAGED`.
+    since : dict of group to (log partition, log offset)
+        Where the first such record of each group stands; before all there is where it was read
+        in an earlier batch.
+    released : list of dict
+        Events of type :data:`RELEASED` for the next batch.
+    """
+
+    pauses: list[dict[str, Any]] = field(default_factory=list)
+    since: dict[str, tuple[int, int]] = field(default_factory=dict)
+    released: list[dict[str, Any]] = field(default_factory=list)
+
+    def table(self, topic_names: Mapping[str, str], *, with_open: bool) -> pa.Table:
+        """The pauses, and with ``with_open`` what is given up and not taken, as STAGED."""
+        rows = [
+            {**row, "topic": topic_names.get(row["topic"], row["topic"])} for row in self.pauses
+        ]
+        if with_open:
+            for event in self.released:
+                for topic_id, partition, *_, log_offset in event["value"]:
+                    topic = topic_names.get(topic_id, topic_id)
+                    open_row = {"group": event["group"], "topic": topic, "basis": OPEN}
+                    place = {"partitions": [partition], "log_offset": log_offset}
+                    rows.append(open_row | place)
+        return pa.Table.from_pylist(rows, schema=STAGED)
+
+    def covered(self, gens: Generations) -> Mask:
+        """Rows of whose pauses these records tell, bool[n_rows]."""
+        covered = np.zeros(gens.n_rows, bool)
+        if not self.since:
+            return covered
+        head = gens.head.select(["group", "group_type"])
+        consumer = pc.equal(head["group_type"], CONSUMER).to_numpy()
+        place = ints(gens.head, "log_partition"), ints(gens.head, "log_offset")
+        for row in np.flatnonzero(consumer):
+            first = self.since.get(head["group"][int(row)].as_py())
+            covered[row] = first is not None and (int(place[0][row]), int(place[1][row])) > first
+        return covered
+
+
+def reconcile(events: Iterable[Event]) -> Reconciled:
+    """Follow who had what.
+
+    Parameters
+    ----------
+    events : iterable of mapping
+        Records of :mod:`holdfast.pipeline.ingest.records`, of any groups and types, in any order;
+        those marked ``old`` were told of before.
+    """
+    out = Reconciled()
+    groups: dict[str, _ReconciledGroup] = {}
+    ordered = sorted(
+        events,
+        key=lambda e: (e["group"], not e.get("old"), e["log_partition"], e["log_offset"]),
+    )
+    for event in ordered:
+        if event["type"] not in (GROUP_EPOCH, CURRENT, RELEASED):
+            continue
+        group = groups.setdefault(event["group"], _ReconciledGroup())
+        group.last = event
+        if event["type"] == RELEASED:
+            group.released = {
+                (topic, partition): _Release(*rest) for topic, partition, *rest in event["value"]
+            }
+        elif event["type"] == GROUP_EPOCH:
+            if event["value"] is None:
+                group.held, group.released = {}, {}
+        else:
+            place = (-1, -1) if event.get("old") else _place(event)
+            out.since.setdefault(event["group"], place)
+            _current(group, event, out)
+    out.released = [_kept(name, group) for name, group in sorted(groups.items())]
+    return out
+
+
+def _place(event: Event) -> tuple[int, int]:
+    return int(event["log_partition"]), int(event["log_offset"])
+
+
+def _current(group: _ReconciledGroup, event: Event, out: Reconciled) -> None:
+    """Take in one record of a member's current assignment."""
+    member, value, at = event["member_id"], event["value"], int(event["timestamp"])
+    seen, assigned, pending = group.held.pop(member, (at, set(), set()))
+    now = _tps(value, "assignedPartitions")
+    still = now | _tps(value, "partitionsPendingRevocation")
+    if event.get("old"):
+        group.held[member] = (at, now, still - now)
+        return
+    for tp in sorted((assigned | pending) - still):
+        if not any(tp in a for _, a, _ in group.held.values()):
+            group.released[tp] = _Release(seen, at, int(event["log_offset"]))
+    for tp in sorted(now - assigned):
+        release = group.released.pop(tp, None)
+        if release is not None:
+            out.pauses.append(_pause(event, tp, release))
+    if value is not None:
+        group.held[member] = (at, now, still - now)
+
+
+def _pause(event: Event, tp: Tp, release: _Release) -> dict[str, Any]:
+    at = int(event["timestamp"])
+    return {
+        "group": event["group"],
+        "generation": event["value"]["memberEpoch"],
+        "topic": tp[0],
+        "partitions": [tp[1]],
+        "pause_lower_seconds": max(at - release.at_us, 0) / 1e6,
+        "unowned_since": release.at_us,
+        "last_seen": release.seen_us,
+        "timestamp": at,
+        "basis": RECONCILED,
+        "log_offset": release.log_offset,
+    }
+
+
+def _tps(value: Any, name: str) -> set[Tp]:
+    if value is None:
+        return set()
+    return {(part["topicId"], p) for part in value[name] for p in part["partitions"]}
+
+
+def _kept(name: str, group: _ReconciledGroup) -> dict[str, Any]:
+    last = group.last
+    assert last is not None
+    rows = [
+        [topic, partition, release.seen_us, release.at_us, release.log_offset]
+        for (topic, partition), release in sorted(group.released.items())
+    ]
+    return {**last, "type": RELEASED, "group": name, "member_id": None, "value": rows}
+
+
+def unknown_topics(gens: Generations, topic_names: Mapping[str, str]) -> pa.Table:
+    """Topics of KIP-848 groups that the cluster does not name: ``unknown_topic_id`` anomalies.
+
+    Parameters
+    ----------
+    gens : Generations
+        A topic whose id is not known has the id in place of its name.
+    """
+    known = pa.array(sorted(set(topic_names.values())), pa.string())
+    strange = pc.invert(pc.is_in(gens.owned["topic"], known)).to_numpy()
+    member = ints(gens.owned, "member")
+    row = ints(gens.members, "row")[member]
+    new = ~gens.head["context"].to_numpy()[row]
+    consumer = pc.equal(gens.head["group_type"], CONSUMER).to_numpy()[row]
+    found: dict[tuple[int, str], set[str]] = {}
+    for at in np.flatnonzero(strange & new & consumer):
+        key = int(row[at]), gens.owned["topic"][int(at)].as_py()
+        member_id = gens.members["member_id"][int(member[at])].as_py()
+        found.setdefault(key, set()).add(member_id)
+    names = ("group", "generation", "timestamp")
+    rows = [
+        {name: gens.head[name][at].as_py() for name in names}
+        | {
+            "kind": "unknown_topic_id",
+            "topic": topic,
+            "partition": None,
+            "member_ids": sorted(members),
+            "detail": "no topic of the cluster has this id: deleted, or not in the dump",
+        }
+        for (at, topic), members in found.items()
+    ]
+    return pa.Table.from_pylist(rows, schema=arrow_schema("anomalies"))

@@ -1,0 +1,212 @@
+"""Columns of the batch decoder as Arrow arrays, buffer by buffer.
+
+**Rules.** Nothing is built element by element. An id becomes its canonical text, a time in
+milliseconds a UTC timestamp in microseconds, null where it is below 0 or beyond year 9999.
+"""
+
+# mypy: disable-error-code="arg-type, attr-defined, call-overload, index, no-any-return"
+# mypy: disable-error-code="redundant-expr, return-value, type-arg, union-attr, unreachable"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from holdfast.wire.layouts.offsets_schemas import Field, Kind, Layout, layout
+from holdfast.wire.many.columns import Column, Columns, Ids, Items, Numbers, Optional, Slices, Text
+from holdfast.wire.many.offsets_batch import Binary
+
+Ints = npt.NDArray[Any]
+Arrays = dict[str, pa.Array]
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_YEAR_9999_MS: Final = 253_402_300_799_999
+_INT32_MAX: Final = 0x7FFFFFFF
+_HEX: Final = np.frombuffer("".join(f"{n:02x}" for n in range(256)).encode(), np.uint16)
+_ID_PARTS: Final = ((0, 8), (9, 13), (14, 18), (19, 23), (24, 36))
+_NUMBERS: Final = {
+    Kind.INT8: pa.int8(),
+    Kind.INT16: pa.int16(),
+    Kind.UINT16: pa.uint16(),
+    Kind.INT32: pa.int32(),
+    Kind.INT64: pa.int64(),
+}
+
+
+def binary_column(array: pa.Array | pa.ChunkedArray) -> Binary:
+    """Buffers of a binary or string array, without a copy unless it is in chunks."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
+        array = array.cast(pa.binary())
+    _, starts, data = array.buffers()
+    dtype = np.int64 if pa.types.is_large_binary(array.type) else np.int32
+    n_rows = len(array)
+    start = np.zeros(n_rows + 1, dtype)
+    if starts is not None and n_rows:
+        start = np.frombuffer(starts, dtype, n_rows + 1 + array.offset)[array.offset :]
+    valid = None
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+    raw = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return Binary(data=raw, start=start, valid=valid)
+
+
+def numbers(values: Ints, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """An integer array; null where not ``valid``."""
+    dtype = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(
+        dtype, len(values), [_bitmap(valid), pa.py_buffer(np.ascontiguousarray(values))]
+    )
+
+
+def millis(values: Ints) -> pa.Array:
+    """Times in ms since the epoch, int64[n]."""
+    valid = (values >= 0) & (values <= _YEAR_9999_MS)
+    micros = np.where(valid, values, 0) * 1000
+    return pa.Array.from_buffers(
+        TIMESTAMP,
+        len(values),
+        [None if valid.all() else _bitmap(valid), pa.py_buffer(micros)],
+    )
+
+
+def text(column: Column) -> pa.Array:
+    """Strings of a :class:`Text`."""
+    assert isinstance(column, Text)
+    return _runs(pa.string(), column.data, column.start, column.valid)
+
+
+def id_text(values: Ints, *, zero_is_null: bool = False) -> pa.Array:
+    """Canonical text of UUIDs, uint8[n, 16]; each different one is written once."""
+    ids = pa.Array.from_buffers(pa.binary(16), len(values), [None, pa.py_buffer(values)])
+    coded = ids.dictionary_encode()
+    different = np.frombuffer(coded.dictionary.buffers()[1], np.uint8, 16 * len(coded.dictionary))
+    return _write_ids(different.reshape(-1, 16), zero_is_null=zero_is_null).take(coded.indices)
+
+
+def _write_ids(values: Ints, *, zero_is_null: bool) -> pa.Array:
+    n_rows = len(values)
+    pairs = _HEX[values].view(np.uint8).reshape(n_rows, 32)
+    out = np.full((n_rows, 36), ord("-"), np.uint8)
+    done = 0
+    for low, high in _ID_PARTS:
+        out[:, low:high] = pairs[:, done : done + high - low]
+        done += high - low
+    valid = values.any(axis=1) if zero_is_null else None
+    return _runs(pa.string(), out.reshape(-1), np.arange(0, 36 * n_rows + 1, 36), valid)
+
+
+def lists(start: Ints, child: pa.Array, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """A list array from row starts."""
+    return pa.Array.from_buffers(
+        pa.list_(child.type),
+        len(start) - 1,
+        [_bitmap(valid), pa.py_buffer(start.astype(np.int32))],
+        children=[child],
+    )
+
+
+def structs(columns: dict[str, pa.Array], n_rows: int) -> pa.StructArray:
+    """A struct array, of no columns too."""
+    fields = [pa.field(name, array.type) for name, array in columns.items()]
+    return pa.Array.from_buffers(pa.struct(fields), n_rows, [None], children=list(columns.values()))
+
+
+def column_array(column: Column) -> pa.Array:
+    """Any column of the decoder."""
+    match column:
+        case Numbers():
+            return numbers(column.values)
+        case Ids():
+            return id_text(column.values)
+        case Text():
+            return text(column)
+        case Slices():
+            data, start = column.gather()
+            return _runs(pa.binary(), data, start, column.valid)
+        case Items():
+            return lists(column.start, _element_array(column.columns), column.valid)
+        case Optional():
+            child = struct_array(column.columns)
+            index = column.index
+            return child.take(numbers(np.maximum(index, 0), index >= 0))
+
+
+def struct_array(columns: Columns) -> pa.StructArray:
+    """Columns of a struct as one array."""
+    n_rows = len(next(iter(columns.values())))
+    return structs({name: column_array(column) for name, column in columns.items()}, n_rows)
+
+
+def _element_array(columns: Columns) -> pa.Array:
+    return column_array(columns[""]) if "" in columns else struct_array(columns)
+
+
+def layout_type(struct: Layout, version: int) -> pa.DataType:
+    """Arrow type of :func:`struct_array` for a layout."""
+    return pa.struct(
+        [
+            pa.field(field.name, _field_type(field, version, struct.flexible))
+            for field in (*struct.plain, *struct.tagged)
+        ]
+    )
+
+
+def _field_type(field: Field, version: int, flexible: bool) -> pa.DataType:
+    if field.kind is Kind.STRUCT:
+        one = layout_type(layout(field.fields, version, flexible), version)
+    elif field.kind is Kind.BYTES:
+        one = pa.binary()
+    else:
+        one = _NUMBERS.get(field.kind, pa.string())
+    return pa.list_(one) if field.is_array else one
+
+
+def or_null(columns: Arrays, field: pa.Field, n_rows: int) -> pa.Array:
+    """The column of a field in its type; nulls where there is none."""
+    array = columns.get(field.name)
+    if array is None:
+        return pa.nulls(n_rows, field.type)
+    return array if array.type == field.type else array.cast(field.type)
+
+
+def constant(value: object, dtype: pa.DataType, n_rows: int) -> pa.Array:
+    """One value in every row."""
+    return pa.nulls(n_rows, dtype) if value is None else pa.repeat(pa.scalar(value, dtype), n_rows)
+
+
+def ints(column: Column) -> Ints:
+    """Values of a column of numbers."""
+    assert isinstance(column, Numbers)
+    return column.values
+
+
+def items(column: Column) -> Items:
+    """A column of lists."""
+    assert isinstance(column, Items)
+    return column
+
+
+def _runs(
+    dtype: pa.DataType, data: Ints, start: Ints, valid: npt.NDArray[np.bool_] | None
+) -> pa.Array:
+    if len(data) > _INT32_MAX:
+        raise OverflowError(f"{len(data)} bytes of text in one batch; decode smaller batches")
+    return pa.Array.from_buffers(
+        dtype,
+        len(start) - 1,
+        [
+            _bitmap(valid),
+            pa.py_buffer(start.astype(np.int32)),
+            pa.py_buffer(np.ascontiguousarray(data)),
+        ],
+    )
+
+
+def _bitmap(valid: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -1,0 +1,419 @@
+"""Records of ``__consumer_offsets`` in Arrow, decoded to Arrow: no Spark, no loop per record.
+
+Every function takes record batches with the columns ``key`` and ``value`` (binary) and, where
+they are there, ``partition`` (int32), ``offset`` (int64) and ``timestamp``, as Spark's Kafka source
+and a dump have them; those three come out as ``log_partition``, ``log_offset`` and ``timestamp``.
+Each is fit for ``DataFrame.mapInArrow``: an iterator of batches in, an iterator of batches out.
+
+=========================  =====================================================================
+``offset_commits(b)``      types 0 and 1: the table ``offset_commits``, schema COMMITS
+``group_records(b)``       type 2: one row a record with its members nested, schema GROUP_RECORDS
+``assignments(b)``         type 2: one row per generation, member and topic, schema ASSIGNMENTS
+``typed_records(b, n)``    type n, any: ``key`` and ``value`` as structs, schema typed_schema(n)
+``bad_records(b)``         records that do not parse: the table ``bad_records``, schema BAD
+``count_records(b)``       one row per (record_type, value_version): n_records, n_unknown_tags,
+                           is_known; schema COUNTS
+=========================  =====================================================================
+
+``unnest(batch)`` opens GROUP_RECORDS into (records, members, owned) with row numbers.
+
+**Rules.** A record that does not parse appears in ``bad_records`` and nowhere else. Unknown types
+appear in ``count_records`` and nowhere else. Rows come out in no particular order within a batch;
+``log_partition`` and ``log_offset`` say where each stood.
+
+References
+----------
+KIP-429, KIP-848, KIP-915.
+"""
+
+# mypy: disable-error-code="arg-type, attr-defined, call-overload, index, no-any-return"
+# mypy: disable-error-code="redundant-expr, return-value, type-arg, union-attr, unreachable"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.pipeline.batches.schemas import arrow_schema
+from holdfast.pipeline.ingest.arrow_columns import (
+    TIMESTAMP,
+    Arrays,
+    binary_column,
+    constant,
+    id_text,
+    ints,
+    items,
+    layout_type,
+    millis,
+    numbers,
+    or_null,
+    struct_array,
+    text,
+)
+from holdfast.pipeline.ingest.decode_classic import (
+    MEMBER,
+    dead_values,
+    given,
+    group_values,
+    partition_lists,
+)
+from holdfast.wire.layouts.offsets_schemas import RECORD_TYPES, schema_layout
+from holdfast.wire.many.columns import Columns, Ids
+from holdfast.wire.many.offsets_batch import REASONS, BadRows, Chunk, Family, decode_batch
+
+Batches = Iterable[pa.RecordBatch]
+
+LOG: Final = (
+    pa.field("timestamp", TIMESTAMP),
+    pa.field("log_partition", pa.int32()),
+    pa.field("log_offset", pa.int64()),
+)
+COMMITS: Final[pa.Schema] = arrow_schema("offset_commits")
+BAD: Final[pa.Schema] = arrow_schema("bad_records")
+GROUP_RECORDS: Final = pa.schema(
+    [
+        pa.field("group", pa.string()),
+        pa.field("generation", pa.int32()),
+        pa.field("group_type", pa.string()),
+        pa.field("state", pa.string()),
+        pa.field("protocol_type", pa.string()),
+        pa.field("protocol", pa.string()),
+        pa.field("leader", pa.string()),
+        pa.field("state_timestamp", TIMESTAMP),
+        *LOG,
+        pa.field("n_members", pa.int32()),
+        pa.field("n_partitions", pa.int64()),
+        pa.field("members", pa.list_(MEMBER)),
+    ]
+)
+ASSIGNMENTS: Final = pa.schema([*arrow_schema("assignments"), *LOG[1:]])
+COUNTS: Final = pa.schema(
+    [
+        pa.field("record_type", pa.int32()),
+        pa.field("value_version", pa.int32()),
+        pa.field("is_known", pa.bool_()),
+        pa.field("n_records", pa.int64()),
+        pa.field("n_unknown_tags", pa.int64()),
+    ]
+)
+
+
+def offset_commits(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Offset commits and their tombstones.
+
+    Parameters
+    ----------
+    batches : iterable of RecordBatch
+        With ``key`` and ``value``.
+
+    Yields
+    ------
+    RecordBatch of COMMITS
+        ``offset`` and all that comes with it is null in a tombstone; so is a leader epoch of
+        -1, a topic id of zero and a time that is none.
+
+    References
+    ----------
+    KAFKA-19141 (version 4).
+    """
+    for batch, family in _families(batches, (0, 1)):
+        key, value, n_rows = family.key, family.value, len(family)
+        columns: Arrays = {
+            "group": text(key["group"]),
+            "topic": text(key["topic"]),
+            "partition": numbers(ints(key["partition"])),
+            "is_tombstone": constant(family.value_version is None, pa.bool_(), n_rows),
+            "value_version": constant(family.value_version, pa.int32(), n_rows),
+            **_log(batch, family.rows),
+        }
+        if value:
+            columns |= _commit_values(value)
+        yield _to_batch(columns, COMMITS, n_rows)
+
+
+def _commit_values(value: Columns) -> Arrays:
+    columns = {
+        "offset": numbers(ints(value["offset"])),
+        "metadata": text(value["metadata"]),
+        "commit_timestamp": millis(ints(value["commitTimestamp"])),
+    }
+    if "leaderEpoch" in value:
+        epoch = ints(value["leaderEpoch"])
+        columns["leader_epoch"] = numbers(epoch, epoch >= 0)
+    if "expireTimestamp" in value:
+        columns["expire_timestamp"] = millis(ints(value["expireTimestamp"]))
+    if "topicId" in value:
+        ids = value["topicId"]
+        assert isinstance(ids, Ids)
+        columns["topic_id"] = id_text(ids.values, zero_is_null=True)
+    return columns
+
+
+def group_records(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Generations of classic groups, with their members and what each was given.
+
+    Parameters
+    ----------
+    batches : iterable of RecordBatch
+        With ``key`` and ``value``.
+
+    Yields
+    ------
+    RecordBatch of GROUP_RECORDS
+        ``state`` is Stable, Empty, or Dead for a tombstone (generation -1, no members).
+        ``subscribed_topics``, ``subscription_version`` and what else a subscription says is null
+        where it was not read: another protocol type, empty, or unreadable. ``owned`` is empty
+        where the assignment was not read; ``readable`` is False where it does not parse.
+        ``partitions`` ascend.
+
+    References
+    ----------
+    KIP-429, KIP-345.
+    """
+    for batch, family in _families(batches, (2,)):
+        columns: Arrays = {
+            "group": text(family.key["group"]),
+            "group_type": constant("classic", pa.string(), len(family)),
+            **_log(batch, family.rows),
+        }
+        columns |= group_values(family.value) if family.value else dead_values(len(family))
+        yield _to_batch(columns, GROUP_RECORDS, len(family))
+
+
+def assignments(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """What each member of a classic group was given: the lists of :func:`group_records`, flat.
+
+    Parameters
+    ----------
+    batches : iterable of RecordBatch
+        With ``key`` and ``value``.
+
+    Yields
+    ------
+    RecordBatch of ASSIGNMENTS
+        One row per (group, generation, member, topic).
+
+    References
+    ----------
+    KIP-429.
+    """
+    for batch, family in _families(batches, (2,)):
+        if not family.value:
+            continue
+        members = items(family.value["members"])
+        owned = items(given(family.value, members).columns["assignedPartitions"])
+        member = np.repeat(np.arange(len(owned)), np.diff(owned.start))
+        row = np.repeat(np.arange(len(family)), np.diff(members.start))[member]
+        columns = {
+            "group": text(family.key["group"].take(row)),
+            "generation": numbers(ints(family.value["generation"])[row]),
+            "member_id": text(members.columns["memberId"].take(member)),
+            "topic": text(owned.columns["topic"]),
+            "partitions": partition_lists(owned),
+            **_log(batch, family.rows[row]),
+        }
+        yield _to_batch(columns, ASSIGNMENTS, len(row))
+
+
+def typed_schema(record_type: int) -> pa.Schema:
+    """Schema of :func:`typed_records`; for types whose value has one version only."""
+    schemas = RECORD_TYPES[record_type]
+    if schemas.value.max_version:
+        raise ValueError(f"{schemas.name} has several versions: use its own function")
+    return pa.schema(
+        [
+            pa.field("is_tombstone", pa.bool_()),
+            pa.field("key", layout_type(schema_layout(schemas.key, 0), 0)),
+            pa.field("value", layout_type(schema_layout(schemas.value, 0), 0)),
+            *LOG,
+        ]
+    )
+
+
+def typed_records(batches: Batches, record_type: int) -> Iterator[pa.RecordBatch]:
+    """Records of one type, fields by Kafka's names.
+
+    Parameters
+    ----------
+    batches : iterable of RecordBatch
+        With ``key`` and ``value``.
+    record_type : int
+        Of KIP-848 (3 to 8, 16), share groups (10 to 15) or streams groups (17 to 23).
+
+    Yields
+    ------
+    RecordBatch of typed_schema(record_type)
+        ``value`` is null in a tombstone. Ids are text. An absent tagged struct is null.
+
+    References
+    ----------
+    KIP-848, KIP-932, KIP-1071.
+    """
+    schema = typed_schema(record_type)
+    for batch, family in _families(batches, (record_type,)):
+        columns: Arrays = {
+            "is_tombstone": constant(not family.value, pa.bool_(), len(family)),
+            "key": struct_array(family.key),
+            **_log(batch, family.rows),
+        }
+        if family.value:
+            columns["value"] = struct_array(family.value)
+        yield _to_batch(columns, schema, len(family))
+
+
+def bad_records(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Records that do not parse, whole, with the reason and the place.
+
+    Parameters
+    ----------
+    batches : iterable of RecordBatch
+        With ``key`` and ``value``.
+
+    Yields
+    ------
+    RecordBatch of BAD
+        ``position`` counts in the key or in the value, whichever does not parse; a record without
+        a key has neither ``record_type`` nor ``key_hex``.
+
+    References
+    ----------
+    KIP-915 (an unknown version of a known type does not parse).
+    """
+    for batch, chunk in _chunks(batches, None):
+        if len(chunk.bad):
+            yield _to_batch(_bad_columns(batch, chunk.bad), BAD, len(chunk.bad))
+
+
+def _bad_columns(batch: pa.RecordBatch, bad: BadRows) -> Arrays:
+    keys = _pick(batch.column("key"), bad.rows).to_pylist()
+    values = _pick(batch.column("value"), bad.rows).to_pylist()
+    types = [
+        None if not k or len(k) < 2 else int.from_bytes(k[:2], "big", signed=True) for k in keys
+    ]
+    return {
+        **_log(batch, bad.rows),
+        "record_type": pa.array(types, pa.int32()),
+        "reason": pa.array([str(REASONS[code]) for code in bad.reason.tolist()], pa.string()),
+        "position": numbers(bad.position),
+        "key_hex": pa.array([None if k is None else k.hex() for k in keys], pa.string()),
+        "value_hex": pa.array([None if v is None else v.hex() for v in values], pa.string()),
+    }
+
+
+def count_records(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """How many records there are of each type and version; one small batch per chunk of input.
+
+    Parameters
+    ----------
+    batches : iterable of RecordBatch
+        With ``key`` and ``value``.
+
+    Yields
+    ------
+    RecordBatch of COUNTS
+        To be summed by ``record_type`` and ``value_version`` (null: tombstones, and unknown types).
+
+    References
+    ----------
+    KIP-915.
+    """
+    for batch, chunk in _chunks(batches, None):
+        rows = [
+            {
+                "record_type": family.record_type,
+                "value_version": family.value_version,
+                "is_known": True,
+                "n_records": len(family),
+                "n_unknown_tags": 0
+                if family.n_unknown_tags is None
+                else int(family.n_unknown_tags.sum()),
+            }
+            for family in chunk.families
+        ]
+        keys = _pick(batch.column("key"), chunk.unknown).to_pylist()
+        types = [int.from_bytes(key[:2], "big", signed=True) for key in keys]
+        rows += [
+            {
+                "record_type": number,
+                "value_version": None,
+                "is_known": False,
+                "n_records": types.count(number),
+                "n_unknown_tags": 0,
+            }
+            for number in sorted(set(types))
+        ]
+        yield pa.RecordBatch.from_pylist(rows, COUNTS)
+
+
+def unnest(batch: pa.RecordBatch | pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Open GROUP_RECORDS.
+
+    Parameters
+    ----------
+    batch : RecordBatch or Table of GROUP_RECORDS
+        Nested.
+
+    Returns
+    -------
+    (records, members, owned) : tuple of Table
+        ``members`` has ``row`` (int32: row of ``records``), ``owned`` has ``member`` (int32: row of
+        ``members``), ``topic`` and ``partitions``.
+    """
+    table = pa.table(batch) if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+    records = table.drop_columns(["members"])
+    rows, members = _flat(table.column("members"), "row")
+    index, owned = _flat(members.column("owned"), "member")
+    return (
+        records,
+        members.drop_columns(["owned"]).add_column(0, *rows),
+        owned.add_column(0, *index),
+    )
+
+
+def _flat(column: pa.ChunkedArray, name: str) -> tuple[tuple[pa.Field, pa.Array], pa.Table]:
+    whole = column.combine_chunks()
+    parents = pc.list_parent_indices(whole).cast(pa.int32())
+    return (pa.field(name, pa.int32()), parents), pa.Table.from_struct_array(whole.flatten())
+
+
+def _chunks(
+    batches: Batches, types: Collection[int] | None
+) -> Iterator[tuple[pa.RecordBatch, Chunk]]:
+    for batch in batches:
+        keys, values = binary_column(batch.column("key")), binary_column(batch.column("value"))
+        for chunk in decode_batch(keys, values, types):
+            yield batch, chunk
+
+
+def _families(batches: Batches, types: Collection[int]) -> Iterator[tuple[pa.RecordBatch, Family]]:
+    for batch, chunk in _chunks(batches, types):
+        for family in chunk.families:
+            yield batch, family
+
+
+def _log(batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> Arrays:
+    """Where the rows stood in the log, as far as the batch says."""
+    names = {"timestamp": "timestamp", "log_partition": "partition", "log_offset": "offset"}
+    here = batch.schema.names
+    return {
+        name: _pick(batch.column(source), rows) for name, source in names.items() if source in here
+    }
+
+
+def _pick(array: pa.Array, rows: np.ndarray[Any, Any]) -> pa.Array:
+    n_rows = len(rows)
+    if n_rows and rows[-1] - rows[0] == n_rows - 1 and (np.diff(rows) == 1).all():
+        array = array.slice(int(rows[0]), n_rows)
+    else:
+        array = array.take(pa.array(rows, pa.int64()))
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _to_batch(columns: Arrays, schema: pa.Schema, n_rows: int) -> pa.RecordBatch:
+    arrays = [or_null(columns, field, n_rows) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

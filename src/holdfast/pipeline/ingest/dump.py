@@ -1,0 +1,226 @@
+"""Write a dump: the offsets topic as it stands, with topics, begin and end offsets.
+
+**Rules.** ``dump.json`` is written last, by a rename: a folder without it is not a dump. The
+records end where the topic ended when the dump began; offsets of the other topics are read after
+that, or a lag could come out negative. A key of the topic is data: it never becomes a path.
+
+**Strategy.** Every Kafka partition is one Spark partition and one file, written by the task itself
+with Arrow. The counts come back and are held against the broker's end offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.errors import SourceError
+from holdfast.pipeline.batches.schemas import arrow_schema, from_columns
+from holdfast.pipeline.batches.split import BATCH_BYTES
+from holdfast.pipeline.batches.storage import FILES_DDL, FILES_SCHEMA
+from holdfast.pipeline.ingest.source import (
+    DUMP_FILE,
+    DUMP_VERSION,
+    OFFSETS_TOPIC,
+    Cluster,
+    ClusterSnapshot,
+    Dump,
+    kafka_records,
+    reading,
+)
+
+Note = Callable[[str], None]
+
+_TASK: Final = "task"
+
+
+def write_dump(
+    spark: Any, cluster: Cluster, folder: Path | str, *, note: Note | None = None
+) -> Dump:
+    """Dump the offsets topic of a live cluster into a folder.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        With the Kafka connector on its class path.
+    cluster : Cluster
+        The cluster to read.
+    folder : Path
+        New or empty, or a dump, which is replaced.
+    note : callable, optional
+        Told in one line what is unusual.
+
+    Raises
+    ------
+    SourceError
+        The cluster cannot be read, ``folder`` holds something else, or Spark read nothing from a
+        topic that is not empty.
+    """
+    root = Path(folder)
+    _make_room(root)
+    ends = cluster.partition_ends(OFFSETS_TOPIC)
+    with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
+        n_planned, counts = _write_records(kafka_records(spark, cluster, ends), root / "records")
+    _check_counts(ends, n_planned, counts, note)
+    write_parts(root, cluster.snapshot())
+    dump = Dump.open(root)
+    dump.check_read()
+    return dump
+
+
+def write_log(folder: Path | str, columns: Mapping[str, Any], snapshot: ClusterSnapshot) -> Dump:
+    """Write records that are at hand, such as a simulation's, as a dump; needs no Spark.
+
+    Parameters
+    ----------
+    folder : Path
+        New or empty, or a dump, which is replaced.
+    columns : mapping of str to sequence
+        ``partition``, ``offset``, ``timestamp`` (int64 microseconds), ``key``, ``value``.
+    snapshot : ClusterSnapshot
+        Topics and offsets after the last record.
+
+    Raises
+    ------
+    SourceError
+        If ``folder`` holds something else.
+    """
+    root = Path(folder)
+    _make_room(root)
+    _write(root / "records", from_columns("records", columns))
+    write_parts(root, snapshot)
+    return Dump.open(root)
+
+
+def write_parts(root: Path, snapshot: ClusterSnapshot) -> None:
+    """Write topics, offsets and, last, ``dump.json``."""
+    ids, names, counts = zip(*snapshot.topics, strict=True) if snapshot.topics else ((), (), ())
+    topics = from_columns("topics", {"topic_id": ids, "topic": names, "partitions": counts})
+    _write(root / "topics", topics)
+    _write(root / "offsets", offsets_table(snapshot))
+    document = {
+        "schema_version": DUMP_VERSION,
+        "cluster_id": snapshot.cluster_id,
+        "taken_at": snapshot.taken_at,
+    }
+    draft = root / f"{DUMP_FILE}.tmp"
+    draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    draft.replace(root / DUMP_FILE)
+
+
+def offsets_table(snapshot: ClusterSnapshot) -> pa.Table:
+    """Begin and end offsets as the part ``offsets`` of a dump."""
+    rows = list(zip(*snapshot.offsets, strict=True)) if snapshot.offsets else [(), (), (), ()]
+    return from_columns("offsets", dict(zip(arrow_schema("offsets").names, rows, strict=True)))
+
+
+def _make_room(root: Path) -> None:
+    """Empty a folder that is an older dump; refuse one that holds anything else."""
+    if root.exists() and not root.is_dir():
+        raise SourceError(f"cannot write a dump to {root}: it is not a folder")
+    ours = {"records", "topics", "offsets", DUMP_FILE, f"{DUMP_FILE}.tmp"}
+    found = sorted(p.name for p in root.iterdir()) if root.exists() else []
+    foreign = [name for name in found if name not in ours]
+    if foreign:
+        raise SourceError(f"cannot write a dump to {root}: it already holds {foreign[0]!r}")
+    (root / DUMP_FILE).unlink(missing_ok=True)
+    for part in ("records", "topics", "offsets"):
+        for file in (root / part).glob("*.parquet"):
+            file.unlink()
+        (root / part).mkdir(parents=True, exist_ok=True)
+
+
+def _write(folder: Path, rows: pa.Table) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, folder / "part-0.parquet")
+
+
+def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Batches together in tables of about ``BATCH_BYTES``."""
+    waiting, n_bytes = [schema.empty_table()], 0
+    for batch in batches:
+        waiting.append(pa.Table.from_batches([batch]).cast(schema))
+        n_bytes += batch.nbytes
+        if n_bytes >= BATCH_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting, n_bytes = [schema.empty_table()], 0
+    if n_bytes:
+        yield pa.concat_tables(waiting)
+
+
+def _write_records(frame: Any, folder: Path) -> tuple[int, dict[int, int]]:
+    """Write the records; return how many tasks there were, and what each Kafka partition gave."""
+    target = str(folder.resolve())
+    schema = arrow_schema("records")
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # One file per task; Spark gives it one Kafka partition, in the order of the log.
+        name = f"part-{uuid.uuid4().hex}.parquet"
+        counts: dict[int, int] = {}
+        writer = None
+        for rows in gathered(batches, schema):
+            if writer is None:
+                writer = pq.ParquetWriter(Path(target) / name, schema)
+            writer.write_table(rows)
+            found = np.unique(rows["partition"].to_numpy(), return_counts=True)
+            for partition, count in zip(*found, strict=True):
+                counts[int(partition)] = counts.get(int(partition), 0) + int(count)
+        if writer is not None:
+            writer.close()
+        # A row for each partition, and one that says that this task was there.
+        listed: dict[str, Any] = {
+            "table": [_TASK, *map(str, counts)],
+            "file": [name] * (1 + len(counts)),
+            "rows": [0, *counts.values()],
+        }
+        yield from pa.Table.from_pydict(listed, schema=FILES_SCHEMA).to_batches()
+
+    written = frame.mapInArrow(write, FILES_DDL).toArrow().to_pylist()
+    named = {row["file"] for row in written}
+    for file in folder.glob("*.parquet"):  # a task that ran twice leaves a file nobody named
+        if file.name not in named:
+            file.unlink()
+    tasks = [row for row in written if row["table"] == _TASK]
+    if len(tasks) == len(written):
+        _write(folder, schema.empty_table())
+    counts: dict[int, int] = {}
+    for row in written:
+        if row["table"] != _TASK:
+            counts[int(row["table"])] = counts.get(int(row["table"]), 0) + row["rows"]
+    return len(tasks), counts
+
+
+def _check_counts(
+    ends: Mapping[int, tuple[int, int]],
+    n_planned: int,
+    counts: Mapping[int, int],
+    note: Note | None,
+) -> None:
+    """Hold what Spark read against what the broker says it has.
+
+    Spark plans a task for every partition that holds records. One of them may rightly give nothing
+    (all compacted or aborted); all of them may not.
+    """
+    full = [p for p, (begin, end) in sorted(ends.items()) if end > begin]
+    if 0 < n_planned < len(full):
+        raise SourceError(
+            f"Spark planned {n_planned} of the {len(full)} partitions of {OFFSETS_TOPIC} that hold "
+            "records: a report on some of them would be wrong"
+        )
+    silent = [p for p in full if not counts.get(p)]
+    if full and len(silent) == len(full):
+        held = sum(end - begin for begin, end in ends.values())
+        raise SourceError(
+            f"Spark read no record, but the broker's end offsets say that {OFFSETS_TOPIC} holds up "
+            f"to {held} in {len(full)} partitions: spark.sql.streaming.kafka."
+            "useDeprecatedOffsetFetching must be true before the session reads its first topic, "
+            "and this principal needs READ on the topic"
+        )
+    if silent and note is not None:
+        note(f"{len(silent)} of {len(full)} partitions of {OFFSETS_TOPIC} gave no record")

@@ -1,0 +1,139 @@
+"""Where every group stands: the last commit of each partition, and since when it says the same.
+
+**Rules.** The latest record of a partition in the log counts, whatever its time. ``since`` is the
+time of the first of the commits in a row, up to the latest, that name the same offset. What comes
+out does not depend on how the log was cut before: positions of parts make the positions of the
+whole.
+
+**Strategy.** A task that reads commits reduces them at once, so later jobs read a row per group and
+partition and not every commit again. Groups, topics and partitions become one small number each;
+a few assignments by it find the last row and the run before it, without a sort.
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.model.columns import I64, Mask
+from holdfast.pipeline.batches.schemas import ddl_of
+from holdfast.pipeline.history.dense import codes
+from holdfast.pipeline.history.generations import ints
+from holdfast.pipeline.ingest.arrow_columns import TIMESTAMP
+
+POSITIONS: Final = "_positions"
+"""Staged: rows of :data:`POSITION`."""
+
+LATEST: Final = "_latest"
+"""Kept by a stream between its batches: one row of :data:`POSITION` per group and partition."""
+
+POSITION: Final[pa.Schema] = pa.schema(
+    [
+        pa.field("group", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("commit_timestamp", TIMESTAMP),
+        pa.field("expire_timestamp", TIMESTAMP),
+        pa.field("since", TIMESTAMP),
+        pa.field("goes_back", pa.bool_()),
+        pa.field("log_partition", pa.int32()),
+        pa.field("log_offset", pa.int64()),
+    ]
+)
+"""``offset`` is null in a tombstone; ``goes_back``: what was read before may say the same too."""
+POSITION_DDL: Final = ddl_of(POSITION)
+
+
+def from_commits(commits: pa.Table) -> pa.Table:
+    """Every row of ``offset_commits`` as a position of its own."""
+    time = pc.coalesce(commits["commit_timestamp"], commits["timestamp"])
+    columns: dict[str, Any] = {n: commits[n] for n in POSITION.names if n in commits.column_names}
+    columns |= {"commit_timestamp": time, "since": time}
+    columns["goes_back"] = pa.repeat(True, commits.num_rows)
+    return pa.table({name: columns[name] for name in POSITION.names}, schema=POSITION)
+
+
+def reduced(rows: pa.Table) -> pa.Table:
+    """One row for each group and partition.
+
+    Parameters
+    ----------
+    rows : Table of POSITION
+        Positions of parts of the log, in any order.
+
+    Notes
+    -----
+    Cost: O(n) where the rows are in the order of the log; else a sort by their places.
+    """
+    if rows.num_rows < 2:
+        return rows
+    key = _keys(rows)
+    order = _log_order(rows)
+    offset, goes_back = ints(rows, "offset"), rows["goes_back"].to_numpy()
+    if order is not None:
+        key, offset, goes_back = key[order], offset[order], goes_back[order]
+    first, last, reaches = _runs(key, offset, goes_back)
+    if order is not None:
+        first, last = order[first], order[last]
+    found = rows.take(pa.array(last))
+    since = rows["since"].take(pa.array(first))
+    for name, values in (("since", since), ("goes_back", pa.array(reaches))):
+        found = found.set_column(POSITION.get_field_index(name), name, values)
+    return found
+
+
+def _runs(key: I64, offset: I64, goes_back: Mask) -> tuple[I64, I64, Mask]:
+    """First and last row of the last run of equal offsets of each key, and if it is all there is.
+
+    Where an index stands more than once in an assignment, the last value counts.
+    """
+    at = np.arange(len(key))
+    last = np.full(int(key.max()) + 1, -1, np.int64)
+    last[key] = at
+    other = np.flatnonzero(offset != offset[last][key])
+    low = np.zeros(len(last), np.int64)
+    low[key[other]] = other + 1
+    if not goes_back.all():
+        final = np.flatnonzero(~goes_back)
+        begin = np.zeros(len(last), np.int64)
+        begin[key[final]] = final
+        low = np.maximum(low, begin)
+    inside = np.flatnonzero(at >= low[key])[::-1]
+    first = np.zeros(len(last), np.int64)
+    first[key[inside]] = inside
+    eldest = np.zeros(len(last), np.int64)
+    eldest[key[::-1]] = at[::-1]
+    there = last >= 0
+    first, last, eldest = first[there], last[there], eldest[there]
+    return first, last, (first == eldest) & goes_back[first]
+
+
+def _keys(rows: pa.Table) -> I64:
+    """A small number for each group, topic and partition, int64[n]."""
+    group, topic, partition = codes(rows["group"]), codes(rows["topic"]), ints(rows, "partition")
+    pair = group * (int(topic.max()) + 1) + topic
+    width = int(partition.max()) + 1
+    low = int(partition.min())
+    if low >= 0 and (int(pair.max()) + 1) * width <= 4 * len(pair) + 1_000_000:
+        return pair * width + partition
+    pair = np.unique(pair, return_inverse=True)[1].astype(np.int64)
+    found: I64 = np.unique(pair << 32 | (partition & 0xFFFFFFFF), return_inverse=True)[1]
+    return found.astype(np.int64)
+
+
+def _log_order(rows: pa.Table) -> I64 | None:
+    """What sorts the rows by their place in the log; None where each partition is in order."""
+    log_partition, log_offset = ints(rows, "log_partition"), ints(rows, "log_offset")
+    order = np.argsort(log_partition.astype(np.int16), kind="stable")  # a radix sort
+    falls = (np.diff(log_offset[order]) < 0) & (np.diff(log_partition[order]) == 0)
+    if not falls.any():
+        return None
+    found: I64 = np.lexsort((log_offset, log_partition))
+    return found

@@ -1,0 +1,118 @@
+"""Batches of records to the columns of the pipeline: commits, generations, events, bad ones.
+
+**Rules.** A bad record is a row of ``bad_records`` with its bytes, and nothing else happens. A
+record of an unknown type is counted. Bytes are read by :mod:`holdfast.pipeline.ingest.decode`
+alone.
+
+**Strategy.** A batch in, Arrow out. What is good is decoded in one pass; only where rows are
+missing from the outcome is the batch looked at again for what is bad or unknown, so clean data pay
+nothing for it.
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.model.columns import I64
+from holdfast.pipeline.batches.schemas import arrow_schema
+from holdfast.pipeline.history.generations import HEAD, MEMBER_ROWS, OWNED_ROWS, Generations
+from holdfast.pipeline.ingest import decode
+from holdfast.pipeline.ingest.arrow_columns import binary_column
+
+COMMIT_TYPES: Final = (0, 1)
+CLASSIC_TYPE: Final = 2
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BYTES: Final = "classicMemberMetadata"
+CONSUMER_TYPES: Final = (3, 5, 6, 7, 8)
+"""KIP-848 records that matter here."""
+
+
+@dataclass(slots=True)
+class Decoded:
+    """What batches of records hold."""
+
+    commits: list[pa.RecordBatch] = field(default_factory=list)
+    generations: list[Generations] = field(default_factory=list)
+    consumer: list[dict[str, Any]] = field(default_factory=list)
+    bad: list[pa.RecordBatch] = field(default_factory=list)
+    n_unknown: int = 0
+
+
+def read_commits(batch: pa.RecordBatch, out: Decoded) -> None:
+    """Decode a batch that holds commits and what looked like them; anything else is bad."""
+    decoded = list(decode.offset_commits([batch]))
+    out.commits += decoded
+    if sum(rows.num_rows for rows in decoded) < batch.num_rows:
+        _read_rest(batch, out)
+
+
+def read_groups(batch: pa.RecordBatch, out: Decoded) -> None:
+    """Decode a batch without commits: classic generations and KIP-848 events."""
+    types = record_types(batch)
+    n_good = 0
+    if CLASSIC_TYPE in types:
+        for rows in decode.group_records([batch]):
+            out.generations.append(to_generations(rows))
+            n_good += rows.num_rows
+    for one in CONSUMER_TYPES:
+        if one in types:
+            for rows in decode.typed_records([batch], one):
+                out.consumer += [_event(one, row) for row in rows.to_pylist()]
+                n_good += rows.num_rows
+    if n_good < batch.num_rows:
+        _read_rest(batch, out)
+
+
+def _read_rest(batch: pa.RecordBatch, out: Decoded) -> None:
+    """Find what is bad or of an unknown type."""
+    out.bad += list(decode.bad_records([batch]))
+    for rows in decode.count_records([batch]):
+        unknown = rows.filter(pc.invert(rows["is_known"]))
+        out.n_unknown += int(pc.sum(unknown["n_records"]).as_py() or 0)
+
+
+def record_types(batch: pa.RecordBatch) -> I64:
+    """Distinct record types in a batch; keys too short for one are left out."""
+    keys = binary_column(batch["key"])
+    start = keys.start.astype(np.int64)
+    at = start[:-1][np.diff(start) >= 2]
+    return np.unique(keys.data[at].astype(np.int64) << 8 | keys.data[at + 1])
+
+
+def to_generations(batch: pa.RecordBatch) -> Generations:
+    """Decoded classic records as the columns that the later steps read."""
+    records, members, owned = decode.unnest(batch)
+    records = records.append_column("context", pa.array(np.zeros(records.num_rows, bool)))
+    return Generations(
+        head=records.select(HEAD.names).cast(HEAD),
+        members=members.select(MEMBER_ROWS.names).cast(MEMBER_ROWS),
+        owned=owned.select(OWNED_ROWS.names).cast(OWNED_ROWS),
+    )
+
+
+def _event(record_type: int, row: dict[str, Any]) -> dict[str, Any]:
+    """One KIP-848 record as a plain event, fit for JSON: a member's own bytes are left out."""
+    value = row["value"] and {k: v for k, v in row["value"].items() if k != _BYTES}
+    return {
+        "type": record_type,
+        "group": row["key"]["groupId"],
+        "member_id": row["key"].get("memberId"),
+        "value": value,
+        "timestamp": (row["timestamp"] - _EPOCH) // timedelta(microseconds=1),
+        "log_partition": row["log_partition"],
+        "log_offset": row["log_offset"],
+    }
+
+
+def bad_table(out: Decoded) -> pa.Table:
+    """The table ``bad_records``."""
+    return pa.Table.from_batches(out.bad, arrow_schema("bad_records"))

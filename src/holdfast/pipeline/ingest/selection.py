@@ -1,0 +1,126 @@
+"""Which groups to look at: by name, by pattern, or all but those of Spark's own connector.
+
+**Rules.** The group of a record is read from its key's bytes, before anything else of it: every key
+has the group behind its type. So a record that does not parse belongs to a group too, and is chosen
+with it. A name is data: it is compared as bytes, and only a pattern becomes a regular expression.
+
+**Strategy.** The same function chooses in a batch and in a stream. The usual choice, all groups,
+looks at twelve bytes of each key.
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.model.columns import I64
+from holdfast.pipeline.ingest.arrow_columns import binary_column
+from holdfast.wire.many.offsets_batch import Binary
+from holdfast.wire.many.ragged import gather, padded
+
+Mask = npt.NDArray[np.bool_]
+
+SPARK_GROUPS: Final = ("spark-kafka-relation-", "spark-kafka-source-")
+"""Groups that Spark's own connector makes when it subscribes: left out unless asked for."""
+
+_COMMON: Final = b"spark-kafka-"
+_NAME_AT: Final = 4
+"""Behind the type and the length of the name, an int16 each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which groups to look at.
+
+    Parameters
+    ----------
+    groups : sequence of str
+        Names, or patterns with ``*`` and ``?``; empty: all.
+    all_groups : bool
+        Those of Spark's connector too.
+    """
+
+    groups: Sequence[str] = ()
+    all_groups: bool = False
+
+    def keep(self, keys: Any) -> Mask | None:
+        """Which records belong to these groups, by their keys; None: all of them.
+
+        Parameters
+        ----------
+        keys : Array of binary
+            Keys of records.
+        """
+        if self.groups:
+            return self._is_named(group_names(binary_column(keys)))
+        if self.all_groups:
+            return None
+        return _not_sparks(keys)
+
+    def _is_named(self, names: pa.Array) -> Mask:
+        coded = names.dictionary_encode()
+        plain = {name.encode() for name in self.groups}  # a name may look like a pattern
+        patterns = [to_regex(name) for name in self.groups if is_pattern(name)]
+        whole = re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)", re.DOTALL)
+        hit = [
+            name in plain or whole.fullmatch(name.decode("utf-8", "replace")) is not None
+            for name in coded.dictionary.to_pylist()
+        ]
+        found: Mask = np.array(hit, bool)[coded.indices.to_numpy()]
+        return found
+
+
+def _not_sparks(keys: Any) -> Mask | None:
+    head = pc.binary_slice(keys, _NAME_AT, _NAME_AT + len(_COMMON))
+    suspect = pc.fill_null(pc.equal(head, pa.scalar(_COMMON)), False)
+    if not pc.any(suspect).as_py():
+        return None
+    hit = np.zeros(len(keys), bool)
+    for name in SPARK_GROUPS:
+        prefix = name.encode()
+        head = pc.binary_slice(keys, _NAME_AT, _NAME_AT + len(prefix))
+        same = pc.fill_null(pc.equal(head, pa.scalar(prefix)), False)
+        hit |= same.to_numpy(zero_copy_only=False)
+    return ~hit
+
+
+def group_names(keys: Binary) -> pa.Array:
+    """The group of each record as bytes; what a key has in that place where it is odd.
+
+    Parameters
+    ----------
+    keys : Binary
+        A null key, and one too short for a group, gives an empty name.
+    """
+    start = keys.start.astype(np.int64)
+    low = int(start[0])
+    data = padded(keys.data[low : int(start[-1])])
+    begin, size = start[:-1] - low, np.diff(start)
+    if keys.valid is not None:
+        size = np.where(keys.valid, size, 0)
+    said = data[begin + 2].astype(np.int64) << 8 | data[begin + 3]
+    length: I64 = np.clip(np.minimum(said, size - _NAME_AT), 0, None)
+    text, starts = gather(data, begin + _NAME_AT, length)
+    buffers = [None, pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(text)]
+    return pa.Array.from_buffers(pa.binary(), len(length), buffers)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a ``--group`` is a pattern rather than a name."""
+    return any(char in name for char in "*?[")
+
+
+def to_regex(pattern: str) -> str:
+    """A shell pattern as a regular expression."""
+    return fnmatch.translate(pattern)

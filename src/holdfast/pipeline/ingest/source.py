@@ -1,0 +1,330 @@
+"""Where the records come from: a dump folder, or the offsets topic of a live cluster.
+
+**Rules.** The topic is read by ``assign``, never by ``subscribe``: that would make Spark join a
+group and write into the very topic it reads. Isolation is ``read_committed``, or aborted
+transactional commits would look committed. A folder that is not a dump, and a topic of which Spark
+read nothing though it holds records, are errors and not an empty report.
+
+**Strategy.** A live cluster is dumped first (:mod:`holdfast.pipeline.ingest.dump`), up to the end
+offsets at that moment; so there is one way in, every job reads the same snapshot, and what Spark
+read can be counted against what the broker said it has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from holdfast.errors import SourceError
+from holdfast.model.tables import DUMP_TABLES, RECORDS
+from holdfast.pipeline.batches.schemas import arrow_schema
+
+OFFSETS_TOPIC = "__consumer_offsets"
+DUMP_FILE = "dump.json"
+DUMP_VERSION = 1
+
+
+class ClusterSnapshot(Protocol):
+    """Topics and offsets of a cluster at one moment."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's own id."""
+        ...
+
+    @property
+    def topics(self) -> Sequence[tuple[str, str, int]]:
+        """(topic id, topic, partitions)."""
+        ...
+
+    @property
+    def offsets(self) -> Sequence[tuple[str, int, int, int]]:
+        """(topic, partition, begin offset, end offset)."""
+        ...
+
+    @property
+    def taken_at(self) -> str:
+        """ISO 8601, UTC."""
+        ...
+
+
+class Cluster(Protocol):
+    """What the pipeline asks a live cluster; :mod:`holdfast.adapters.cluster.cluster` answers."""
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT, or several with commas."""
+        ...
+
+    @property
+    def spark_options(self) -> Mapping[str, str]:
+        """Client settings for Spark's source, without the ``kafka.`` in front."""
+        ...
+
+    def partition_ends(self, topic: str) -> Mapping[int, tuple[int, int]]:
+        """Begin and committed end offset of each partition of a topic."""
+        ...
+
+    def snapshot(self) -> ClusterSnapshot:
+        """Topics with ids, begin and end offsets: read after the records."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dump:
+    """A dump folder that was looked at and found whole.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    cluster_id, taken_at : str
+        From ``dump.json``; empty where the writer did not say.
+    """
+
+    path: Path
+    cluster_id: str
+    taken_at: str
+
+    @classmethod
+    def open(cls, path: Path | str) -> Dump:
+        """Look at a dump folder.
+
+        Raises
+        ------
+        SourceError
+            It is not there, not a dump, of another version, or a part cannot be read.
+        """
+        folder = Path(path).absolute()
+        document = _read_document(folder)
+        for name, needed in (("records", True), ("topics", False), ("offsets", False)):
+            _check_part(folder, name, needed=needed)
+        return cls(
+            path=folder,
+            cluster_id=str(document.get("cluster_id") or ""),
+            taken_at=str(document.get("taken_at") or ""),
+        )
+
+    def records(self, spark: Any) -> Any:
+        """The records as a Spark frame: partition, offset, timestamp, key, value."""
+        from pyspark.sql import functions as F  # noqa: N812 (a dump can be read without)
+
+        files = _files(self.path, "records")
+        found = pq.read_schema(files[0])
+        types = {name: _parquet_ddl(found.field(name).type) for name in RECORDS.names}
+        reader = plain_reader(spark).schema(", ".join(f"`{n}` {t}" for n, t in types.items()))
+        frame = reader.parquet(*[str(file) for file in files])
+        time = F.col("timestamp")
+        if types["timestamp"] == "bigint":  # nanoseconds: spark.sql.legacy.parquet.nanosAsLong
+            time = F.timestamp_micros((time / 1000).cast("bigint"))
+        return frame.select(
+            F.col("partition").cast("int").alias("partition"),
+            F.col("offset").cast("bigint").alias("offset"),
+            time.cast("timestamp").alias("timestamp"),
+            F.col("key").cast("binary").alias("key"),
+            F.col("value").cast("binary").alias("value"),
+        )
+
+    def record_files(self) -> list[Path]:
+        """Files of the records."""
+        return _files(self.path, "records")
+
+    def group_names(self) -> set[str]:
+        """Groups that any record is of, by its key: the name stands behind its type and length."""
+        return {
+            key[4 : 4 + int.from_bytes(key[2:4], "big")].decode("utf-8", "replace")
+            for file in self.record_files()
+            for batch in pq.ParquetFile(file).iter_batches(columns=["key"])
+            for key in batch.column(0).unique().to_pylist()
+            if key and len(key) > 3
+        }
+
+    def topics(self) -> pa.Table:
+        """Topic ids, names and partition counts; empty where the dump has none."""
+        return _read_part(self.path, "topics")
+
+    def offsets(self) -> pa.Table:
+        """Begin and end offsets; empty where the dump has none."""
+        return _read_part(self.path, "offsets")
+
+    def n_records(self) -> int:
+        """Records in the dump, from the files' footers."""
+        return sum(pq.ParquetFile(f).metadata.num_rows for f in _files(self.path, "records"))
+
+    def newest_us(self) -> int:
+        """Time of the newest record in microseconds; 0 where there is none."""
+        newest = 0
+        for file in _files(self.path, "records"):
+            times = pq.read_table(file, columns=["timestamp"])["timestamp"]
+            if len(times) > times.null_count:
+                micros = times.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+                newest = max(newest, int(np.nanmax(micros.drop_null().to_numpy())))
+        return newest
+
+    def check_read(self) -> None:
+        """Hold what was read against what the broker had.
+
+        Raises
+        ------
+        SourceError
+            There is no record at all, though the offsets topic was not empty.
+        """
+        if self.n_records():
+            return
+        rows = self.offsets().to_pylist()
+        held = sum(r["end_offset"] - r["begin_offset"] for r in rows if r["topic"] == OFFSETS_TOPIC)
+        if held > 0:
+            raise SourceError(
+                f"no record was read, but the broker's end offsets say that {OFFSETS_TOPIC} holds "
+                f"up to {held}: a report on nothing would be wrong. Is "
+                "spark.sql.streaming.kafka.useDeprecatedOffsetFetching=true for this session, and "
+                "may this principal read the topic?"
+            )
+
+
+def kafka_records(spark: Any, cluster: Cluster, ends: Mapping[int, tuple[int, int]]) -> Any:
+    """The offsets topic up to ``ends`` as a Spark frame, one Spark partition per Kafka partition.
+
+    Parameters
+    ----------
+    ends : mapping of partition to (begin, end)
+        What to read, end exclusive.
+    """
+    reader = spark.read.format("kafka")
+    for key, value in kafka_options(cluster, sorted(ends)).items():
+        reader = reader.option(key, value)
+    begin = {str(p): first for p, (first, _) in sorted(ends.items())}
+    end = {str(p): last for p, (_, last) in sorted(ends.items())}
+    reader = reader.option("startingOffsets", json.dumps({OFFSETS_TOPIC: begin}))
+    reader = reader.option("endingOffsets", json.dumps({OFFSETS_TOPIC: end}))
+    return reader.load().select("partition", "offset", "timestamp", "key", "value")
+
+
+def kafka_options(cluster: Cluster, partitions: Sequence[int]) -> dict[str, str]:
+    """Options of Spark's Kafka source, for batch and streaming."""
+    return {
+        "kafka.bootstrap.servers": cluster.bootstrap,
+        "assign": json.dumps({OFFSETS_TOPIC: list(partitions)}),
+        "kafka.isolation.level": "read_committed",
+        "failOnDataLoss": "false",
+        **{f"kafka.{key}": value for key, value in cluster.spark_options.items()},
+    }
+
+
+def _read_document(folder: Path) -> dict[str, Any]:
+    if not folder.exists():
+        raise SourceError(f"no dump at {folder}: there is no such folder")
+    if not folder.is_dir():
+        raise SourceError(f"no dump at {folder}: it is not a folder")
+    path = folder / DUMP_FILE
+    if not path.is_file():
+        raise SourceError(
+            f"{folder} is not a dump: it has no {DUMP_FILE} (`holdfast dump -b HOST:PORT -o DIR` "
+            "writes it last, so a dump that was interrupted has none either)"
+        )
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path} cannot be read: {error}") from error
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if version != DUMP_VERSION:
+        raise SourceError(f"{path} has schema_version {version!r}, expected {DUMP_VERSION}")
+    result: dict[str, Any] = document
+    return result
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    return sorted(p for p in (folder / name).glob("*.parquet") if p.is_file())
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Say in one line what Spark could not read; errors of our own tasks pass as they are.
+
+    Raises
+    ------
+    SourceError
+        In place of what Spark, its JVM or the connector raised.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
+    from pyspark.errors import PySparkException, PythonException
+
+    try:
+        yield
+    except PythonException as error:
+        # A task of ours said it already, in a worker: its last line is the error itself.
+        name = f"{SourceError.__module__}.{SourceError.__qualname__}: "
+        said = [line for line in str(error).splitlines() if line.strip().startswith(name)]
+        if not said:
+            raise
+        raise SourceError(said[-1].strip().removeprefix(name)) from error
+    except (PySparkException, Py4JError, pa.ArrowException) as error:
+        chain: BaseException = error
+        while isinstance(chain, pa.ArrowException) and chain.__context__ is not None:
+            chain = chain.__context__  # what the JVM said hides behind a stream cut short
+        raise SourceError(f"Spark could not read {what}: {_deepest(str(chain))}") from error
+
+
+def _deepest(text: str) -> str:
+    """The innermost cause in the text of a Java error, or its first line."""
+    causes = [line.strip() for line in text.splitlines() if line.strip().startswith("Caused by:")]
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    return causes[-1].removeprefix("Caused by: ") if causes else first
+
+
+def plain_reader(spark: Any) -> Any:
+    """A reader that does not take a path for a pattern, whatever characters it has."""
+    return spark.read.option("__globPaths__", "false")
+
+
+def _parquet_ddl(dtype: Any) -> str:
+    """Type under which Spark reads a column of a dump that somebody else wrote."""
+    if pa.types.is_timestamp(dtype):
+        if dtype.unit == "ns":
+            return "bigint"
+        return "timestamp" if dtype.tz else "timestamp_ntz"
+    if pa.types.is_integer(dtype):
+        return "int" if dtype.bit_width <= 32 else "bigint"
+    if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
+        return "string"
+    return "binary"
+
+
+def _check_part(folder: Path, name: str, *, needed: bool) -> None:
+    files = _files(folder, name)
+    if needed and not files:
+        raise SourceError(f"{folder} is not a dump: it has no {name}/*.parquet")
+    wanted = set(DUMP_TABLES[name].names)
+    for file in files:
+        try:
+            found = set(pq.read_schema(file).names)
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise SourceError(f"{file} cannot be read as Parquet: {reason}") from error
+        missing = sorted(wanted - found)
+        if missing:
+            raise SourceError(f"{file} lacks the column(s) {', '.join(missing)}")
+
+
+def _read_part(folder: Path, name: str) -> pa.Table:
+    schema = arrow_schema(name)
+    files = _files(folder, name)
+    if not files:
+        return schema.empty_table()
+    try:
+        parts = [
+            ds.dataset(file, format="parquet").to_table(columns=schema.names) for file in files
+        ]
+        return pa.concat_tables([part.cast(schema) for part in parts])
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise SourceError(f"{folder / name} cannot be read: {reason}") from error

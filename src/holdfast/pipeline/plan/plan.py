@@ -1,0 +1,400 @@
+"""What another assignment would be for every group: moves, gain and cost. Printed, never applied.
+
+**Rules.** The input is what the tables say of a group's last generation: members, subscriptions,
+owners, lag (:mod:`holdfast.pipeline.plan.plan_rows`). A group that an assignor refuses is a row
+with the reason, and stops no other. Racks of partitions are not in the tables, so racks do not
+count.
+
+**Strategy.** A group is one row, so a plan is one ``mapInArrow`` with no shuffle; few groups are
+planned where the driver is. ``sticky`` has a form for many groups at once
+(:mod:`holdfast.pipeline.plan.plan_equal`); every other group goes through the registry.
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from json.encoder import encode_basestring_ascii
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.assignors.registry import ASSIGNORS, assign, find
+from holdfast.errors import ModelError
+from holdfast.model.columns import I32, I64, NO_OWNER, row_of, starts, within
+from holdfast.model.group import Group
+from holdfast.model.measure_history import balance_scores, needed_moves
+from holdfast.model.topics import Topics
+from holdfast.pipeline.batches.schemas import ddl_of
+from holdfast.pipeline.batches.storage import Tables
+from holdfast.pipeline.plan.plan_equal import Stack, sticky_targets
+from holdfast.pipeline.plan.plan_rows import FLEET, fleet_rows
+
+Batches = Iterator[pa.RecordBatch]
+
+PLAN: Final[pa.Schema] = pa.schema(
+    [
+        pa.field("group", pa.string()),
+        pa.field("n_members", pa.int32()),
+        pa.field("n_partitions", pa.int64()),
+        pa.field("n_kept", pa.int64()),
+        pa.field("n_moved", pa.int64()),
+        pa.field("balance_score_before", pa.int64()),
+        pa.field("balance_score", pa.int64()),
+        pa.field("largest_lag_before", pa.int64()),
+        pa.field("largest_lag", pa.int64()),
+        pa.field("n_stopped", pa.int64()),
+        pa.field("cost_lower_seconds", pa.float64()),
+        pa.field("cost_upper_seconds", pa.float64()),
+        pa.field("optimal", pa.bool_()),
+        pa.field("refused", pa.string()),
+        pa.field("moves", pa.string()),
+    ]
+)
+"""``largest_lag``: of one member; ``n_stopped``: partitions that stand still while it is applied;
+``cost_...``: partition-seconds; ``moves``: JSON of [topic, partition, from, to]."""
+
+PLAN_DDL: Final = ddl_of(PLAN)
+
+DRIVER_GROUPS: Final = 200
+TASK_GROUPS: Final = 1_000
+"""Where there are many groups, so many are a task: Spark makes each batch of rows one."""
+MANY: Final = ("sticky", "cooperative-sticky")
+"""Assignors of which :mod:`holdfast.pipeline.plan.plan_equal` plans many groups at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fleet:
+    """Rows of :data:`FLEET` as columns; starts are CSR starts by group, int64[n_groups + 1].
+
+    Parameters
+    ----------
+    rows : Table
+        The rows; one chunk.
+    member_start, topic_start, tp_start, asked_start : int64[n_groups + 1]
+        Where each group's members, topics, topic-partitions and asked topics start.
+    """
+
+    rows: pa.Table
+    member_start: I64
+    topic_start: I64
+    tp_start: I64
+    asked_start: I64
+    n_partitions: I32
+    n_asked: I32
+    asked: I32
+    owner: I32
+    lag: I64
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Fleet:
+        """Columns of these rows."""
+        whole = rows.combine_chunks()
+        topic_start, n_partitions = _csr(whole, "n_partitions")
+        member_start, n_asked = _csr(whole, "n_asked")
+        tp_start, owner = _csr(whole, "owner")
+        asked_start, asked = _csr(whole, "asked")
+        return cls(
+            rows=whole,
+            member_start=member_start,
+            topic_start=topic_start,
+            tp_start=tp_start,
+            asked_start=asked_start,
+            n_partitions=n_partitions,
+            n_asked=n_asked,
+            asked=asked,
+            owner=owner,
+            lag=_csr(whole, "lag")[1],
+        )
+
+    def equal(self) -> npt.NDArray[np.bool_]:
+        """Groups of which every member asks for every topic, and there is one."""
+        n_topics = np.diff(self.topic_start)
+        fewer = self.n_asked < np.repeat(n_topics, np.diff(self.member_start))
+        per_group = np.bincount(row_of(self.member_start), fewer, len(n_topics))
+        equal: npt.NDArray[np.bool_] = (per_group == 0) & (n_topics > 0)
+        return equal
+
+    def places(self) -> I64:
+        """Turn of each member in its group: static ones first, by instance id (KIP-345)."""
+        group = row_of(self.member_start)
+        place = within(np.diff(self.member_start))
+        instances = self.rows["instance_ids"].combine_chunks().flatten()
+        static = np.flatnonzero(instances.is_valid())
+        for one in np.unique(group[static]):
+            low, high = self.member_start[one], self.member_start[one + 1]
+            names = instances.slice(low, high - low).to_pylist()
+            keys = [(name is None, name or "", member) for member, name in enumerate(names)]
+            place[low + np.array([member for *_, member in sorted(keys)])] = np.arange(high - low)
+        return place
+
+
+def _csr(rows: pa.Table, name: str) -> tuple[I64, npt.NDArray[Any]]:
+    column = rows[name].combine_chunks()
+    start = column.offsets.to_numpy().astype(np.int64)
+    return start - start[0], column.flatten().to_numpy()
+
+
+def plan_task(assignor: str, options: Mapping[str, Any]) -> Callable[[Batches], Batches]:
+    """Rows of :data:`FLEET` to rows of :data:`PLAN`."""
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            rows = pa.Table.from_batches([batch]).cast(FLEET)
+            yield from plan_rows(rows, assignor, options).to_batches()
+
+    return run
+
+
+def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.Table:
+    """Plan some groups.
+
+    Parameters
+    ----------
+    rows : Table of FLEET
+
+    Returns
+    -------
+    Table of PLAN
+        In the same order.
+    """
+    fleet = Fleet.of(rows)
+    target = np.full(len(fleet.owner), NO_OWNER, np.int32)
+    optimal = np.zeros(rows.num_rows, np.bool_)
+    refused: list[str | None] = [None] * rows.num_rows
+    many = np.flatnonzero(fleet.equal()) if assignor in MANY and not options else np.zeros(0, int)
+    done, closed = np.zeros((2, rows.num_rows), np.bool_)
+    closed[many] = True  # there the closed form says what is best, and no certificate is needed
+    if len(many):
+        done[many] = _plan_many(fleet, many, target)
+    for group in np.flatnonzero(~done).tolist():
+        tps = slice(fleet.tp_start[group], fleet.tp_start[group + 1])
+        try:
+            result = assign(
+                group_of(fleet, group), assignor, **_own(fleet, group, options, assignor)
+            )
+        except ModelError as error:
+            refused[group] = str(error)
+            continue
+        target[tps] = result.target
+        optimal[group] = not closed[group] and result.optimal
+    stops_all = not ASSIGNORS[assignor].cooperative
+    return _numbers(fleet, target, (optimal, closed), refused, stops_all=stops_all)
+
+
+def _own(fleet: Fleet, group: int, options: Mapping[str, Any], assignor: str) -> dict[str, Any]:
+    """Options of one group: where the assignor wants its name, it is that."""
+    if "group_id" in find(assignor).options:
+        return {"group_id": fleet.rows["group"][group].as_py(), **options}
+    return dict(options)
+
+
+def _plan_many(fleet: Fleet, many: I64, target: I32) -> npt.NDArray[np.bool_]:
+    """Plan groups of equal subscriptions at once; says which of them are done."""
+    if len(many) == len(fleet.tp_start) - 1:
+        chosen = fleet
+    else:
+        chosen = Fleet.of(fleet.rows.take(pa.array(many)))
+    stack = Stack(
+        tp_start=chosen.tp_start,
+        topic_start=chosen.topic_start,
+        member_start=chosen.member_start,
+        n_partitions=chosen.n_partitions,
+        place=chosen.places(),
+        owner=chosen.owner,
+    )
+    found, done = sticky_targets(stack)
+    size = np.diff(chosen.tp_start)
+    target[np.repeat(fleet.tp_start[many], size) + within(size)] = found
+    return done
+
+
+def group_of(fleet: Fleet, at: int) -> Group:
+    """One row as a group, for the registry."""
+    row = {name: fleet.rows[name][at] for name in ("topics", "member_ids", "instance_ids")}
+    counts = fleet.n_partitions[fleet.topic_start[at] : fleet.topic_start[at + 1]]
+    topics = Topics.from_counts(dict(zip(row["topics"].as_py(), counts.tolist(), strict=True)))
+    low, high = fleet.tp_start[at], fleet.tp_start[at + 1]
+    owner = fleet.owner[low:high]
+    claimed = np.flatnonzero(owner != NO_OWNER)
+    claimed = claimed[np.argsort(owner[claimed], kind="stable")]
+    n_asked = fleet.n_asked[fleet.member_start[at] : fleet.member_start[at + 1]]
+    asked = fleet.asked[fleet.asked_start[at] : fleet.asked_start[at + 1]]
+    cuts = starts(n_asked.astype(np.int64))
+    sets: dict[tuple[int, ...], int] = {}
+    asks = [tuple(asked[a:b].tolist()) for a, b in pairwise(cuts)]
+    subscription = np.array([sets.setdefault(one, len(sets)) for one in asks], np.int32)
+    return Group.from_columns(
+        topics=topics,
+        member_ids=tuple(row["member_ids"].as_py()),
+        instance_ids=tuple(row["instance_ids"].as_py()),
+        set_start=starts(np.array([len(one) for one in sets], np.int64)),
+        set_topic=np.array([topic for one in sets for topic in one], np.int32),
+        subscription=subscription,
+        claim_member=owner[claimed],
+        claim_topic=topics.topic_of[claimed],
+        claim_partition=topics.partition_of[claimed],
+        generation=np.full(len(n_asked), fleet.rows["generation"][at].as_py(), np.int32),
+        lags=fleet.lag[low:high].copy(),
+    )
+
+
+def _numbers(
+    fleet: Fleet,
+    target: I32,
+    proofs: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]],
+    refused: Sequence[str | None],
+    *,
+    stops_all: bool,
+) -> pa.Table:
+    """Rows of :data:`PLAN` from the owners before and after."""
+    n = fleet.rows.num_rows
+    group = row_of(fleet.tp_start).astype(np.int64)
+    owned, wanted = fleet.owner != NO_OWNER, target != NO_OWNER
+    moved, kept = owned & (fleet.owner != target), owned & (fleet.owner == target)
+    n_moved, n_kept, n_wanted = (_count(mask, fleet.tp_start) for mask in (moved, kept, wanted))
+    row_group = row_of(fleet.member_start).astype(np.int64)
+    (before, lag_before), (after, lag_after) = (
+        _loads(fleet, owner, group, row_group) for owner in (fleet.owner, target)
+    )
+    optimal, closed = proofs
+    least = needed_moves(after, before, row_group, n_kept + n_moved)
+    largest = np.zeros(n, np.int64)
+    np.maximum.at(largest, row_group, after)
+    size = np.diff(fleet.member_start)
+    proven = closed & (n_moved == least) & (largest * size - n_wanted < np.maximum(size, 1))
+    n_owned = _count(owned, fleet.tp_start)
+    stopped = np.where(n_moved > 0, n_owned, 0) if stops_all else n_moved
+    bad = np.array([text is not None for text in refused], bool)
+    columns: dict[str, Any] = {
+        "n_partitions": n_wanted,
+        "n_kept": n_kept,
+        "n_moved": n_moved,
+        "balance_score_before": balance_scores(before, row_group, n),
+        "balance_score": balance_scores(after, row_group, n),
+        "largest_lag_before": lag_before,
+        "largest_lag": lag_after,
+        "n_stopped": stopped,
+        "cost_lower_seconds": _cost(fleet, "pause_lower_seconds", stopped),
+        "cost_upper_seconds": _cost(fleet, "pause_upper_seconds", stopped),
+        "optimal": optimal | proven,
+        "moves": _moves(fleet, target, np.flatnonzero(moved), group),
+    }
+    # A group that was refused has no plan, so no number of one.
+    masked = {name: pc.if_else(bad, None, pa.array(values)) for name, values in columns.items()}
+    masked |= {
+        "group": fleet.rows["group"],
+        "n_members": pa.array(size),
+        "refused": pa.array(refused, pa.string()),
+    }
+    return pa.table([masked[field.name] for field in PLAN], names=PLAN.names).cast(PLAN)
+
+
+def _loads(fleet: Fleet, owner: I32, group: I64, row_group: I64) -> tuple[I64, I64]:
+    """Partitions of each member, and the largest lag of one in each group."""
+    held = np.flatnonzero(owner != NO_OWNER)
+    row = fleet.member_start[group[held]] + owner[held]
+    total = np.zeros(len(row_group), np.int64)
+    np.add.at(total, row, fleet.lag[held])
+    largest = np.zeros(fleet.rows.num_rows, np.int64)
+    np.maximum.at(largest, row_group, total)
+    return np.bincount(row, minlength=len(row_group)).astype(np.int64), largest
+
+
+def _count(mask: npt.NDArray[np.bool_], start: I64) -> I64:
+    """How many are true in each row of a CSR pair."""
+    counted: I64 = np.diff(starts(mask)[start])
+    return counted
+
+
+def _cost(fleet: Fleet, name: str, stopped: I64) -> pa.Array:
+    """Partition-seconds: what stops times how long it stood still so far; null if unknown."""
+    per = fleet.rows[name].to_numpy()
+    cost = np.where(stopped > 0, np.round(per * stopped, 6), 0.0)
+    return pa.array(cost, mask=np.isnan(cost))
+
+
+def _moves(fleet: Fleet, target: I32, moved: I64, group: I64) -> pa.Array:
+    """JSON of what moves, by group."""
+    topic_of = row_of(starts(fleet.n_partitions))
+    partition = within(fleet.n_partitions)
+    topics = fleet.rows["topics"].combine_chunks().flatten()
+    ids = fleet.rows["member_ids"].combine_chunks().flatten()
+    first = fleet.member_start[group[moved]]
+    to = np.where(target[moved] != NO_OWNER, first + target[moved], -1)
+    topic, member = (
+        [encode_basestring_ascii(name) for name in names.to_pylist()] for names in (topics, ids)
+    )
+    member.append("null")  # at -1
+    columns = (topic_of[moved], partition[moved], first + fleet.owner[moved], to)
+    rows = [
+        f"[{topic[t]}, {p}, {member[a]}, {member[b]}]"
+        for t, p, a, b in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    cuts = np.searchsorted(group[moved], np.arange(len(fleet.tp_start))).tolist()
+    return pa.array([f"[{', '.join(rows[a:b])}]" for a, b in pairwise(cuts)], pa.string())
+
+
+def plan(
+    spark: Any,
+    tables: Tables,
+    topics: Mapping[str, int],
+    assignor: str,
+    *,
+    groups: Sequence[str] | None = None,
+    **options: Any,
+) -> pa.Table:
+    """Plan every group of a folder of tables.
+
+    Parameters
+    ----------
+    spark : SparkSession or None
+        Where many groups are planned; few are planned here.
+    topics : mapping
+        Topic to number of partitions.
+    groups : sequence of str, optional
+        Only these.
+    **options
+        Those of the assignor.
+
+    Returns
+    -------
+    Table of PLAN
+        Sorted by group.
+
+    Raises
+    ------
+    ConfigError
+        There is no such assignor, or it has no such option.
+    """
+    check_options(assignor, options)
+    rows = fleet_rows(tables, topics, groups=groups)
+    task = plan_task(assignor, options)
+    if spark is None or rows.num_rows <= DRIVER_GROUPS:
+        planned = plan_rows(rows, assignor, options)
+    else:
+        chunks = pa.Table.from_batches(rows.combine_chunks().to_batches(TASK_GROUPS))
+        planned = spark.createDataFrame(chunks).mapInArrow(task, PLAN_DDL).toArrow().cast(PLAN)
+    return planned.sort_by("group")
+
+
+def check_options(assignor: str, options: Mapping[str, Any]) -> None:
+    """Refuse an assignor or an option that does not exist, in the registry's own words.
+
+    Raises
+    ------
+    ConfigError
+        There is no such assignor, or it has no such option.
+    """
+    if set(options) - set(find(assignor).options):
+        assign(_NOBODY, assignor, **options)
+
+
+_NOBODY: Final = Group.from_dict({"partitions": {}, "members": []})

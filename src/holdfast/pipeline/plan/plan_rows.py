@@ -1,0 +1,236 @@
+"""What a plan reads: every group's last generation, one row a group with everything in lists.
+
+**Rules.** Topics of a row are those that some member asks for and the cluster has, sorted by name;
+members are sorted by id. ``owner`` and ``lag`` run over the topic-partitions in that order. A
+partition has the owner that the table ``lag`` names, so one owner or none.
+
+**Strategy.** Columns over the whole fleet, scattered into place by one search each: no Python
+object per partition. The file of a task is read with its strings as dictionaries.
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, operator, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from holdfast.model.columns import I32, I64, NO_OWNER, starts
+from holdfast.pipeline.batches.storage import Tables
+
+FLEET: Final[pa.Schema] = pa.schema(
+    [
+        pa.field("group", pa.string()),
+        pa.field("generation", pa.int32()),
+        pa.field("topics", pa.list_(pa.string())),
+        pa.field("n_partitions", pa.list_(pa.int32())),
+        pa.field("member_ids", pa.list_(pa.string())),
+        pa.field("instance_ids", pa.list_(pa.string())),
+        pa.field("n_asked", pa.list_(pa.int32())),
+        pa.field("asked", pa.list_(pa.int32())),
+        pa.field("owner", pa.list_(pa.int32())),
+        pa.field("lag", pa.list_(pa.int64())),
+        pa.field("pause_lower_seconds", pa.float64()),
+        pa.field("pause_upper_seconds", pa.float64()),
+    ]
+)
+"""``asked``: indices into ``topics``, ``n_asked`` of them for each member; ``owner``: index into
+``member_ids`` or -1; ``pause_...``: how long a partition stood still, on average so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Asked:
+    """Which topics each group reads, as columns sorted by (group, topic)."""
+
+    key: I64
+    n_partitions: I32
+    start: I64
+    names: pa.Array
+
+    def tps(self, group: I64, topic: I64, partition: I64) -> tuple[npt.NDArray[np.bool_], I64]:
+        """Which of these partitions are there, and the flat index of those."""
+        key = group * len(self.names) + topic
+        at = np.minimum(np.searchsorted(self.key, key), max(len(self.key) - 1, 0))
+        good = np.zeros(len(key), np.bool_)
+        if len(self.key):
+            good = (group >= 0) & (topic >= 0) & (self.key[at] == key)
+            good &= (partition >= 0) & (partition < self.n_partitions[at])
+        return good, self.start[at[good]] + partition[good]
+
+
+def topics_of(tables: Tables) -> dict[str, int]:
+    """Topics of the table ``lag`` with their partitions, where no dump says how many there are.
+
+    A partition that has neither a commit nor an owner is not in it, so this is a lower bound.
+    """
+    found: dict[str, int] = {}
+    for file in tables.files("lag"):
+        rows = pq.ParquetFile(file).read(columns=["topic", "partition"])
+        highest = rows.group_by("topic").aggregate([("partition", "max")])
+        for topic, partition in zip(*(c.to_pylist() for c in highest.columns), strict=True):
+            found[topic] = max(found.get(topic, 0), partition + 1)
+    return found
+
+
+def fleet_rows(
+    tables: Tables, topics: Mapping[str, int], *, groups: Sequence[str] | None = None
+) -> pa.Table:
+    """One row of :data:`FLEET` for every group that has members, sorted by group.
+
+    Parameters
+    ----------
+    topics : mapping
+        Topic to number of partitions; topics that are not there are left out.
+    groups : sequence of str, optional
+        Only these.
+    """
+    last = _last_generations(tables.table("generations", groups=groups))
+    members = _members_of(tables.table("members", flat=False), last)
+    names = pa.array(sorted(topics), pa.string())
+    found = pc.unique(members["group"])
+    generation = last["generation"].take(pc.index_in(found, last["group"]))
+    group = pc.index_in(members["group"], found).to_numpy().astype(np.int64)
+    member_start = np.searchsorted(group, np.arange(len(found) + 1))
+    member, topic = _asked_pairs(members["subscribed_topics"], names)
+    asked = _asked(group[member], topic, names, topics)
+    owner, lag = _owners(tables, asked, found, members, group)
+    topic_start = np.searchsorted(asked.key, np.arange(len(found) + 1) * max(len(names), 1))
+    per_member = np.bincount(member, minlength=members.num_rows)
+    key = group[member] * len(names) + topic
+    local = np.searchsorted(asked.key, key) - topic_start[group[member]]
+    lower, upper = _pauses(tables, found)
+    columns = {
+        "group": found,
+        "generation": generation,
+        "topics": _lists(topic_start, names.take(pa.array(asked.key % max(len(names), 1)))),
+        "n_partitions": _lists(topic_start, asked.n_partitions),
+        "member_ids": _lists(member_start, members["member_id"]),
+        "instance_ids": _lists(member_start, members["group_instance_id"]),
+        "n_asked": _lists(member_start, per_member.astype(np.int32)),
+        "asked": _lists(starts(per_member)[member_start], local.astype(np.int32)),
+        "owner": _lists(asked.start[topic_start], owner),
+        "lag": _lists(asked.start[topic_start], lag),
+        "pause_lower_seconds": lower,
+        "pause_upper_seconds": upper,
+    }
+    arrays = [columns[field.name] for field in FLEET]
+    return pa.Table.from_arrays(arrays, names=FLEET.names).cast(FLEET)
+
+
+def _last_generations(generations: pa.Table) -> pa.Table:
+    """The newest generation of each group that has members (rows are in the order of the log)."""
+    group = generations["group"].combine_chunks()
+    last = np.ones(len(group), np.bool_)
+    if len(group) > 1:
+        last[:-1] = pc.not_equal(group.slice(1), group.slice(0, len(group) - 1)).to_numpy(False)
+    stable = pc.equal(generations["state"], "Stable").to_numpy()
+    columns = ["group", "generation", "timestamp"]
+    return generations.select(columns).filter(pa.array(last & stable)).combine_chunks()
+
+
+def _members_of(members: pa.Table, last: pa.Table) -> pa.Table:
+    """Members of these generations, sorted by group and id."""
+    keys = ["group", "generation", "timestamp"]
+    numbered = members.select(keys).append_column(
+        "_row", pa.array(range(members.num_rows), pa.int64())
+    )
+    rows = numbered.join(last.select(keys), keys, join_type="left semi")["_row"]
+    found = members.take(rows)
+    ordered = found.take(
+        pc.sort_indices(
+            found.select(["group", "member_id"]),
+            sort_keys=[("group", "ascending"), ("member_id", "ascending")],
+        )
+    )
+    return ordered.combine_chunks()
+
+
+def _asked_pairs(column: Any, names: pa.Array) -> tuple[I64, I64]:
+    """(member row, topic) of each topic asked for that is known, sorted, each pair once."""
+    lists = column.combine_chunks()
+    parent = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
+    topic = pc.fill_null(pc.index_in(lists.flatten(), names), -1).to_numpy().astype(np.int64)
+    known = topic >= 0
+    width = max(len(names), 1)
+    pair = np.unique(parent[known] * width + topic[known])
+    return pair // width, pair % width
+
+
+def _asked(group: I64, topic: I64, names: pa.Array, topics: Mapping[str, int]) -> _Asked:
+    counts = np.array([topics[name] for name in names.to_pylist()], np.int32)
+    key = np.unique(group * max(len(names), 1) + topic)
+    n_partitions = counts[key % max(len(names), 1)] if len(names) else np.zeros(0, np.int32)
+    return _Asked(
+        key=key, n_partitions=n_partitions, start=starts(n_partitions.astype(np.int64)), names=names
+    )
+
+
+def _owners(
+    tables: Tables, asked: _Asked, groups: pa.Array, members: pa.Table, group: I64
+) -> tuple[I32, I64]:
+    """Owner (index among the members of its group) and lag of every topic-partition."""
+    ids = pc.unique(members["member_id"]).sort()
+    code = pc.index_in(members["member_id"], ids).to_numpy().astype(np.int64)
+    member_key = group * max(len(ids), 1) + code
+    first = np.searchsorted(group, np.arange(len(groups) + 1))
+    owner = np.full(asked.start[-1], NO_OWNER, np.int32)
+    lag = np.zeros(asked.start[-1], np.int64)
+    columns = ["group", "topic", "partition", "member_id", "lag"]
+    for file in tables.files("lag"):
+        source = pq.ParquetFile(file, read_dictionary=["group", "topic", "member_id"])
+        for batch in source.iter_batches(1 << 20, columns=columns):
+            of = _places(batch["group"], groups)
+            topic = _places(batch["topic"], asked.names)
+            partition = batch["partition"].to_numpy().astype(np.int64)
+            good, tp = asked.tps(of, topic, partition)
+            lag[tp] = pc.fill_null(batch["lag"], 0).to_numpy()[good]
+            who = _places(batch["member_id"], ids)[good]
+            key = of[good] * max(len(ids), 1) + who
+            at = np.minimum(np.searchsorted(member_key, key), max(len(member_key) - 1, 0))
+            owned = (who >= 0) & (member_key[at] == key) if len(member_key) else who >= 0
+            owner[tp[owned]] = (at - first[of[good]])[owned]
+    return owner, lag
+
+
+def _places(column: Any, values: pa.Array) -> I64:
+    """Place of each entry of a dictionary column among ``values``; -1 where it is not there."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    table = pc.fill_null(pc.index_in(column.dictionary, values), -1).to_numpy().astype(np.int64)
+    at: I64 = pc.fill_null(column.indices, -1).to_numpy().astype(np.int64)
+    return np.append(table, -1)[at]
+
+
+def _pauses(tables: Tables, groups: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Mean bounds of the pauses of one partition, by group; null where none was recorded."""
+    total = np.zeros((3, len(groups)))
+    for file in tables.files("pauses"):
+        columns = ["group", "partitions", "pause_lower_seconds", "pause_upper_seconds"]
+        rows = pq.ParquetFile(file).read(columns=columns)
+        of = pc.fill_null(pc.index_in(rows["group"], groups), -1).to_numpy()
+        size = pc.list_value_length(rows["partitions"]).to_numpy().astype(np.float64)
+        good = of >= 0
+        for row, weight in enumerate(
+            [np.ones(len(of)), *(rows[c].to_numpy() for c in columns[2:])]
+        ):
+            total[row] += np.bincount(of[good], (size * weight)[good], len(groups))
+    some = total[0] > 0
+    mean = total[1:] / np.maximum(total[0], 1)
+    return tuple(pa.array(np.round(bound, 6), mask=~some) for bound in mean)
+
+
+def _lists(start: npt.NDArray[Any], values: Any) -> pa.Array:
+    """A list array from CSR starts and values."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if not isinstance(values, pa.Array):
+        values = pa.array(values)
+    return pa.ListArray.from_arrays(pa.array(start.astype(np.int32)), values)

@@ -1,0 +1,253 @@
+"""What every group's real history would have cost under other settings, and how far to trust it.
+
+**Rules.** Every group is replayed under its actual settings too: that row says how far the replay
+is from what was recorded (:mod:`holdfast.model.fidelity`), and its fidelity stands in all rows of
+the group. A group that cannot be replayed is a row with a note, and stops no other.
+
+**Strategy.** One row per group and setting, spread over the cluster as one ``mapInArrow`` job with
+no shuffle of anything but the stories; little is replayed where the driver is.
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from holdfast.errors import HoldfastError
+from holdfast.model.fidelity import (
+    agreement_of_counts,
+    agreement_of_sequences,
+    agreement_with_bounds,
+    fidelity,
+)
+from holdfast.pipeline.batches.schemas import ddl_of
+from holdfast.pipeline.replay.replay_happenings import Story
+from holdfast.pipeline.replay.replay_world import ReplayCost, ReplaySettings, actual_setting
+from holdfast.pipeline.replay.replay_world import replay as replay_story
+from holdfast.sim.world.costs import Costs
+
+Batches = Iterator[pa.RecordBatch]
+
+REPLAY: Final[pa.Schema] = pa.schema(
+    [
+        pa.field("group", pa.string()),
+        pa.field("policy", pa.string()),
+        pa.field("assignor", pa.string()),
+        pa.field("delay_ms", pa.int64()),
+        pa.field("actual", pa.bool_()),
+        pa.field("n_places", pa.int64()),
+        pa.field("n_partitions", pa.int64()),
+        pa.field("n_events", pa.int64()),
+        pa.field("rebalances", pa.int64()),
+        pa.field("moved", pa.int64()),
+        pa.field("moved_to_third", pa.int64()),
+        pa.field("partition_seconds_unowned", pa.float64()),
+        pa.field("partition_seconds_stopped", pa.float64()),
+        pa.field("longest_stop_seconds", pa.float64()),
+        pa.field("time_to_balance_seconds", pa.float64()),
+        pa.field("fidelity", pa.float64()),
+        pa.field("fidelity_rebalances", pa.float64()),
+        pa.field("fidelity_moves", pa.float64()),
+        pa.field("fidelity_pause", pa.float64()),
+        pa.field("recorded_rebalances", pa.int64()),
+        pa.field("recorded_moved", pa.int64()),
+        pa.field("recorded_pause_lower_seconds", pa.float64()),
+        pa.field("recorded_pause_upper_seconds", pa.float64()),
+        pa.field("note", pa.string()),
+    ]
+)
+"""One row per group and setting; see ``docs/metrics.md``, "Replay"."""
+
+REPLAY_DDL: Final = ddl_of(REPLAY)
+
+FIDELITY: Final = ("fidelity", "fidelity_rebalances", "fidelity_moves", "fidelity_pause")
+
+DRIVER_EVENTS: Final = 2_000
+"""Below so many happenings x settings the driver does it: starting Spark would cost more."""
+
+ROWS_PER_TASK: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to replay.
+
+    Parameters
+    ----------
+    settings : tuple of ReplaySettings
+        Beside the actual ones of each group.
+    default_delay_ms : int
+        For a group that defers, where its records do not show its delay.
+    costs : Costs
+        What members do around a rebalance.
+    seed : int
+        Of all chance.
+    """
+
+    settings: tuple[ReplaySettings, ...] = ()
+    default_delay_ms: int = 30_000
+    costs: Costs = field(default_factory=Costs)
+    seed: int = 0
+
+
+def replay_rows(story: Story, setting: ReplaySettings, request: Request) -> dict[str, Any]:
+    """One story under one setting, as a row of :data:`REPLAY`."""
+    row: dict[str, Any] = dict.fromkeys(REPLAY.names)
+    notes = [story.note]
+    if setting.actual:
+        notes.append(actual_setting(story, request.default_delay_ms)[1])
+    row |= {
+        "group": story.group,
+        "policy": setting.policy,
+        "assignor": setting.assignor,
+        "delay_ms": setting.delay_ms if setting.defers else None,
+        "actual": setting.actual,
+        "n_places": len(set(story.places)),
+        "n_partitions": story.n_partitions,
+        "n_events": story.n_events,
+        "recorded_rebalances": story.n_rebalances,
+        "recorded_moved": story.moved,
+        "recorded_pause_lower_seconds": story.pause_lower_seconds,
+        "recorded_pause_upper_seconds": story.pause_upper_seconds,
+    }
+    seed = request.seed + zlib.crc32(story.group.encode())
+    try:
+        done = replay_story(story, setting, request.costs, seed=seed)
+    except HoldfastError as error:
+        return row | {"note": "; ".join(filter(None, (*notes, str(error))))}
+    if done.failures:
+        notes.append(f"the assignor refused the group in {done.failures} rounds")
+    if done.gave_up:
+        notes.append("the group did not become still")
+    note = "; ".join(filter(None, notes)) or None
+    return row | _numbers(done) | _fidelity(story, setting, done) | {"note": note}
+
+
+def _numbers(done: ReplayCost) -> dict[str, Any]:
+    per = max(1, done.n_disturbances)
+    return {
+        "rebalances": done.rebalances,
+        "moved": done.moved,
+        "moved_to_third": done.moved_to_third,
+        "partition_seconds_unowned": round(done.unowned_seconds, 3),
+        "partition_seconds_stopped": round(done.stopped_seconds, 3),
+        "longest_stop_seconds": round(done.longest_stop_seconds, 3),
+        "time_to_balance_seconds": round(done.balancing_seconds / per, 3),
+    }
+
+
+def _fidelity(story: Story, setting: ReplaySettings, done: ReplayCost) -> dict[str, Any]:
+    """Agreements of the actual replay; None where nothing was recorded to agree with."""
+    if not setting.actual or not story.n_events:
+        return {}
+    recorded = [places for session in story.sessions for places in session.generations]
+    bounds = (story.pause_lower_seconds, story.pause_upper_seconds)
+    found = (
+        agreement_of_sequences(recorded, done.generations),
+        agreement_of_counts(story.moved, done.moved),
+        None if story.blind else agreement_with_bounds(done.unowned_seconds, *bounds),
+    )
+    return dict(zip(FIDELITY, (fidelity(found), *found), strict=True))
+
+
+def settings_of(story: Story, request: Request) -> list[ReplaySettings]:
+    """The actual setting of a story first, then those asked for that differ from it."""
+    actual, _ = actual_setting(story, request.default_delay_ms)
+    same = replace(actual, actual=False)
+    return [actual, *(s for s in request.settings if _key(s) != _key(same))]
+
+
+def _key(setting: ReplaySettings) -> tuple[Any, ...]:
+    extra = (setting.delay_ms,) if setting.defers else ()
+    return (setting.policy, setting.assignor, *extra)
+
+
+def replay_task(request: Request) -> Callable[[Batches], Batches]:
+    """Rows of (story, setting), both JSON, to rows of :data:`REPLAY`."""
+    plain = replace(request, settings=())
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            pairs = zip(batch["story"].to_pylist(), batch["setting"].to_pylist(), strict=True)
+            rows = [
+                replay_rows(Story.from_json(story), ReplaySettings(**json.loads(setting)), plain)
+                for story, setting in pairs
+            ]
+            yield from pa.Table.from_pylist(rows, schema=REPLAY).to_batches()
+
+    return run
+
+
+def replay(
+    spark: Callable[[], Any] | None,
+    told: Sequence[Story],
+    request: Request,
+    *,
+    track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+) -> pa.Table:
+    """Replay every story under every setting, and under its own.
+
+    Parameters
+    ----------
+    spark : callable or None
+        Gives the session, if there is enough to do to use one.
+    told : sequence of Story
+        From :func:`holdfast.pipeline.replay.replay_story.stories`.
+    track : callable
+        Passes on what the driver works off one by one, for a progress bar.
+
+    Returns
+    -------
+    Table of REPLAY
+        Sorted by group, the actual setting first, the others as they were asked for.
+    """
+    pairs = [(story, setting) for story in told for setting in settings_of(story, request)]
+    work = sum(story.n_events + 1 for story, _ in pairs)
+    if spark is None or work <= DRIVER_EVENTS:
+        rows = [replay_rows(story, setting, request) for story, setting in track(pairs)]
+        done = pa.Table.from_pylist(rows, schema=REPLAY)
+    else:
+        done = _spread(spark(), pairs, request)
+    return _ordered(done, pairs)
+
+
+def _spread(
+    spark: Any, pairs: Sequence[tuple[Story, ReplaySettings]], request: Request
+) -> pa.Table:
+    """All rows as one job; long stories first, so that no task ends with one."""
+    ordered = sorted(pairs, key=lambda pair: -pair[0].n_events)
+    texts = {story.group: story.to_json() for story, _ in ordered}
+    rows = pa.table(
+        {
+            "story": pa.array([texts[story.group] for story, _ in ordered], pa.string()),
+            "setting": pa.array([json.dumps(asdict(s)) for _, s in ordered], pa.string()),
+        }
+    )
+    n_tasks = max(1, len(pairs) // ROWS_PER_TASK)
+    frame = spark.createDataFrame(rows).repartition(n_tasks)
+    done: pa.Table = frame.mapInArrow(replay_task(request), REPLAY_DDL).toArrow()
+    return done.cast(REPLAY)
+
+
+def _ordered(done: pa.Table, pairs: Sequence[tuple[Story, ReplaySettings]]) -> pa.Table:
+    """Rows in the order of the pairs, each with the fidelity of its group."""
+    rows = {_row_key(row): row for row in done.to_pylist()}
+    faith = {row["group"]: {n: row[n] for n in FIDELITY} for row in rows.values() if row["actual"]}
+    found = []
+    for story, setting in pairs:
+        row = rows[story.group, *_key(setting), setting.actual]
+        found.append(row | faith[story.group])
+    return pa.Table.from_pylist(found, schema=REPLAY)
+
+
+def _row_key(row: dict[str, Any]) -> tuple[Any, ...]:
+    extra = (row["delay_ms"],) if row["delay_ms"] is not None else ()
+    return (row["group"], row["policy"], row["assignor"], *extra, row["actual"])

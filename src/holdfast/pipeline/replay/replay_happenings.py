@@ -1,0 +1,170 @@
+"""A group's story as plain data: sessions of members, and what happened in them.
+
+**Rules.** A story is values only and survives the way to a worker as JSON. A *slot* is one member
+id, a *place* a member that keeps its identity over restarts. How records become a story is told in
+:mod:`holdfast.pipeline.replay.replay_story`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from holdfast.sim.world.costs import Costs
+
+
+class Do(StrEnum):
+    """What can happen."""
+
+    START = "start"
+    STOP = "stop"
+    CRASH = "crash"
+    SUBSCRIBE = "subscribe"
+    RESIZE = "resize"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """One thing that happens: ``do`` to a slot (or to ``topics[0]``: ``count`` partitions).
+
+    ``expired``: a static member starts as soon as the coordinator has removed it. ``returns``: a
+    static member stops without a word to the coordinator, to come back.
+    """
+
+    at_ms: int
+    do: Do
+    slot: int = -1
+    topics: tuple[str, ...] = ()
+    count: int = 0
+    expired: bool = False
+    returns: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Generations with members, one after the other.
+
+    Parameters
+    ----------
+    partitions : dict of str to int
+        Topics at the start.
+    slots : tuple of int
+        Members of the first generation.
+    happenings : tuple of Happening
+        In the order of time; 0 ms is the record of the first generation.
+    generations : tuple of tuple of int
+        Places of the members of each recorded generation, without the first.
+    """
+
+    partitions: dict[str, int]
+    slots: tuple[int, ...]
+    happenings: tuple[Happening, ...]
+    generations: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What happened to one group.
+
+    Parameters
+    ----------
+    protocol : str or None
+        The assignor of most generations.
+    cooperative : bool
+        Whether members keep working through a rebalance.
+    static : bool
+        Every member has an instance id; a slot is then a place and may start again.
+    places : tuple of int
+        Place of each slot.
+    asked : dict of int to tuple of str
+        Topics each slot subscribes to when it starts.
+    session_ms, rebalance_ms : int
+        Timeouts of the members, -1 where the records do not say.
+    delay_ms : int
+        How long lost partitions were seen to wait before another round; -1 never seen.
+    answer_ms : int
+        How long all members took to come to a follow-up round; -1 never seen.
+    n_partitions : int
+        Most partitions that had an owner at once.
+    moved : int
+        Partitions that changed their place.
+    pause_lower_seconds, pause_upper_seconds : float
+        Partition-seconds without an owner, as ``rebalances`` has them.
+    blind : bool
+        A static member of a cooperative group was away: what it owned stood still, and no record
+        says how long.
+    """
+
+    group: str
+    protocol: str | None
+    cooperative: bool
+    static: bool
+    places: tuple[int, ...]
+    asked: dict[int, tuple[str, ...]]
+    session_ms: int
+    rebalance_ms: int
+    delay_ms: int
+    n_partitions: int
+    moved: int
+    pause_lower_seconds: float
+    pause_upper_seconds: float
+    sessions: tuple[Session, ...]
+    lags: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    note: str = ""
+    blind: bool = False
+    answer_ms: int = -1
+
+    @property
+    def n_events(self) -> int:
+        """Happenings in all sessions."""
+        return sum(len(session.happenings) for session in self.sessions)
+
+    @property
+    def n_rebalances(self) -> int:
+        """Recorded rebalances that are to be replayed."""
+        return sum(len(session.generations) for session in self.sessions)
+
+    def to_json(self) -> str:
+        """The way to a worker."""
+        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Story:
+        """What :meth:`to_json` wrote."""
+        value = json.loads(text)
+        value["sessions"] = tuple(_session(session) for session in value["sessions"])
+        value["places"] = tuple(value["places"])
+        value["asked"] = {int(slot): tuple(topics) for slot, topics in value["asked"].items()}
+        value["lags"] = {topic: tuple(lags) for topic, lags in value["lags"].items()}
+        return cls(**value)
+
+
+def _session(value: Mapping[str, Any]) -> Session:
+    happenings = (
+        Happening(**{**h, "do": Do(h["do"]), "topics": tuple(h["topics"])})
+        for h in value["happenings"]
+    )
+    return Session(
+        partitions=value["partitions"],
+        slots=tuple(value["slots"]),
+        happenings=tuple(happenings),
+        generations=tuple(tuple(places) for places in value["generations"]),
+    )
+
+
+def as_seen(costs: Costs, answer_ms: int) -> Costs:
+    """Costs of members seen to answer in this time: no heartbeat, poll or flush takes longer.
+
+    Parameters
+    ----------
+    answer_ms : int
+        As :class:`Story` has it.
+    """
+    if answer_ms < 0:
+        return costs
+    most = max(1, answer_ms)
+    names = ("heartbeat_ms", "poll_ms", "slow_poll_ms", "revoke_ms")
+    return replace(costs, **{name: min(getattr(costs, name), most) for name in names})

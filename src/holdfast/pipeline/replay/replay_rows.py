@@ -1,0 +1,249 @@
+"""The rows of one group at a time, out of the tables of a history, for stories.
+
+**Rules.** Everything of a group is read, and nothing is guessed. A member belongs to the generation
+with its number and time; partition numbers below 0 are left out.
+
+**Strategy.** Each table is sorted by group once, so a group is a slice; only slices become Python.
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedMember:
+    """A member in a generation."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    session_ms: int | None
+    rebalance_ms: int | None
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordedGeneration:
+    """A generation with its members and what each of them owns."""
+
+    number: int
+    time_ms: int
+    state: str
+    group_type: str
+    protocol: str | None
+    members: list[RecordedMember] = field(default_factory=list)
+    owned: list[list[TopicPartition]] = field(default_factory=list)
+
+    @property
+    def n_owned(self) -> int:
+        """Partitions with an owner."""
+        return sum(map(len, self.owned))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Topic to the highest partition owned, and one."""
+        found: dict[str, int] = {}
+        for own in self.owned:
+            for topic, partition in own:
+                found[topic] = max(found.get(topic, 0), partition + 1)
+        return found
+
+
+@dataclass(kw_only=True)
+class GroupRows:
+    """What the tables say of one group."""
+
+    group: str
+    generations: list[RecordedGeneration]
+    rebalances: list[dict[str, Any]]
+    pauses: list[dict[str, Any]]
+    lags: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def _rebalance(self) -> dict[tuple[int, int], dict[str, Any]]:
+        return {(r["generation"], r["timestamp"]): r for r in self.rebalances}
+
+    @cached_property
+    def _pauses(self) -> dict[int, list[dict[str, Any]]]:
+        found: dict[int, list[dict[str, Any]]] = {}
+        for row in self.pauses:
+            begun = row["unowned_since"] if row["basis"] == "unowned" else row["timestamp"]
+            found.setdefault(begun, []).append(row)
+        return found
+
+    def cause_of(self, row: RecordedGeneration) -> str:
+        """Cause of a generation, or nothing."""
+        found = self._rebalance.get((row.number, row.time_ms))
+        return "" if found is None else str(found["cause"])
+
+    def pauses_of(self, row: RecordedGeneration) -> tuple[float, float]:
+        """Bounds of the partition-seconds without an owner that ended with a generation."""
+        found = self._rebalance.get((row.number, row.time_ms))
+        if found is None:
+            return 0.0, 0.0
+        return found["pause_lower_seconds"], found["pause_upper_seconds"]
+
+    def last_sign_ms(self, row: RecordedGeneration, owned: Sequence[TopicPartition]) -> int:
+        """Last sign of the owner of partitions that it had no more in ``row``; -1 for none."""
+        mine = set(owned)
+        signs = [
+            pause["last_seen"]
+            for pause in self._pauses.get(row.time_ms, ())
+            if any((pause["topic"], p) in mine for p in pause["partitions"])
+        ]
+        return max(signs, default=-1)
+
+
+_COLUMNS = {
+    "generations": ("generation", "timestamp", "state", "group_type", "protocol"),
+    "members": (
+        "generation",
+        "timestamp",
+        "member_id",
+        "group_instance_id",
+        "client_id",
+        "client_host",
+        "subscribed_topics",
+        "session_timeout_ms",
+        "rebalance_timeout_ms",
+    ),
+    "assignments": ("generation", "timestamp", "member_id", "topic", "partitions"),
+    "rebalances": (
+        "generation",
+        "timestamp",
+        "cause",
+        "pause_lower_seconds",
+        "pause_upper_seconds",
+    ),
+    "pauses": ("timestamp", "unowned_since", "last_seen", "topic", "partitions", "basis"),
+    "lag": ("topic", "partition", "lag"),
+}
+
+
+def group_rows(
+    tables: Any, *, groups: Sequence[str] | None = None, lags: bool = False
+) -> Iterator[GroupRows]:
+    """Rows of every group, sorted by group.
+
+    Parameters
+    ----------
+    tables : holdfast.pipeline.batches.storage.Tables
+        Tables of a history.
+    groups : sequence of str, optional
+        Only these.
+    lags : bool
+        Read the lag table too.
+    """
+    names = [name for name in _COLUMNS if lags or name != "lag"]
+    cut = {name: GroupSlices.of(tables, name, groups) for name in names}
+    for group in cut["generations"].groups:
+        rows = {name: slices.rows(group) for name, slices in cut.items()}
+        yield GroupRows(
+            group=group,
+            generations=_generations(rows),
+            rebalances=rows["rebalances"],
+            pauses=rows["pauses"],
+            lags=_lags(rows.get("lag", [])),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSlices:
+    """One table and where each group stands in it."""
+
+    table: pa.Table
+    place: dict[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, tables: Any, name: str, groups: Sequence[str] | None = None) -> GroupSlices:
+        """Read a table, with times as whole milliseconds."""
+        table = tables.table(name, flat=False, groups=groups)
+        group = table["group"].combine_chunks()
+        place: dict[str, tuple[int, int]] = {}
+        if len(group):
+            change = pc.not_equal(group.slice(1), group.slice(0, len(group) - 1)).to_numpy(False)
+            first = np.concatenate([[0], np.flatnonzero(change) + 1, [len(group)]])
+            names = group.take(pa.array(first[:-1])).to_pylist()
+            edges = first.tolist()
+            place = dict(zip(names, itertools.pairwise(edges), strict=True))
+        columns = {}
+        for column in _COLUMNS[name]:
+            values = table[column].combine_chunks()
+            if pa.types.is_timestamp(values.type):
+                values = pc.divide(values.cast(pa.int64()), 1_000)
+            columns[column] = values
+        return cls(table=pa.table(columns), place=place)
+
+    @property
+    def groups(self) -> list[str]:
+        """Every group, sorted."""
+        return list(self.place)
+
+    def rows(self, group: str) -> list[dict[str, Any]]:
+        """Rows of a group."""
+        begin, end = self.place.get(group, (0, 0))
+        found: list[dict[str, Any]] = self.table.slice(begin, end - begin).to_pylist()
+        return found
+
+
+def _generations(rows: dict[str, list[dict[str, Any]]]) -> list[RecordedGeneration]:
+    found = []
+    place: dict[tuple[int, int], RecordedGeneration] = {}
+    for row in rows["generations"]:
+        made = RecordedGeneration(
+            number=row["generation"],
+            time_ms=row["timestamp"],
+            state=row["state"],
+            group_type=row["group_type"],
+            protocol=row["protocol"],
+        )
+        found.append(made)
+        place[made.number, made.time_ms] = made
+    own: dict[tuple[int, int, str], list[TopicPartition]] = {}
+    for row in rows["assignments"]:
+        key = (row["generation"], row["timestamp"], row["member_id"])
+        topic = row["topic"]
+        own.setdefault(key, []).extend((topic, p) for p in row["partitions"] if p >= 0)
+    for row in rows["members"]:
+        at = place.get((row["generation"], row["timestamp"]))
+        if at is None:
+            continue
+        owned = own.get((row["generation"], row["timestamp"], row["member_id"]), [])
+        topics = sorted(row["subscribed_topics"] or {topic for topic, _ in owned})
+        at.members.append(_member(row, tuple(topics)))
+        at.owned.append(owned)
+    return found
+
+
+def _member(row: dict[str, Any], topics: tuple[str, ...]) -> RecordedMember:
+    return RecordedMember(
+        member_id=row["member_id"],
+        instance_id=row["group_instance_id"],
+        client_id=row["client_id"] or "",
+        client_host=row["client_host"] or "",
+        topics=topics,
+        session_ms=row["session_timeout_ms"],
+        rebalance_ms=row["rebalance_timeout_ms"],
+    )
+
+
+def _lags(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, dict[int, int]] = {}
+    for row in rows:
+        found.setdefault(row["topic"], {})[row["partition"]] = row["lag"] or 0
+    return {topic: tuple(by.get(p, 0) for p in range(max(by) + 1)) for topic, by in found.items()}

@@ -1,0 +1,396 @@
+"""What happened to a group, told so that it can happen again: who came, went and asked for what.
+
+**Rules.** A story is made of the tables and of nothing else, and every guess in it is written down
+here. A *place* is a member that keeps its identity over restarts (its instance id; else the client
+id and host, back within ``RESTART_WINDOW_SECONDS``); a *slot* is one member id. Slots are
+numbered in the order of the ids, so that assignors which deal by id deal alike.
+
+A *session* is a run of generations with members: while a group is empty no policy can do anything,
+so that time is left out. The first generation of a session is where it starts, not an event.
+
+**Strategy.** Two successive generations differ by who came and who went. Each of those becomes a
+happening at a guessed time:
+
+==========================  =====================================================================
+happening                   when
+==========================  =====================================================================
+start                       one heartbeat before the record: so long others take to notice
+stop (it said goodbye)      its last commit after the record before, else as a start
+crash (it went silent)      where its last commit is a session timeout or more before the record:
+                            a session timeout and half a heartbeat before it
+start of a restart that     after the crash or stop, by the restart time of the costs
+one record shows whole
+restart of a static member  it expired, or there would be no new generation: a crash a session
+in a new generation         timeout and a heartbeat before the record, and a start as it expires
+subscribe, resize           as a start
+==========================  =====================================================================
+
+A heartbeat is that of the costs, or as long as the members took to come to a follow-up round.
+"""
+
+# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
+# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from holdfast.pipeline.history.generations import STABLE
+from holdfast.pipeline.history.movements import COOPERATIVE_PROTOCOLS, RESTART_WINDOW_SECONDS
+from holdfast.pipeline.replay.replay_happenings import Do, Happening, Session, Story, as_seen
+from holdfast.pipeline.replay.replay_rows import (
+    GroupRows,
+    RecordedGeneration,
+    RecordedMember,
+    group_rows,
+)
+from holdfast.sim.world.costs import Costs
+
+MAX_GENERATIONS: Final = 1_000
+"""The newest generations of a group that a story tells; older ones are left out, with a note."""
+
+
+def stories(
+    tables: Any,
+    topics: Mapping[str, int] | None = None,
+    *,
+    groups: Sequence[str] | None = None,
+    costs: Costs | None = None,
+    lags: bool = False,
+) -> Iterator[Story]:
+    """The story of every group that ever had members.
+
+    Parameters
+    ----------
+    tables : holdfast.pipeline.batches.storage.Tables
+        Tables of a history.
+    topics : mapping, optional
+        Topic to number of partitions; what was assigned says it where a topic is not there.
+    groups : sequence of str, optional
+        Only these.
+    costs : Costs, optional
+        Heartbeat and restart times that guesses of time rest on.
+    lags : bool
+        Bring the lag of every partition too.
+    """
+    for rows in group_rows(tables, groups=groups, lags=lags):
+        story = tell(rows, topics or {}, costs or Costs())
+        if story is not None:
+            yield story
+
+
+def tell(rows: GroupRows, topics: Mapping[str, int], costs: Costs) -> Story | None:
+    """One group's story; None if it never had members that can be read."""
+    if not any(row.state == STABLE and row.members for row in rows.generations):
+        return None
+    return _Teller(rows, topics, costs).story()
+
+
+@dataclass(slots=True)
+class _Cast:
+    """Who is who: a slot per member id (or instance id), a place per identity."""
+
+    static: bool
+    slot_of: dict[str, int]
+    place: list[int]
+    asked: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: GroupRows) -> _Cast:
+        members = [m for row in rows.generations for m in row.members]
+        static = all(m.instance_id for m in members)
+        names = sorted({_name(m, static=static) for m in members})
+        place = list(range(len(names))) if static else [-1] * len(names)
+        return cls(static=static, slot_of={n: i for i, n in enumerate(names)}, place=place)
+
+    def slot(self, member: RecordedMember) -> int:
+        return self.slot_of[_name(member, static=self.static)]
+
+
+def _name(member: RecordedMember, *, static: bool) -> str:
+    return str(member.instance_id) if static else member.member_id
+
+
+class _Teller:
+    """Walks through one group's generations."""
+
+    def __init__(self, rows: GroupRows, topics: Mapping[str, int], costs: Costs):
+        self.rows, self.note = rows, ""
+        n_rows = len(rows.generations)
+        if n_rows > MAX_GENERATIONS:
+            self.note = f"the newest {MAX_GENERATIONS} of {n_rows} generations"
+            del rows.generations[:-MAX_GENERATIONS]
+        self.cast = _Cast.of(rows)
+        self.answer_ms = _answer_seen(rows)
+        self.costs = as_seen(costs, self.answer_ms)
+        self.lead_ms = self.costs.heartbeat_ms
+        self.n_places = len(self.cast.place) if self.cast.static else 0
+        self.gone: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        self.places_by_instance: dict[str, int] = {}
+        self.sizes = _sizes(rows, topics)
+        self.partitions = _first_counts(rows, self.sizes)
+        self.sessions: list[Session] = []
+        self.moved = 0
+        self.pause = [0.0, 0.0]
+        self.away = False
+
+    def story(self) -> Story:
+        rows = self.rows.generations
+        for run in _runs(rows):
+            self._tell_session(run)
+        members = [m for row in rows for m in row.members]
+        protocol = _most([row.protocol for row in rows if row.protocol])
+        modern = any(row.group_type != "classic" for row in rows)
+        cooperative = modern or protocol in COOPERATIVE_PROTOCOLS
+        return Story(
+            group=self.rows.group,
+            protocol=protocol,
+            cooperative=cooperative,
+            static=self.cast.static,
+            places=tuple(self.cast.place),
+            asked=self.cast.asked,
+            session_ms=_most([m.session_ms for m in members if m.session_ms]) or -1,
+            rebalance_ms=_most([m.rebalance_ms for m in members if m.rebalance_ms]) or -1,
+            delay_ms=_delay_seen(self.rows),
+            n_partitions=max(sum(len(o) for o in row.owned) for row in rows),
+            moved=self.moved,
+            pause_lower_seconds=self.pause[0],
+            pause_upper_seconds=self.pause[1],
+            sessions=tuple(self.sessions),
+            lags=self.rows.lags,
+            note=self.note,
+            blind=cooperative and self.away,
+            answer_ms=self.answer_ms,
+        )
+
+    def _tell_session(self, run: Sequence[int]) -> None:
+        """The generations at these indices are one session."""
+        first = self.rows.generations[run[0]]
+        begin_ms = first.time_ms
+        for member in first.members:
+            self._place(member, first.time_ms)
+            self._ask(member)
+        slots = tuple(sorted({self.cast.slot(m) for m in first.members}))
+        partitions = dict(self.partitions)
+        happenings: list[Happening] = []
+        generations = []
+        last = self._owners(first)
+        for before, index in itertools.pairwise(run):
+            row = self.rows.generations[index]
+            happenings += self._between(before, index, begin_ms)
+            if row.number == self.rows.generations[before].number:
+                continue
+            generations.append(tuple(sorted(self._place_of(m) for m in row.members)))
+            now = self._owners(row)
+            self.moved += sum(last.get(tp, place) != place for tp, place in now.items())
+            last |= now
+            for i, value in enumerate(self.rows.pauses_of(row)):
+                self.pause[i] += value
+        happenings.sort(key=lambda h: h.at_ms)
+        self.sessions.append(
+            Session(
+                partitions=partitions,
+                slots=slots,
+                happenings=tuple(happenings),
+                generations=tuple(generations),
+            )
+        )
+
+    def _owners(self, row: Any) -> dict[tuple[str, int], int]:
+        """Place of the owner of each partition; of two owners the smallest id."""
+        found: dict[tuple[str, int], int] = {}
+        pairs = sorted(zip(row.members, row.owned, strict=True), key=lambda p: p[0].member_id)
+        for member, owned in reversed(pairs):
+            found |= dict.fromkeys(owned, self._place_of(member))
+        return found
+
+    def _place_of(self, member: RecordedMember) -> int:
+        return self.cast.place[self.cast.slot(member)]
+
+    def _ask(self, member: RecordedMember) -> None:
+        self.cast.asked.setdefault(self.cast.slot(member), member.topics)
+
+    def _place(self, member: RecordedMember, time_ms: int) -> None:
+        """Find the place of a member that came."""
+        slot = self.cast.slot(member)
+        if self.cast.place[slot] >= 0:
+            return
+        waiting = self.gone.get((member.client_id, member.client_host), [])
+        place = self.places_by_instance.get(member.instance_id or "", -1)
+        if place < 0 and waiting and not member.instance_id:
+            since_ms, gone = waiting.pop()
+            if time_ms - since_ms <= RESTART_WINDOW_SECONDS * 1_000:
+                place = gone
+        if place < 0:
+            place, self.n_places = self.n_places, self.n_places + 1
+        self.cast.place[slot] = place
+        if member.instance_id:
+            self.places_by_instance[member.instance_id] = place
+
+    def _between(self, before: int, after: int, begin_ms: int) -> list[Happening]:
+        """What happened between two successive generations."""
+        old, new = self.rows.generations[before], self.rows.generations[after]
+        floor_ms = old.time_ms + 1
+        at_ms = max(floor_ms, new.time_ms - self.lead_ms)
+        stays = {(m.member_id, self.cast.slot(m)) for m in new.members}
+        found = []
+        for member in [m for m in old.members if (m.member_id, self.cast.slot(m)) not in stays]:
+            do, when = self._departure(member, before, after)
+            slot = self.cast.slot(member)
+            key = (member.client_id, member.client_host)
+            self.gone.setdefault(key, []).append((new.time_ms, self.cast.place[slot]))
+            again = self.cast.static and new.number == old.number
+            found.append(Happening(at_ms=max(floor_ms, when), do=do, slot=slot, returns=again))
+        left_ms = {self.cast.place[h.slot]: h.at_ms for h in found}
+        was = {(m.member_id, self.cast.slot(m)) for m in old.members}
+        came = [m for m in new.members if (m.member_id, self.cast.slot(m)) not in was]
+        expired = self.cast.static and new.number != old.number
+        found += [self._arrival(m, new, at_ms, left_ms, expired=expired) for m in came]
+        found += self._changes(old, new, at_ms)
+        return [replace(h, at_ms=h.at_ms - begin_ms) for h in found]
+
+    def _arrival(
+        self,
+        member: RecordedMember,
+        row: RecordedGeneration,
+        at_ms: int,
+        left_ms: Mapping[int, int],
+        *,
+        expired: bool,
+    ) -> Happening:
+        """When a member came; ``left_ms``: places that were left since the record before."""
+        self._place(member, row.time_ms)
+        self._ask(member)
+        slot = self.cast.slot(member)
+        left = left_ms.get(self.cast.place[slot])
+        self.away |= self.cast.static and left is not None
+        if left is not None and not expired:
+            at_ms = max(left + 1, min(left + self.costs.restart_ms, at_ms))
+        return Happening(
+            at_ms=at_ms,
+            do=Do.START,
+            slot=slot,
+            topics=member.topics,
+            expired=expired and left is not None,
+        )
+
+    def _departure(self, member: RecordedMember, before: int, after: int) -> tuple[Do, int]:
+        """How and when a member went: by its last commit, or because it must have expired."""
+        old, new = self.rows.generations[before], self.rows.generations[after]
+        if self.cast.static and new.number != old.number and _has(new, member.instance_id):
+            session_ms = member.session_ms or self.costs.session_ms
+            return Do.CRASH, new.time_ms - self.lead_ms - session_ms
+        owned = dict(zip((m.member_id for m in old.members), old.owned, strict=True))
+        seen_ms = self.rows.last_sign_ms(new, owned[member.member_id])
+        if seen_ms <= old.time_ms:
+            return Do.STOP, new.time_ms - self.lead_ms
+        silence_ms = new.time_ms - seen_ms
+        session_ms = member.session_ms or self.costs.session_ms
+        if silence_ms >= session_ms:
+            return Do.CRASH, new.time_ms - session_ms - self.lead_ms // 2
+        return Do.STOP, seen_ms
+
+    def _changes(
+        self, old: RecordedGeneration, new: RecordedGeneration, at_ms: int
+    ) -> list[Happening]:
+        """Subscriptions and partition counts that changed."""
+        asked = {(m.member_id, self.cast.slot(m)): m.topics for m in old.members}
+        found = [
+            Happening(at_ms=at_ms, do=Do.SUBSCRIBE, slot=slot, topics=m.topics)
+            for m, slot in ((m, self.cast.slot(m)) for m in new.members)
+            if asked.get((m.member_id, slot), m.topics) != m.topics
+        ]
+        for topic, seen in sorted(new.counts.items()):
+            count = min(seen, self.sizes[topic])
+            if count > self.partitions.get(topic, 0):
+                self.partitions[topic] = count
+                found.append(Happening(at_ms=at_ms, do=Do.RESIZE, topics=(topic,), count=count))
+        return found
+
+
+def _has(row: RecordedGeneration, instance_id: str | None) -> bool:
+    return any(m.instance_id == instance_id for m in row.members)
+
+
+def _runs(rows: Sequence[Any]) -> Iterator[list[int]]:
+    """Indices of successive generations with members."""
+    run: list[int] = []
+    for index, row in enumerate(rows):
+        if row.state == STABLE and row.members:
+            run.append(index)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _sizes(rows: GroupRows, topics: Mapping[str, int]) -> dict[str, int]:
+    """Partitions of each topic at the end: as the cluster says, or by the highest number seen.
+
+    A number from a stranger sizes no world: where numbers are sparse, they are counted instead.
+    """
+    seen: dict[str, set[int]] = {}
+    for row in rows.generations:
+        for own in row.owned:
+            for topic, partition in own:
+                seen.setdefault(topic, set()).add(partition)
+    highest = {topic: max(numbers) + 1 for topic, numbers in seen.items()}
+    asked = {t for row in rows.generations for m in row.members for t in m.topics}
+    found = {topic: topics.get(topic, 0) for topic in sorted(asked | set(seen))}
+    for topic, numbers in seen.items():
+        dense = highest[topic] <= 4 * len(numbers) + 1024
+        found[topic] = max(found[topic], highest[topic] if dense else len(numbers))
+    return {topic: size for topic, size in found.items() if size}
+
+
+def _first_counts(rows: GroupRows, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Partitions of each topic at the start: those of the end, where they never grew.
+
+    A topic has grown where a rebalance has that cause and brought numbers not seen before.
+    """
+    seen: dict[str, int] = {}
+    grew: dict[str, int] = {}
+    for row in rows.generations:
+        for topic, count in row.counts.items():
+            known = seen.get(topic, 0)
+            if known and count > known and rows.cause_of(row) == "partition_count_change":
+                grew.setdefault(topic, known)
+            seen[topic] = max(known, count)
+    return {topic: min(grew.get(topic, size), size) for topic, size in sizes.items()}
+
+
+def _delay_seen(rows: GroupRows) -> int:
+    """Longest wait from a record that leaves partitions without owner to an unprompted round."""
+    longest = -1
+    for before, after in zip(rows.generations, rows.generations[1:], strict=False):
+        same = {m.member_id for m in before.members} == {m.member_id for m in after.members}
+        if same and after.n_owned > before.n_owned and before.members:
+            longest = max(longest, after.time_ms - before.time_ms)
+    return longest
+
+
+def _answer_seen(rows: GroupRows) -> int:
+    """Median time from a record to that of a follow-up round, to which every member has come.
+
+    Who gave something up joins again at once, the others with their next heartbeat.
+    """
+    waits = [
+        after.time_ms - before.time_ms
+        for before, after in itertools.pairwise(rows.generations)
+        if rows.cause_of(after) == "cooperative_follow_up"
+    ]
+    return int(np.median(waits)) if waits else -1
+
+
+def _most(values: Sequence[Any]) -> Any:
+    """The value that is there most often, the smallest of several; None where there is none."""
+    if not values:
+        return None
+    found, counts = np.unique(np.array(values), return_counts=True)
+    return found[int(counts.argmax())].item()

@@ -1,0 +1,410 @@
+"""One story in one world: the same machines under other settings, and what that cost.
+
+**Rules.** The machines, the coordinator and the costs are those of ``holdfast simulate``; nothing
+of a rebalance is modelled here. A session begins with its first members settled, unmeasured.
+While a group is still (everything owned, rebuilt and quiet) nothing can happen until the next
+happening, so that time is cut short: no number depends on it.
+
+**Strategy.** Happenings are done at their time, later by what was cut. A *disturbance* lasts from a
+happening until the group is still and everybody who comes back within ``RESTART_WINDOW_SECONDS``
+is back; numbers are taken from the ledger at its end. Each slot of the story is a slot of
+the world, so member ids sort as they did; the ledger is told of places, so that a member that
+comes back is the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
+
+from holdfast.assignors.registry import ASSIGNORS
+from holdfast.machine.leader.designs import (
+    Assignor,
+    CooperativeAssignor,
+    EagerAssignor,
+    LeaderRound,
+    assignors_for,
+)
+from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.policy import Policy
+from holdfast.machine.states import MemberState
+from holdfast.pipeline.history.movements import RESTART_WINDOW_SECONDS
+from holdfast.pipeline.replay.replay_happenings import Do, Happening, Session, Story, as_seen
+from holdfast.sim.world.costs import Costs
+from holdfast.sim.world.world import World, WorldOptions
+from holdfast.wire.one.offsets_records import decode_record
+
+SETTLE_MS = 3_600_000
+QUIET_MS = 4_000
+STEP_MS = 250
+MAX_INT32 = 2**31 - 1
+GROUP_KEY = b"\x00\x02"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """Settings to replay a story under.
+
+    Parameters
+    ----------
+    policy : str
+        ``eager``, ``cooperative-sticky``, ``simple``, ``deferred`` or ``incremental``.
+    assignor : str
+        Name in the registry.
+    delay_ms, batch, interval_ms : int
+        As :class:`holdfast.machine.policy.Policy` has them.
+    actual : bool
+        These are the settings that the group really had, as far as the records tell.
+    """
+
+    policy: str
+    assignor: str
+    delay_ms: int = 0
+    batch: int = 1
+    interval_ms: int = 10_000
+    actual: bool = False
+
+    @property
+    def defers(self) -> bool:
+        """Whether lost partitions wait."""
+        return self.policy in ("deferred", "incremental")
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplayCost:
+    """What a story cost under some settings.
+
+    Parameters
+    ----------
+    generations : list of tuple of int
+        Places of the members of each completed generation, where they were wanted.
+    n_disturbances : int
+        Times in which the group was not still.
+    gave_up : bool
+        Rounds did not end, or a group never became still.
+    failures : int
+        Rounds in which the leader could not plan and everybody kept what it had.
+    """
+
+    rebalances: int = 0
+    moved: int = 0
+    moved_to_third: int = 0
+    unowned_seconds: float = 0.0
+    stopped_seconds: float = 0.0
+    longest_stop_seconds: float = 0.0
+    balancing_seconds: float = 0.0
+    n_disturbances: int = 0
+    generations: list[tuple[int, ...]] = field(default_factory=list)
+    gave_up: bool = False
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KnowsLags:
+    """An assignor whose leader is told the lag of every partition."""
+
+    inner: Assignor
+    lags: Mapping[str, Sequence[int]]
+
+    @property
+    def name(self) -> str:
+        """As the assignor has it."""
+        return self.inner.name
+
+    @property
+    def modes(self) -> frozenset[RebalanceMode]:
+        """As the assignor has them."""
+        return self.inner.modes
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """As the assignor does."""
+        return self.inner.subscribe(view)
+
+    def read(self, assignment: bytes) -> Instruction:
+        """As the assignor does."""
+        return self.inner.read(assignment)
+
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+        """As the assignor does, with lags."""
+        return self.inner.lead(replace(turn, lags=self.lags))
+
+    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
+        """As the assignor does."""
+        return self.inner.stay(turn)
+
+
+def offered(setting: ReplaySettings, lags: Mapping[str, Sequence[int]]) -> tuple[Assignor, ...]:
+    """What members offer under these settings.
+
+    Raises
+    ------
+    ConfigError
+        There is no such policy or assignor, or they do not go together.
+    """
+    made: tuple[Assignor, ...]
+    match setting.policy:
+        case "eager":
+            made = (EagerAssignor(setting.assignor.replace("cooperative-", "")),)
+        case "cooperative-sticky":
+            made = (CooperativeAssignor(name=setting.assignor),)
+        case _:
+            policy = Policy(
+                delay_ms=setting.delay_ms,
+                batch=setting.batch,
+                interval_ms=setting.interval_ms,
+                assignor=setting.assignor,
+            )
+            made = assignors_for(setting.policy, policy)
+    return tuple(KnowsLags(a, lags) for a in made) if lags else made
+
+
+def actual_setting(story: Story, default_delay_ms: int) -> tuple[ReplaySettings, str]:
+    """The settings that a group had, and a note where they are a guess."""
+    protocol = story.protocol or ""
+    if protocol.startswith("holdfast-"):
+        policy = protocol.removeprefix("holdfast-")
+        made = ReplaySettings(policy=policy, assignor="cooperative-sticky", actual=True)
+        if not made.defers:
+            return made, ""
+        if story.delay_ms < 0:
+            return replace(made, delay_ms=default_delay_ms), "the delay is a guess"
+        return replace(made, delay_ms=min(story.delay_ms, MAX_INT32)), ""
+    if protocol in ASSIGNORS:
+        cooperative = ASSIGNORS[protocol].cooperative
+        policy = "cooperative-sticky" if cooperative else "eager"
+        return ReplaySettings(policy=policy, assignor=protocol, actual=True), ""
+    note = f"the assignor {protocol!r} is not known here: replayed as the nearest one"
+    if story.cooperative:
+        name = "cooperative-sticky"
+        return ReplaySettings(policy=name, assignor=name, actual=True), note
+    return ReplaySettings(policy="eager", assignor="range", actual=True), note
+
+
+def replay(story: Story, setting: ReplaySettings, costs: Costs, *, seed: int = 0) -> ReplayCost:
+    """Play a story under some settings.
+
+    Parameters
+    ----------
+    costs : Costs
+        Session and rebalance timeouts are taken from the story where it knows them.
+    seed : int
+        Of all chance in the worlds.
+
+    Returns
+    -------
+    ReplayCost
+        With generations if the settings are the actual ones.
+    """
+    total = ReplayCost()
+    for number, session in enumerate(story.sessions):
+        if session.happenings:
+            _Session(story, session, setting, costs, seed + number).play(total)
+    return total
+
+
+class _Session:
+    """One session in a world."""
+
+    def __init__(
+        self, story: Story, session: Session, setting: ReplaySettings, costs: Costs, seed: int
+    ):
+        self.story, self.session, self.setting = story, session, setting
+        self.costs = _with_timeouts(costs, story)
+        assignors = offered(setting, story.lags)
+        width = len(str(max(9_999, len(story.places))))
+        self.base = 0 if width == 4 else 10**width
+        self.world = World(
+            WorldOptions(
+                assignors=lambda slot: assignors,
+                partitions=dict(session.partitions),
+                costs=self.costs,
+                static=story.static,
+                delay_ms=setting.delay_ms if setting.defers else 0,
+                check=False,
+            ),
+            seed,
+        )
+        self.place_of: dict[str, int] = {}
+        self.patience_ms = setting.delay_ms + setting.interval_ms + 2 * self.costs.session_ms
+        self.patience_ms += 60_000
+        self.begun_ms: int | None = None  # when the group was last disturbed
+        self.opened = False  # a disturbance whose numbers are not taken yet
+        self.rounds = 0
+        self.balancing_ms = 0
+
+    def play(self, total: ReplayCost) -> None:
+        """Play the session and add what it cost."""
+        world = self.world
+        for slot in self.session.slots:
+            self._start(slot, self.story.asked.get(slot, ()))
+            world.run(world.now_ms + 1_000 // len(self.session.slots))
+        self._wait(world.now_ms + SETTLE_MS)
+        self._rebuilt()
+        world.ledger.begin(world.now_ms)
+        self.rounds, records = world.rounds, len(world.log)
+        shift_ms = world.now_ms
+        returns = _returns(self.story, self.session)
+        for index, happening in enumerate(self.session.happenings):
+            due_ms = happening.at_ms + shift_ms
+            self._wait(due_ms)
+            if self._still() and self._rebuilt(due_ms):
+                shift_ms -= due_ms - world.now_ms
+                due_ms = world.now_ms
+                if not returns[index]:
+                    self._take(total)
+            world.run(max(world.now_ms, due_ms))
+            self._do(happening)
+            shift_ms += max(0, world.now_ms - due_ms)
+        self._wait(world.now_ms + SETTLE_MS)
+        total.gave_up |= not self._still()
+        self._rebuilt()
+        self._take(total)
+        total.gave_up |= any(v.rule == "L4" for v in world.ledger.violations)
+        total.failures += sum("could not plan" in text for text in world.warnings)
+        if self.setting.actual:
+            total.generations += self._generations(records)
+
+    def _start(self, slot: int, topics: tuple[str, ...]) -> None:
+        self.world.subscriptions[self.base + slot] = topics
+        process = self.world.start(self.base + slot)
+        process.slot = self.place_of[process.client] = self.story.places[slot]
+        self.place_of[process.client.partition(".")[0]] = process.slot  # its client id, maybe
+
+    def _do(self, happening: Happening) -> None:
+        world, slot = self.world, self.base + happening.slot
+        if self.begun_ms is None:
+            self.begun_ms = world.now_ms
+        self.opened = True
+        match happening.do:
+            case Do.START:
+                if happening.expired:
+                    world.run_while(lambda: self._known(slot), world.now_ms + SETTLE_MS, 50)
+                self._start(happening.slot, happening.topics)
+            case Do.STOP:
+                world.stop(slot, returns=happening.returns)
+            case Do.CRASH:
+                world.crash(slot)
+            case Do.SUBSCRIBE:
+                world.subscribe(slot, happening.topics)
+            case Do.RESIZE:
+                world.resize(happening.topics[0], happening.count)
+            case _ as never:
+                assert_never(never)
+
+    def _known(self, slot: int) -> bool:
+        """Whether the coordinator still has the static member of a slot."""
+        coordinator, process = self.world.coordinator, self.world.slots[slot]
+        return coordinator is not None and process.member.member_id in coordinator.members
+
+    def _wait(self, until_ms: int) -> None:
+        """Go on until the group is still, or to a time."""
+        world = self.world
+        while not self._still() and world.now_ms < until_ms:
+            world.run(min(world.now_ms + STEP_MS, until_ms))
+        if self._still() and self.begun_ms is not None:
+            self.balancing_ms += max(0, world.last_round_ms - self.begun_ms)
+            self.begun_ms = None
+
+    def _still(self) -> bool:
+        """Nothing happens any more unless somebody does something."""
+        world = self.world
+        quiet_ms = world.now_ms - max(world.last_round_ms, self.begun_ms or 0)
+        if quiet_ms < QUIET_MS:
+            return False
+        living, coordinator = world.living(), world.coordinator
+        if living and quiet_ms >= self.patience_ms:
+            return True
+        if not living or coordinator is None or len(coordinator.members) != len(living):
+            return False
+        wanted = {topic for process in living for topic in process.member.topics}
+        n_wanted = sum(n for topic, n in world.partitions.items() if topic in wanted)
+        return sum(len(p.running) for p in living) >= n_wanted and all(
+            p.member.state is MemberState.STABLE
+            and not p.exiting
+            and p.member.rejoin_at_ms is None
+            and not p.member.holdings.handing_over
+            and p.member.holdings.calling is None
+            for p in living
+        )
+
+    def _rebuilt(self, until_ms: int | None = None) -> bool:
+        """Wait until all state is rebuilt, or to a time; False if it is not by then."""
+        busy_ms = max((p.rebuilt_ms for p in self.world.living()), default=0)
+        if until_ms is not None and busy_ms > until_ms:
+            return False
+        self.world.run(max(self.world.now_ms, busy_ms))
+        return True
+
+    def _take(self, total: ReplayCost) -> None:
+        """Take the numbers of a disturbance that is over."""
+        if not self.opened:
+            return
+        world, ledger = self.world, self.world.ledger
+        ledger.finish(world.now_ms)
+        total.rebalances += world.rounds - self.rounds
+        total.moved += ledger.moved
+        total.moved_to_third += ledger.moved_to_third
+        total.unowned_seconds += ledger.unowned_seconds
+        total.stopped_seconds += ledger.stopped_seconds
+        total.longest_stop_seconds = max(total.longest_stop_seconds, ledger.longest_seconds)
+        total.balancing_seconds += self.balancing_ms / 1000
+        total.n_disturbances += 1
+        ledger.begin(world.now_ms)
+        self.rounds, self.balancing_ms, self.opened = world.rounds, 0, False
+
+    def _generations(self, first: int) -> list[tuple[int, ...]]:
+        """Places of the members of each generation in the log, from a record on."""
+        found = []
+        number = _generation_before(self.world.log[:first])
+        for _, key, value in self.world.log[first:]:
+            if not key.startswith(GROUP_KEY) or value is None:
+                continue
+            content: Any = decode_record(key, value).value
+            if content["generation"] != number and content["members"]:
+                places = (self.place_of[m["clientId"]] for m in content["members"])
+                found.append(tuple(sorted(places)))
+            number = content["generation"]
+        return found
+
+
+def _generation_before(log: Sequence[tuple[int, bytes, bytes | None]]) -> int:
+    for _, key, value in reversed(log):
+        if key.startswith(GROUP_KEY) and value is not None:
+            content: Any = decode_record(key, value).value
+            return int(content["generation"])
+    return -1
+
+
+def _with_timeouts(costs: Costs, story: Story) -> Costs:
+    """Costs with the timeouts that the group's members really had, and as quick as they were."""
+    costs = as_seen(costs, story.answer_ms)
+    session_ms = story.session_ms if story.session_ms > 1 else costs.session_ms
+    rebalance_ms = story.rebalance_ms if story.rebalance_ms > 0 else costs.rebalance_ms
+    return replace(
+        costs,
+        session_ms=session_ms,
+        rebalance_ms=min(rebalance_ms, MAX_INT32),
+        heartbeat_ms=max(1, min(costs.heartbeat_ms, session_ms // 3)),
+    )
+
+
+def _returns(story: Story, session: Session) -> list[bool]:
+    """Whether, before each happening, somebody is away who comes back soon."""
+    back: dict[int, int] = {}
+    away_until: list[int] = []
+    for h in reversed(session.happenings):
+        place = story.places[h.slot] if h.slot >= 0 else -1
+        until = -1
+        if h.do is Do.START:
+            back[place] = h.at_ms
+        elif h.do in (Do.STOP, Do.CRASH):
+            again_ms = back.pop(place, None)
+            if again_ms is not None and again_ms - h.at_ms <= RESTART_WINDOW_SECONDS * 1_000:
+                until = again_ms
+        away_until.append(until)
+    found, until = [], -1
+    for h, mine in zip(session.happenings, reversed(away_until), strict=True):
+        found.append(h.at_ms <= until)
+        until = max(until, mine)
+    return found

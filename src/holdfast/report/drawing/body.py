@@ -1,0 +1,279 @@
+"""The body of the page: header, figures, the frame of the timeline, one section per group.
+
+**Rules.** Everything but the pictures is readable without JavaScript; what needs it is marked.
+Payload elements hold packed text alone (packing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from holdfast.report.drawing.lag_section import lag_section
+from holdfast.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.report.drawing.sections import (
+    NONE,
+    codes_of,
+    figures,
+    findings_section,
+    group_figures,
+    matrix_section,
+    number,
+    rebalance_section,
+    seconds,
+    table,
+    when,
+)
+from holdfast.report.reading import Tables, ints
+from holdfast.report.views import GroupView
+
+_KEYS = (
+    ("← →", "move in time (Shift: further)"),
+    ("↑ ↓", "move between partitions"),
+    ("+ −", "zoom"),
+    ("a d", "pan"),
+    ("n p", "next, previous generation"),
+    ("[ ]", "flatter, taller rows"),
+    ("Enter", "pin the moment"),
+    ("0", "show all"),
+    ("/", "search"),
+    ("Ctrl + wheel", "zoom at the pointer"),
+    ("drag", "pan"),
+)
+
+
+def page_body(
+    tables: Tables,
+    title: str,
+    shown: Sequence[GroupView],
+    views: Sequence[GroupView],
+    *,
+    extra: Sequence[Markup | None],
+    payloads: Mapping[str, str],
+    loader: Markup,
+) -> Markup:
+    """Everything between the body tags.
+
+    Parameters
+    ----------
+    tables : Tables
+        Where the views came from.
+    title : str
+        Heading.
+    shown, views : sequence of GroupView
+        Groups with a section of their own, and all groups.
+    extra : sequence of Markup or None
+        Sections after the figures.
+    payloads : mapping of str to str
+        Element id -> packed text; script and values of the page first, then the groups in order.
+    loader : Markup
+        The element of the script that unpacks the others.
+    """
+    drawn = any(len(view.timeline.row_partition) for view in shown)
+    blobs = [
+        tag("script", Markup(text), type="application/octet-stream", id=key)
+        for key, text in payloads.items()
+        if drawn or key == "app"
+    ]
+    # The first group's columns and the script come first: unpacking, which is not done on the
+    # browser's main thread, overlaps with reading and laying out everything else.
+    main = tag(
+        "main",
+        _fleet_figures(tables, views),
+        _timeline_frame() if drawn else tag("p", "No partition has had an owner: nothing to draw."),
+        _fleet_table(shown, views) if len(views) > 1 else None,
+        *extra,
+        *(_group_section(tables, view, i) for i, view in enumerate(shown)),
+    )
+    return join([*blobs[:3], loader, _header(title, views), main, _footer(), *blobs[3:]])
+
+
+def _header(title: str, views: Sequence[GroupView]) -> Markup:
+    known = [v.timeline for v in views if v.timeline.first_ms]
+    window = "no generation was found"
+    if known:
+        first, last = min(t.first_ms for t in known), max(t.last_ms for t in known)
+        window = f"{when(first, 'seconds')} to {when(last, 'seconds')} UTC"
+    groups = f"{number(len(views))} consumer group{'s' if len(views) != 1 else ''}"
+    buttons = tag(
+        "div",
+        tag("button", "Light or dark", type="button", id="theme"),
+        " ",
+        tag("button", "Print", type="button", id="print"),
+        class_="needs-js screen-only",
+    )
+    words = tag("div", tag("h1", title), tag("p", f"{groups}, {window}"))
+    return tag("header", words, buttons)
+
+
+def _fleet_figures(tables: Tables, views: Sequence[GroupView]) -> Markup:
+    if len(views) == 1:
+        return _one_group(tables, views[0])
+    pause = sum(view.cost[0] for view in views)
+    rebalances = sum(len(view.rebalances.at_ms) for view in views)
+    moved = [v.rebalances.total("n_moved") for v in views]
+    lag = ints(tables.table("lag"), "lag") if "lag" in tables else np.zeros(0, np.int64)
+    items = [
+        ("Groups", number(len(views)), ""),
+        ("Partitions", number(sum(len(v.timeline.row_partition) for v in views)), ""),
+        ("Rebalances", number(rebalances), ""),
+        ("Partitions moved", number(sum(m or 0 for m in moved)), ""),
+        ("Stood still", f"{seconds(pause)} s", "partition-seconds at most, inferred"),
+        ("Lag", number(int(lag[lag >= 0].sum())) if len(lag) else NONE, "records behind"),
+    ]
+    return figures([*items, *_oddities(tables)])
+
+
+def _one_group(tables: Tables, view: GroupView) -> Markup:
+    inner = group_figures(view.timeline, view.rebalances)
+    odd = _oddities(tables)
+    return join([inner, figures(odd)]) if odd else inner
+
+
+def _oddities(tables: Tables) -> list[tuple[str, str, str]]:
+    found = []
+    for name, what in (("anomalies", "Anomalies"), ("bad_records", "Bad records")):
+        count = tables.table(name).num_rows if name in tables else 0
+        if count:
+            found.append((what, number(count), f"see the table {name}"))
+    return found
+
+
+def _fleet_table(shown: Sequence[GroupView], views: Sequence[GroupView]) -> Markup:
+    heads = [
+        ("Group", False),
+        ("Partitions", True),
+        ("Members", True),
+        ("Rebalances", True),
+        ("Moved", True),
+        ("Stood still, s", True),
+        ("Findings", False),
+    ]
+    rows = []
+    for view in views[:500]:
+        t, r = view.timeline, view.rebalances
+        members = int(t.generations.n_members[-1]) if len(t.generations.n_members) else 0
+        moved, pause = view.cost[1], view.cost[0]
+        rows.append(
+            [
+                tag("td", name_of(t.group)),
+                (number(len(t.row_partition)), len(t.row_partition)),
+                (number(members), members),
+                (number(len(r.at_ms)), len(r.at_ms)),
+                (number(moved), moved),
+                (seconds(pause), pause),
+                tag("td", join(codes_of(view.findings)), class_="t"),
+            ]
+        )
+    hidden = len(views) - len(shown)
+    note = f" {hidden:,} more have no section of their own here." if hidden > 0 else ""
+    lead = tag("p", "Worst first." + note, class_="lead")
+    return tag("section", tag("h2", "Groups"), lead, table(heads, rows), class_="card")
+
+
+def _timeline_frame() -> Markup:
+    def button(key: str, text: str, label: str | None = None) -> Markup:
+        return tag("button", text, type="button", id=key, aria_label=label, title=label)
+
+    find = tag(
+        "input", type="search", id="find", placeholder="topic, partition or member", size="26"
+    )
+    bar = tag(
+        "div",
+        tag("label", "Group", tag("select", id="group")),
+        tag("label", "Find", find),
+        tag("span", id="found", role="status"),
+        button("link", "Link to this view"),
+        class_="bar",
+    )
+    view_bar = tag(
+        "div",
+        button("all", "All"),
+        button("zoom-in", "+", "Zoom in"),
+        button("zoom-out", "−", "Zoom out"),
+        button("earlier", "←", "Earlier"),
+        button("later", "→", "Later"),
+        button("taller", "Taller rows"),
+        button("flatter", "Flatter rows"),
+        class_="bar",
+    )
+    stick = tag("div", tag("canvas", id="canvas"), tag("canvas", id="overlay"), id="stick")
+    scroller = tag(
+        "div",
+        stick,
+        tag("div", id="spacer"),
+        id="scroller",
+        tabindex="0",
+        role="application",
+        aria_label="Ownership timeline: arrow keys read it out, the tables below hold the same",
+        aria_describedby="readout",
+    )
+    frame = tag("div", scroller, tag("div", id="tip", role="tooltip", hidden=True), id="frame")
+    return tag(
+        "section",
+        tag("h2", "Who owned what, when"),
+        tag(
+            "p",
+            "One row per partition, one colour per process. A process keeps its colour when it "
+            "comes back under a new member id.",
+            class_="lead",
+        ),
+        tag("p", "The picture needs JavaScript; the tables below do not.", class_="no-js"),
+        tag("div", bar, view_bar, frame, _key(), _details(), class_="needs-js"),
+        class_="card",
+        id="timeline",
+    )
+
+
+def _key() -> Markup:
+    entries = (
+        ("k-gap", "pale gap: paused at most so long (inferred)"),
+        ("k-none", "hatched: no owner"),
+        ("k-gen", "vertical line: a generation"),
+    )
+    key = tag("ul", *(tag("li", tag("i", class_=c), text) for c, text in entries), class_="key")
+    readout = tag("p", id="readout", role="status", aria_live="polite")
+    return join([readout, key, tag("ul", id="legend", aria_label="Processes")])
+
+
+def _details() -> Markup:
+    keys = (tag("li", tag("kbd", key), " ", text) for key, text in _KEYS)
+    moment = tag(
+        "details",
+        tag("summary", "Owners at ", tag("span", id="moment-when")),
+        tag("div", id="moment"),
+        id="moment-box",
+    )
+    intervals = tag(
+        "details",
+        tag("summary", "Table of every interval in the picture"),
+        tag("div", id="intervals"),
+        id="intervals-box",
+    )
+    help_ = tag("details", tag("summary", "Keys"), tag("ul", *keys, class_="key"), id="keys")
+    return join([moment, intervals, help_])
+
+
+def _group_section(tables: Tables, view: GroupView, index: int) -> Markup:
+    timeline = view.timeline
+    several = len(tables.groups) > 1
+    return tag(
+        "section",
+        tag("h2", "Group ", name_of(timeline.group)),
+        group_figures(timeline, view.rebalances) if several else None,
+        findings_section(view.findings),
+        rebalance_section(view.rebalances),
+        matrix_section(tables, timeline),
+        lag_section(tables, timeline),
+        class_="card group",
+        data_group=index,
+    )
+
+
+def _footer() -> Markup:
+    text = (
+        "Made by holdfast from the group's own records in the offsets topic. This file is "
+        "complete: it asks for nothing from the network. Times are UTC."
+    )
+    return tag("footer", tag("p", text))

@@ -1,0 +1,171 @@
+"""Rebalances and moves of one group as columns: what the tables and figures of the page show.
+
+**Rules.** Numbers come from the tables; only where the pipeline wrote no ``rebalances`` table are
+they counted from ``movements`` and ``generations``, and what cannot be known is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.model.columns import F64, I64
+from holdfast.report.drawing.timeline import Timeline, read_generations
+from holdfast.report.reading import ArrowTable, Tables, codes, floats, ints, times_ms, words
+
+_KINDS = ("moved", "moved_through_gap", "gained", "lost")
+_COUNTS = (
+    "n_members",
+    "n_joined",
+    "n_left",
+    "n_restarted",
+    "n_kept",
+    "n_moved",
+    "n_moved_through_gap",
+    "n_gained",
+    "n_lost",
+    "n_needed_moves",
+    "n_avoidable_moves",
+    "n_missed_generations",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rebalances:
+    """Rebalances of one group in time order.
+
+    Parameters
+    ----------
+    generation, at_ms : int64[n]
+        Generation and UTC milliseconds.
+    cause : tuple of str
+        Inferred or stated reason; "" where unknown.
+    confidence : float64[n]
+        0 to 1; NaN where unknown.
+    stated : tuple of str or None
+        The broker's words where a log of it states the cause; None where it is inferred.
+    counts : dict of str to int64[n]
+        Columns of the table that start with ``n_``, and ``eager`` (1, 0); -1 where unknown.
+    pause_lower_s, pause_upper_s : float64[n]
+        Partition-seconds without an owner; NaN where unknown.
+    """
+
+    generation: I64
+    at_ms: I64
+    cause: tuple[str, ...]
+    confidence: F64
+    stated: tuple[str | None, ...]
+    counts: dict[str, I64]
+    pause_lower_s: F64
+    pause_upper_s: F64
+
+    def total(self, name: str) -> int | None:
+        """Sum of a count; None where no rebalance has it."""
+        column = self.counts[name]
+        known = column >= 0
+        return int(column[known].sum()) if known.any() else None
+
+
+def read_rebalances(tables: Tables, group: str) -> Rebalances:
+    """Rebalances of one group, from their table or counted from the movements."""
+    table = tables.of_group(group, "rebalances")
+    if not table.num_rows:
+        return _counted(tables, group)
+    at = times_ms(table, "timestamp")
+    order = np.lexsort((ints(table, "generation"), at))
+    cause, causes = codes(table, "cause")
+    return Rebalances(
+        generation=ints(table, "generation")[order],
+        at_ms=at[order],
+        cause=tuple(causes[i] if i >= 0 else "" for i in cause[order]),
+        confidence=floats(table, "confidence")[order],
+        stated=_stated(table, order),
+        counts=_columns(table, order),
+        pause_lower_s=floats(table, "pause_lower_seconds")[order],
+        pause_upper_s=floats(table, "pause_upper_seconds")[order],
+    )
+
+
+def _stated(table: ArrowTable, order: I64) -> tuple[str | None, ...]:
+    said = zip(words(table, "cause_basis"), words(table, "stated_reason"), strict=True)
+    found = [reason if basis == "stated" else None for basis, reason in said]
+    return tuple(found[i] for i in order)
+
+
+def _columns(table: ArrowTable, order: I64) -> dict[str, I64]:
+    counts = {name: ints(table, name)[order] for name in _COUNTS}
+    return {**counts, "eager": 1 - ints(table, "cooperative")[order]}
+
+
+def _counted(tables: Tables, group: str) -> Rebalances:
+    generations = read_generations(tables.of_group(group, "generations"))
+    n = len(generations.number)
+    counts = {name: np.full(n, -1, dtype=np.int64) for name in (*_COUNTS, "eager")}
+    counts["n_members"] = generations.n_members
+    moves = tables.of_group(group, "movements")
+    if "movements" in tables:
+        at = generations.index_of(ints(moves, "generation"), times_ms(moves, "timestamp"))
+        kind, kinds = codes(moves, "kind")
+        for name in _KINDS:
+            hit = at[kind == kinds.index(name)] if name in kinds else at[:0]
+            counts[f"n_{name}"] = np.bincount(hit[hit >= 0], minlength=n).astype(np.int64)
+    unknown = np.full(n, np.nan)
+    return Rebalances(
+        generation=generations.number,
+        at_ms=generations.at_ms,
+        cause=("",) * n,
+        confidence=unknown,
+        stated=(None,) * n,
+        counts=counts,
+        pause_lower_s=unknown,
+        pause_upper_s=unknown,
+    )
+
+
+def movement_matrix(
+    tables: Tables, timeline: Timeline, limit: int = 24
+) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
+    """Partitions that went from one process to another.
+
+    Parameters
+    ----------
+    tables : Tables
+        ``movements``.
+    timeline : Timeline
+        Of the group; its identities name the processes.
+    limit : int
+        Processes shown by name; the rest are summed up as one.
+
+    Returns
+    -------
+    names : tuple of str
+        Processes with any movement, busiest first; a last "others" where some were left out.
+    counts : int64[n, n]
+        Row gave, column took; the diagonal is a process that came back under a new id.
+    """
+    table = tables.of_group(timeline.group, "movements")
+    known = {name: i for i, name in enumerate(timeline.members)}
+    sides = []
+    for column in ("from_member", "to_member"):
+        rank, names = codes(table, column)
+        member = np.asarray([known.get(name, -1) for name in names] + [-1], dtype=np.int64)[rank]
+        identity = np.append(timeline.identities.identity, -1)
+        sides.append(identity[member].astype(np.int64))
+    kind, kinds = codes(table, "kind")
+    moved = np.isin(kind, [i for i, name in enumerate(kinds) if name.startswith("moved")])
+    both = moved & (sides[0] >= 0) & (sides[1] >= 0)
+    gave, took = sides[0][both], sides[1][both]
+    n = len(timeline.identities.names)
+    busy = np.bincount(np.concatenate([gave, took]), minlength=n)
+    order = np.argsort(-busy, kind="stable")
+    order = order[busy[order] > 0]
+    shown = order[:limit]
+    place = np.full(n, len(shown), dtype=np.int64)
+    place[shown] = np.arange(len(shown))
+    size = len(shown) + (len(order) > limit)
+    counts = np.zeros((size, size), dtype=np.int64)
+    np.add.at(counts, (place[gave], place[took]), 1)
+    names_shown = tuple(timeline.identities.names[i] for i in shown)
+    return (*names_shown, "others") if size > len(shown) else names_shown, counts

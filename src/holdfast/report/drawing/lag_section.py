@@ -1,0 +1,139 @@
+"""Lag of one group: heat map (drawn by ``page/heat.js``), sums by owner, the worst partitions.
+
+**Rules.** Unknown lag is told apart from none. The tables hold what the picture shows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.report.drawing.markup import Markup, name_of, tag
+from holdfast.report.drawing.sections import NONE, number, table
+from holdfast.report.drawing.timeline import Timeline
+from holdfast.report.reading import Tables, codes, ints
+
+WORST = 20
+
+
+def lag_columns(tables: Tables, group: str) -> tuple[dict[str, npt.ArrayLike], dict[str, Any]]:
+    """Columns and names for the page; sorted by topic and partition.
+
+    Returns
+    -------
+    columns : dict of int[n]
+        ``lag_value`` is lag + 1, ``lag_owner`` owner + 1; 0 where there is none.
+    values : dict
+        ``lag_topics`` and ``lag_owners``.
+    """
+    rows = tables.of_group(group, "lag")
+    topic, topics = codes(rows, "topic")
+    owner, owners = codes(rows, "member_id")
+    partition = ints(rows, "partition")
+    order = np.lexsort((partition, topic))
+    columns: dict[str, npt.ArrayLike] = {
+        "lag_topic": topic[order],
+        "lag_partition": partition[order],
+        "lag_value": ints(rows, "lag")[order] + 1,
+        "lag_owner": owner[order] + 1,
+    }
+    return columns, {"lag_topics": topics, "lag_owners": owners}
+
+
+def lag_section(tables: Tables, timeline: Timeline) -> Markup | None:
+    """Section of one group; None where the tables hold no lag."""
+    rows = tables.of_group(timeline.group, "lag")
+    if not rows.num_rows:
+        return None
+    lag = ints(rows, "lag")
+    unknown = int((lag < 0).sum())
+    lead = (
+        f"{number(int(lag[lag > 0].sum()))} records behind in {number(int((lag > 0).sum()))} of "
+        f"{number(len(lag))} partitions"
+        + (f"; {number(unknown)} have no commit and no rule that gives one" if unknown else "")
+        + ". Each step of shade is ten times more; a stroke means unknown."
+    )
+    picture = tag(
+        "div",
+        tag("canvas", class_="heat", tabindex="0", role="img", aria_label="Lag per partition"),
+        tag("p", class_="heat-told place", role="status", aria_live="polite"),
+        class_="needs-js",
+    )
+    whole = tag(
+        "details",
+        tag("summary", "Table of every partition's lag"),
+        tag("div", class_="lag-table"),
+        class_="lag-all needs-js",
+    )
+    return tag(
+        "div",
+        tag("h3", "Lag"),
+        tag("p", lead, class_="lead"),
+        picture,
+        _by_owner(tables, timeline),
+        _worst(tables, timeline.group),
+        whole,
+    )
+
+
+def _by_owner(tables: Tables, timeline: Timeline) -> Markup:
+    rows = tables.of_group(timeline.group, "lag")
+    owner, owners = codes(rows, "member_id")
+    lag = np.maximum(ints(rows, "lag"), 0)
+    place = np.where(owner < 0, len(owners), owner)
+    total = np.bincount(place, lag, minlength=len(owners) + 1).astype(np.int64)
+    count = np.bincount(place, minlength=len(owners) + 1)
+    known = {member: i for i, member in enumerate(timeline.members)}
+    identities = timeline.identities
+    shown = []
+    for i in np.argsort(-total, kind="stable")[:50]:
+        if not count[i]:
+            continue
+        member = owners[i] if i < len(owners) else None
+        process = NONE
+        if member in known:
+            process = identities.names[identities.identity[known[member]]]
+        shown.append(
+            [
+                tag("td", name_of(process)),
+                tag("td", name_of(member) if member is not None else "nobody"),
+                (number(int(count[i])), int(count[i])),
+                (number(int(total[i])), int(total[i])),
+            ]
+        )
+    heads = [("Owner", False), ("Member id", False), ("Partitions", True), ("Lag", True)]
+    return table(heads, shown)
+
+
+def _worst(tables: Tables, group: str) -> Markup:
+    rows = tables.of_group(group, "lag")
+    lag = ints(rows, "lag")
+    order = np.argsort(-lag, kind="stable")[:WORST]
+    picked = rows.take(order[lag[order] > 0])
+    shown = [
+        [
+            tag("td", name_of(f"{row['topic']}-{row['partition']}")),
+            (number(row["lag"]), row["lag"]),
+            _offset(row["current_offset"]),
+            _offset(row["log_end_offset"]),
+            tag("td", name_of(row["member_id"] or "nobody")),
+        ]
+        for row in picked.to_pylist()
+    ]
+    heads = [
+        ("Partition", False),
+        ("Lag", True),
+        ("Committed", True),
+        ("Log end", True),
+        ("Member id", False),
+    ]
+    if not shown:
+        return tag("p", "No partition is behind.")
+    summary = tag("summary", f"The {len(shown)} partitions furthest behind")
+    return tag("details", summary, table(heads, shown))
+
+
+def _offset(value: int | None) -> tuple[str, object]:
+    return (NONE, "") if value is None else (number(value), value)

@@ -1,0 +1,174 @@
+"""Policy comparison: what other settings would have cost, as ``holdfast replay`` found out.
+
+**Rules.** A row is one group under one policy. Numbers come from the replay alone; the fidelity of
+the replay stands beside them, so that people know what to believe. Bars are part of the table.
+
+**Strategy.** Rows are mappings, from ``replay --format json`` (its ``rows``), with the columns
+below; a column that is missing is shown as unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from holdfast.errors import SourceError
+from holdfast.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.report.drawing.sections import NONE, number, seconds, table
+
+COLUMNS = (
+    "group",
+    "policy",
+    "assignor",
+    "delay_ms",
+    "actual",
+    "rebalances",
+    "moved",
+    "moved_to_third",
+    "partition_seconds_unowned",
+    "partition_seconds_stopped",
+    "longest_stop_seconds",
+    "time_to_balance_seconds",
+    "fidelity",
+)
+_BAR_CELLS = 12
+_MOST = 1e300
+"""What is no number below it was not measured."""
+
+
+def read_policies(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file that ``holdfast replay`` wrote as JSON, JSON lines or Parquet.
+
+    Raises
+    ------
+    SourceError
+        If it cannot be read, or is something else.
+    """
+    try:
+        content = path.read_bytes()
+        rows = _parquet(path) if content.startswith(b"PAR1") else _json(path, content.decode())
+    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
+        raise SourceError(f"{path}: cannot be read: {error}") from error
+    if not all(isinstance(row, dict) and "policy" in row for row in rows):
+        raise SourceError(f"{path}: expected rows with a policy, as `holdfast replay` prints them")
+    return list(rows)
+
+
+def _parquet(path: Path) -> list[Any]:
+    rows: list[Any] = pyarrow.parquet.read_table(path).to_pylist()
+    return rows
+
+
+def _json(path: Path, text: str) -> list[Any]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return _lines(path, text)
+    rows = document.get("rows", document) if isinstance(document, dict) else document
+    return rows if isinstance(rows, list) else [rows]
+
+
+def _lines(path: Path, text: str) -> list[Any]:
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as error:
+        raise SourceError(f"{path}: neither JSON nor JSON lines: {error}") from error
+
+
+def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """Table of policies, cheapest first within a group; None where there is none."""
+    if not rows:
+        return None
+    ordered = sorted(rows, key=lambda r: (str(r.get("group", "")), _cost(r)))
+    top = max((_cost(r) for r in ordered if _cost(r) < math.inf), default=0.0)
+    many = len({row.get("group") for row in ordered}) > 1
+    heads = [
+        *([("Group", False)] if many else []),
+        ("Policy", False),
+        ("Assignor", False),
+        ("Delay, s", True),
+        ("Rebalances", True),
+        ("Moved", True),
+        ("To a third", True),
+        ("Stopped, partition-s", True),
+        ("", False),
+        ("Longest stop, s", True),
+        ("Balanced after, s", True),
+        ("Fidelity", True),
+    ]
+    lead = (
+        "The same history under other settings, by the same machines. The actual setting was "
+        "replayed too: fidelity says how close that came to what was recorded, 100 % is exact."
+    )
+    body = table(heads, (_row(row, top)[0 if many else 1 :] for row in ordered))
+    return tag(
+        "section",
+        tag("h2", "What other policies would have cost"),
+        tag("p", lead, class_="lead"),
+        body,
+        class_="card",
+        id="policies",
+    )
+
+
+def _cost(row: Mapping[str, Any]) -> float:
+    value = _value(row, "partition_seconds_stopped", "partition_seconds_unowned")
+    return math.inf if value is None else value
+
+
+def _value(row: Mapping[str, Any], *names: str) -> float | None:
+    """The first of these columns that a row has, if it is a number: a file may hold anything."""
+    value = next((row[name] for name in names if name in row), None)
+    return value if isinstance(value, (int, float)) and -_MOST < value < _MOST else None
+
+
+def _row(row: Mapping[str, Any], top: float) -> list[object]:
+    cost = _cost(row)
+    delay, fidelity = _value(row, "delay_ms"), _value(row, "fidelity")
+    return [
+        tag("td", name_of(row.get("group", NONE))),
+        _policy(row),
+        tag("td", name_of(row.get("assignor") or NONE)),
+        _amount(None if delay is None else delay / 1000, 1),
+        _amount(_value(row, "rebalances", "rounds")),
+        _amount(_value(row, "moved")),
+        _amount(_value(row, "moved_to_third")),
+        _amount(None if cost == math.inf else cost, 1),
+        tag("td", _bar(cost, top)),
+        _seconds(_value(row, "longest_stop_seconds")),
+        _seconds(_value(row, "time_to_balance_seconds")),
+        (NONE, "") if fidelity is None else (f"{fidelity:.0%}", fidelity),
+    ]
+
+
+def _policy(row: Mapping[str, Any]) -> Markup:
+    """The policy, and whether it is the one that the group has."""
+    actual = [" ", tag("b", "(actual)")] if row.get("actual") else []
+    return tag("td", name_of(row["policy"]), *actual)
+
+
+def _bar(cost: float, top: float) -> Markup:
+    """A bar of whole and empty cells: its length is a class, for no style may stand inline."""
+    if cost == math.inf or top <= 0:
+        return Markup("")
+    full = round(_BAR_CELLS * cost / top)
+    return tag(
+        "span",
+        join(tag("i", class_="on" if i < full else None) for i in range(_BAR_CELLS)),
+        class_="meter",
+        aria_hidden="true",
+    )
+
+
+def _amount(value: float | None, digits: int = 0) -> tuple[str, object]:
+    return (NONE, "") if value is None else (number(value, digits), value)
+
+
+def _seconds(value: float | None) -> tuple[str, object]:
+    return (NONE, "") if value is None else (seconds(value), value)

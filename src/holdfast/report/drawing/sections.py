@@ -1,0 +1,283 @@
+"""The sections of the page that stand without JavaScript: figures, tables, matrix, words.
+
+**Rules.** Every value passes through :mod:`holdfast.report.drawing.markup`; a name from the cluster
+is shown by ``name_of``. A section says how many rows it leaves out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+
+from holdfast.report.drawing.history import Rebalances, movement_matrix
+from holdfast.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.report.drawing.timeline import Timeline
+from holdfast.report.findings.findings import Finding, all_rules
+from holdfast.report.findings.findings import count as counted
+from holdfast.report.reading import Tables
+
+MAX_ROWS = 100
+NONE = "–"
+_COUNTS = (
+    ("Members", "n_members"),
+    ("Joined", "n_joined"),
+    ("Left", "n_left"),
+    ("Restarted", "n_restarted"),
+    ("Kept", "n_kept"),
+    ("Moved", "n_moved"),
+    ("Avoidable", "n_avoidable_moves"),
+    ("Gained", "n_gained"),
+    ("Lost", "n_lost"),
+)
+
+
+def when(ms: int, timespec: str = "milliseconds") -> str:
+    """UTC time for people."""
+    stamp = datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec=timespec)
+    return stamp.removesuffix("+00:00")
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """Count or amount for people; a dash where it is not known."""
+    if value is None or math.isnan(value):
+        return NONE
+    return f"{value:,.{digits}f}"
+
+
+def seconds(value: float | None) -> str:
+    """Seconds with three significant places or so."""
+    if value is None or math.isnan(value):
+        return NONE
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"
+
+
+def bounds(lower: float, upper: float) -> str:
+    """A lower and an upper bound in one cell."""
+    if math.isnan(upper):
+        return NONE
+    low, high = seconds(lower), seconds(upper)
+    return high if low == high else f"{low} to {high}"
+
+
+def figures(items: Iterable[tuple[str, str, str]]) -> Markup:
+    """Boxes of one figure each: what, how much, a remark."""
+    boxes = (
+        tag("div", tag("dt", what), tag("dd", amount, tag("small", remark) if remark else None))
+        for what, amount, remark in items
+    )
+    return tag("dl", join(boxes), class_="figures")
+
+
+def table(
+    heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[object]], *, kind: str = ""
+) -> Markup:
+    """A sortable table; a head is (text, numeric). A cell may be ready ``td`` markup."""
+    tail = _numeric_tail(heads)
+    head = join(tag("th", text, scope="col", class_="n" if n else None) for text, n in heads)
+    body = join(tag("tr", join(_cells(heads, row, tail))) for row in rows)
+    inner = tag("thead", tag("tr", head)) + tag("tbody", body)
+    classes = ("full sortable", kind, f"r{tail + 1}" if tail else "")
+    whole = tag("table", Markup(inner), class_=" ".join(filter(None, classes)))
+    return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label="table")
+
+
+def _numeric_tail(heads: Sequence[tuple[str, bool]]) -> int:
+    """First column from which on all are numeric or unnamed; 0: none that style.css can align.
+
+    No cell of theirs has to say so.
+    """
+    tail = len(heads)
+    while tail and (heads[tail - 1][1] or not heads[tail - 1][0]):
+        tail -= 1
+    return tail if 1 <= tail <= 5 and len(heads) - tail > 1 else 0
+
+
+def _cells(heads: Sequence[tuple[str, bool]], row: Sequence[object], tail: int) -> Iterable[Markup]:
+    for i, ((_, numeric), cell) in enumerate(zip(heads, row, strict=True)):
+        plain = "n" if numeric and not 0 < tail <= i else None
+        if isinstance(cell, Markup) and cell.startswith("<td"):
+            yield cell
+        elif isinstance(cell, tuple):
+            shown, value = cell
+            same = str(value) == str(shown) or value == ""
+            kind = plain if numeric else "t"
+            yield tag("td", shown, data_v=None if same else value, class_=kind)
+        else:
+            yield tag("td", cell, class_=plain)
+
+
+def group_figures(timeline: Timeline, rebalances: Rebalances) -> Markup:
+    """Figures of one group."""
+    pause = rebalances.pause_upper_s
+    known = ~np.isnan(pause)
+    total = float(pause[known].sum()) if known.any() else None
+    low = float(np.nansum(rebalances.pause_lower_s)) if known.any() else 0.0
+    moved = [rebalances.total(n) for n in ("n_moved", "n_moved_through_gap")]
+    avoidable = rebalances.total("n_avoidable_moves")
+    span = (timeline.last_ms - timeline.first_ms) / 1000
+    generations = timeline.generations
+    members = int(generations.n_members[-1]) if len(generations.n_members) else 0
+    return figures(
+        [
+            (
+                "Partitions",
+                number(len(timeline.row_partition)),
+                counted(len(timeline.topics), "topic"),
+            ),
+            ("Members now", number(members), f"{number(len(timeline.members))} ids were seen"),
+            ("Generations", number(len(generations.number)), f"in {_span(span)}"),
+            (
+                "Partitions moved",
+                number(None if moved[0] is None else sum(m or 0 for m in moved)),
+                "" if avoidable is None else f"{number(avoidable)} of them avoidable",
+            ),
+            (
+                "Stood still",
+                NONE if total is None else f"{seconds(total)} s",
+                "partition-seconds at most, inferred"
+                if low == total or total is None
+                else f"partition-seconds at most; {seconds(low)} at least",
+            ),
+        ]
+    )
+
+
+def _span(span_s: float) -> str:
+    if span_s < 120:
+        return f"{span_s:.0f} s"
+    if span_s < 7200:
+        return f"{span_s / 60:.0f} min"
+    return f"{span_s / 3600:.1f} h" if span_s < 172800 else f"{span_s / 86400:.1f} days"
+
+
+def rebalance_section(rebalances: Rebalances) -> Markup:
+    """Rebalance table, newest last, the costliest kept where there are too many.
+
+    A column of which nothing is known is left out.
+    """
+    n = len(rebalances.at_ms)
+    shown = np.arange(n)
+    if n > MAX_ROWS:
+        cost = np.nan_to_num(rebalances.pause_upper_s) * 1000 + rebalances.counts["n_moved"]
+        shown = np.sort(np.argsort(-cost, kind="stable")[:MAX_ROWS])
+    counts = [(head, name) for head, name in _COUNTS if (rebalances.counts[name] >= 0).any()]
+    heads = [("Time (UTC)", False), ("Cause", False), ("Generation", True)]
+    heads += [(head, True) for head, _ in counts] + [("Stood still, s", True)]
+    names = [name for _, name in counts]
+    rows = (_rebalance_row(rebalances, int(i), names) for i in shown)
+    note = f"The {MAX_ROWS} costliest of {n:,} are shown. " if n > MAX_ROWS else ""
+    lead = (
+        "One row per generation. Stood still is partition-seconds without an owner, at least to "
+        "at most: the log says when a generation was settled, not when it began."
+    )
+    return tag(
+        "div",
+        tag("h3", "Rebalances"),
+        tag("p", note + lead, class_="lead"),
+        table(heads, rows, kind="jumps") if n else tag("p", "No rebalance was recorded."),
+    )
+
+
+def _rebalance_row(r: Rebalances, i: int, names: Sequence[str]) -> list[object]:
+    """Cells of one rebalance; the script makes its "show" button from the first and the last."""
+
+    def count(name: str) -> object:
+        value = int(r.counts[name][i])
+        if name == "n_moved":
+            value += max(int(r.counts["n_moved_through_gap"][i]), 0)
+        return (number(value), value) if value >= 0 else (NONE, "")
+
+    upper = float(r.pause_upper_s[i])
+    told = r.stated[i]
+    sure: object = "" if math.isnan(r.confidence[i]) else f" ({r.confidence[i]:.0%})"
+    if told is not None:
+        sure = tag("span", " (stated)", title=told)
+    return [
+        when(int(r.at_ms[i])),
+        join([r.cause[i].replace("_", " ") or NONE, sure]),
+        int(r.generation[i]),
+        *map(count, names),
+        (bounds(float(r.pause_lower_s[i]), upper), "" if math.isnan(upper) else upper),
+    ]
+
+
+def matrix_section(tables: Tables, timeline: Timeline) -> Markup:
+    """Movement matrix: a table whose shades are the picture."""
+    names, counts = movement_matrix(tables, timeline)
+    title = tag("h3", "Who gave partitions to whom")
+    if not len(names):
+        return tag("div", title, tag("p", "No partition went from one process to another."))
+    top = max(int(counts.max()), 1)
+    head = tag(
+        "tr", tag("th", "from \\ to"), *(tag("th", name_of(n, 18), scope="col") for n in names)
+    )
+    rows = (
+        tag(
+            "tr",
+            tag("th", name_of(name, 28), scope="row"),
+            *(_matrix_cell(int(counts[i, j]), top, i == j) for j in range(len(names))),
+        )
+        for i, name in enumerate(names)
+    )
+    body = tag("table", tag("thead", head), tag("tbody", join(rows)), class_="matrix")
+    lead = (
+        "Rows gave, columns took. A dashed cell is a process that came back under a new member id."
+    )
+    return tag("div", title, tag("p", lead, class_="lead"), tag("div", body, class_="wide"))
+
+
+def _matrix_cell(count: int, top: int, same: bool) -> Markup:
+    shade = 0 if count == 0 else 1 + min(4, int(5 * math.log1p(count) / math.log1p(top)))
+    classes = " ".join(filter(None, (f"h{shade}" if shade else "", "self" if same else "")))
+    return tag("td", number(count) if count else "", class_=classes or None)
+
+
+def codes_of(findings: Sequence[Finding]) -> list[object]:
+    """Codes of findings as lozenges, worst first."""
+    shown: list[object] = []
+    for code in dict.fromkeys(f.code for f in findings):
+        severity = next(f.severity for f in findings if f.code == code)
+        shown += [tag("span", code, class_=f"lozenge s-{severity}"), " "]
+    return shown
+
+
+def findings_section(findings: Sequence[Finding]) -> Markup:
+    """What the doctor's rules say about a group, worst first."""
+    names = {rule.code: rule.name for rule in all_rules()}
+    title = tag("h3", "Findings")
+    if not findings:
+        return tag("div", title, tag("p", "Nothing was found."))
+    return tag("div", title, *(_finding(f, names[f.code]) for f in findings))
+
+
+def _finding(finding: Finding, name: str) -> Markup:
+    e = finding.evidence
+    cost = bounds(finding.cost_lower_s, finding.cost_upper_s) if finding.cost_upper_s else ""
+    told = [str(finding.basis), f"{cost} partition-seconds" if cost else ""]
+    where = []
+    if e.generations:
+        where.append(f"generations {', '.join(str(g) for g in e.generations)}")
+    if e.from_ms >= 0:
+        where.append(f"{when(e.from_ms, 'seconds')} to {when(e.to_ms, 'seconds')}")
+    where += [", ".join(names[:5]) for names in (e.members, e.partitions) if names]
+    middle, wide = (e.from_ms + e.to_ms) // 2, max((e.to_ms - e.from_ms) // 5, 500)
+    jump = tag("button", "show", type="button", class_="jump", data_moment=middle, data_wide=wide)
+    head = tag(
+        "p",
+        tag("span", finding.code, class_=f"lozenge s-{finding.severity}"),
+        " ",
+        tag("strong", name),
+        f" ({finding.severity}; {', '.join(filter(None, told))}) ",
+        jump if e.from_ms >= 0 else None,
+    )
+    return tag(
+        "div",
+        head,
+        tag("p", finding.text),
+        tag("p", "; ".join(where), class_="lead") if where else None,
+        tag("p", tag("code", finding.command)) if finding.command else None,
+        class_="finding",
+    )

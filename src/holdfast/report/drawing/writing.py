@@ -1,0 +1,263 @@
+"""One self-contained HTML file from tables: payloads, sections, policy, script, style.
+
+**Rules.** The file asks for nothing from anywhere: its policy allows the loader, the script that
+the loader unpacks, and one style, each by its hash, and no connection. Names from the cluster reach
+it escaped or packed. The same tables give the same file, byte for byte.
+
+**Strategy.** ``page/`` holds the script in parts and the style; parts are joined here in order.
+Each group is one payload (:mod:`holdfast.report.drawing.packing`) that the page reads when it is
+shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.model.columns import I64
+from holdfast.report.drawing.body import page_body
+from holdfast.report.drawing.lag_section import lag_columns
+from holdfast.report.drawing.markup import Markup, tag
+from holdfast.report.drawing.packing import pack, pack_text, pack_values
+from holdfast.report.drawing.palette import COLOURS
+from holdfast.report.drawing.policies import policy_section
+from holdfast.report.drawing.timeline import Timeline
+from holdfast.report.reading import Source, Tables, Track, read_tables
+from holdfast.report.views import GroupView, last_time, view_of
+
+SCRIPTS = (
+    "columns.js",
+    "words.js",
+    "timeline.js",
+    "gestures.js",
+    "tables.js",
+    "heat.js",
+    "main.js",
+)
+MAX_GROUPS = 40
+
+
+def write(
+    source: Source | Tables,
+    out: str | Path,
+    *,
+    title: str = "Consumer group report",
+    groups: Sequence[str] | None = None,
+    policies: Sequence[Mapping[str, Any]] = (),
+    last_ms: int | None = None,
+    track: Track = iter,
+) -> Path:
+    """Write the report of some tables as one HTML file.
+
+    Parameters
+    ----------
+    source : path, mapping or Tables
+        Folder of tables, or columns in memory (:func:`holdfast.report.read_tables`).
+    out : path
+        File to write; its folder must exist.
+    title : str
+        Heading.
+    groups : sequence of str, optional
+        Groups to show, in this order; by default the worst, at most ``MAX_GROUPS``.
+    policies : sequence of mapping
+        Rows of ``holdfast replay`` (:mod:`holdfast.report.drawing.policies`).
+    last_ms : int, optional
+        End of the window in UTC milliseconds; by default the last time in the tables.
+    track : callable
+        Passes the names of groups on, one by one, and may show how far it is.
+
+    Returns
+    -------
+    Path
+        ``out``.
+
+    Raises
+    ------
+    SourceError
+        If the tables cannot be read.
+    """
+    tables = source if isinstance(source, Tables) else read_tables(source)
+    out = Path(out)
+    out.write_text(
+        render(tables, title, groups, policies=policies, last_ms=last_ms, track=track),
+        encoding="utf-8",
+    )
+    return out
+
+
+def render(
+    tables: Tables,
+    title: str,
+    groups: Sequence[str] | None = None,
+    *,
+    policies: Sequence[Mapping[str, Any]] = (),
+    last_ms: int | None = None,
+    track: Track = iter,
+) -> str:
+    """The text of the file."""
+    last = last_ms if last_ms is not None else last_time(tables)
+    names = tables.groups if groups is None else tuple(groups)
+    views = [view_of(tables, name, last, findings=True) for name in track(names)]
+    if groups is None:
+        views.sort(key=lambda v: v.badness, reverse=True)
+    shown = views[:MAX_GROUPS]
+    page = pack_values({"groups": [v.timeline.group for v in shown], "colours": COLOURS})
+    payloads = {
+        "app": pack_text(_script()),
+        "page": page,
+        **{f"group-{i}": group_payload(v, tables) for i, v in enumerate(shown)},
+    }
+    body = page_body(
+        tables,
+        title,
+        shown,
+        views,
+        extra=[policy_section(policies)],
+        payloads=payloads,
+        loader=tag("script", Markup(_loader())),
+    )
+    return _document(title, body)
+
+
+def group_payload(view: GroupView, tables: Tables) -> str:
+    """Columns of one group for the script (see ``page/timeline.js``)."""
+    t, r = view.timeline, view.rebalances
+    edges, owner, step, pause, counts = _folded(t)
+    places, cause, moved = _rebalance_of(view)
+    causes = tuple(dict.fromkeys(("", *(c.replace("_", " ") for c in r.cause))))
+    columns: dict[str, npt.ArrayLike] = {
+        "edge+": edges,
+        "row_topic": t.row_topic,
+        "row_partition": t.row_partition,
+        "row_segments": counts,
+        "seg_owner": owner,
+        "seg_step": step,
+        "seg_pause": pause,
+        "member_identity": t.identities.identity,
+        "member_host": t.identities.host,
+        "gen_edge+": np.searchsorted(edges, t.generations.at_ms - t.first_ms),
+        "gen_number": np.maximum(t.generations.number, 0),
+        "gen_members": np.maximum(t.generations.n_members, 0),
+        "gen_cause": np.asarray([causes.index(c) for c in cause], dtype=np.int64),
+        "gen_moved": moved,
+    }
+    values = {
+        "t0": t.first_ms,
+        "topics": t.topics,
+        "members": t.members,
+        "identities": t.identities.names,
+        "hosts": t.identities.hosts,
+        "causes": causes,
+    }
+    assert len(places) == len(t.generations.number)
+    lag, names = lag_columns(tables, t.group)
+    return pack({**columns, **lag}, {**values, **names})
+
+
+def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
+    """Segments with their pauses folded in: every end is an edge, a generation or the window's end.
+
+    Returns
+    -------
+    edges : int64[n_edges]
+        Milliseconds since the first, ascending.
+    owner, step, pause : int64[n]
+        0 nobody, 1 + member; edges to go; milliseconds at the end in which it is paused.
+    counts : int64[n_rows]
+        Of these, per row.
+    """
+    times = np.append(t.generations.at_ms, (t.first_ms, t.last_ms))
+    edges = np.unique(times) - t.first_ms
+    first = np.zeros(len(t.paused), dtype=bool)
+    first[t.start[:-1]] = True
+    ends = np.zeros(len(t.paused), dtype=bool)  # a pause at the end of its owner's segment
+    ends[1:] = t.paused[1:] & ~t.paused[:-1] & ~first[1:] & (t.owner[1:] == t.owner[:-1])
+    own = np.flatnonzero(~ends)
+    followed = np.append(ends[1:], False)[own]
+    tail = np.where(followed, own + 1, own)
+    pause = np.where(t.paused[tail], t.to_ms[tail] - t.from_ms[tail], 0)
+    end = np.searchsorted(edges, t.to_ms[tail] - t.first_ms)
+    row = np.searchsorted(t.start, own, side="right") - 1
+    step = np.diff(end, prepend=0)
+    heads = np.flatnonzero(first[own])
+    step[heads] = end[heads]
+    owner = t.owner[own].astype(np.int64) + 1
+    return edges, owner, step, pause, np.bincount(row, minlength=len(t.row_partition))
+
+
+def _rebalance_of(view: GroupView) -> tuple[list[int], list[str], list[int]]:
+    """Rebalance index, cause and moved partitions of each generation; -1, "" and 0 without one."""
+    t, r = view.timeline, view.rebalances
+    index = t.generations.index_of(r.generation, r.at_ms)
+    of = {int(g): i for i, g in enumerate(index) if g >= 0}
+    places = [of.get(g, -1) for g in range(len(t.generations.number))]
+    cause = [r.cause[i].replace("_", " ") if i >= 0 else "" for i in places]
+    gap = np.maximum(r.counts["n_moved_through_gap"], 0)
+    moved = np.maximum(r.counts["n_moved"], 0) + gap
+    return places, cause, [int(moved[i]) if i >= 0 else 0 for i in places]
+
+
+@cache
+def asset(name: str) -> str:
+    """Text of a file of ``page/``."""
+    return files("holdfast.report.drawing").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _lean(text: str) -> str:
+    """Without indentation, empty lines and comment lines; no string of ours spans lines."""
+    lines = (line.strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+@cache
+def _script(names: Sequence[str] = SCRIPTS) -> str:
+    parts = "\n".join(_lean(asset(name)) for name in names)
+    return f'(() => {{ "use strict";\n{parts}\n}})();'
+
+
+def _loader() -> str:
+    """The script that stands in the page as text; nothing in it can end its element early."""
+    loader = _script(("loader.js",))
+    assert not any(end in loader.lower() for end in ("</script", "<script", "<!--"))
+    return loader
+
+
+@cache
+def _style() -> str:
+    """The style without the space that only people need; its strings hold no mark with a space."""
+    style = _lean(asset("style.css")).replace("\n", "")
+    for mark in "{};:,":
+        style = style.replace(f"{mark} ", mark).replace(f" {mark}" if mark in "{}" else mark, mark)
+    return style.replace(";}", "}")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _document(title: str, body: Markup) -> str:
+    style = _style()
+    scripts = f"'{_hash(_loader())}' '{_hash(_script())}'"
+    policy = (
+        f"default-src 'none'; script-src {scripts}; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=Markup(policy)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("meta", name="generator", content="holdfast"),
+        tag("title", title),
+        tag("style", Markup(style)),
+    )
+    return "<!doctype html>\n" + tag("html", head, tag("body", body), lang="en")

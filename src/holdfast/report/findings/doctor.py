@@ -1,0 +1,155 @@
+"""Examine a fleet: findings of every group, worst group first, and the same as JSON.
+
+**Rules.** The JSON follows ``doctor.schema.json``, which ships with the package and is published in
+``docs/``. Group names are raw there (JSON quotes them); texts are visible text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from holdfast.report.findings.facts import Facts, read_facts
+from holdfast.report.findings.findings import Examination, Finding, Limits, Rule, all_rules, examine
+from holdfast.report.reading import Tables, Track
+from holdfast.report.views import last_time
+
+SCHEMA_VERSION = 1
+
+
+def examine_fleet(
+    tables: Tables,
+    groups: Sequence[str] | None = None,
+    limits: Limits | None = None,
+    last_ms: int | None = None,
+    track: Track = iter,
+) -> list[Examination]:
+    """Examine groups, the worst first.
+
+    Parameters
+    ----------
+    tables : Tables
+        Of the pipeline.
+    groups : sequence of str, optional
+        All by default.
+    limits : Limits, optional
+        Thresholds.
+    last_ms : int, optional
+        End of the window in UTC milliseconds; the last time in the tables by default.
+    track : callable
+        Passes the names on, one by one, and may show how far it is.
+    """
+    last = last_ms if last_ms is not None else last_time(tables)
+    rules = all_rules()
+    names = tables.groups if groups is None else tuple(groups)
+    found = [examine(read_facts(tables, name, last), limits, rules) for name in track(names)]
+    return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))
+
+
+def to_json(examinations: Sequence[Examination]) -> dict[str, Any]:
+    """Document that follows ``doctor.schema.json``."""
+    names = {rule.code: rule for rule in all_rules()}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "groups": [
+            {**summary(e.facts), "findings": [_finding(f, names[f.code]) for f in e.findings]}
+            for e in examinations
+        ],
+    }
+
+
+def summary(facts: Facts) -> dict[str, Any]:
+    """Heading of a group: state, protocol, members, generation, window, cost."""
+    g, r, last = facts.generations, facts.rebalances, facts.last
+    return {
+        "group": facts.group,
+        "state": facts.state,
+        "group_type": list(facts.group_type),
+        "protocol": g.protocol[last] if last >= 0 else "",
+        "members": int(g.n_members[last]) if last >= 0 else 0,
+        "partitions": len(facts.timeline.row_partition),
+        "generation": int(g.number[last]) if last >= 0 else None,
+        "window": {
+            "from": moment(int(g.at_ms[0])) if last >= 0 else None,
+            "to": moment(facts.end_ms) if last >= 0 else None,
+        },
+        "rebalances": len(r.at_ms),
+        "cost_partition_seconds": {
+            "lower": _rounded(float(np.nansum(r.pause_lower_s))),
+            "upper": _rounded(float(np.nansum(r.pause_upper_s))),
+        },
+    }
+
+
+def _finding(finding: Finding, rule: Rule) -> dict[str, Any]:
+    e = finding.evidence
+    return {
+        "code": finding.code,
+        "name": rule.name,
+        "severity": str(finding.severity),
+        "basis": str(finding.basis),
+        "text": finding.text,
+        "cost_partition_seconds": {
+            "lower": _rounded(finding.cost_lower_s),
+            "upper": _rounded(finding.cost_upper_s),
+        },
+        "evidence": {
+            "generations": list(e.generations),
+            "from": moment(e.from_ms) if e.from_ms >= 0 else None,
+            "to": moment(e.to_ms) if e.to_ms >= 0 else None,
+            "members": list(e.members),
+            "partitions": list(e.partitions),
+            "figures": {name: _rounded(value) for name, value in e.figures.items()},
+        },
+        "command": finding.command,
+    }
+
+
+def moment(ms: int) -> str:
+    """UTC time as ISO 8601."""
+    stamp = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return stamp.replace("+00:00", "Z")
+
+
+def schema_text() -> str:
+    """The published JSON schema."""
+    return (
+        files("holdfast.report.findings").joinpath("doctor.schema.json").read_text(encoding="utf-8")
+    )
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 3)
+
+
+def markdown() -> str:
+    """``docs/doctor.md``: every code, as ``holdfast explain`` has it."""
+    parts = (
+        f"## {rule.code} {rule.name} ({rule.severity})\n\n{rule.what}\n\n"
+        f"**Why it matters.** {rule.why}\n\n**How it is told.** {rule.how}\n\n"
+        f"**What helps.** {rule.mend}\n"
+        for rule in all_rules()
+    )
+    return "\n".join((_INTRODUCTION, *parts))
+
+
+_INTRODUCTION = """\
+# The doctor's findings
+
+`holdfast doctor --input TABLES` (or a dump, or `-b HOST:PORT`) looks at every group and prints one
+screen each, the worst first. It only reads, and joins no group. A finding has
+
+- a stable **code** and a **severity** (info, warn, error); `--fail-on warn` exits with 1;
+- a **basis**: *stated* by a record, or *inferred* from several;
+- **evidence**: generations, times, members, partitions;
+- a **cost** in partition-seconds: time in which a partition had no owner, or one that did nothing,
+  summed over partitions, at least and at most;
+- one **command** that helps. `DUMP` and `HOST:PORT` in it stand for your own.
+
+`--format json` follows [doctor.schema.json](doctor.schema.json). This page is written by
+`holdfast explain --format markdown` from the rules themselves, and a test compares them.
+"""

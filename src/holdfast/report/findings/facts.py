@@ -1,0 +1,293 @@
+"""What the doctor's rules look at: one group's tables as columns, read once.
+
+**Rules.** Pure: tables in, columns out. Times are UTC milliseconds, durations seconds. A rule never
+reads a table itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.model.columns import F64, I32, I64
+from holdfast.report.drawing.history import Rebalances, read_rebalances
+from holdfast.report.drawing.timeline import NO_OWNER, Settlements, Timeline, build_timeline
+from holdfast.report.reading import Tables, codes, ints, times_ms, words
+
+BOOL = npt.NDArray[np.bool_]
+NEVER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Presence:
+    """Which process was in the group when: one row per generation and member id, by generation.
+
+    Parameters
+    ----------
+    generation : int64[n]
+        Index into the generations.
+    member, identity : int32[n]
+        Member id and process (:class:`holdfast.report.drawing.identity.Identities`).
+    static : tuple of (str or None)
+        ``group.instance.id`` of each row.
+    n_partitions : int64[n]
+        Partitions given to it.
+    session_timeout_ms : int64[n]
+        -1 where unknown.
+    topics : tuple of tuple of str
+        Subscribed topics.
+    """
+
+    generation: I64
+    member: I32
+    identity: I32
+    static: tuple[str | None, ...]
+    n_partitions: I64
+    session_timeout_ms: I64
+    topics: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LagRows:
+    """Lag of each partition as of the end of the window.
+
+    Parameters
+    ----------
+    topic : tuple of str
+        Topic of each row.
+    partition, lag, committed, commit_ms : int64[n]
+        -1 where there is none.
+    end, begin : int64[n]
+        Log end and start offset; -1 where unknown.
+    member : tuple of (str or None)
+        Owner in the last generation.
+    status, clamped : tuple of str
+        As in the table.
+    """
+
+    topic: tuple[str, ...]
+    partition: I64
+    lag: I64
+    committed: I64
+    commit_ms: I64
+    end: I64
+    begin: I64
+    member: tuple[str | None, ...]
+    status: tuple[str, ...]
+    clamped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Anomaly:
+    """One row of the table ``anomalies``."""
+
+    kind: str
+    generation: int
+    at_ms: int
+    topic: str | None
+    partition: int
+    members: tuple[str, ...]
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Absence:
+    """A process that went and came back: generations by index.
+
+    Parameters
+    ----------
+    identity : int
+        Which process.
+    last_with, first_without, back : int
+        Last generation with it, first one without it, first one with it again. The last two are
+        equal where it came back so fast that no generation stood without it.
+    away_s : float
+        From the first record without it (or the last with it) to the one with it again.
+    """
+
+    identity: int
+    last_with: int
+    first_without: int
+    back: int
+    away_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Facts:
+    """Everything known about one group."""
+
+    group: str
+    timeline: Timeline
+    rebalances: Rebalances
+    presence: Presence
+    absences: tuple[Absence, ...]
+    lag: LagRows
+    anomalies: tuple[Anomaly, ...]
+    group_type: tuple[str, ...]
+    rebalance_index: I64
+
+    @property
+    def generations(self) -> Settlements:
+        """Settlements of the group."""
+        return self.timeline.generations
+
+    @property
+    def end_ms(self) -> int:
+        """End of the window."""
+        return self.timeline.last_ms
+
+    @property
+    def last(self) -> int:
+        """Index of the last generation; -1 where there is none."""
+        return len(self.generations.number) - 1
+
+    @property
+    def state(self) -> str:
+        """State as of the last generation."""
+        return self.generations.state[self.last] if self.last >= 0 else "unknown"
+
+    @property
+    def members_now(self) -> BOOL:
+        """Rows of presence that belong to the last generation."""
+        now: BOOL = self.presence.generation == self.last
+        return now
+
+    def partition_name(self, row: int) -> str:
+        """``topic-partition`` of a timeline row."""
+        t = self.timeline
+        return f"{t.topics[t.row_topic[row]]}-{t.row_partition[row]}"
+
+    def owner_at(self, generation: int) -> I32:
+        """Owner of each timeline row when a generation was settled: member index or negative."""
+        t = self.timeline
+        at = t.generations.at_ms[generation]
+        inside = (t.from_ms <= at) & (at < t.to_ms)
+        owner = np.full(len(t.row_partition), NO_OWNER, dtype=np.int32)
+        row = np.searchsorted(t.start, np.flatnonzero(inside), side="right") - 1
+        owner[row] = t.owner[inside]
+        return owner
+
+
+def read_facts(
+    tables: Tables, group: str, last_ms: int | None = None, *, timeline: Timeline | None = None
+) -> Facts:
+    """Facts of one group.
+
+    Parameters
+    ----------
+    tables : Tables
+        Any of the pipeline's tables; what is missing makes rules silent, not wrong.
+    group : str
+        Name of the group.
+    last_ms : int, optional
+        End of the window in UTC milliseconds.
+    timeline : Timeline, optional
+        Of the group, where it has been built already.
+    """
+    timeline = timeline or build_timeline(tables, group, last_ms)
+    rebalances = read_rebalances(tables, group)
+    presence = _presence(tables, timeline)
+    kinds, names = codes(tables.of_group(group, "generations"), "group_type")
+    return Facts(
+        group=group,
+        timeline=timeline,
+        rebalances=rebalances,
+        presence=presence,
+        absences=_absences(presence, timeline.generations),
+        lag=_lag(tables, group),
+        anomalies=_anomalies(tables, group),
+        group_type=tuple(names[k] for k in np.unique(kinds) if k >= 0),
+        rebalance_index=timeline.generations.index_of(rebalances.generation, rebalances.at_ms),
+    )
+
+
+def _presence(tables: Tables, timeline: Timeline) -> Presence:
+    table = tables.of_group(timeline.group, "members")
+    index = timeline.generations.index_of(ints(table, "generation"), times_ms(table, "timestamp"))
+    rank, names = codes(table, "member_id")
+    place = {name: i for i, name in enumerate(timeline.members)}
+    member = np.asarray([place[name] for name in names], dtype=np.int32)
+    order = np.lexsort((rank, index))
+    order = order[index[order] >= 0]
+    static = table["group_instance_id"].to_pylist()
+    topics = table["subscribed_topics"].to_pylist()
+    members = member[rank[order]] if len(names) else np.zeros(0, dtype=np.int32)
+    return Presence(
+        generation=index[order],
+        member=members,
+        identity=timeline.identities.identity[members],
+        static=tuple(static[i] for i in order),
+        n_partitions=ints(table, "n_partitions")[order],
+        session_timeout_ms=ints(table, "session_timeout_ms")[order],
+        topics=tuple(tuple(sorted(topics[i] or ())) for i in order),
+    )
+
+
+def _absences(presence: Presence, generations: Settlements) -> tuple[Absence, ...]:
+    """Absences and restarts of every process, in the order in which they ended."""
+    found = []
+    order = np.lexsort((presence.generation, presence.identity))
+    identity, generation = presence.identity[order], presence.generation[order]
+    member = presence.member[order]
+    for i in range(1, len(order)):
+        if identity[i] != identity[i - 1] or generation[i] == generation[i - 1]:
+            continue
+        before, back = int(generation[i - 1]), int(generation[i])
+        gap = back > before + 1
+        if not gap and member[i] == member[i - 1]:
+            continue
+        first = before + 1
+        if (generations.n_members[first:back] == 0).any():
+            continue  # the whole group was stopped: nobody waited for this one
+        since = generations.at_ms[first] if gap else generations.at_ms[before]
+        found.append(
+            Absence(
+                identity=int(identity[i]),
+                last_with=before,
+                first_without=first,
+                back=back,
+                away_s=float(generations.at_ms[back] - since) / 1000 if gap else 0.0,
+            )
+        )
+    return tuple(sorted(found, key=lambda a: (a.back, a.identity)))
+
+
+def _lag(tables: Tables, group: str) -> LagRows:
+    table = tables.of_group(group, "lag")
+    return LagRows(
+        topic=words(table, "topic"),
+        partition=ints(table, "partition"),
+        lag=ints(table, "lag"),
+        committed=ints(table, "current_offset"),
+        commit_ms=times_ms(table, "commit_timestamp", NEVER),
+        end=ints(table, "log_end_offset"),
+        begin=ints(table, "log_start_offset"),
+        member=tuple(table["member_id"].to_pylist()),
+        status=words(table, "status"),
+        clamped=words(table, "clamped"),
+    )
+
+
+def _anomalies(tables: Tables, group: str) -> tuple[Anomaly, ...]:
+    table = tables.of_group(group, "anomalies")
+    at = times_ms(table, "timestamp")
+    rows = table.to_pylist()
+    return tuple(
+        Anomaly(
+            kind=row["kind"],
+            generation=row["generation"],
+            at_ms=int(at[i]),
+            topic=row["topic"],
+            partition=-1 if row["partition"] is None else row["partition"],
+            members=tuple(row["member_ids"] or ()),
+            detail=row["detail"],
+        )
+        for i, row in enumerate(rows)
+    )
+
+
+def known(values: F64) -> F64:
+    """Values with unknown ones as zero."""
+    return np.where(np.isnan(values), 0.0, values)

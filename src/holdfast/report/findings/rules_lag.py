@@ -1,0 +1,210 @@
+"""Rules about lag and ownership now: skew, nobody there, records lost.
+
+**Rules.** As :mod:`holdfast.report.findings.rules_rebalances`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from holdfast.report.findings.facts import Facts
+from holdfast.report.findings.findings import (
+    Basis,
+    Evidence,
+    Finding,
+    Limits,
+    Rule,
+    Severity,
+    count,
+    first_few,
+    last_evidence,
+    shell_word,
+)
+
+_W, _E, _I = Severity.WARN, Severity.ERROR, Severity.INFO
+
+
+def skew(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF104: one member carries most of the lag."""
+    lag = facts.lag
+    now = [facts.timeline.members[m] for m in facts.presence.member[facts.members_now]]
+    totals = dict.fromkeys(now, 0)
+    for member, records in zip(lag.member, lag.lag, strict=True):
+        if member in totals and records > 0:
+            totals[member] += int(records)
+    total = sum(totals.values())
+    if len(totals) < 2 or total < limits.lag_records:
+        return
+    worst = max(sorted(totals), key=totals.__getitem__)
+    factor = totals[worst] * len(totals) / total
+    # Of two members the worst carries at most twice the mean: the limit follows what is possible.
+    if factor < min(limits.lag_skew, 0.9 * len(totals)):
+        return
+    rows = np.flatnonzero(np.asarray([m == worst for m in lag.member], dtype=bool))
+    rows = rows[np.argsort(-lag.lag[rows], kind="stable")]
+    yield Finding(
+        code="HF104",
+        severity=_W,
+        text=f"one of {len(totals)} members carries {totals[worst]:,} of {total:,} records of lag, "
+        f"{factor:.1f} times the mean",
+        evidence=last_evidence(facts, [worst], rows, lag_records=float(total), times_mean=factor),
+        command=f"holdfast plan --input DUMP --assignor lag-sticky "
+        f"--group {shell_word(facts.group)}",
+    )
+
+
+def unowned(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF114: a living group leaves partitions to nobody."""
+    del limits
+    if facts.state != "Stable" or facts.last < 0:
+        return
+    t = facts.timeline
+    owner = facts.owner_at(facts.last)
+    subscribed = {
+        topic for i in np.flatnonzero(facts.members_now) for topic in facts.presence.topics[i]
+    }
+    rows = [
+        r
+        for r in np.flatnonzero(owner == -1)
+        if not subscribed or t.topics[t.row_topic[r]] in subscribed
+    ]
+    if not rows:
+        return
+    starts = t.from_ms[t.start[1:][rows] - 1]
+    cost = float((facts.end_ms - starts).sum()) / 1000
+    yield Finding(
+        code="HF114",
+        severity=_E,
+        text=f"{count(len(rows), 'partition')} without an owner that had one, though the group is "
+        "stable",
+        evidence=Evidence(
+            generations=(int(facts.generations.number[facts.last]),),
+            from_ms=int(starts.min()),
+            to_ms=facts.end_ms,
+            partitions=first_few(facts.partition_name(int(r)) for r in rows),
+        ),
+        cost_lower_s=cost,
+        cost_upper_s=cost,
+        command=f"holdfast lag --input DUMP --group {shell_word(facts.group)}",
+    )
+
+
+def nobody(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF115: an empty group with unread records."""
+    lag = facts.lag
+    behind = int(lag.lag[lag.lag > 0].sum())
+    if facts.state not in ("Empty", "Dead") or behind < limits.lag_records:
+        return
+    rows = np.flatnonzero(lag.lag > 0)
+    since = int(facts.generations.at_ms[facts.last])
+    cost = len(rows) * (facts.end_ms - since) / 1000
+    yield Finding(
+        code="HF115",
+        severity=_W,
+        text=f"the group has no member, and {behind:,} records wait in "
+        f"{count(len(rows), 'partition')}",
+        evidence=last_evidence(facts, [], rows, lag_records=float(behind)),
+        cost_lower_s=cost,
+        cost_upper_s=cost,
+        command="kafka-consumer-groups.sh --bootstrap-server HOST:PORT --describe "
+        f"--group {shell_word(facts.group)}",
+        basis=Basis.STATED,
+    )
+
+
+def lost(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF116: the committed offset points before what the broker still has."""
+    del limits
+    rows = np.flatnonzero(np.asarray([c == "before_begin" for c in facts.lag.clamped], dtype=bool))
+    if not len(rows):
+        return
+    gap = facts.lag.begin[rows] - facts.lag.committed[rows]
+    records = int(gap[(facts.lag.begin[rows] >= 0) & (facts.lag.committed[rows] >= 0)].sum())
+    yield Finding(
+        code="HF116",
+        severity=_E,
+        text=f"deleted before they were read: {count(records, 'record')} of "
+        f"{count(len(rows), 'partition')}",
+        evidence=last_evidence(facts, [], rows, lost_records=float(records)),
+        command="kafka-configs.sh --bootstrap-server HOST:PORT --entity-type topics --describe "
+        f"--entity-name {shell_word(facts.lag.topic[int(rows[0])])}",
+        basis=Basis.STATED,
+    )
+
+
+def beyond(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF120: the committed offset points beyond the end of the log."""
+    del limits
+    rows = np.flatnonzero(np.asarray([c == "beyond_end" for c in facts.lag.clamped], dtype=bool))
+    if not len(rows):
+        return
+    yield Finding(
+        code="HF120",
+        severity=_W,
+        text=f"the committed offset of {count(len(rows), 'partition')} lies beyond the end of the "
+        "log: was the topic made anew?",
+        evidence=last_evidence(facts, [], rows),
+        command=f"holdfast lag --input DUMP --group {shell_word(facts.group)}",
+        basis=Basis.STATED,
+    )
+
+
+RULES = (
+    Rule(
+        code="HF104",
+        name="lag skew",
+        severity=_W,
+        what="One member carries three times its share of the group's lag or more.",
+        why="The group is as late as its latest member; the others have room.",
+        how="Log end minus commit, summed over the partitions of each owner in the last "
+        "generation.",
+        mend="Spread by lag: the assignors lag and lag-sticky. If one partition holds it all, the "
+        "keys are skewed and no assignor helps.",
+        find=skew,
+    ),
+    Rule(
+        code="HF114",
+        name="partitions without an owner",
+        severity=_E,
+        what="The group is stable, its members subscribe to the topic, and a partition that had an "
+        "owner has none.",
+        why="Nobody reads it, and nothing will change until the next rebalance.",
+        how="The last generation's assignment against all that was ever assigned.",
+        mend="With a delay this ends when the delay does; otherwise restart the leader, or change "
+        "its assignor.",
+        find=unowned,
+    ),
+    Rule(
+        code="HF115",
+        name="nobody reads",
+        severity=_W,
+        what="The group is empty and a thousand records or more wait for it.",
+        why="Lag grows until somebody comes back; offsets of an empty group expire.",
+        how="Stated by the group's last record.",
+        mend="Start the consumers, or delete the group if it is not needed any more.",
+        find=nobody,
+    ),
+    Rule(
+        code="HF116",
+        name="records lost to retention",
+        severity=_E,
+        what="A committed offset lies before the first record that the broker still has.",
+        why="What lay between was deleted unread.",
+        how="Stated: commit and log start offset.",
+        mend="Raise retention.ms of the topic, or add consumers before the lag reaches it.",
+        find=lost,
+    ),
+    Rule(
+        code="HF120",
+        name="commit beyond the end",
+        severity=_W,
+        what="A committed offset lies beyond the end of the log.",
+        why="The topic was deleted and made anew, or an unclean leader took over: consumers fall "
+        "back to auto.offset.reset and may skip or repeat.",
+        how="Stated: commit and log end offset.",
+        mend="Reset the group's offsets for that topic.",
+        find=beyond,
+    ),
+)

@@ -1,0 +1,343 @@
+"""Rules about members: stuck, idle, silent, doubled, stale, mixed.
+
+**Rules.** As :mod:`holdfast.report.findings.rules_rebalances`. Cost is partition-seconds in which a
+partition had an owner that did nothing for it.
+
+**Strategy.** The last generation's members are joined with the lag rows by member id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from holdfast.model.columns import I64
+from holdfast.report.findings.facts import BOOL, NEVER, Facts
+from holdfast.report.findings.findings import (
+    Basis,
+    Evidence,
+    Finding,
+    Limits,
+    Rule,
+    Severity,
+    count,
+    first_few,
+    last_evidence,
+    shell_word,
+)
+
+_W, _E, _I = Severity.WARN, Severity.ERROR, Severity.INFO
+
+
+def _describe(facts: Facts) -> str:
+    group = shell_word(facts.group)
+    return f"kafka-consumer-groups.sh --bootstrap-server HOST:PORT --describe --group {group}"
+
+
+def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, I64]:
+    """Lag rows whose owner makes no progress though there is work; and since when, in ms."""
+    lag = facts.lag
+    owned = np.asarray([m is not None for m in lag.member], dtype=bool)
+    settled = facts.generations.at_ms[facts.last] if facts.last >= 0 else facts.end_ms
+    since = np.maximum(lag.commit_ms, settled)
+    quiet = facts.end_ms - since > limits.stuck_s * 1000
+    standing: BOOL = owned & (lag.lag > 0) & (lag.committed >= 0) & quiet
+    return standing & (lag.commit_ms != NEVER), since
+
+
+def _stuck_members(facts: Facts, limits: Limits, *, static: bool) -> tuple[list[str], I64, float]:
+    """Members none of whose partitions with work move on; their lag rows; partition-seconds.
+
+    Those with a static name, by that name, or those without.
+    """
+    standing, since = _standing(facts, limits)
+    lag, names = facts.lag, _static_names(facts)
+    moving = {m for i, m in enumerate(lag.member) if m and lag.lag[i] > 0 and not standing[i]}
+    rows = [
+        i
+        for i, m in enumerate(lag.member)
+        if m and standing[i] and m not in moving and (m in names) is static
+    ]
+    members = [str(lag.member[i]) for i in rows]
+    found = np.asarray(rows, dtype=np.int64)
+    cost = float((facts.end_ms - since[found]).sum()) / 1000
+    return list(dict.fromkeys(names.get(m, m) for m in members)), found, cost
+
+
+def _static_names(facts: Facts) -> dict[str, str]:
+    """Static name of each member of the last generation that has one."""
+    p = facts.presence
+    rows = np.flatnonzero(facts.members_now)
+    names = facts.timeline.members
+    return {names[p.member[i]]: name for i in rows if (name := p.static[i]) is not None}
+
+
+def _silent(facts: Facts, limits: Limits, code: str, *, static: bool) -> Iterator[Finding]:
+    members, rows, cost = _stuck_members(facts, limits, static=static)
+    if not members:
+        return
+    who = count(len(members), "static member" if static else "member")
+    yield Finding(
+        code=code,
+        severity=_E,
+        text=f"{who} with {count(len(rows), 'partition')} that hold work, and no commit for "
+        f"{limits.stuck_s / 60:.0f} minutes or more{': gone?' if static else ''}",
+        evidence=last_evidence(facts, members, rows),
+        cost_upper_s=cost,
+        command=_describe(facts) + (" --members --verbose" if static else ""),
+    )
+
+
+def stuck(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF105."""
+    return _silent(facts, limits, "HF105", static=False)
+
+
+def stale_static(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF109."""
+    return _silent(facts, limits, "HF109", static=True)
+
+
+def idle(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF106."""
+    p = facts.presence
+    rows = np.flatnonzero(facts.members_now & (p.n_partitions == 0))
+    if not len(rows) or facts.state != "Stable":
+        return
+    names = [facts.timeline.identities.names[i] for i in p.identity[rows]]
+    total = int(facts.members_now.sum())
+    partitions = len(facts.timeline.row_partition)
+    yield Finding(
+        code="HF106",
+        severity=_I if total > partitions else _W,
+        text=f"{len(rows)} of {count(total, 'member')} without a partition "
+        f"({count(partitions, 'partition')} ever assigned)",
+        evidence=last_evidence(facts, names, rows[:0]),
+        command=_describe(facts) + " --members",
+    )
+
+
+def silent(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF107: members that never commit."""
+    lag = facts.lag
+    by_member: dict[str, list[int]] = {}
+    for i, member in enumerate(lag.member):
+        if member:
+            by_member.setdefault(member, []).append(i)
+    settled = facts.generations.at_ms[facts.last] if facts.last >= 0 else facts.end_ms
+    if facts.end_ms - settled < limits.stuck_s * 1000:
+        return
+    silent_members = [
+        member
+        for member, rows in by_member.items()
+        if all(lag.committed[i] < 0 for i in rows) and any(lag.end[i] > lag.begin[i] for i in rows)
+    ]
+    if not silent_members:
+        return
+    rows = np.asarray([i for m in silent_members for i in by_member[m]], dtype=np.int64)
+    yield Finding(
+        code="HF107",
+        severity=_W,
+        text=f"{count(len(silent_members), 'member')} never committed any of "
+        f"{count(len(rows), 'partition')}: a restart begins at auto.offset.reset",
+        evidence=last_evidence(facts, silent_members, rows),
+        command=_describe(facts) + " --offsets",
+    )
+
+
+def double_owner(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF108."""
+    del limits
+    rows = [a for a in facts.anomalies if a.kind == "double_owner"]
+    if not rows:
+        return
+    g = facts.generations
+    index = g.index_of(
+        np.asarray([a.generation for a in rows]), np.asarray([a.at_ms for a in rows])
+    )
+    until = np.append(g.at_ms[1:], facts.end_ms)
+    seconds = sum(
+        float(until[i] - a.at_ms) / 1000 for i, a in zip(index, rows, strict=True) if i >= 0
+    )
+    generations = tuple(dict.fromkeys(a.generation for a in rows))
+    yield Finding(
+        code="HF108",
+        severity=_E,
+        text=f"{count(len(rows), 'partition')} given to two members in one generation",
+        evidence=Evidence(
+            generations=generations[:10],
+            from_ms=min(a.at_ms for a in rows),
+            to_ms=max(a.at_ms for a in rows),
+            members=first_few(dict.fromkeys(m for a in rows for m in a.members)),
+            partitions=first_few(f"{a.topic}-{a.partition}" for a in rows),
+        ),
+        cost_lower_s=seconds,
+        cost_upper_s=seconds,
+        command=f"holdfast history --input DUMP --group {shell_word(facts.group)} "
+        "--table anomalies",
+        basis=Basis.STATED,
+    )
+
+
+def unreadable(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF121."""
+    del limits
+    rows = [a for a in facts.anomalies if a.kind.startswith("unreadable")]
+    if not rows:
+        return
+    yield Finding(
+        code="HF121",
+        severity=_W,
+        text=f"{count(len(rows), 'time')} a member's subscription or assignment could not be read",
+        evidence=Evidence(
+            generations=tuple(dict.fromkeys(a.generation for a in rows))[:10],
+            from_ms=min(a.at_ms for a in rows),
+            to_ms=max(a.at_ms for a in rows),
+            members=first_few(dict.fromkeys(m for a in rows for m in a.members)),
+        ),
+        command=f"holdfast history --input DUMP --group {shell_word(facts.group)} "
+        "--table anomalies",
+        basis=Basis.STATED,
+    )
+
+
+def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF110: the assignor or the protocol of the group changed and changed back."""
+    del limits
+    g = facts.generations
+    named = [i for i in range(len(g.number)) if g.protocol[i]]
+    changed = [b for a, b in pairwise(named) if g.protocol[a] != g.protocol[b]]
+    seen = sorted({g.protocol[i] for i in named})
+    if len(facts.group_type) < 2 and len(changed) <= max(len(seen) - 1, 1):
+        return
+    what = f"assignors {', '.join(seen)}" if len(seen) > 1 else ", ".join(facts.group_type)
+    yield Finding(
+        code="HF110",
+        severity=_W,
+        text=f"the group went to and fro between protocols, {count(len(changed), 'time')} ({what})",
+        evidence=Evidence(
+            generations=tuple(int(g.number[i]) for i in changed)[:10],
+            from_ms=int(g.at_ms[changed[0]]) if changed else -1,
+            to_ms=int(g.at_ms[changed[-1]]) if changed else -1,
+            figures={"changes": float(len(changed))},
+        ),
+        command=f"holdfast upgrade-check --from {shell_word(','.join(seen) or 'range')} "
+        "--to cooperative-sticky --plan",
+        basis=Basis.STATED,
+    )
+
+
+def uneven(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF117: equal subscriptions, unequal loads."""
+    p = facts.presence
+    rows = np.flatnonzero(facts.members_now)
+    if len(rows) < 2 or len({p.topics[i] for i in rows}) > 1:
+        return
+    loads = p.n_partitions[rows]
+    spread = int(loads.max() - loads.min())
+    if spread < limits.load_spread or loads.min() < 0:
+        return
+    most = [facts.timeline.identities.names[p.identity[i]] for i in rows[loads == loads.max()]]
+    yield Finding(
+        code="HF117",
+        severity=_W if spread >= 2 * limits.load_spread else _I,
+        text=f"members with the same topics hold {loads.min()} to {loads.max()} partitions",
+        evidence=last_evidence(facts, most, rows[:0], spread_partitions=float(spread)),
+        command=f"holdfast plan --input DUMP --assignor sticky --group {shell_word(facts.group)}",
+    )
+
+
+RULES = (
+    Rule(
+        code="HF105",
+        name="stuck member",
+        severity=_E,
+        what="A member owns partitions with unread records, and none of them has been committed "
+        "for five minutes.",
+        why="Heartbeats come from another thread: a member that hangs keeps its partitions.",
+        how="Commit times of the partitions of the last generation's members, against log ends.",
+        mend="Take a thread dump of it. Lower max.poll.interval.ms so that the group notices.",
+        find=stuck,
+    ),
+    Rule(
+        code="HF106",
+        name="idle member",
+        severity=_W,
+        what="A member of a stable group has no partition.",
+        why="It costs a process and takes part in every rebalance. More members than partitions is "
+        "often meant (standby), then this is only information.",
+        how="The last generation's assignment.",
+        mend="Run fewer members, or give the topics more partitions.",
+        find=idle,
+    ),
+    Rule(
+        code="HF107",
+        name="member never commits",
+        severity=_W,
+        what="No partition of a member has a committed offset, though the topics hold records.",
+        why="After a restart or a rebalance everything is read again from auto.offset.reset, or "
+        "skipped.",
+        how="Owners of the last generation, against the offset commits of the whole window.",
+        mend="Turn enable.auto.commit on, or commit. Ignore this where offsets are kept elsewhere.",
+        find=silent,
+    ),
+    Rule(
+        code="HF108",
+        name="two owners",
+        severity=_E,
+        what="One generation's assignment gives a partition to two members.",
+        why="Records are processed twice and commits overwrite each other.",
+        how="Stated by the group's record.",
+        mend="The leader's assignor is wrong: find the leader in the table generations and change "
+        "its assignor.",
+        find=double_owner,
+    ),
+    Rule(
+        code="HF109",
+        name="stale static member",
+        severity=_E,
+        what="A static member (group.instance.id) holds partitions with unread records and has "
+        "committed nothing for five minutes.",
+        why="A static member that is gone keeps its partitions until its session times out, and "
+        "nobody else may read them.",
+        how="As HF105, for members with a static name.",
+        mend="Start that member again, or remove its id with an admin client "
+        "(removeMembersFromConsumerGroup in Java's).",
+        find=stale_static,
+    ),
+    Rule(
+        code="HF110",
+        name="protocol mix",
+        severity=_W,
+        what="The chosen assignor, or the group's protocol, went to and fro.",
+        why="Members with different lists of assignors make the choice depend on who is there; an "
+        "eager and a cooperative one together lose the benefit of both.",
+        how="Stated by the group's records. One change in one direction is an upgrade, and silent.",
+        mend="Finish the upgrade: KIP-726 needs two rolling restarts.",
+        find=protocol_mix,
+    ),
+    Rule(
+        code="HF117",
+        name="uneven loads",
+        severity=_W,
+        what="Members with the same subscription hold numbers of partitions that differ by two or "
+        "more.",
+        why="The fullest member decides how far the group is behind.",
+        how="The last generation's assignment.",
+        mend="Use an assignor that balances over all topics (sticky, cooperative-sticky); range "
+        "does so per topic.",
+        find=uneven,
+    ),
+    Rule(
+        code="HF121",
+        name="unreadable member",
+        severity=_W,
+        what="A member's subscription or assignment is not in a layout that is known.",
+        why="Tools, and perhaps the leader, do not see what it owns.",
+        how="Stated by the group's record.",
+        mend="Find the client of that member in the table members.",
+        find=unreadable,
+    ),
+)

@@ -1,0 +1,429 @@
+"""Rules about rebalances: storms, deploys, moves that were not needed, delays.
+
+**Rules.** Each function takes facts and limits and returns findings; the table at the end says what
+people read. Cost is partition-seconds without an owner, at least and at most.
+
+**Strategy.** Rebalances are columns in time order; a window is two binary searches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from holdfast.model.columns import I64
+from holdfast.report.findings.facts import BOOL, Absence, Facts, known
+from holdfast.report.findings.findings import (
+    MAX_EVIDENCE,
+    Evidence,
+    Finding,
+    Limits,
+    Rule,
+    Severity,
+    count,
+    first_few,
+    shell_word,
+)
+
+_W, _E, _I = Severity.WARN, Severity.ERROR, Severity.INFO
+
+
+def _cost(facts: Facts, chosen: BOOL) -> tuple[float, float]:
+    r = facts.rebalances
+    return float(known(r.pause_lower_s)[chosen].sum()), float(known(r.pause_upper_s)[chosen].sum())
+
+
+def _evidence(facts: Facts, chosen: BOOL, **more: object) -> Evidence:
+    """Generations and times of some rebalances."""
+    r = facts.rebalances
+    at = r.at_ms[chosen]
+    return Evidence(
+        generations=tuple(int(g) for g in r.generation[chosen][:MAX_EVIDENCE]),
+        from_ms=int(at.min()) if len(at) else -1,
+        to_ms=int(at.max()) if len(at) else -1,
+        **more,  # type: ignore[arg-type]  # the other fields of Evidence, by name
+    )
+
+
+def _real(facts: Facts) -> BOOL:
+    """Rebalances of a living group: not the first one seen, not one that left it empty."""
+    r = facts.rebalances
+    real: BOOL = r.counts["n_members"] != 0
+    real[:1] = False
+    return real
+
+
+def storm(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF101."""
+    at = facts.rebalances.at_ms
+    end = np.searchsorted(at, at + round(limits.storm_window_s * 1000), side="right")
+    inside = end - np.arange(len(at))
+    if not len(at) or inside.max() < limits.storm_rebalances:
+        return
+    worst = int(np.argmax(inside))
+    chosen = np.zeros(len(at), dtype=bool)
+    for first in np.flatnonzero(inside >= limits.storm_rebalances):
+        chosen[first : end[first]] = True
+    low, high = _cost(facts, chosen)
+    minutes = limits.storm_window_s / 60
+    yield Finding(
+        code="HF101",
+        severity=_E if inside[worst] >= 3 * limits.storm_rebalances else _W,
+        text=f"{inside[worst]} rebalances within {minutes:.0f} minutes, {chosen.sum()} in storms",
+        evidence=_evidence(facts, chosen, figures={"worst_per_window": float(inside[worst])}),
+        cost_lower_s=low,
+        cost_upper_s=high,
+        command=f"holdfast history --input DUMP --group {shell_word(facts.group)} "
+        "--table rebalances",
+    )
+
+
+def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF102: rebalances per restarted member, deploy by deploy."""
+    g = facts.generations
+    restarts = [a for a in facts.absences if a.away_s <= limits.round_trip_s]
+    if len(restarts) < 2:
+        return
+    times = np.asarray(sorted(int(g.at_ms[a.back]) for a in restarts))
+    cuts = np.flatnonzero(np.diff(times) > limits.deploy_gap_s * 1000) + 1
+    chosen = np.zeros(len(facts.rebalances.at_ms), dtype=bool)
+    worst, n_restarts = 0.0, 0
+    for part in np.split(times, cuts):
+        mine = [a for a in restarts if part[0] <= g.at_ms[a.back] <= part[-1]]
+        begin = min(int(g.at_ms[a.first_without]) for a in mine)
+        at = facts.rebalances.at_ms
+        # The round that gives back what was revoked follows the last return by moments.
+        inside = (at >= begin) & (at <= part[-1] + 10_000) & _real(facts)
+        ratio = inside.sum() / len(mine)
+        if len(mine) >= 2 and ratio > limits.churn_per_restart:
+            chosen |= inside
+            worst, n_restarts = max(worst, ratio), n_restarts + len(mine)
+    if not chosen.any():
+        return
+    low, high = _cost(facts, chosen)
+    longest = max(a.away_s for a in restarts)
+    yield Finding(
+        code="HF102",
+        severity=_W,
+        text=f"{count(int(chosen.sum()), 'rebalance')} for "
+        f"{count(n_restarts, 'restarted member')} "
+        f"(up to {worst:.1f} per restart)",
+        evidence=_evidence(
+            facts,
+            chosen,
+            members=first_few(_names(facts, restarts)),
+            figures={"rebalances_per_restart": float(worst), "longest_restart_s": longest},
+        ),
+        cost_lower_s=low,
+        cost_upper_s=high,
+        command="holdfast simulate --scenario rolling-bounce --policy deferred "
+        f"--members {_members(facts)} --partitions {_partitions(facts)} "
+        f"--delay {_delay(longest)}",
+    )
+
+
+def avoidable(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF103."""
+    r = facts.rebalances
+    moves = np.maximum(r.counts["n_avoidable_moves"], 0)
+    moved = sum(np.maximum(r.counts[n], 0) for n in ("n_moved", "n_moved_through_gap"))
+    total, needless = int(np.sum(moved)), int(moves.sum())
+    if needless < limits.avoidable_moves or needless < limits.avoidable_share * total:
+        return
+    chosen = moves > 0
+    low, high = _cost(facts, chosen)
+    share = needless / max(total, needless)
+    yield Finding(
+        code="HF103",
+        severity=_W,
+        text=f"{needless} of {max(total, needless)} moved partitions need not have moved "
+        f"({share:.0%}) for the same balance",
+        evidence=_evidence(facts, chosen, figures={"avoidable_moves": float(needless)}),
+        cost_lower_s=low * share,
+        cost_upper_s=high * share,
+        command="holdfast replay --input DUMP --assignor cooperative-sticky "
+        f"--group {shell_word(facts.group)}",
+    )
+
+
+def delay_short(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF111: partitions visited a third member because the restart outlasted the wait."""
+    trips = []
+    for absence in facts.absences:
+        if 0 < absence.away_s <= limits.round_trip_s:
+            visited = _round_trip(facts, absence)
+            if visited.any():
+                trips.append((absence, visited))
+    if not trips:
+        return
+    rows: I64 = np.unique(np.concatenate([np.flatnonzero(v) for _, v in trips]))
+    n_visits = int(sum(v.sum() for _, v in trips))
+    g = facts.generations
+    around = np.zeros(len(g.number) + 1, dtype=bool)
+    for absence, _ in trips:
+        around[absence.first_without : absence.back + 2] = True
+    index = facts.rebalance_index
+    chosen = around[np.where(index < 0, len(g.number), index)] & (index >= 0)
+    low, high = _cost(facts, chosen)
+    longest = max(a.away_s for a, _ in trips)
+    yield Finding(
+        code="HF111",
+        severity=_W,
+        text=f"{count(n_visits, 'time')} a partition went to another member and back while "
+        f"its own was restarting ({longest:.0f} s at most)",
+        evidence=_evidence(
+            facts,
+            chosen,
+            members=first_few(_names(facts, [a for a, _ in trips])),
+            partitions=first_few(facts.partition_name(int(r)) for r in rows[:MAX_EVIDENCE]),
+            figures={"round_trips": float(n_visits), "longest_restart_s": longest},
+        ),
+        cost_lower_s=low,
+        cost_upper_s=high,
+        command=f"holdfast replay --input DUMP --policy deferred --delay {_delay(longest)} "
+        f"--group {shell_word(facts.group)}",
+    )
+
+
+def delay_long(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF112: partitions waited without an owner far longer than restarts take."""
+    t, g = facts.timeline, facts.generations
+    if not len(t.owner):
+        return
+    first = np.zeros(len(t.owner), dtype=bool)
+    first[t.start[:-1]] = True
+    began = np.searchsorted(g.at_ms, t.from_ms, side="right") - 1
+    seconds = (t.to_ms - t.from_ms) / 1000
+    restarts = [a.away_s for a in facts.absences if a.away_s <= limits.round_trip_s]
+    usual = max(restarts, default=0.0)
+    limit = max(limits.unowned_s, limits.unowned_restarts * usual)
+    # What still has no owner at the end is another finding (HF114).
+    waited = (t.owner == -1) & ~first & (t.to_ms < t.last_ms) & (seconds > limit)
+    waited &= g.n_members[np.maximum(began, 0)] > 0
+    if not waited.any():
+        return
+    rows = np.searchsorted(t.start, np.flatnonzero(waited), side="right") - 1
+    longest, cost = float(seconds[waited].max()), float(seconds[waited].sum())
+    yield Finding(
+        code="HF112",
+        severity=_W,
+        text=f"{count(int(waited.sum()), 'time')} a partition waited without an owner, for up "
+        f"to {longest:.0f} s; "
+        + (f"the longest restart took {usual:.0f} s" if usual else "no restart was measured"),
+        evidence=Evidence(
+            generations=tuple(int(x) for x in np.unique(g.number[began[waited]])[:MAX_EVIDENCE]),
+            from_ms=int(t.from_ms[waited].min()),
+            to_ms=int(t.to_ms[waited].max()),
+            partitions=first_few(facts.partition_name(int(r)) for r in np.unique(rows)),
+            figures={"longest_wait_s": longest, "longest_restart_s": usual},
+        ),
+        cost_lower_s=cost,
+        cost_upper_s=cost,
+        command=f"holdfast replay --input DUMP --policy deferred --delay {_delay(usual or 10)} "
+        f"--group {shell_word(facts.group)}",
+    )
+
+
+def spurious(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF113."""
+    chosen = np.asarray([c == "spurious" for c in facts.rebalances.cause], dtype=bool)
+    if chosen.sum() < limits.spurious:
+        return
+    low, high = _cost(facts, chosen)
+    yield Finding(
+        code="HF113",
+        severity=_W,
+        text=f"{chosen.sum()} rebalances changed nobody and nothing that can be seen",
+        evidence=_evidence(facts, chosen),
+        cost_lower_s=low,
+        cost_upper_s=high,
+        command=f"holdfast history --input DUMP --group {shell_word(facts.group)} "
+        "--table rebalances",
+    )
+
+
+def interrupted(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF118."""
+    missed = np.maximum(facts.rebalances.counts["n_missed_generations"], 0)
+    if missed.sum() < limits.missed:
+        return
+    chosen = missed > 0
+    low, high = _cost(facts, chosen)
+    yield Finding(
+        code="HF118",
+        severity=_W,
+        text=f"{count(int(missed.sum()), 'generation')} left no record: the group was called "
+        "together again before the leader had answered",
+        evidence=_evidence(facts, chosen, figures={"missed_generations": float(missed.sum())}),
+        cost_lower_s=low,
+        cost_upper_s=high,
+        command="kafka-configs.sh --bootstrap-server HOST:PORT --entity-type groups "
+        f"--entity-name {shell_word(facts.group)} --describe",
+    )
+
+
+def eager(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """HF119: everybody stops at every rebalance, and it cost something."""
+    chosen = facts.rebalances.counts["eager"] == 1
+    chosen = chosen & _real(facts)
+    low, high = _cost(facts, chosen)
+    if chosen.sum() < 2 or high < limits.eager_pause_s:
+        return
+    yield Finding(
+        code="HF119",
+        severity=_W,
+        text=f"all members stopped at each of {count(int(chosen.sum()), 'rebalance')}: the "
+        "assignor is eager",
+        evidence=_evidence(facts, chosen),
+        cost_lower_s=low,
+        cost_upper_s=high,
+        command=_away_from_eager(facts),
+    )
+
+
+def _away_from_eager(facts: Facts) -> str:
+    """The way to a cooperative assignor; where the group has one, who it is that gives all up."""
+    group, name = shell_word(facts.group), _assignor(facts)
+    if name == "cooperative-sticky":
+        return f"holdfast history --input DUMP --group {group} --table members"
+    return f"holdfast upgrade-check --from {shell_word(name)} --to cooperative-sticky --plan"
+
+
+def _assignor(facts: Facts) -> str:
+    """Assignor of the last generation that had one."""
+    return next((p for p in reversed(facts.generations.protocol) if p), "range")
+
+
+def _names(facts: Facts, absences: list[Absence]) -> list[str]:
+    names = facts.timeline.identities.names
+    return list(dict.fromkeys(names[a.identity] for a in absences))
+
+
+def _round_trip(facts: Facts, absence: Absence) -> BOOL:
+    """Timeline rows that this process had, somebody else got, and it got back."""
+    identity = np.append(facts.timeline.identities.identity, -1)
+    before = identity[facts.owner_at(absence.last_with)] == absence.identity
+    elsewhere = np.zeros(len(before), dtype=bool)
+    for generation in range(absence.first_without, absence.back + 1):
+        owner = facts.owner_at(generation)
+        elsewhere |= before & (owner >= 0) & (identity[owner] != absence.identity)
+    back = np.zeros(len(before), dtype=bool)
+    for generation in range(absence.back, min(absence.back + 3, facts.last + 1)):
+        back |= identity[facts.owner_at(generation)] == absence.identity
+    return elsewhere & back
+
+
+def _members(facts: Facts) -> int:
+    return max(int(facts.generations.n_members.max(initial=1)), 1)
+
+
+def _partitions(facts: Facts) -> int:
+    return max(len(facts.timeline.row_partition), 1)
+
+
+def _delay(seconds: float) -> str:
+    """A delay that covers restarts of so many seconds, with half as much again."""
+    return f"{max(math.ceil(1.5 * seconds / 5) * 5, 5)}s"
+
+
+RULES = (
+    Rule(
+        code="HF101",
+        name="rebalance storm",
+        severity=_W,
+        what="Ten or more rebalances of the group within ten minutes.",
+        why="Every rebalance costs commits, fetch sessions and, with an eager assignor, a stop of "
+        "all members. A storm usually feeds itself: members that are thrown out while they wait "
+        "come back and start the next round.",
+        how="Counted from the group's records in the offsets topic; three times the limit is an "
+        "error.",
+        mend="Look at the causes in the rebalance table. Members that poll too rarely need a "
+        "larger max.poll.interval.ms or smaller batches; members that restart in a loop need "
+        "their logs read; deploys need a delay (HF102).",
+        find=storm,
+    ),
+    Rule(
+        code="HF102",
+        name="deploy churn",
+        severity=_W,
+        what="A rolling restart made more than 1.5 rebalances per restarted member.",
+        why="Each restart costs a round when the member goes, one when it returns, and with "
+        "cooperative assignors one more to hand over. Design II needs none that moves anything.",
+        how="Member ids of one process (same static name, client id or host) are put together; "
+        "rebalances between the first departure and the last return of a deploy are counted.",
+        mend="Give members a static id (group.instance.id) and a session timeout above the "
+        "restart, or use the deferred policy with a delay above the longest restart.",
+        find=deploy_churn,
+    ),
+    Rule(
+        code="HF103",
+        name="avoidable movements",
+        severity=_W,
+        what="At least a fifth of the moved partitions could have stayed where they were at the "
+        "same balance.",
+        why="A moved partition loses its caches and state, is read again from the last commit, and "
+        "stands still while it moves.",
+        how="The least number of moves that reaches the most even loads is computed exactly, and "
+        "subtracted from the moves that were made.",
+        mend="Use an assignor that keeps what is owned: cooperative-sticky or sticky.",
+        find=avoidable,
+    ),
+    Rule(
+        code="HF111",
+        name="delay too short for restarts",
+        severity=_W,
+        what="Partitions moved to another member while their own was restarting, and then back.",
+        why="Two moves and two pauses per partition for nothing.",
+        how="A process is recognised when it comes back; its partitions are followed from before "
+        "to after.",
+        mend="Set the delay (scheduled.rebalance.max.delay.ms), or the session timeout of static "
+        "members, above the longest restart that was measured.",
+        find=delay_short,
+    ),
+    Rule(
+        code="HF112",
+        name="delay too long for restarts",
+        severity=_W,
+        what="Partitions waited without an owner more than three times the longest restart.",
+        why="A delay that outlasts every restart only adds lag when a member is really gone.",
+        how="Time without an owner, between two owners, while the group had members.",
+        mend="Lower the delay to one and a half times the longest restart.",
+        find=delay_long,
+    ),
+    Rule(
+        code="HF113",
+        name="rebalances without a cause",
+        severity=_W,
+        what="Rebalances after which members, subscriptions and assignment are as before.",
+        why="They stop an eager group for nothing; the usual reasons are members that rejoin after "
+        "a slow poll, or a leader that sees metadata change.",
+        how="Successive generations are compared; nothing differs.",
+        mend="Look at the members' logs at these times for max.poll.interval.ms and session "
+        "timeouts.",
+        find=spurious,
+    ),
+    Rule(
+        code="HF118",
+        name="interrupted rebalances",
+        severity=_W,
+        what="Generation numbers are missing: a round was started again before it was finished.",
+        why="While rounds follow each other nobody gets an assignment; with eager members nothing "
+        "is read.",
+        how="A generation leaves a record when its leader's assignment arrives; gaps are counted.",
+        mend="Raise the initial rebalance delay of the broker, or start members together.",
+        find=interrupted,
+    ),
+    Rule(
+        code="HF119",
+        name="everybody stops",
+        severity=_W,
+        what="The group rebalances eagerly, and the pauses add up.",
+        why="An eager member gives up all its partitions before it joins, also those that it gets "
+        "back.",
+        how="Members claim nothing when they join, or the assignor is one that is always eager.",
+        mend="Move to cooperative-sticky in two rolling restarts (KIP-726).",
+        find=eager,
+    ),
+)

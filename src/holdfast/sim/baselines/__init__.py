@@ -1,0 +1,1 @@
+"""Baselines that users compare with: ``kip848`` and ``connect``."""

@@ -1,0 +1,193 @@
+"""A baseline: Kafka Connect's incremental cooperative assignor as shipped, over our members.
+
+**Rules.** Its memory lives in the leader and is lost with it; a returning member is served only
+when the delay ends; a revoking round after a revoking round waits longer each time (KIP-415).
+
+**Strategy.** Members speak the designs' container; only the leader's judgement is Connect's. One
+value per member, so a new leader begins with an empty memory, as in Connect.
+
+References: KIP-415; KAFKA-9848, KAFKA-10413, KAFKA-12495, KAFKA-15693.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from holdfast.machine.events import Resource
+from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.leader.subscriptions import (
+    partitions_of,
+    read_subscribed_member,
+    resources_of,
+)
+from holdfast.machine.policy import Policy
+from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
+from holdfast.wire.layouts.incremental import Design
+
+BACKOFF_MS, BACKOFF_FACTOR = 1, 40
+
+
+@dataclass(slots=True)
+class Past:
+    """What Connect's leader remembers (the worker object's fields)."""
+
+    previous: frozenset[Resource] = frozenset()
+    members: frozenset[str] = frozenset()
+    generation: int = -1
+    delay_ms: int = 0
+    remaining_ms: int | None = None
+    candidates: tuple[str, ...] = ()
+    revoked: bool = False
+    successive: int = 0
+
+
+@dataclass(slots=True)
+class ConnectAssignor:
+    """Connect's leader. ``clock`` is how a leader learns how much of a delay has passed."""
+
+    delay_ms: int
+    name: str = "connect"
+    modes: frozenset[RebalanceMode] = frozenset({RebalanceMode.COOPERATIVE})
+    inner: DesignAssignor = field(
+        default_factory=lambda: DesignAssignor(Policy(design=Design.DEFERRED))
+    )
+    pasts: dict[str, Past] = field(default_factory=dict)
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """As the designs: owned is the allocation of KIP-415."""
+        return self.inner.subscribe(view)
+
+    def read(self, assignment: bytes) -> Instruction:
+        """Increments, revocations and a delay, as in KIP-415."""
+        return self.inner.read(assignment)
+
+    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
+        """Nobody changes."""
+        return self.inner.stay(turn)
+
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+        """One round of Connect's algorithm over one kind of resource."""
+        past = self.pasts.setdefault(turn.leader_id, Past())
+        claimants = sorted(
+            (read_subscribed_member(m.member_id, m.instance_id, m.metadata) for m in turn.members),
+            key=lambda c: c.member_id,
+        )
+        own = {c.member_id: set(resources_of(c.owned)) for c in claimants}
+        newest = max((c.generation for c in claimants), default=-1)
+        if past.generation != newest:
+            past.previous = frozenset()  # led before, but not the last round
+        configured = {(t, p) for t in sorted(turn.partitions) for p in range(turn.partitions[t])}
+        active = set().union(*own.values()) & configured
+        lost = (past.previous & configured) - active
+        created = configured - active - lost
+        now_given = self._handle_lost(past, lost, own, claimants[0].memory_age_ms, turn)
+        if now_given is None:  # still waiting
+            placed = created
+            handed: dict[str, set[Resource]] = {m: set() for m in own}
+        else:
+            handed, rest = now_given
+            placed = created | rest
+        _spread(sorted(placed), own, handed)
+        revoked: dict[str, set[Resource]] = {m: set() for m in own}
+        if past.remaining_ms is None:
+            revoked = self._balance(past, own, handed, len(configured))
+        return self._answer(past, turn, own, handed, revoked)
+
+    def _handle_lost(
+        self,
+        past: Past,
+        lost: Set[Resource],
+        own: Mapping[str, set[Resource]],
+        age_ms: int,
+        turn: LeaderRound,
+    ) -> tuple[dict[str, set[Resource]], Set[Resource]] | None:
+        """None while the lost wait; else what goes to candidates, and what is placed as new."""
+        nothing: dict[str, set[Resource]] = {m: set() for m in own}
+        if past.remaining_ms is not None:
+            past.remaining_ms = max(0, past.remaining_ms - age_ms)
+        if not lost:
+            past.remaining_ms, past.candidates = None, ()
+            return nothing, set()
+        present = frozenset(own)
+        if self.delay_ms == 0 or (past.remaining_ms is None and past.members <= present):
+            return nothing, lost
+        if past.remaining_ms == 0:
+            takers = [m for m in past.candidates if m in present]
+            past.remaining_ms, past.candidates = None, ()
+            if not takers:
+                return nothing, lost
+            for i, resource in enumerate(sorted(lost)):
+                nothing[takers[i % len(takers)]].add(resource)
+            return nothing, set()
+        empty = [m for m in sorted(own) if not own[m] and m not in past.candidates]
+        past.candidates = (*past.candidates, *empty)
+        if past.remaining_ms is None:
+            past.remaining_ms = self.delay_ms
+        return None
+
+    def _balance(
+        self,
+        past: Past,
+        own: Mapping[str, set[Resource]],
+        handed: Mapping[str, set[Resource]],
+        total: int,
+    ) -> dict[str, set[Resource]]:
+        """Revoke every member's surplus at once, unless the last round revoked as well."""
+        loads = {m: len(own[m] | handed[m]) for m in sorted(own)}
+        floor, extra = divmod(total, len(loads))
+        surplus: dict[str, set[Resource]] = {m: set() for m in own}
+        for member in sorted(loads, key=lambda m: (-loads[m], m)):
+            quota = floor + (extra > 0)
+            if loads[member] >= quota and extra > 0:
+                extra -= 1
+            over = loads[member] - quota
+            if over > 0:
+                surplus[member] = set(sorted(own[member])[-over:])
+        if not any(surplus.values()):
+            past.revoked, past.successive = False, 0
+            return surplus
+        if past.revoked and self.delay_ms:
+            past.successive += 1
+            past.remaining_ms = min(BACKOFF_MS * BACKOFF_FACTOR**past.successive, self.delay_ms)
+            past.revoked = False
+            return {m: set() for m in own}
+        past.revoked = True
+        return surplus
+
+    def _answer(
+        self,
+        past: Past,
+        turn: LeaderRound,
+        own: Mapping[str, set[Resource]],
+        handed: Mapping[str, set[Resource]],
+        revoked: Mapping[str, set[Resource]],
+    ) -> dict[str, bytes]:
+        after = {m: (own[m] - revoked[m]) | handed[m] for m in sorted(own)}
+        waiting = past.previous if past.remaining_ms is not None else frozenset()
+        past.previous = waiting | frozenset[Resource]().union(*after.values())
+        past.members, past.generation = frozenset(own), turn.generation
+        return {
+            m: encode_member_assignment(
+                MemberAssignment(
+                    assigned=partitions_of(sorted(handed[m])),
+                    revoked=partitions_of(sorted(revoked[m])) if revoked[m] else None,
+                    delay_ms=past.remaining_ms or 0,
+                    nonce=turn.generation,
+                    memory=b"connect",  # only so that its age, the passed time, comes back
+                )
+            )
+            for m in sorted(own)
+        }
+
+
+def _spread(
+    resources: Sequence[Resource],
+    own: Mapping[str, set[Resource]],
+    handed: Mapping[str, set[Resource]],
+) -> None:
+    """Give each to the member with least."""
+    for resource in resources:
+        taker = min(sorted(own), key=lambda m: len(own[m]) + len(handed[m]))
+        handed[taker].add(resource)

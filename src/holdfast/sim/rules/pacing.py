@@ -1,0 +1,123 @@
+"""Whether rounds lead somewhere: L2's monotony and L3's potential, over the turns of a run.
+
+**Rules.**
+
+- A *stretch* is a run of turns in which nothing happened but what the turns themselves asked for:
+  the same members with the same subscriptions, the same partitions, and every member claiming
+  exactly what the turn before left it with. A turn is *whole* when everything is claimed, once.
+- L2: within a stretch of Design III, the balance score of whole turns never rises.
+- L3: within a stretch, each whole turn that revokes has a smaller potential than the one that
+  revoked before: (balance score, moves that still separate claims from their target), compared in
+  that order. So no cycle of revoking and assigning can exist.
+
+**Strategy.** The moves left are counted by the real planner: Design I, from the same claims,
+revokes all of them at once.
+
+References: :data:`holdfast.sim.rules.checkers.RULES`, L2 and L3; KIP-54, "balance score"; Design
+III.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any
+
+from holdfast.machine.events import Resource
+from holdfast.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
+from holdfast.machine.leader.leader import plan_round
+from holdfast.machine.policy import Policy
+from holdfast.sim.rules.seen import SeenTurn
+from holdfast.sim.world.ledger import Ledger
+from holdfast.wire.layouts.incremental import Design
+
+
+@dataclass(slots=True)
+class Pacing:
+    """Follows the turns of one run."""
+
+    ledger: Ledger
+    inputs: Any = None
+    expected: Mapping[str, frozenset[Resource]] = field(default_factory=dict)
+    score: int | None = None
+    potential: tuple[int, int] | None = None
+
+    def check(self, turn: SeenTurn, assignor: Assignor, now_ms: int) -> None:
+        """Take one turn that has effect."""
+        inputs = _inputs(turn)
+        claims = {s.name: s.claims for s in turn.members}
+        if inputs != self.inputs or claims != self.expected:
+            self.score = self.potential = None
+        self.inputs, self.expected = inputs, {s.name: s.after for s in turn.members}
+        if not isinstance(assignor, DesignAssignor | CooperativeAssignor):
+            return
+        policy = (
+            assignor.policy
+            if isinstance(assignor, DesignAssignor)
+            else Policy(design=Design.SIMPLE)
+        )
+        revokes = any(s.revoked for s in turn.members)
+        if not (revokes or policy.design is Design.INCREMENTAL) or not _whole(turn):
+            return
+        score = balance_score(claims, policy)
+        if policy.design is Design.INCREMENTAL and self.score is not None and score > self.score:
+            self.ledger.fail("L2", now_ms, f"the balance score rises from {self.score} to {score}")
+        self.score = score
+        if revokes:
+            self._revokes((score, moves_left(turn, policy)), now_ms)
+
+    def _revokes(self, potential: tuple[int, int], now_ms: int) -> None:
+        if self.potential is not None and potential >= self.potential:
+            text = f"a round revokes and gains nothing: {self.potential}, then {potential}"
+            self.ledger.fail("L3", now_ms, text)
+        self.potential = potential
+
+
+def balance_score(claims: Mapping[str, frozenset[Resource]], policy: Policy) -> int:
+    """KIP-54's score, by weight, kind by kind where kinds are isolated."""
+    if not policy.weights and not policy.isolate:
+        return sum(abs(a - b) for a, b in combinations([len(c) for c in claims.values()], 2))
+    kinds = sorted({kind for own in claims.values() for kind, _ in own})
+    parts = [{kind} for kind in kinds] if policy.isolate else [set(kinds)]
+    total = 0
+    for part in parts:
+        loads = [
+            sum(policy.weights.get(kind, 1) for kind, _ in own if kind in part)
+            for _, own in sorted(claims.items())
+        ]
+        total += sum(abs(a - b) for a, b in combinations(loads, 2))
+    return total
+
+
+def moves_left(turn: SeenTurn, policy: Policy) -> int:
+    """How many resources are not where the target wants them."""
+    done = plan_round(
+        replace(policy, design=Design.SIMPLE),
+        [s.claimant for s in turn.members],
+        turn.partitions,
+        generation=turn.generation,
+    )
+    return sum(len(numbers) for s in done.shares.values() for _, numbers in s.revoked)
+
+
+def _inputs(turn: SeenTurn) -> Any:
+    """What a turn depends on beside claims."""
+    members = tuple(
+        (s.name, s.claimant.instance_id, s.claimant.topics, s.claimant.leaving)
+        for s in turn.members
+    )
+    return members, tuple(sorted(turn.partitions.items()))
+
+
+def _whole(turn: SeenTurn) -> bool:
+    """Whether everything is claimed, once, by somebody that subscribes to it."""
+    counts = [turn.partitions.get(topic, 0) for topic in turn.subscribed]
+    times, claimed = sum(len(s.claims) for s in turn.members), turn.claimed
+    if not times == len(claimed) == sum(counts):
+        return False
+    fits = all(
+        (s.stays or not s.claims) and {t for t, _ in s.claims} <= set(s.claimant.topics)
+        for s in turn.members
+    )
+    return fits and all(0 <= p < turn.partitions.get(t, 0) for t, p in claimed)

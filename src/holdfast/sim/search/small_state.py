@@ -1,0 +1,146 @@
+"""What a small world's states are made of: values that are interned, and facts about them.
+
+**Rules.** Every part of a state (a machine's slots, a message) is a value in a :class:`Interner`; a
+state is numbers. What a search asks of a part again and again is written down once as its facts.
+
+**Strategy.** Plain values. :mod:`holdfast.sim.search.small_world` makes and moves them.
+
+References: Clarke, Grumberg and Peled, "Model Checking".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
+from holdfast.machine.coordinator.coordinator import CommitDone, GroupMember, GroupState, SendCommit
+from holdfast.machine.events import (
+    HeartbeatAnswered,
+    JoinAnswered,
+    LeaveAnswered,
+    Resource,
+    SyncAnswered,
+)
+
+KIND_OF: dict[type, str] = {
+    SendJoin: "join",
+    JoinAnswered: "join",
+    SendSync: "sync",
+    SyncAnswered: "sync",
+    SendHeartbeat: "heartbeat",
+    HeartbeatAnswered: "heartbeat",
+    SendLeave: "leave",
+    LeaveAnswered: "leave",
+    SendCommit: "commit",
+    CommitDone: "commit",
+}
+"""Request and response -> kind of request."""
+
+NOT_STARTED, GONE = 0, 1
+"""Numbers of the two nodes without a member."""
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Node(NamedTuple):
+    """One process: its member's state, what it runs, the token of a drain to be done or -1."""
+
+    saved: Any
+    running: frozenset[Resource] = frozenset()
+    duty: int = -1
+
+
+class InFlight(NamedTuple):
+    """A message on its way; a held one stays until time has moved."""
+
+    member: int
+    to_group: bool
+    body: Any
+    held: bool = False
+
+
+class Left(NamedTuple):
+    """What may still go wrong."""
+
+    crashes: int = 0
+    leaves: int = 0
+    joins: int = 0
+    faults: tuple[str, ...] = ()  # kinds of which a message may be lost or late
+
+
+class State(NamedTuple):
+    """Everything there is, as numbers; messages are sorted."""
+
+    nodes: tuple[int, ...]
+    group: int
+    messages: tuple[int, ...]
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a member's step does: its node after it, messages, starts, heartbeats."""
+
+    node: int
+    sends: tuple[int, ...] = ()
+    starts: tuple[Resource, ...] = ()
+    beats: tuple[SendHeartbeat, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a search asks of a node again and again."""
+
+    deadline_ms: int
+    duty: int
+    leads: bool
+    member_id: str
+    running: frozenset[Resource]
+    calm: bool  # stable, and nothing is about to change
+    ended: bool
+    awaits: frozenset[int]  # requests whose answers it waits for
+    commits: int  # the token of a hand-over whose commit may be answered, or -1
+
+    def waits_for(self, body: Any) -> bool:
+        """Whether an answer would change anything, now or ever: numbers are given once."""
+        if isinstance(body, CommitDone):
+            return bool(body.request == self.commits)
+        return body.request in self.awaits
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What a search asks of a coordinator's state again and again."""
+
+    state: GroupState
+    generation: int
+    deadline_ms: int
+    leader_id: str | None
+    members: dict[str, GroupMember]
+    sessions: dict[str, int]
+    pending: bool
+    parked: frozenset[int]  # processes that wait there for an answer
+
+
+class Interner(Generic[T]):
+    """Numbers for values, and back."""
+
+    def __init__(self, *first: T) -> None:
+        self.values: list[T] = list(first)
+        self.ids: dict[T, int] = {value: i for i, value in enumerate(first)}
+
+    def number(self, value: T) -> int:
+        """The value's number, a new one if it was not seen."""
+        found = self.ids.get(value)
+        if found is None:
+            found = self.ids[value] = len(self.values)
+            self.values.append(value)
+        return found
+
+
+def without(state: State, message: int) -> State:
+    """A state without one message."""
+    at = state.messages.index(message)
+    return state._replace(messages=state.messages[:at] + state.messages[at + 1 :])

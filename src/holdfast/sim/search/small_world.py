@@ -1,0 +1,500 @@
+"""A world small enough to be searched: the real machines, states as numbers, steps done once.
+
+**Rules.**
+
+- Messages and duties happen in any order and take no time; time moves to the next deadline when
+  nothing else can happen. A late message outlives that, a lost one fails at its sender.
+- A heartbeat and its answer are one step, unless it is the one that is lost or late.
+- A process that ends leaves what it has sent on its way; answers to it are dropped.
+- Every leader's turn is checked, and every start against what others run.
+
+**Strategy.** A machine's step from one state with one event is computed once and looked up ever
+after (:mod:`holdfast.sim.search.small_state` numbers them); that makes millions of states
+affordable.
+
+References: Clarke, Grumberg and Peled, "Model Checking".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.machine.actions import (
+    Action,
+    CallListener,
+    Commit,
+    ComputeAssignment,
+    DropNow,
+    Fail,
+    FindCoordinator,
+    SendHeartbeat,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    StartFetching,
+    StopFetching,
+)
+from holdfast.machine.coordinator.coordinator import (
+    Answer,
+    CommitDone,
+    Coordinator,
+    CoordinatorOptions,
+    Received,
+    SendCommit,
+)
+from holdfast.machine.events import (
+    CommitAnswered,
+    CoordinatorFound,
+    Drained,
+    HeartbeatAnswered,
+    ListenerReturned,
+    MetadataChanged,
+    RequestFailed,
+    Resource,
+    Started,
+    SubscriptionChanged,
+)
+from holdfast.machine.leader.designs import Assignor, compute
+from holdfast.machine.member.member import NEVER_MS, Member
+from holdfast.machine.states import ENDED, MemberState
+from holdfast.sim.rules.checkers import RoundChecker
+from holdfast.sim.search.canonical import (
+    OPTIONS,
+    group_values,
+    member_values,
+    renumber,
+    set_group,
+    set_member,
+    settle_group,
+    settle_member,
+    shift_group,
+    shift_member,
+    stop_old_clocks,
+)
+from holdfast.sim.search.small_state import (
+    GONE,
+    Effect,
+    GroupFacts,
+    InFlight,
+    Interner,
+    Left,
+    Node,
+    NodeFacts,
+    State,
+    without,
+)
+from holdfast.sim.world.ledger import Ledger
+
+
+@dataclass(slots=True)
+class _Doing:
+    """A member's step in progress."""
+
+    running: frozenset[Resource]
+    duty: int
+    sends: list[int] = field(default_factory=list)
+    starts: list[Resource] = field(default_factory=list)
+    beats: list[SendHeartbeat] = field(default_factory=list)
+
+
+class SmallWorld:
+    """Machines whose states are numbered.
+
+    Parameters
+    ----------
+    assignors : sequence of Assignor
+        What every member offers.
+    members : int
+        Processes there are, joiners included.
+    partitions : int
+        Of the one topic ``t``.
+    static : bool
+        Whether members have instance ids.
+    reduce : bool
+        Whether states that behave alike are taken for one (:mod:`holdfast.sim.search.canonical`).
+    """
+
+    def __init__(
+        self,
+        assignors: Sequence[Assignor],
+        members: int,
+        partitions: int,
+        *,
+        static: bool = False,
+        reduce: bool = True,
+    ):
+        self.assignors, self.reduce = tuple(assignors), reduce
+        counts = (("t", partitions),)
+        self.vessels: list[Member] = []
+        for i in range(members):
+            options = replace(OPTIONS, instance_id=f"i{i}" if static else None)
+            member = Member(self.assignors, options)
+            member.receive(MetadataChanged(counts))
+            member.receive(SubscriptionChanged(("t",)))
+            self.vessels.append(member)
+        self.newborn = [member_values(m) for m in self.vessels]
+        self.coordinator = Coordinator("g", CoordinatorOptions(initial_delay_ms=0))
+        self.resources = [("t", p) for p in range(partitions)]
+        self.ledger = Ledger(self.resources)
+        self.nodes: Interner[Node] = Interner(Node("not started"), Node("gone"))
+        self.groups: Interner[Any] = Interner()
+        self.messages: Interner[InFlight] = Interner()
+        self.lefts: Interner[Left] = Interner()
+        self._facts: dict[int, NodeFacts] = {}
+        self._group_facts: dict[int, GroupFacts] = {}
+        self._effects: dict[tuple[int, int, Hashable], Effect] = {}
+        self._group_steps: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
+        self._beats: dict[tuple[int, int, SendHeartbeat], tuple[int, HeartbeatAnswered]] = {}
+        self._shifts: dict[tuple[int, int, int, bool], int] = {}
+        self._group_shifts: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
+        self._turns: set[Hashable] = set()
+
+    # Members
+
+    def load(self, i: int, node: int) -> Member:
+        """A member as it stands in a node."""
+        member = self.vessels[i]
+        set_member(member, self.nodes.values[node].saved)
+        return member
+
+    def _save(self, member: Member, running: frozenset[Resource], duty: int) -> int:
+        if self.reduce:
+            settle_member(member)
+        else:
+            stop_old_clocks(member)
+        if member.state in ENDED and not running and not _calls(member):
+            return GONE
+        return self.nodes.number(Node(member_values(member), running, duty))
+
+    def facts(self, i: int, node: int) -> NodeFacts:
+        """What is asked of a node that has a member."""
+        found = self._facts.get(node)
+        if found is None:
+            member = self.load(i, node)
+            _, running, duty = self.nodes.values[node]
+            calm = member.state is MemberState.STABLE and member.rejoin_reason is None
+            calm = calm and member.rejoin_at_ms is None and not member.holdings.handing_over
+            job = member.holdings.hand_over
+            deadline_ms = NEVER_MS if member.deadline_ms is None else member.deadline_ms
+            found = self._facts[node] = NodeFacts(
+                deadline_ms=deadline_ms,
+                duty=duty,
+                leads=member.is_leader and member.leaving is None,
+                member_id=member.member_id,
+                running=running,
+                calm=calm,
+                ended=member.state in ENDED,
+                awaits=frozenset((member._join, member._sync, member._leave, member._heartbeat)),
+                commits=-1 if job is None else job.token,
+            )
+        return found
+
+    def newborn_node(self, i: int) -> int:
+        """The node of a process that is about to start."""
+        return self.nodes.number(Node(self.newborn[i]))
+
+    def react(self, i: int, node: int, event: Hashable) -> Effect:
+        """What a member does on an event, all that takes no time and no coordinator included.
+
+        A number stands for the message of that number, for the sake of speed.
+        """
+        key = (i, node, event)
+        found = self._effects.get(key)
+        if found is None:
+            what = self.messages.values[event].body if isinstance(event, int) else event
+            if isinstance(what, CommitDone):
+                what = CommitAnswered(what.request, what.error)
+            found = self._effects[key] = self._react(i, node, what)
+        return found
+
+    def _react(self, i: int, node: int, event: Any) -> Effect:
+        member = self.load(i, node)
+        doing = _Doing(self.nodes.values[node].running, self.nodes.values[node].duty)
+        if isinstance(event, Drained):
+            job = member.holdings.hand_over
+            doing.running -= job.resources if job is not None else frozenset()
+            doing.duty = -1
+        queue = [event]
+        while queue:
+            for action in member.receive(queue.pop(0)):
+                queue += self._do(i, doing, action)
+        return Effect(
+            node=self._save(member, doing.running, doing.duty),
+            sends=tuple(doing.sends),
+            starts=tuple(doing.starts),
+            beats=tuple(doing.beats),
+        )
+
+    def _do(self, i: int, doing: _Doing, action: Action) -> list[Any]:
+        match action:
+            case FindCoordinator(request):
+                return [CoordinatorFound(request)]
+            case SendJoin():
+                body: Any = replace(action, reason="") if self.reduce else action
+                doing.sends.append(self.messages.number(InFlight(i, True, body)))
+            case SendSync() | SendLeave():
+                doing.sends.append(self.messages.number(InFlight(i, True, action)))
+            case SendHeartbeat():
+                doing.beats.append(action)
+            case Commit():
+                doing.sends.append(self.messages.number(InFlight(i, True, _commit(action))))
+            case ComputeAssignment():
+                return [self._plan(action)]
+            case StopFetching():
+                doing.duty = action.token
+            case CallListener():
+                return [ListenerReturned(action.token)]
+            case DropNow(resources):
+                doing.running, doing.duty = doing.running - frozenset(resources), -1
+            case StartFetching(resources):
+                doing.starts += resources
+                doing.running |= frozenset(resources)
+                self._check_own_start(i, resources)
+            case Fail(text=text):
+                self.ledger.fail("fail", 0, f"m{i}: {text}")
+            case _:
+                pass  # for logs
+        return []
+
+    def _plan(self, action: ComputeAssignment) -> Any:
+        done = compute(self.assignors, action)
+        if done.failure is not None:
+            self.ledger.fail("plan", 0, done.failure)
+        key = (action.members, action.generation, done.assignments)
+        if key not in self._turns:
+            self._turns.add(key)
+            chosen = next(a for a in self.assignors if a.name == action.protocol_name)
+            RoundChecker(self.ledger, 0).check(action, done, 0, chosen, current=False)
+        return done
+
+    def _check_own_start(self, i: int, resources: tuple[Resource, ...]) -> None:
+        """A member starts nothing after its own session (S2): no other's state enters."""
+        member = self.vessels[i]
+        if member.now_ms >= member._session_ends_ms:
+            self.ledger.fail("S2", 0, f"{resources[0]} starts at m{i} after its session")
+
+    def shift(self, i: int, node: int, delta: int, *, alone: bool) -> int:
+        """A node some time later; ``alone``: no message of it is on its way or waits."""
+        key = (i, node, delta, alone)
+        found = self._shifts.get(key)
+        if found is None:
+            member = self.load(i, node)
+            shift_member(member, delta)
+            if alone:
+                renumber(member)
+            _, running, duty = self.nodes.values[node]
+            found = self._shifts[key] = self._save(member, running, duty)
+        return found
+
+    # The coordinator
+
+    def load_group(self, group: int) -> Coordinator:
+        """The coordinator as it stands in a state."""
+        set_group(self.coordinator, self.groups.values[group][0])
+        return self.coordinator
+
+    def save_group(self, counters: tuple[tuple[str, int], ...] = ()) -> int:
+        """The number of the coordinator's state and of how many ids each client was given."""
+        if self.reduce:
+            settle_group(self.coordinator)
+            self.coordinator.next_id = 0
+        return self.groups.number((group_values(self.coordinator), counters))
+
+    def group_step(self, group: int, message: int) -> tuple[int, tuple[int, ...]]:
+        """A request arrives: the coordinator after it, and its answers."""
+        key = (group, message)
+        found = self._group_steps.get(key)
+        if found is None:
+            member, _, body, _ = self.messages.values[message]
+            client, counters = f"m{member}", dict(self.groups.values[group][1])
+            coordinator = self.load_group(group)
+            if self.reduce:
+                coordinator.next_id = counters.get(client, 0)
+            outs = coordinator.step(0, Received(client, body))
+            if self.reduce and coordinator.next_id:
+                counters[client] = coordinator.next_id
+            after = self.save_group(tuple(sorted(counters.items())))
+            found = self._group_steps[key] = (after, self._answers(outs))
+        return found
+
+    def beat(self, group: int, i: int, body: SendHeartbeat) -> tuple[int, HeartbeatAnswered]:
+        """A heartbeat and its answer."""
+        key = (group, i, body)
+        found = self._beats.get(key)
+        if found is None:
+            outs = self.load_group(group).step(0, Received(f"m{i}", body))
+            answer = outs[-1]
+            assert isinstance(answer, Answer)
+            assert isinstance(answer.response, HeartbeatAnswered)
+            found = (self.save_group(self.groups.values[group][1]), answer.response)
+            self._beats[key] = found
+        return found
+
+    def group_shift(self, group: int, delta: int) -> tuple[int, tuple[int, ...]]:
+        """The coordinator some time later, and what it answers then."""
+        key = (group, delta)
+        found = self._group_shifts.get(key)
+        if found is None:
+            coordinator = self.load_group(group)
+            shift_group(coordinator, delta)
+            outs = coordinator.step(0)
+            found = (self.save_group(self.groups.values[group][1]), self._answers(outs))
+            self._group_shifts[key] = found
+        return found
+
+    def group_facts(self, group: int) -> GroupFacts:
+        """What is asked of a coordinator's state."""
+        found = self._group_facts.get(group)
+        if found is None:
+            coordinator = self.load_group(group)
+            members = coordinator.members.values()
+            deadline_ms = coordinator.deadline_ms
+            found = self._group_facts[group] = GroupFacts(
+                state=coordinator.state,
+                generation=coordinator.generation,
+                deadline_ms=NEVER_MS if deadline_ms is None else deadline_ms,
+                leader_id=coordinator.leader_id,
+                members=dict(coordinator.members),
+                sessions=dict(coordinator.sessions),
+                pending=bool(coordinator.pending),
+                parked=frozenset(int(m.client[1:]) for m in members if m.waits),
+            )
+        return found
+
+    def _answers(self, outs: Iterable[Any]) -> tuple[int, ...]:
+        return tuple(
+            self.messages.number(InFlight(int(out.client[1:]), False, out.response))
+            for out in outs
+            if isinstance(out, Answer)
+        )
+
+    # States
+
+    def after(self, state: State, i: int, effect: Effect) -> State:
+        """A state after a member's step, its heartbeats done."""
+        state = self.placed(state, i, effect)
+        for body in effect.beats:
+            group, answer = self.beat(state.group, i, body)
+            state = state._replace(group=group)
+            state = self.tell(state, i, answer)
+        return state
+
+    def placed(self, state: State, i: int, effect: Effect) -> State:
+        """A state after a member's step, heartbeats left out."""
+        if effect.starts:
+            self._check_start(state, i, effect.starts)
+        nodes = state.nodes
+        nodes = (*nodes[:i], effect.node, *nodes[i + 1 :])
+        messages = state.messages
+        if messages and self.reduce:
+            messages = self._awaited(messages, i, effect.node)
+        if effect.sends:
+            messages = tuple(sorted(messages + effect.sends))
+        return State(nodes, state.group, messages, state.left)
+
+    def _awaited(self, messages: tuple[int, ...], i: int, node: int) -> tuple[int, ...]:
+        """Messages without answers to a member that it waits for no more."""
+        values = self.messages.values
+        facts = self.facts(i, node) if node > GONE else None
+        return tuple(
+            [
+                m
+                for m in messages
+                if values[m].member != i
+                or values[m].to_group
+                or (facts is not None and facts.waits_for(values[m].body))
+            ]
+        )
+
+    def tell(self, state: State, i: int, event: Hashable) -> State:
+        """A state after an event at a member; nothing happens at one that is gone."""
+        node = state.nodes[i]
+        if node <= GONE:
+            return state
+        return self.after(state, i, self.react(i, node, event))
+
+    def start(self, state: State, i: int) -> State:
+        """A process starts."""
+        nodes = (*state.nodes[:i], self.newborn_node(i), *state.nodes[i + 1 :])
+        return self.tell(state._replace(nodes=nodes), i, Started())
+
+    def crash(self, state: State, i: int) -> State:
+        """A process ends without a word; what it has sent is on its way."""
+        nodes = (*state.nodes[:i], GONE, *state.nodes[i + 1 :])
+        values = self.messages.values
+        kept = tuple(m for m in state.messages if values[m].to_group or values[m].member != i)
+        return State(nodes, state.group, kept, state.left)
+
+    def deliver(self, state: State, message: int) -> State:
+        """A message arrives."""
+        state = without(state, message)
+        member, to_group, _, _ = self.messages.values[message]
+        if not to_group:
+            return self.tell(state, member, message)
+        group, answers = self.group_step(state.group, message)
+        return self.with_answers(state._replace(group=group), answers)
+
+    def with_answers(self, state: State, answers: tuple[int, ...]) -> State:
+        """Answers set out, to those who are there."""
+        alive = tuple([m for m in answers if self._heard(state, self.messages.values[m])])
+        if not alive:
+            return state
+        return state._replace(messages=tuple(sorted(state.messages + alive)))
+
+    def _heard(self, state: State, message: InFlight) -> bool:
+        """Whether there is somebody to whom an answer makes a difference."""
+        node = state.nodes[message.member]
+        if node <= GONE:
+            return False
+        return not self.reduce or self.facts(message.member, node).waits_for(message.body)
+
+    def lose(self, state: State, message: int) -> State:
+        """A message is lost; its sender, or who waits for it, hears of a failure."""
+        state = without(state, message)
+        member, _, body, _ = self.messages.values[message]
+        if isinstance(body, SendCommit | CommitDone):
+            return self.tell(state, member, CommitAnswered(body.request, -1))
+        return self.tell(state, member, RequestFailed(body.request))
+
+    def hold(self, state: State, message: int) -> State:
+        """A message is late: time moves before it arrives."""
+        late = self.messages.number(self.messages.values[message]._replace(held=True))
+        state = without(state, message)
+        return state._replace(messages=tuple(sorted((*state.messages, late))))
+
+    def add(self, state: State, message: InFlight) -> State:
+        """One more message."""
+        number = self.messages.number(message)
+        return state._replace(messages=tuple(sorted((*state.messages, number))))
+
+    def _check_start(self, state: State, i: int, resources: tuple[Resource, ...]) -> None:
+        """Two members of the group never run one resource (S1); who is no member is S2's case."""
+        mine = frozenset(resources)
+        for j, node in enumerate(state.nodes):
+            if j == i or node <= GONE:
+                continue
+            rival = self.facts(j, node)
+            if mine.isdisjoint(rival.running):
+                continue
+            members = self.group_facts(state.group).members
+            me = self.facts(i, state.nodes[i]).member_id
+            if rival.member_id in members and me in members:
+                both = min(rival.running & mine)
+                self.ledger.fail("S1", 0, f"{both} runs at m{j} and starts at m{i}")
+
+
+def _commit(action: Commit) -> SendCommit:
+    return SendCommit(
+        request=action.token,
+        generation=action.generation,
+        member_id=action.member_id,
+        instance_id=action.instance_id,
+        offsets=tuple((r, 0) for r in action.resources),
+    )
+
+
+def _calls(member: Member) -> bool:
+    holdings = member.holdings
+    return holdings.calling is not None or bool(holdings.queue)

@@ -1,0 +1,11 @@
+"""What messages and records look like.
+
+=========================  ===============================================================
+``consumer_protocol``      ConsumerProtocolSubscription and -Assignment v0 to v3
+``sticky_user_data``       what the sticky and cooperative-sticky assignors put in user data
+``incremental``            the messages of Designs I, II and III, as the document prints them
+``container``              their meaning inside the consumer protocol
+``connect``                Kafka Connect's embedded protocol v0 to v2, for reading
+``offsets_schemas``        every record of ``__consumer_offsets`` as data
+=========================  ===============================================================
+"""

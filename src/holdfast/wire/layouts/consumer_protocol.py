@@ -1,0 +1,287 @@
+"""The consumer's embedded protocol: what a member tells the leader, and what it is told.
+
+=======  ===========================================  ==================================  =========
+version  ConsumerProtocolSubscription                 ConsumerProtocolAssignment          written by
+=======  ===========================================  ==================================  =========
+0        Topics []string, UserData nullable bytes     AssignedPartitions [](Topic         up to 2.3
+                                                      string, Partitions []int32),
+                                                      UserData nullable bytes
+1        + OwnedPartitions [](Topic, Partitions)      same                                2.4 - 3.3
+2        + GenerationId int32                         same                                nobody
+3        + RackId nullable string                     same                                3.4 on
+=======  ===========================================  ==================================  =========
+
+**Rules.** A version above 3 is read as 3 and what follows is ignored; below 0 is refused. Trailing
+bytes are ignored. Null and empty user data are kept apart. Fields that the version asked for
+does not have are left out, as Kafka leaves them out.
+
+**Strategy.** Reading keeps the order of the wire. Writing gives the bytes that Kafka's own client
+writes: topics sorted, owned partitions sorted by topic and partition, and assigned partitions
+grouped by topic in the order met. :class:`SubscriptionDecoder` remembers the last block of topics,
+since the members of a group usually subscribe to the same ones.
+
+References
+----------
+KIP-429 (v1), KAFKA-13715 (v2), KIP-881 (v3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from holdfast.wire.one.codec import (
+    Reader,
+    Reason,
+    TopicPartitions,
+    Writer,
+    write_string,
+    write_topic_partitions,
+)
+
+HIGHEST_VERSION = 3
+SUBSCRIPTION = "ConsumerProtocolSubscription"
+ASSIGNMENT = "ConsumerProtocolAssignment"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """What a member tells the leader.
+
+    Parameters
+    ----------
+    version : int
+        0 to 3: the layout it was read with, or is written in by default.
+    topics : tuple of str
+        Topics subscribed.
+    user_data : bytes or None
+        The assignor's own bytes; null and empty differ.
+    owned : tuple of (topic, partitions)
+        Partitions that the member claims (v1 and above).
+    generation : int
+        Generation of the claim, -1 none (v2 and above).
+    rack : str or None
+        The member's rack (v3).
+    """
+
+    version: int = HIGHEST_VERSION
+    topics: tuple[str, ...]
+    user_data: bytes | None = None
+    owned: TopicPartitions = ()
+    generation: int = -1
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentMessage:
+    """What the leader tells a member.
+
+    Parameters
+    ----------
+    version : int
+        0 to 3; the layouts are the same.
+    partitions : tuple of (topic, partitions)
+        Partitions assigned.
+    user_data : bytes or None
+        The assignor's own bytes; null and empty differ.
+    """
+
+    version: int = HIGHEST_VERSION
+    partitions: TopicPartitions
+    user_data: bytes | None = None
+
+
+def decode_subscription(data: bytes) -> Subscription:
+    """Read a ConsumerProtocolSubscription.
+
+    Raises
+    ------
+    WireError
+        If the bytes end early, hold a null, length, count or string that the schema forbids, or a
+        negative version.
+
+    References
+    ----------
+    KIP-429, KIP-881.
+    """
+    reader = Reader(data, SUBSCRIPTION)
+    version = reader.leading_version(HIGHEST_VERSION)
+    topics = reader.strings("topics")
+    return _read_after_topics(reader, version, topics)
+
+
+class SubscriptionDecoder:
+    """Decodes many subscriptions; one whose topics repeat the last one's is read far faster.
+
+    A block of topics is compared byte for byte, so the answer is always that of
+    :func:`decode_subscription`.
+
+    References
+    ----------
+    KIP-429, KIP-881.
+    """
+
+    __slots__ = ("_block", "_topics")
+
+    def __init__(self) -> None:
+        self._block = b""
+        self._topics: tuple[str, ...] = ()
+
+    def decode(self, data: bytes) -> Subscription:
+        """As :func:`decode_subscription`; a failure leaves what is remembered as it was."""
+        reader = Reader(data, SUBSCRIPTION)
+        version = reader.leading_version(HIGHEST_VERSION)
+        start = reader.pos
+        if self._block and data.startswith(self._block, start):
+            reader.pos = start + len(self._block)
+            return _read_after_topics(reader, version, self._topics)
+        topics = reader.strings("topics")
+        self._block, self._topics = data[start : reader.pos], topics
+        return _read_after_topics(reader, version, topics)
+
+
+def decode_assignment(data: bytes) -> AssignmentMessage:
+    """Read a ConsumerProtocolAssignment.
+
+    Raises
+    ------
+    WireError
+        As :func:`decode_subscription`.
+
+    References
+    ----------
+    KIP-429.
+    """
+    reader = Reader(data, ASSIGNMENT)
+    version = reader.leading_version(HIGHEST_VERSION)
+    partitions = reader.topic_partitions("assigned_partitions")
+    user_data = reader.nullable_bytes("user_data")
+    return AssignmentMessage(version=version, partitions=partitions, user_data=user_data)
+
+
+def encode_subscription(value: Subscription, version: int | None = None) -> bytes:
+    """Write a ConsumerProtocolSubscription as Kafka's own client does.
+
+    Parameters
+    ----------
+    value : Subscription
+        Topics and owned partitions may stand in any order; they are written sorted.
+    version : int, optional
+        0 to 3, by default ``value.version``. Fields that it lacks are left out.
+
+    Raises
+    ------
+    WireError
+        If the version is not 0 to 3, or a value does not fit its field.
+
+    References
+    ----------
+    KIP-429, KIP-881.
+    """
+    writer = _start(SUBSCRIPTION, value.version if version is None else version)
+    writer.raw(_topics_block(value.topics, writer.version))
+    writer.bytes_(value.user_data, "user_data", nullable=True)
+    if _reaches(writer, 1):
+        writer.raw(_owned_block(value.owned, writer.version))
+    if _reaches(writer, 2):
+        writer.int32(value.generation, "generation_id")
+    if _reaches(writer, 3):
+        writer.string(value.rack, "rack_id", nullable=True)
+    return writer.done()
+
+
+def encode_assignment(value: AssignmentMessage, version: int | None = None) -> bytes:
+    """Write a ConsumerProtocolAssignment as Kafka's own client does.
+
+    Parameters
+    ----------
+    value : AssignmentMessage
+        Partitions are grouped by topic in the order met, and not sorted.
+    version : int, optional
+        0 to 3, by default ``value.version``.
+
+    Raises
+    ------
+    WireError
+        As :func:`encode_subscription`.
+
+    References
+    ----------
+    KIP-429.
+    """
+    writer = _start(ASSIGNMENT, value.version if version is None else version)
+    writer.raw(_assigned_block(value.partitions, writer.version))
+    writer.bytes_(value.user_data, "user_data", nullable=True)
+    return writer.done()
+
+
+def group_partitions(partitions: Iterable[tuple[str, Iterable[int]]]) -> TopicPartitions:
+    """One entry per topic, topics and partitions in the order met."""
+    groups: dict[str, list[int]] = {}
+    for topic, numbers in partitions:
+        groups.setdefault(topic, []).extend(numbers)
+    return tuple((topic, tuple(numbers)) for topic, numbers in groups.items())
+
+
+def sort_partitions(partitions: Iterable[tuple[str, Iterable[int]]]) -> TopicPartitions:
+    """One entry per topic that has partitions, sorted by topic and partition."""
+    groups = group_partitions(partitions)
+    return tuple(sorted((topic, tuple(sorted(numbers))) for topic, numbers in groups if numbers))
+
+
+# Members say and are told the same in most rounds, so these blocks were mostly written before.
+
+
+@lru_cache(maxsize=256)
+def _topics_block(topics: tuple[str, ...], version: int | None) -> bytes:
+    writer = Writer(SUBSCRIPTION, version)
+    writer.array(sorted(topics), "topics", write_string)
+    return writer.done()
+
+
+@lru_cache(maxsize=256)
+def _owned_block(owned: TopicPartitions, version: int | None) -> bytes:
+    writer = Writer(SUBSCRIPTION, version)
+    writer.array(sort_partitions(owned), "owned_partitions", write_topic_partitions)
+    return writer.done()
+
+
+@lru_cache(maxsize=256)
+def _assigned_block(partitions: TopicPartitions, version: int | None) -> bytes:
+    writer = Writer(ASSIGNMENT, version)
+    writer.array(group_partitions(partitions), "assigned_partitions", write_topic_partitions)
+    return writer.done()
+
+
+def _read_after_topics(reader: Reader, version: int, topics: tuple[str, ...]) -> Subscription:
+    user_data = reader.nullable_bytes("user_data")
+    owned: TopicPartitions = ()
+    generation = -1
+    rack = None
+    if version >= 1:
+        owned = reader.topic_partitions("owned_partitions")
+    if version >= 2:
+        generation = reader.int32("generation_id")
+    if version >= 3:
+        rack = reader.nullable_string("rack_id")
+    return Subscription(
+        version=version,
+        topics=topics,
+        user_data=user_data,
+        owned=owned,
+        generation=generation,
+        rack=rack,
+    )
+
+
+def _start(schema: str, version: int) -> Writer:
+    writer = Writer(schema, version)
+    if not 0 <= version <= HIGHEST_VERSION:
+        writer.fail(Reason.BAD_VERSION, "version", f"{version} is not 0 to {HIGHEST_VERSION}")
+    writer.int16(version, "version")
+    return writer
+
+
+def _reaches(writer: Writer, version: int) -> bool:
+    return writer.version is not None and writer.version >= version

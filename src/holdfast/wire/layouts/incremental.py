@@ -1,0 +1,219 @@
+"""The embedded protocol of Incremental Cooperative Rebalancing, as the document prints it.
+
+=======  ============================================  ============================================
+version  Subscription                                  Assignment
+=======  ============================================  ============================================
+1        SubscribeTopics []string,                     AssignedTopicPartitions [](Topic string,
+         PartitionAssignorData bytes,                  Partitions []int32),
+         AssignedTopicPartitions [](Topic string,      RevokeTopicPartitions [](Topic, Partitions)
+         Partitions []int32)
+2        same                                          + ScheduledRebalanceTimeout int32
+3        same                                          same
+=======  ============================================  ============================================
+
+**Rules.**
+
+* The types are Kafka's classic ones. The version is the number of the design.
+* next = (owned - revoked) + assigned. What is absent is kept: absence never revokes.
+* Lists may be null. Null and empty ``revoked`` differ: null says nothing; empty says that somebody
+  else gives something up, so another round is coming and a member may join again at once.
+* The timeout is in ms, 0 to 2**31 - 1; 0 is none. A negative one is refused.
+* A version above 3 is read as 3 and what follows is ignored, as in the consumer protocol.
+
+**Strategy.** These are for groups of a protocol type of their own. A group of type ``consumer``
+carries the same meaning in :mod:`holdfast.wire.layouts.container`.
+
+References
+----------
+Incremental Cooperative Rebalancing: Support and Policies, Designs I, II and III.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from holdfast.wire.layouts.consumer_protocol import sort_partitions
+from holdfast.wire.one.codec import (
+    TOPIC_PARTITIONS_MIN,
+    Reader,
+    Reason,
+    TopicPartitions,
+    Writer,
+    read_topic_partitions,
+    write_string,
+    write_topic_partitions,
+)
+
+DESIGN_SUBSCRIPTION = "DesignSubscription"
+DESIGN_ASSIGNMENT = "DesignAssignment"
+
+
+class Design(IntEnum):
+    """The three designs of the document; the number is the version on the wire."""
+
+    SIMPLE = 1
+    DEFERRED = 2
+    INCREMENTAL = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignSubscription:
+    """The document's Subscription.
+
+    Parameters
+    ----------
+    design : Design
+        Which design the member runs.
+    topics : tuple of str
+        Topics subscribed.
+    assignor_data : bytes or None
+        The assignor's own bytes.
+    assigned : tuple of (topic, partitions), or None
+        What the member holds; null or empty for a new member.
+    """
+
+    design: Design
+    topics: tuple[str, ...]
+    assignor_data: bytes | None = None
+    assigned: TopicPartitions | None = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignAssignment:
+    """The document's Assignment.
+
+    Parameters
+    ----------
+    design : Design
+        Which design the leader runs.
+    assigned : tuple of (topic, partitions), or None
+        What the member is to hold besides; null repeats the last assignment.
+    revoked : tuple of (topic, partitions), or None
+        What it gives up before it joins again. Empty, not null: another round is coming.
+    timeout_ms : int
+        ScheduledRebalanceTimeout, 0 none; Design I has none.
+    """
+
+    design: Design
+    assigned: TopicPartitions | None = ()
+    revoked: TopicPartitions | None = ()
+    timeout_ms: int = 0
+
+
+def next_owned(
+    owned: TopicPartitions, assigned: TopicPartitions | None, revoked: TopicPartitions | None
+) -> TopicPartitions:
+    """(owned - revoked) + assigned, sorted; null is empty.
+
+    References
+    ----------
+    Incremental Cooperative Rebalancing, Design I, "Member process".
+    """
+    held = _flat(owned) - _flat(revoked or ()) | _flat(assigned or ())
+    return sort_partitions((topic, (partition,)) for topic, partition in held)
+
+
+def decode_design_subscription(data: bytes) -> DesignSubscription:
+    """Read the document's Subscription.
+
+    Raises
+    ------
+    WireError
+        If the bytes break the layout, or the version is below 1.
+
+    References
+    ----------
+    Incremental Cooperative Rebalancing, Designs I and II.
+    """
+    reader = Reader(data, DESIGN_SUBSCRIPTION)
+    return DesignSubscription(
+        design=_read_design(reader),
+        topics=reader.strings("subscribe_topics"),
+        assignor_data=reader.nullable_bytes("partition_assignor_data"),
+        assigned=_read_list(reader, "assigned_topic_partitions"),
+    )
+
+
+def encode_design_subscription(value: DesignSubscription) -> bytes:
+    """Write the document's Subscription.
+
+    Raises
+    ------
+    WireError
+        If a value does not fit its field.
+
+    References
+    ----------
+    Incremental Cooperative Rebalancing, Designs I and II.
+    """
+    writer = Writer(DESIGN_SUBSCRIPTION, int(value.design))
+    writer.int16(value.design, "version")
+    writer.array(value.topics, "subscribe_topics", write_string)
+    writer.bytes_(value.assignor_data, "partition_assignor_data", nullable=True)
+    _write_list(writer, value.assigned, "assigned_topic_partitions")
+    return writer.done()
+
+
+def decode_design_assignment(data: bytes) -> DesignAssignment:
+    """Read the document's Assignment.
+
+    Raises
+    ------
+    WireError
+        If the bytes break the layout, the version is below 1, or the timeout is negative.
+
+    References
+    ----------
+    Incremental Cooperative Rebalancing, Designs I and II.
+    """
+    reader = Reader(data, DESIGN_ASSIGNMENT)
+    design = _read_design(reader)
+    return DesignAssignment(
+        design=design,
+        assigned=_read_list(reader, "assigned_topic_partitions"),
+        revoked=_read_list(reader, "revoke_topic_partitions"),
+        timeout_ms=0 if design is Design.SIMPLE else reader.delay_ms("scheduled_rebalance_timeout"),
+    )
+
+
+def encode_design_assignment(value: DesignAssignment) -> bytes:
+    """Write the document's Assignment.
+
+    Raises
+    ------
+    WireError
+        If a value does not fit its field, or Design I is given a timeout.
+
+    References
+    ----------
+    Incremental Cooperative Rebalancing, Designs I and II.
+    """
+    writer = Writer(DESIGN_ASSIGNMENT, int(value.design))
+    writer.int16(value.design, "version")
+    _write_list(writer, value.assigned, "assigned_topic_partitions")
+    _write_list(writer, value.revoked, "revoke_topic_partitions")
+    if value.design is not Design.SIMPLE:
+        writer.delay_ms(value.timeout_ms, "scheduled_rebalance_timeout")
+    elif value.timeout_ms:
+        writer.fail(Reason.OUT_OF_RANGE, "scheduled_rebalance_timeout", "Design I has none")
+    return writer.done()
+
+
+def _flat(partitions: TopicPartitions) -> set[tuple[str, int]]:
+    return {(topic, partition) for topic, numbers in partitions for partition in numbers}
+
+
+# The document's messages
+
+
+def _read_design(reader: Reader) -> Design:
+    return Design(reader.leading_version(int(Design.INCREMENTAL), int(Design.SIMPLE)))
+
+
+def _read_list(reader: Reader, field: str) -> TopicPartitions | None:
+    return reader.nullable_array(field, read_topic_partitions, TOPIC_PARTITIONS_MIN)
+
+
+def _write_list(writer: Writer, value: TopicPartitions | None, field: str) -> None:
+    writer.array(value, field, write_topic_partitions, nullable=True)

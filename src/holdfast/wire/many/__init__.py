@@ -1,0 +1,17 @@
+"""Many messages at once, without a Python loop for each.
+
+=========================  ===============================================================
+``offsets_batch``          columns of records to columns, with a reason for every bad row
+``offsets_embedded``       the subscriptions and assignments in group records to columns
+``columns``                what they become
+``lockstep``               the reader: all messages advance by one field at a time
+``programs``, ``tags``     layouts compiled for it; tagged fields
+``cursor``, ``ragged``     a position in each message; gathering runs of bytes, UTF-8
+``subscription_columns``   the subscriptions of one group to the columns of a leader
+``topic_blocks``           their front part, which members mostly share
+``name_arrays``            arrays of names in lock step
+``subscription_slow``      members of a rare shape, one by one
+``assignment_columns``     an owner column to all assignments of a group
+``name_table``             names in bytes to indices
+=========================  ===============================================================
+"""

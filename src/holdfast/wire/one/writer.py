@@ -1,0 +1,274 @@
+"""Writing Kafka's primitive types.
+
+**Rules.** What does not fit its field is refused, never cut.
+
+**Strategy.** As in :mod:`holdfast.wire.one.reader`: nested writers are plain functions, and a path
+is built only when something fails.
+
+References
+----------
+Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (compact types and tagged fields).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - `error` is the name of too many things
+from typing import NoReturn, TypeVar
+from uuid import UUID
+
+from holdfast.errors import WireError
+from holdfast.wire.one.reasons import (
+    FLOAT64,
+    INT8,
+    INT16,
+    INT16_MAX,
+    INT32,
+    INT32_MAX,
+    INT64,
+    Reason,
+    Row,
+    int32s_layout,
+    within,
+)
+
+T = TypeVar("T")
+
+
+class Writer:
+    """Bytes being written, for one schema; every method returns nothing.
+
+    Parameters
+    ----------
+    schema : str
+        Kafka's name of the schema, for errors.
+    version : int, optional
+        Version being written.
+    """
+
+    __slots__ = ("_out", "schema", "version")
+
+    def __init__(self, schema: str, version: int | None = None):
+        self._out = bytearray()
+        self.schema = schema
+        self.version = version
+
+    def done(self) -> bytes:
+        """Everything written."""
+        return bytes(self._out)
+
+    def fail(self, reason: Reason, field: str, detail: str = "") -> NoReturn:
+        """Raise a :class:`WireError` for ``field``."""
+        raise WireError(
+            reason, schema=self.schema, version=self.version, field=field, detail=detail
+        )
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are."""
+        self._out += data
+
+    def int8(self, value: int, field: str) -> None:
+        """One signed byte."""
+        self._fixed(INT8, value, field)
+
+    def int16(self, value: int, field: str) -> None:
+        """Two bytes."""
+        self._fixed(INT16, value, field)
+
+    def int32(self, value: int, field: str) -> None:
+        """Four bytes."""
+        self._fixed(INT32, value, field)
+
+    def int64(self, value: int, field: str) -> None:
+        """Eight bytes."""
+        self._fixed(INT64, value, field)
+
+    def float64(self, value: float, field: str) -> None:
+        """Eight bytes, IEEE 754."""
+        self._fixed(FLOAT64, value, field)
+
+    def boolean(self, value: bool, field: str) -> None:
+        """One byte, 0 or 1."""
+        self._fixed(INT8, int(value), field)
+
+    def uuid(self, value: UUID) -> None:
+        """Sixteen bytes."""
+        self._out += value.bytes
+
+    def delay_ms(self, value: int, field: str) -> None:
+        """Four bytes of ms; less than 0, or more than an int32, is refused."""
+        if not 0 <= value <= INT32_MAX:
+            self.fail(Reason.OUT_OF_RANGE, field, f"{value} ms is not 0 to {INT32_MAX}")
+        self.int32(value, field)
+
+    def age_ms(self, value: int, field: str) -> None:
+        """Eight bytes of ms; less than 0 is refused."""
+        if value < 0:
+            self.fail(Reason.OUT_OF_RANGE, field, f"{value} ms is negative")
+        self.int64(value, field)
+
+    def _fixed(self, layout: Struct, value: float, field: str) -> None:
+        try:
+            self._out += layout.pack(value)
+        except StructError as error:
+            self.fail(Reason.OUT_OF_RANGE, field, f"{value!r}: {error}")
+
+    def row(self, row: Row, *values: int) -> None:
+        """Several fields of a fixed size."""
+        try:
+            self._out += row.whole.pack(*values)
+        except StructError:
+            for field, layout, value in zip(row.fields, row.layouts, values, strict=True):
+                self._fixed(layout, value, field)
+            raise
+
+    def uvarint(self, value: int, field: str) -> None:
+        """Unsigned varint of at most 32 bits."""
+        if 0 <= value < 0x80:  # mostly
+            self._out.append(value)
+        else:
+            self._uvarint(value, field, 32)
+
+    def uvarlong(self, value: int, field: str) -> None:
+        """Unsigned varint of at most 64 bits."""
+        self._uvarint(value, field, 64)
+
+    def varint(self, value: int, field: str) -> None:
+        """Signed (zigzag) varint of 32 bits."""
+        if value >> 31 not in (0, -1):
+            self.fail(Reason.OUT_OF_RANGE, field, f"{value} is no int32")
+        self._uvarint((value << 1) ^ (value >> 31), field, 32)
+
+    def _uvarint(self, value: int, field: str, n_bits: int) -> None:
+        if value < 0 or value >> n_bits:
+            self.fail(Reason.OUT_OF_RANGE, field, f"{value} needs more than {n_bits} bits")
+        while value > 0x7F:
+            self._out.append(value & 0x7F | 0x80)
+            value >>= 7
+        self._out.append(value)
+
+    def string(self, value: str | None, field: str, *, nullable: bool = False) -> None:
+        """An int16 length and UTF-8; null only where ``nullable``."""
+        blob = self._encoded(value, field, nullable)
+        self._out += INT16.pack(-1 if blob is None else len(blob))
+        self._out += blob or b""
+
+    def bytes_(self, value: bytes | None, field: str, *, nullable: bool = False) -> None:
+        """An int32 length and bytes."""
+        self._require(value, field, nullable)
+        self._out += INT32.pack(-1 if value is None else len(value))
+        self._out += value or b""
+
+    def compact_string(self, value: str | None, field: str, *, nullable: bool = False) -> None:
+        """An unsigned varint length + 1 and UTF-8."""
+        blob = self._encoded(value, field, nullable)
+        self.uvarint(0 if blob is None else len(blob) + 1, field)
+        self._out += blob or b""
+
+    def compact_bytes(self, value: bytes | None, field: str, *, nullable: bool = False) -> None:
+        """An unsigned varint length + 1 and bytes."""
+        self._require(value, field, nullable)
+        self.uvarint(0 if value is None else len(value) + 1, field)
+        self._out += value or b""
+
+    def _require(self, value: object, field: str, nullable: bool) -> None:
+        if value is None and not nullable:
+            self.fail(Reason.UNEXPECTED_NULL, field)
+
+    def _encoded(self, value: str | None, field: str, nullable: bool) -> bytes | None:
+        self._require(value, field, nullable)
+        if value is None:
+            return None
+        try:
+            blob = value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            self.fail(Reason.BAD_UTF8, field, error.reason)
+        if len(blob) > INT16_MAX:
+            self.fail(Reason.BAD_LENGTH, field, f"string of {len(blob)} bytes")
+        return blob
+
+    def array(
+        self,
+        values: Sequence[T] | None,
+        field: str,
+        element: Callable[[Writer, T], None],
+        *,
+        nullable: bool = False,
+    ) -> None:
+        """An int32 count and the elements."""
+        self._require(values, field, nullable)
+        self._out += INT32.pack(-1 if values is None else len(values))
+        self._items(values or (), field, element)
+
+    def compact_array(
+        self,
+        values: Sequence[T] | None,
+        field: str,
+        element: Callable[[Writer, T], None],
+        *,
+        nullable: bool = False,
+    ) -> None:
+        """An unsigned varint count + 1 and the elements."""
+        self._require(values, field, nullable)
+        self.uvarint(0 if values is None else len(values) + 1, field)
+        self._items(values or (), field, element)
+
+    def _items(self, values: Iterable[T], field: str, element: Callable[[Writer, T], None]) -> None:
+        index = 0
+        try:
+            for index, value in enumerate(values):  # noqa: B007 - the index names the failing one
+                element(self, value)
+        except WireError as error:
+            raise within(f"{field}[{index}]", error) from None
+
+    def int32s(self, values: Sequence[int], field: str) -> None:
+        """An int32 count and that many int32."""
+        self._out += INT32.pack(len(values))
+        self._int32s(values, field)
+
+    def compact_int32s(self, values: Sequence[int], field: str) -> None:
+        """An unsigned varint count + 1 and that many int32."""
+        self.uvarint(len(values) + 1, field)
+        self._int32s(values, field)
+
+    def _int32s(self, values: Sequence[int], field: str) -> None:
+        count = len(values)
+        layout = int32s_layout(count)
+        try:
+            self._out += layout.pack(*values)
+        except StructError as error:
+            index = next(i for i, value in enumerate(values) if not _is_int32(value))
+            self.fail(Reason.OUT_OF_RANGE, f"{field}[{index}]", f"{values[index]!r}: {error}")
+
+    def tagged(self, fields: Sequence[tuple[int, str, Callable[[Writer], None]]] = ()) -> None:
+        """Tagged fields, by ascending tag: (tag, field, what writes it)."""
+        self.uvarint(len(fields), "tagged_fields")
+        for tag, field, write in sorted(fields, key=lambda entry: entry[0]):
+            inner = Writer(self.schema, self.version)
+            try:
+                write(inner)
+            except WireError as error:
+                raise within(field, error) from None
+            self.uvarint(tag, "tagged_fields")
+            self.uvarint(len(inner._out), field)
+            self._out += inner._out
+
+
+def _is_int32(value: int) -> bool:
+    try:
+        INT32.pack(value)
+    except StructError:
+        return False
+    return True
+
+
+def write_topic_partitions(writer: Writer, value: tuple[str, tuple[int, ...]]) -> None:
+    """One ``Topic string, Partitions []int32``."""
+    writer.string(value[0], "topic")
+    writer.int32s(value[1], "partitions")
+
+
+def write_string(writer: Writer, value: str) -> None:
+    """A string as an array's element."""
+    writer.string(value, "")

@@ -1,0 +1,112 @@
+"""Claims: the written rules against a slow twin, and each odd claim by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from tests.oracles import owner_by_claims
+from tests.strategies import snapshots
+
+from holdfast.assignors.claims import normalise
+from holdfast.assignors.registry import assign
+from holdfast.model.group import Group
+
+
+def group_of(claims: dict[str, tuple[int, list[int]]], n_partitions: int = 4) -> Group:
+    members = [
+        {"id": name, "topics": ["t"], "generation": generation, "owned": [["t", p] for p in owned]}
+        for name, (generation, owned) in claims.items()
+    ]
+    return Group.from_dict({"partitions": {"t": n_partitions}, "members": members})
+
+
+@given(snapshots())
+def test_owner_is_the_one_claimant_of_the_highest_generation(snapshot: dict[str, Any]) -> None:
+    group = Group.from_dict(snapshot)
+    owners = owner_by_claims(group)
+    claims = normalise(group)
+    assert claims.owner.tolist() == [owners.get(tp, -1) for tp in range(group.topics.n_tps)]
+    used = len(claims.former_tp) + len(claims.double_tp) + int((claims.owner >= 0).sum())
+    assert used == len(group.claim_tp)
+
+
+@given(snapshots())
+def test_withheld_is_exactly_what_goes_to_another_than_a_claimant(snapshot: dict[str, Any]) -> None:
+    group = Group.from_dict(snapshot)
+    result = assign(group, "cooperative-sticky")
+    claims = set(zip(group.claim_tp.tolist(), group.claimant_of().tolist(), strict=True))
+    claims |= set(zip(group.foreign_tp.tolist(), group.foreign_member.tolist(), strict=True))
+    target = result.target.tolist()
+    waits = {tp for tp, member in claims if target[tp] not in (-1, member)}
+    assert set(result.withheld) == waits
+    for tp, claimant in result.withheld.items():
+        assert (tp, claimant) in claims
+        assert claimant != target[tp]
+    handed = [-1 if tp in waits else member for tp, member in enumerate(target)]
+    assert result.owner.tolist() == handed
+    assert list(result.withheld) == sorted(waits)
+
+
+@pytest.mark.parametrize(
+    ("claims", "owner", "dropped"),
+    [
+        ({"a": (5, [0]), "b": (5, [0])}, -1, {"double-claim": 2}),
+        ({"a": (5, [0]), "b": (5, [0]), "c": (6, [0])}, 2, {"stale-generation": 2}),
+        ({"a": (5, [0]), "b": (4, [0])}, 0, {"stale-generation": 1}),
+        ({"a": (-1, [0]), "b": (0, [0])}, 1, {"stale-generation": 1}),
+        ({"a": (-1, [0])}, 0, {}),
+        ({"a": (-1, [0]), "b": (-1, [0])}, -1, {"double-claim": 2}),
+    ],
+)
+def test_scenarios_37_and_38_of_several_claims(
+    claims: dict[str, tuple[int, list[int]]], owner: int, dropped: dict[str, int]
+) -> None:
+    result = assign(group_of(claims), "sticky")
+    assert result.claims.owner[0] == owner
+    assert result.quality.dropped_claims == dropped
+
+
+def test_a_lying_generation_wins_only_what_it_claims() -> None:
+    group = group_of({"a": (5, [0, 1]), "b": (5, [2, 3]), "liar": (2**31 - 1, [0])})
+    assert normalise(group).owner.tolist() == [2, 0, 1, 1]
+
+
+def test_a_double_claim_is_withheld_whoever_gets_it() -> None:
+    group = group_of({"a": (5, [0, 1]), "b": (5, [0, 2])}, n_partitions=3)
+    result = assign(group, "cooperative-sticky")
+    assert 0 in result.withheld
+    assert result.owner[0] == -1
+    assert result.target[0] >= 0
+
+
+def test_former_owners_are_served_first_where_all_else_is_equal() -> None:
+    """KIP-341: a member that was away claims what it had; where the newest owner cannot keep a
+    partition, or two claim it, the former owner is preferred to a third member.
+    """
+    claims = {"a": (5, [0, 1, 2]), "b": (5, []), "c": (3, [2])}
+    result = assign(group_of(claims, n_partitions=3), "sticky")
+    assert result.to_dict()["c"] == {"t": [2]}
+    claims = {"a": (5, [0, 1]), "b": (5, [1, 2]), "c": (2, [1]), "d": (-1, [])}
+    result = assign(group_of(claims), "sticky")
+    assert result.to_dict()["c"] == {"t": [1]}
+
+
+def test_a_stale_claim_nobody_disputes_counts() -> None:
+    """KAFKA-14639: claims one generation behind are honoured unless a newer claim exists."""
+    claims = {"a": (5, [0, 1]), "b": (3, [2, 3])}
+    assert assign(group_of(claims), "sticky").quality.kept == 4
+
+
+def test_a_claim_outside_the_subscription_is_no_right_but_must_be_given_up_first() -> None:
+    rows = [
+        {"id": "a", "topics": [], "owned": [["t", 0]], "generation": 1},
+        {"id": "b", "topics": ["t"]},
+    ]
+    group = Group.from_dict({"partitions": {"t": 1}, "members": rows})
+    result = assign(group, "cooperative-sticky")
+    assert result.claims.owner.tolist() == [-1]
+    assert result.withheld == {0: 0}
+    assert result.target.tolist() == [1]
+    assert assign(group, "sticky").to_dict() == {"a": {}, "b": {"t": [0]}}

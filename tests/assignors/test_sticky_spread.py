@@ -1,0 +1,92 @@
+"""Spreading topics: nothing before it suffers, and it never makes topics less even."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from tests.assignors.test_sticky import mixed, owned
+from tests.oracles import as_assignment, goals
+from tests.strategies import snapshots
+
+from holdfast.assignors.claims import normalise
+from holdfast.assignors.optimal import sticky_equal, sticky_flow, sticky_spread
+from holdfast.assignors.registry import assign
+from holdfast.model.group import Group
+from holdfast.model.measure import topic_excess
+
+
+@given(snapshots() | mixed())
+def test_it_costs_no_goal_before_and_evens_topics(snapshot: dict[str, Any]) -> None:
+    group = Group.from_dict(snapshot)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sticky_equal, "crowded", lambda group, target, tps: tps[:0])
+        patch.setattr(sticky_flow, "spread", lambda *_: None)
+        plain = assign(group, "sticky").target
+    result = assign(group, "sticky")
+    assert result.quality.optimal
+    before, after = (as_assignment(group, t.tolist()) for t in (plain, result.target))
+    assert goals(group, before) == goals(group, after)
+    assert topic_excess(group, result.target) <= topic_excess(group, plain)
+
+
+def crowded_group() -> Group:
+    """n takes all it gets from a, b is free of it: an exchange with m helps."""
+    rows = [
+        {"id": "k", "topics": ["a", "b", "c"], "owned": owned(("c", 0), ("c", 1))},
+        {"id": "m", "topics": ["a", "b"]},
+        {"id": "n", "topics": ["a", "b"]},
+    ]
+    return Group.from_dict({"partitions": {"a": 2, "b": 2, "c": 2}, "members": rows})
+
+
+def test_two_crowded_topics_are_exchanged() -> None:
+    claims = normalise(crowded_group())
+    target = np.array([1, 1, 2, 2, 0, 0], np.int32)
+    free = np.arange(4, dtype=np.int32)
+    sticky_spread.spread(claims, target, free, free[:0])
+    assert sorted(target[:2]) == sorted(target[2:4]) == [1, 2]
+
+
+@pytest.mark.parametrize("limit", ["MAX_TABLE", "MAX_WORK"])
+def test_groups_beyond_the_bounds_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(sticky_spread, limit, 0)
+    target = np.array([1, 1, 2, 2, 0, 0], np.int32)
+    free = np.arange(4, dtype=np.int32)
+    sticky_spread.spread(normalise(crowded_group()), target, free, free[:0])
+    assert target.tolist() == [1, 1, 2, 2, 0, 0]
+
+
+def test_nothing_is_crowded_among_nothing() -> None:
+    group = crowded_group()
+    none = np.empty(0, np.int32)
+    assert len(sticky_spread.crowded(group, np.zeros(6, np.int32), none)) == 0
+
+
+def test_members_above_their_quota_give_of_the_topics_they_have_most_of() -> None:
+    """By number then topic, one newcomer would get partition 3 of every topic but only of few."""
+    topics = [f"t{i}" for i in range(6)]
+    rows: list[dict[str, Any]] = [
+        {"id": f"m{m}", "topics": topics, "owned": owned(*((t, m) for t in topics))}
+        for m in range(3)
+    ]
+    rows += [{"id": f"n{i}", "topics": topics} for i in range(3)]
+    group = Group.from_dict({"partitions": dict.fromkeys(topics, 3), "members": rows})
+    result = assign(group, "sticky")
+    assert result.quality.kept == 9
+    assert topic_excess(group, result.target) == 18
+
+
+def test_free_partitions_are_exchanged_where_nobody_is_above_the_quota() -> None:
+    """Dealt topic by topic, a-1 joins a-0 at m and n gets all of b: an exchange helps."""
+    rows = [
+        {"id": "m", "topics": ["a", "b"], "owned": owned(("a", 0))},
+        {"id": "n", "topics": ["a", "b"]},
+    ]
+    result = assign(Group.from_dict({"partitions": {"a": 2, "b": 2}, "members": rows}), "sticky")
+    assert topic_excess(result.group, result.target) == 4
+    assert result.quality.kept == 1
