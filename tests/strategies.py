@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from holdfast.wire.layouts.consumer_protocol import AssignmentMessage, Subscription, sort_partitions
+from holdfast.model.partitions import TopicPartitions, sort_partitions
+from holdfast.wire.layouts.consumer_protocol import AssignmentMessage, Subscription
 from holdfast.wire.layouts.container import (
     Leaving,
     MemberAssignment,
@@ -17,7 +18,6 @@ from holdfast.wire.layouts.container import (
 )
 from holdfast.wire.layouts.incremental import Design, DesignAssignment, DesignSubscription
 from holdfast.wire.layouts.sticky_user_data import StickyUserData
-from holdfast.wire.one.codec import TopicPartitions
 
 # Wire: values of every message, in the order in which they come back from the wire
 

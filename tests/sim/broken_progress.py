@@ -16,8 +16,8 @@ from tests.sim.broken_safety import (
 from tests.sim.history import History, remember, tell, tell_all, together, waits
 
 from holdfast.machine.leader.designs import DesignAssignor
-from holdfast.machine.leader.subscriptions import resources_of
 from holdfast.machine.policy import Policy, When
+from holdfast.model.partitions import resources_of
 from holdfast.sim.scenarios import Play, Setup, check_balance
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world.connections import MAX_ROUNDS

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import AssignmentComputed, JoinedMember
 from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
-from holdfast.machine.leader.subscriptions import partitions_of, resources_of
 from holdfast.machine.policy import Policy
+from holdfast.model.partitions import grouped, resources_of
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.world.ledger import Ledger
 from holdfast.wire.layouts.container import (
@@ -110,7 +110,7 @@ class History:
             owned = (resources_of(claim.owned) - revoked) | resources_of(v.assigned)
             self.members[name] = replace(
                 claim,
-                owned=partitions_of(sorted(owned)),
+                owned=grouped(sorted(owned)),
                 generation=self.generation,
                 given_up=v.revoked or (),
                 memory=v.memory,

@@ -22,13 +22,10 @@ from holdfast.machine.leader import deferral, leader
 from holdfast.machine.leader.deferral import recall
 from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.machine.leader.embedded import Instruction
-from holdfast.machine.leader.subscriptions import (
-    partitions_of,
-    read_subscribed_member,
-    resources_of,
-)
+from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.machine.member import holdings, member
 from holdfast.machine.policy import Policy
+from holdfast.model.partitions import grouped, resources_of
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.soak import random_run
 from holdfast.sim.world.application import Application
@@ -375,8 +372,8 @@ def test_24_survivors_get_what_a_newcomer_could_carry():
             if old and len(mine) > 1:
                 heir = verdicts[old[0]]
                 theirs = sorted(resources_of(heir.assigned) | set(mine[1:]))
-                verdicts[name] = replace(verdicts[name], assigned=partitions_of(mine[:1]))
-                verdicts[old[0]] = replace(heir, assigned=partitions_of(theirs))
+                verdicts[name] = replace(verdicts[name], assigned=grouped(mine[:1]))
+                verdicts[old[0]] = replace(heir, assigned=grouped(theirs))
 
     caught("deferred", {"D1"}, bent(bend))
 

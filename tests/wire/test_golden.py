@@ -9,6 +9,7 @@ import pytest
 from tests.wire import java_vectors
 
 from holdfast.errors import WireError
+from holdfast.model.partitions import TopicPartitions, merge_topics
 from holdfast.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
@@ -17,7 +18,6 @@ from holdfast.wire.layouts.consumer_protocol import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
-    group_partitions,
 )
 from holdfast.wire.layouts.sticky_user_data import (
     StickyUserData,
@@ -26,7 +26,6 @@ from holdfast.wire.layouts.sticky_user_data import (
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
-from holdfast.wire.one.codec import TopicPartitions
 from holdfast.wire.one.offsets_records import decode_record
 
 
@@ -45,7 +44,7 @@ def pairs(value: TopicPartitions | None) -> list[list[Any]] | None:
 
 
 def grouped(given: list[list[Any]]) -> TopicPartitions:
-    return group_partitions((topic, (partition,)) for topic, partition in given)
+    return merge_topics((topic, (partition,)) for topic, partition in given)
 
 
 def user_data(json: dict[str, Any]) -> bytes | None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import strategies as wire
 
+from holdfast.model.partitions import merge_topics, sort_partitions
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
@@ -17,8 +18,6 @@ from holdfast.wire.layouts.consumer_protocol import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
-    group_partitions,
-    sort_partitions,
 )
 from holdfast.wire.layouts.container import (
     MemberAssignment,
@@ -82,7 +81,7 @@ def test_assignment(value: AssignmentMessage) -> None:
 @given(wire.any_topic_partitions())
 def test_assigned_partitions_are_grouped_in_the_order_met(partitions) -> None:
     read = decode_assignment(encode_assignment(AssignmentMessage(partitions=partitions)))
-    assert read.partitions == group_partitions(partitions)
+    assert read.partitions == merge_topics(partitions)
     for topic, numbers in read.partitions:
         assert numbers == tuple(n for name, part in partitions for n in part if name == topic)
 

@@ -33,9 +33,10 @@ from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSou
 from holdfast.assignors.registry import find
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.events import JoinedMember, Resource
+from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import designs
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
 
 __all__ = ["EagerAssignor", "Range", "RoundRobin", "Sticky", "assignor", "attach"]

@@ -37,10 +37,11 @@ from holdfast.adapters.kafka_python_attach import Attached, attach
 from holdfast.assignors.registry import find
 from holdfast.errors import ConfigError, LocalProtocolError, WireError
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.events import JoinedMember, Resource
+from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import designs
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.policy import Policy
+from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.container import Leaving
 from holdfast.wire.layouts.incremental import Design
 

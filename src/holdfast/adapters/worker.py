@@ -33,6 +33,7 @@ from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, ConfigError, HoldfastError, LocalProtocolError
 from holdfast.machine import actions, events
 from holdfast.machine.leader.designs import DesignAssignor
+from holdfast.model import partitions
 from holdfast.wire.layouts.incremental import Design
 
 PROTOCOL_TYPE = "holdfast"
@@ -205,19 +206,19 @@ class _WorkerDuties:
         self._log: Log = log or logging.getLogger(NAME)
         self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="holdfast-callbacks")
 
-    def stop(self, resources: tuple[events.Resource, ...], drained: Callable[[], None]) -> None:
+    def stop(self, resources: tuple[partitions.Resource, ...], drained: Callable[[], None]) -> None:
         drained()
 
-    def drop(self, resources: tuple[events.Resource, ...]) -> None:
+    def drop(self, resources: tuple[partitions.Resource, ...]) -> None:
         """Nothing is in flight; the LOST callback follows."""
 
-    def start(self, resources: tuple[events.Resource, ...]) -> None:
+    def start(self, resources: tuple[partitions.Resource, ...]) -> None:
         """Work has begun in the callback."""
 
     def call(
         self,
         call: actions.ListenerCall,
-        resources: tuple[events.Resource, ...],
+        resources: tuple[partitions.Resource, ...],
         done: Callable[[str | None], None],
     ) -> None:
         work = getattr(self._listener, f"on_{call.value}", None)
@@ -229,7 +230,7 @@ class _WorkerDuties:
     def _run(
         self,
         work: Callable[[list[Resource]], None],
-        resources: tuple[events.Resource, ...],
+        resources: tuple[partitions.Resource, ...],
         done: Callable[[str | None], None],
     ) -> None:
         try:

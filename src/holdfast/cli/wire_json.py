@@ -13,11 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, TypeVar
 
 from holdfast.errors import WireError
+from holdfast.model.partitions import TopicPartitions, grouped
 from holdfast.wire.layouts.connect import (
     ConnectAssignment,
     ConnectMetadata,
@@ -61,7 +60,6 @@ from holdfast.wire.layouts.sticky_user_data import (
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
-from holdfast.wire.one.codec import TopicPartitions
 from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
 
 T = TypeVar("T")
@@ -336,9 +334,7 @@ def _as_partitions(value: Any) -> TopicPartitions:
     for item in _as_list(value):
         topic, partition = _as_list(item)
         pairs.append((_as_str(topic), _as_int(partition)))
-    # Neighbours only: a topic that stands twice on the wire comes back twice.
-    runs = groupby(pairs, key=itemgetter(0))
-    return tuple((topic, tuple(partition for _, partition in run)) for topic, run in runs)
+    return grouped(pairs)  # neighbours only: a topic that is twice on the wire comes back twice
 
 
 def _design_in(number: int, schema: str, field: str) -> Design:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from holdfast.machine.events import JoinedMember, Resource
+from holdfast.machine.events import JoinedMember
+from holdfast.model.partitions import Resource
 
 JOIN_CONNECTION = "join"
 HEARTBEAT_CONNECTION = "heartbeat"

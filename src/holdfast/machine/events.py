@@ -14,9 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-Resource: TypeAlias = tuple[str, int]
-"""One thing to own: (topic, partition), or (kind, index) for resources that are not topics."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:

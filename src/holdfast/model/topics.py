@@ -112,7 +112,7 @@ class Topics:
         """Partition number of each topic-partition, int32[n_tps]."""
         return frozen(within(self.n_partitions).astype(np.int32))
 
-    def tps_of(self, chosen: I32) -> I32:
+    def tps_in(self, chosen: I32) -> I32:
         """Topic-partitions of the topics ``chosen`` (sorted), int32[...]."""
         if len(chosen) == self.n_topics:
             return np.arange(self.n_tps, dtype=np.int32)

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.machine.leader.leader import PlannedRound, SubscribedMember, plan_round
-from holdfast.machine.leader.subscriptions import partitions_of, resources_of
 from holdfast.machine.policy import Policy
-from holdfast.wire.one.reasons import TopicPartitions
+from holdfast.model.partitions import TopicPartitions, grouped, resources_of
 
 
 @dataclass
@@ -78,7 +77,7 @@ class HandPlayedGroup:
             owned |= resources_of(share.gained)
             self.members[name] = replace(
                 self.members[name],
-                owned=partitions_of(sorted(owned)),
+                owned=grouped(sorted(owned)),
                 generation=self.generation,
                 given_up=share.revoked,
                 memory=done.memory or None,

@@ -16,10 +16,11 @@ from typing import Any
 from holdfast.errors import HoldfastError
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.coordinator.coordinator import Answer, CommitDone, SendCommit
-from holdfast.machine.events import AssignmentComputed, Resource
+from holdfast.machine.events import AssignmentComputed
 from holdfast.machine.leader.designs import Assignor, assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
+from holdfast.model.partitions import Resource
 from holdfast.sim.rules.seen import SeenTurn, see
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world.ledger import Violation

@@ -13,7 +13,7 @@ from itertools import permutations
 
 from holdfast.machine.actions import ComputeAssignment, SendJoin
 from holdfast.machine.coordinator.coordinator import GroupState
-from holdfast.machine.events import JoinedMember, MetadataChanged, Resource, SyncAnswered
+from holdfast.machine.events import JoinedMember, MetadataChanged, SyncAnswered
 from holdfast.machine.leader.designs import (
     Assignor,
     CooperativeAssignor,
@@ -25,6 +25,7 @@ from holdfast.machine.leader.designs import (
 from holdfast.machine.leader.leader import SubscribedMember, plan_round
 from holdfast.machine.leader.leader_turn import assign_members
 from holdfast.machine.states import MemberState
+from holdfast.model.partitions import Resource
 from holdfast.sim.rounds import HandPlayedGroup
 from holdfast.sim.rules.seen import SeenTurn, see
 from holdfast.sim.scene import (

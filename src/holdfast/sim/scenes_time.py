@@ -15,9 +15,10 @@ from holdfast.errors import ConfigError, WireError
 from holdfast.machine.actions import SendLeave
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.coordinator.coordinator import Answer, CommitDone, Received, SendCommit
-from holdfast.machine.events import Event, Polled, RejoinRequested, Resource
+from holdfast.machine.events import Event, Polled, RejoinRequested
 from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.machine.policy import Policy
+from holdfast.model.partitions import Resource
 from holdfast.sim.scene import (
     COSTS,
     SIMPLE,

@@ -33,24 +33,25 @@ from holdfast.machine import actions, events
 from holdfast.machine.member.holdings import Identity
 from holdfast.machine.member.member import Member
 from holdfast.machine.states import ENDED, MemberState
+from holdfast.model.partitions import Resource
 
 
 class Duties(Protocol):
     """What an application's side of a member does for its machine; called on the host's thread."""
 
-    def stop(self, resources: tuple[events.Resource, ...], drained: Callable[[], None]) -> None:
+    def stop(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
         """Hand nothing more of these out; call ``drained`` when nothing of them is in flight."""
 
-    def drop(self, resources: tuple[events.Resource, ...]) -> None:
+    def drop(self, resources: tuple[Resource, ...]) -> None:
         """Stop these at once: they are no longer this member's."""
 
-    def start(self, resources: tuple[events.Resource, ...]) -> None:
+    def start(self, resources: tuple[Resource, ...]) -> None:
         """Begin with these."""
 
     def call(
         self,
         call: actions.ListenerCall,
-        resources: tuple[events.Resource, ...],
+        resources: tuple[Resource, ...],
         done: Callable[[str | None], None],
     ) -> None:
         """Call the listener; ``done`` takes the text of what it raised, or None."""
@@ -68,7 +69,7 @@ class Standing:
 
     state: MemberState
     identity: Identity
-    owned: frozenset[events.Resource]
+    owned: frozenset[Resource]
     is_leader: bool = False
 
 

@@ -32,7 +32,7 @@ from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
-from holdfast.machine.events import Resource
+from holdfast.model.partitions import Resource
 
 
 class RebalanceListener(Protocol):

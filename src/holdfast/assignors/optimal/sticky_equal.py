@@ -90,7 +90,7 @@ def balance_equal(claims: Claims, part: Part, target: I32, prices: Prices) -> No
     cut by partition first); ``ConstrainedAssignmentBuilder`` of Kafka 4.3.1 (order of the rest).
     """
     topics = claims.group.topics
-    tps = topics.tps_of(part.topics)
+    tps = topics.tps_in(part.topics)
     floor, n_over = divmod(len(tps), len(part.members))
     place = part.place
     owner = claims.owner[tps]

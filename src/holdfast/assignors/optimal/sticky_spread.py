@@ -74,7 +74,7 @@ def _counts(group: Group, target: I32, choice: I32) -> _Counts | None:
         return None
     topic, member = np.zeros(group.topics.n_topics, np.int32), np.zeros(group.n_members, np.int32)
     topic[topics], member[members] = np.arange(shape[0]), np.arange(shape[1])
-    tps = group.topics.tps_of(topics)
+    tps = group.topics.tps_in(topics)
     owner = target[tps]
     known = (owner != NO_OWNER) & (members[member[owner]] == owner)
     key = topic[group.topics.topic_of[tps[known]]] * np.int64(shape[1]) + member[owner[known]]
@@ -87,7 +87,7 @@ def crowded(group: Group, target: I32, tps: I32) -> I32:
         return tps
     topic = group.topics.topic_of[tps]
     share = -(-group.topics.n_partitions[topic] // group.n_readers[topic])
-    all_of = group.topics.tps_of(np.unique(topic))
+    all_of = group.topics.tps_in(np.unique(topic))
     all_of = all_of[target[all_of] != NO_OWNER]
     key = group.topics.topic_of[all_of] * np.int64(group.n_members) + target[all_of]
     key.sort()

@@ -13,13 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
 from holdfast.machine.coordinator.group_log import Append
-from holdfast.machine.events import (
-    HeartbeatAnswered,
-    JoinAnswered,
-    LeaveAnswered,
-    Resource,
-    SyncAnswered,
-)
+from holdfast.machine.events import HeartbeatAnswered, JoinAnswered, LeaveAnswered, SyncAnswered
+from holdfast.model.partitions import Resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

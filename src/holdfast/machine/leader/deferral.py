@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -33,9 +32,9 @@ from holdfast.assignors.claims import Claims
 from holdfast.machine.policy import Policy, When
 from holdfast.model.columns import I32, NO_OWNER, Mask
 from holdfast.model.group import Group
+from holdfast.model.partitions import TopicPartitions, partitions_of, tps_of
 from holdfast.model.topics import Topics
 from holdfast.wire.layouts.container import Leaving, Memory, RememberedMember, read_memory
-from holdfast.wire.one.codec import TopicPartitions
 
 UNKNOWN_OWNER = ""
 """Member id of a loss whose owner nobody remembers."""
@@ -314,31 +313,6 @@ def _serve_newcomers(
         if len(tps):
             rest.append(replace(waiting, tps=tps))
     return rest
-
-
-def tps_of(topics: Topics, partitions: TopicPartitions) -> I32:
-    """Flat indices of the partitions that exist, sorted."""
-    parts = [np.empty(0, np.int64)]
-    for name, numbers in partitions:
-        topic = topics.index.get(name)
-        if topic is None:
-            continue
-        column = np.asarray(numbers, np.int64)
-        column = column[(column >= 0) & (column < int(topics.n_partitions[topic]))]
-        parts.append(column + topics.start[topic])
-    return np.unique(np.concatenate(parts)).astype(np.int32)
-
-
-def partitions_of(topics: Topics, tps: I32) -> TopicPartitions:
-    """Flat indices as (topic, partitions), sorted."""
-    tps = np.sort(tps)
-    of = topics.topic_of[tps]
-    numbers = (tps - topics.start[of]).tolist()
-    cuts = np.flatnonzero(np.diff(of)) + 1
-    edges = [0, *cuts.tolist(), len(tps)]
-    return tuple(
-        (topics.names[int(of[a])], tuple(numbers[a:b])) for a, b in pairwise(edges) if b > a
-    )
 
 
 def remember(

@@ -28,26 +28,21 @@ from typing import Any, Protocol
 from holdfast.assignors.registry import find
 from holdfast.errors import ConfigError
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.events import AssignmentComputed, JoinedMember, Resource
+from holdfast.machine.events import AssignmentComputed, JoinedMember
 from holdfast.machine.leader.deferral import recall
 from holdfast.machine.leader.embedded import Embedded, Instruction, MemberView, RebalanceMode
 from holdfast.machine.leader.leader import PlannedAssignment, memory_copies, plan_round
 from holdfast.machine.leader.leader_turn import assign_members as decide
 from holdfast.machine.leader.leader_turn import perform_assignment
-from holdfast.machine.leader.subscriptions import (
-    partitions_of,
-    resources_of,
-    subscribed_members,
-    undisputed,
-)
+from holdfast.machine.leader.subscriptions import subscribed_members, undisputed
 from holdfast.machine.policy import Policy
+from holdfast.model.partitions import Resource, TopicPartitions, grouped, merge_topics, resources_of
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
     decode_assignment,
     encode_assignment,
     encode_subscription,
-    group_partitions,
 )
 from holdfast.wire.layouts.container import (
     ASSIGNMENT_MAGIC,
@@ -64,7 +59,6 @@ from holdfast.wire.layouts.sticky_user_data import (
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
-from holdfast.wire.one.codec import TopicPartitions
 
 EAGER = frozenset({RebalanceMode.EAGER})
 COOPERATIVE = frozenset({RebalanceMode.COOPERATIVE})
@@ -172,9 +166,7 @@ class EagerAssignor:
         """Topics; for ``sticky`` what was owned before it was given up (KIP-54's user data)."""
         user_data = None
         if "sticky" in self.name:
-            claims = StickyUserData(
-                partitions=partitions_of(view.previous), generation=view.generation
-            )
+            claims = StickyUserData(partitions=grouped(view.previous), generation=view.generation)
             user_data = encode_sticky_user_data(claims)
         return encode_subscription(
             Subscription(version=3, topics=view.topics, user_data=user_data, rack=view.rack)
@@ -222,7 +214,7 @@ class CooperativeAssignor:
                 version=3,
                 topics=view.topics,
                 user_data=encode_cooperative_user_data(view.generation),
-                owned=partitions_of(view.owned),
+                owned=grouped(view.owned),
                 generation=view.generation,
                 rack=view.rack,
             )
@@ -295,14 +287,14 @@ class DesignAssignor:
         return encode_member_subscription(
             MemberSubscription(
                 topics=view.topics,
-                owned=partitions_of(view.owned),
+                owned=grouped(view.owned),
                 generation=view.generation,
                 rack=view.rack,
                 nonce=view.nonce,
                 leaving=view.leaving,
                 delay_ms=view.delay_ms,
                 memory_age_ms=view.memory_age_ms if view.memory else 0,
-                given_up=partitions_of(view.given_up),
+                given_up=grouped(view.given_up),
                 memory=view.memory,
             )
         )
@@ -342,7 +334,7 @@ class DesignAssignor:
             if gone := _vanished(c.owned, assign_members.partitions):
                 again, delay_ms = True, 0  # S9: no delay beside it, the memory keeps the deadline
                 both = gone | resources_of(revoked[c.member_id])
-                revoked[c.member_id] = partitions_of(sorted(both))
+                revoked[c.member_id] = grouped(sorted(both))
         return {
             member_id: encode_member_assignment(
                 MemberAssignment(
@@ -359,7 +351,7 @@ class DesignAssignor:
     def _listed(self, share: PlannedAssignment, *, static: bool) -> TopicPartitions:
         if self.policy.omit_unchanged and not static:
             return share.gained
-        return group_partitions((*share.kept, *share.gained)) if share.gained else share.kept
+        return merge_topics((*share.kept, *share.gained)) if share.gained else share.kept
 
     def stay(self, assign_members: LeaderRound) -> dict[str, bytes]:
         """Nothing new, nothing revoked; the memory travels on, brought up to date."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from holdfast.machine.events import Resource
+from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.container import Leaving
 
 

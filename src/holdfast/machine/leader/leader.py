@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -43,11 +42,11 @@ from holdfast.machine.leader.targets import isolated_target, weighted_target
 from holdfast.machine.policy import Policy
 from holdfast.model.columns import I32, NO_OWNER, Mask, frozen, starts
 from holdfast.model.group import Group
+from holdfast.model.partitions import TopicPartitions, partitions_by_member, partitions_by_owner
 from holdfast.model.snapshot import lag_column
 from holdfast.model.topics import Topics
 from holdfast.wire.layouts.container import Leaving, Memory, encode_memory
 from holdfast.wire.layouts.incremental import Design
-from holdfast.wire.one.codec import TopicPartitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,12 +328,12 @@ class _RoundPlanner:
         next_owner = np.where(handed != NO_OWNER, handed, owner)
         next_owner[moves] = NO_OWNER  # other claims that are revoked were not their owner's
         delay_ms = 0 if self.again else self._delay_ms()
-        held = rows_by_member(self.group.topics, next_owner)
+        held = partitions_by_owner(self.group.topics, next_owner)
         memory = self._memory(generation, present, held, revoked_tp)
         kept_owner = np.where(handed != NO_OWNER, NO_OWNER, next_owner).astype(np.int32)
-        gained = rows_by_member(self.group.topics, handed.astype(np.int32))
-        kept = rows_by_member(self.group.topics, kept_owner) if gained else held
-        revoked = rows_of_pairs(self.group.topics, revoked_member, revoked_tp)
+        gained = partitions_by_owner(self.group.topics, handed.astype(np.int32))
+        kept = partitions_by_owner(self.group.topics, kept_owner) if gained else held
+        revoked = partitions_by_member(self.group.topics, revoked_member, revoked_tp)
         shares = {
             p.member_id: PlannedAssignment(
                 kept=kept.get(i, ()), gained=gained.get(i, ()), revoked=revoked.get(i, ())
@@ -425,23 +424,3 @@ class _RoundPlanner:
             return write(None)
         memory = write(held)
         return memory if len(memory) <= limit else write(None)
-
-
-def rows_by_member(topics: Topics, owner: I32) -> dict[int, TopicPartitions]:
-    """Each member's topic-partitions as (topic, partitions), members without any left out."""
-    tps = np.flatnonzero(owner != NO_OWNER).astype(np.int32)
-    return rows_of_pairs(topics, owner[tps], tps)
-
-
-def rows_of_pairs(topics: Topics, member: I32, tps: I32) -> dict[int, TopicPartitions]:
-    """The same for pairs; one topic-partition may stand with several members."""
-    order = np.lexsort((tps, member))
-    member, tps = member[order], tps[order]
-    of = topics.topic_of[tps]
-    numbers = (tps - topics.start[of]).tolist()
-    new = np.flatnonzero((np.diff(member, prepend=-1) != 0) | (np.diff(of, prepend=-1) != 0))
-    edges = pairwise((*new.tolist(), len(tps)))
-    rows: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
-    for m, topic, (a, b) in zip(member[new].tolist(), of[new].tolist(), edges, strict=True):
-        rows.setdefault(m, []).append((topics.names[topic], tuple(numbers[a:b])))
-    return {m: tuple(row) for m, row in rows.items()}

@@ -10,19 +10,14 @@ References: Incremental Cooperative Rebalancing, "Subscription".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import groupby
-from operator import itemgetter
 
 from holdfast.errors import WireError
-from holdfast.machine.events import JoinedMember, Resource
+from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.leader import SubscribedMember
+from holdfast.model.partitions import Resource, TopicPartitions, grouped, resources_of
 from holdfast.wire.layouts.container import decode_member_subscription
-from holdfast.wire.one.codec import TopicPartitions
-
-MANY = 16_384
-"""Partitions of a topic that are remembered."""
 
 
 @lru_cache(maxsize=1)
@@ -81,46 +76,8 @@ def undisputed(claimants: Sequence[SubscribedMember]) -> dict[str, TopicPartitio
     for resource, (_, owner) in sorted(best.items()):
         if owner is not None and resource[0] in _topics(claimants, owner):
             keeps[owner].append(resource)
-    return {member_id: partitions_of(own) for member_id, own in sorted(keeps.items())}
+    return {member_id: grouped(own) for member_id, own in sorted(keeps.items())}
 
 
 def _topics(claimants: Sequence[SubscribedMember], member_id: str) -> tuple[str, ...]:
     return next(c.topics for c in claimants if c.member_id == member_id)
-
-
-@lru_cache(maxsize=1024)
-def resources_of(partitions: TopicPartitions) -> frozenset[Resource]:
-    """(topic, partitions) as single resources."""
-    return frozenset(r for topic, numbers in partitions for r in numbered(topic, numbers))
-
-
-def numbered(topic: str, numbers: Sequence[int]) -> Iterable[Resource]:
-    """A topic's resources by number, the same objects each time: sets of them are compared a lot.
-
-    Numbers that no topic has (negative ones, or beyond :data:`MANY`) are made anew.
-    """
-    if not numbers or min(numbers) < 0 or max(numbers) >= MANY:
-        return [(topic, number) for number in numbers]
-    known = _known(topic)
-    known.extend((topic, number) for number in range(len(known), max(numbers) + 1))
-    return map(known.__getitem__, numbers)
-
-
-@lru_cache(maxsize=1024)
-def _known(_topic: str) -> list[Resource]:
-    """Resources of a topic from 0 on; grows."""
-    return []
-
-
-def partitions_of(resources: Iterable[Resource]) -> TopicPartitions:
-    """Sorted resources as (topic, partitions)."""
-    return _grouped(tuple(resources))
-
-
-@lru_cache(maxsize=1024)
-def _grouped(resources: tuple[Resource, ...]) -> TopicPartitions:
-    """Members say the same in every round, so most of them were grouped before."""
-    return tuple(
-        (topic, tuple(partition for _, partition in entries))
-        for topic, entries in groupby(resources, key=itemgetter(0))
-    )

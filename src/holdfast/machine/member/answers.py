@@ -26,7 +26,6 @@ from holdfast.machine.events import (
     CommitAnswered,
     HeartbeatAnswered,
     JoinAnswered,
-    Resource,
     SyncAnswered,
 )
 from holdfast.machine.leader.deferral import handed_out
@@ -43,6 +42,7 @@ from holdfast.machine.member.record import (
     MemberRecord,
 )
 from holdfast.machine.states import ENDED, MemberState
+from holdfast.model.partitions import Resource
 
 Actions = tuple[Action, ...]
 

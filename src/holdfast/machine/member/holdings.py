@@ -37,7 +37,8 @@ from holdfast.machine.actions import (
     Warn,
 )
 from holdfast.machine.codes import RETRIABLE, ErrorCode, describe
-from holdfast.machine.events import CommitAnswered, Drained, ListenerReturned, Resource
+from holdfast.machine.events import CommitAnswered, Drained, ListenerReturned
+from holdfast.model.partitions import Resource
 
 Actions = tuple[Action, ...]
 

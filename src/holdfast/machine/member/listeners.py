@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.machine.events import Resource
+from holdfast.model.partitions import Resource
 
 
 class RebalanceListener(Protocol):

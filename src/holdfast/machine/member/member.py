@@ -68,7 +68,6 @@ from holdfast.machine.events import (
     Polled,
     RejoinRequested,
     RequestFailed,
-    Resource,
     Started,
     SubscriptionChanged,
     SyncAnswered,
@@ -89,6 +88,7 @@ from holdfast.machine.member.record import (
     choose_mode,
 )
 from holdfast.machine.states import ENDED, TRANSITIONS, MemberState
+from holdfast.model.partitions import Resource
 
 __all__ = ["NEVER_MS", "NO_REQUEST", "Member", "choose_mode"]
 

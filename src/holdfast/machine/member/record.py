@@ -16,11 +16,12 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.errors import ConfigError
 from holdfast.machine.actions import Action, SendHeartbeat, SendJoin, SendLeave, SendSync
-from holdfast.machine.events import LeaveRequested, Resource
+from holdfast.machine.events import LeaveRequested
 from holdfast.machine.leader.embedded import Embedded, MemberView, RebalanceMode
 from holdfast.machine.member.holdings import Holdings, Identity, ordered
 from holdfast.machine.member.options import MemberOptions
 from holdfast.machine.states import ENDED, MemberState
+from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.container import Leaving
 
 NO_REQUEST = -(2**31)

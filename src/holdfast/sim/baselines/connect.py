@@ -14,15 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from holdfast.machine.events import Resource
 from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
-from holdfast.machine.leader.subscriptions import (
-    partitions_of,
-    read_subscribed_member,
-    resources_of,
-)
+from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.machine.policy import Policy
+from holdfast.model.partitions import Resource, grouped, resources_of
 from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
 from holdfast.wire.layouts.incremental import Design
 
@@ -171,8 +167,8 @@ class ConnectAssignor:
         return {
             m: encode_member_assignment(
                 MemberAssignment(
-                    assigned=partitions_of(sorted(handed[m])),
-                    revoked=partitions_of(sorted(revoked[m])) if revoked[m] else None,
+                    assigned=grouped(sorted(handed[m])),
+                    revoked=grouped(sorted(revoked[m])) if revoked[m] else None,
                     delay_ms=past.remaining_ms or 0,
                     nonce=turn.generation,
                     memory=b"connect",  # only so that its age, the passed time, comes back

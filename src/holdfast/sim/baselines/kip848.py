@@ -23,11 +23,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from holdfast.assignors.registry import assign
-from holdfast.machine.events import Resource
-from holdfast.machine.leader.leader import SubscribedMember, read_claimants, rows_by_member
+from holdfast.machine.leader.leader import SubscribedMember, read_claimants
+from holdfast.model.partitions import Resource, grouped, partitions_by_owner
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ledger import Ledger
-from holdfast.wire.one.codec import TopicPartitions
 
 
 class Setup(Protocol):
@@ -163,14 +162,14 @@ class Group848:
             SubscribedMember(
                 member_id=m.client,
                 topics=("topic",),
-                owned=_rows(m.owned),
+                owned=grouped(sorted(m.owned)),
                 generation=self.epoch,
             )
             for m in sorted(living, key=lambda m: m.client)
         ]
         group = read_claimants(claims, {"topic": self.plan.partitions})
         owner = assign(group, "sticky").target
-        rows = rows_by_member(group.topics, owner)
+        rows = partitions_by_owner(group.topics, owner)
         self.target = {
             (topic, p): claims[i].member_id
             for i, row in rows.items()
@@ -306,7 +305,3 @@ def run_kip848(scenario: str, plan: Setup) -> RunTotals:
 def _size_bytes(count: int) -> int:
     """Of one topic's partitions in a heartbeat or its answer: an array, a uuid, int32s, tags."""
     return 1 + 16 + 1 + 4 * count + 1
-
-
-def _rows(resources: set[Resource]) -> TopicPartitions:
-    return (("topic", tuple(sorted(p for _, p in resources))),) if resources else ()

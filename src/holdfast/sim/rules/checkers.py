@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.machine.actions import ComputeAssignment, JoinCompleted
-from holdfast.machine.events import AssignmentComputed, Resource
+from holdfast.machine.events import AssignmentComputed
 from holdfast.machine.leader.designs import (
     Assignor,
     CooperativeAssignor,
@@ -28,6 +28,7 @@ from holdfast.machine.leader.designs import (
     LeaderRound,
 )
 from holdfast.machine.member.holdings import ordered
+from holdfast.model.partitions import Resource
 from holdfast.sim.rules.pacing import Pacing
 from holdfast.sim.rules.seen import Seen, SeenTurn, instruct, see
 from holdfast.sim.rules.waiting import WaitingRules

@@ -24,10 +24,10 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
-from holdfast.machine.events import Resource
 from holdfast.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
 from holdfast.machine.leader.leader import plan_round
 from holdfast.machine.policy import Policy
+from holdfast.model.partitions import Resource
 from holdfast.sim.rules.seen import SeenTurn
 from holdfast.sim.world.ledger import Ledger
 from holdfast.wire.layouts.incremental import Design

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.events import AssignmentComputed, Resource
+from holdfast.machine.events import AssignmentComputed
 from holdfast.machine.leader.designs import Assignor, DesignAssignor
 from holdfast.machine.leader.embedded import Instruction
 from holdfast.machine.leader.leader import SubscribedMember
-from holdfast.machine.leader.subscriptions import numbered, resources_of, subscribed_members
+from holdfast.machine.leader.subscriptions import subscribed_members
+from holdfast.model.partitions import Resource, resources_of, resources_of_topic
 from holdfast.wire.layouts.container import Leaving, decode_member_assignment, read_memory
 
 
@@ -84,7 +85,7 @@ class SeenTurn:
 
 @lru_cache(maxsize=8)
 def _every_one(counts: tuple[tuple[str, int], ...]) -> frozenset[Resource]:
-    return frozenset(r for topic, count in counts for r in numbered(topic, range(count)))
+    return frozenset(r for topic, count in counts for r in resources_of_topic(topic, range(count)))
 
 
 def union(sets: Iterable[frozenset[Resource]]) -> frozenset[Resource]:

@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.machine.events import Resource
 from holdfast.machine.leader.deferral import FIRST_MEMBERS, OWNERS_NOT_NAMED
-from holdfast.machine.leader.subscriptions import resources_of
 from holdfast.machine.policy import Policy, When
+from holdfast.model.partitions import Resource, resources_of
 from holdfast.sim.rules.seen import Seen, SeenTurn, newest_memory, union
 from holdfast.sim.world.ledger import Ledger
 from holdfast.wire.layouts.container import Leaving, Memory, read_memory

@@ -47,9 +47,10 @@ from typing import Any
 
 from holdfast.machine.actions import SendJoin, SendSync
 from holdfast.machine.coordinator.coordinator import GroupState, SendCommit
-from holdfast.machine.events import Drained, LeaveRequested, RequestFailed, Resource, Tick
+from holdfast.machine.events import Drained, LeaveRequested, RequestFailed, Tick
 from holdfast.machine.leader.designs import Assignor
 from holdfast.machine.member.member import NEVER_MS
+from holdfast.model.partitions import Resource
 from holdfast.sim.search.canonical import OPTIONS
 from holdfast.sim.search.small_state import (
     GONE,

@@ -16,13 +16,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
 from holdfast.machine.coordinator.coordinator import CommitDone, GroupMember, GroupState, SendCommit
-from holdfast.machine.events import (
-    HeartbeatAnswered,
-    JoinAnswered,
-    LeaveAnswered,
-    Resource,
-    SyncAnswered,
-)
+from holdfast.machine.events import HeartbeatAnswered, JoinAnswered, LeaveAnswered, SyncAnswered
+from holdfast.model.partitions import Resource
 
 KIND_OF: dict[type, str] = {
     SendJoin: "join",

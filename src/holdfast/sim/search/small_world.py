@@ -52,13 +52,13 @@ from holdfast.machine.events import (
     ListenerReturned,
     MetadataChanged,
     RequestFailed,
-    Resource,
     Started,
     SubscriptionChanged,
 )
 from holdfast.machine.leader.designs import Assignor, compute
 from holdfast.machine.member.member import NEVER_MS, Member
 from holdfast.machine.states import ENDED, MemberState
+from holdfast.model.partitions import Resource
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.search.canonical import (
     OPTIONS,

@@ -24,9 +24,10 @@ from holdfast.machine.actions import (
     Warn,
 )
 from holdfast.machine.coordinator.coordinator import CommitDone, SendCommit
-from holdfast.machine.events import CommitAnswered, Drained, ListenerReturned, Resource
+from holdfast.machine.events import CommitAnswered, Drained, ListenerReturned
 from holdfast.machine.leader.designs import Assignor, compute
 from holdfast.machine.leader.embedded import RebalanceMode
+from holdfast.model.partitions import Resource
 from holdfast.sim.world.costs import Listener
 from holdfast.sim.world.network import FAIL_MS
 from holdfast.sim.world.process import RECORD_MS, Process

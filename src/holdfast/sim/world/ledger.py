@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.machine.actions import ListenerCall
-from holdfast.machine.events import Resource
+from holdfast.model.partitions import Resource
 
 NOBODY = -1
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.machine.events import Resource
+from holdfast.model.partitions import Resource
 
 if TYPE_CHECKING:
     from holdfast.machine.actions import Action

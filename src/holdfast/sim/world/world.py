@@ -50,15 +50,14 @@ from holdfast.machine.events import (
     LeaveRequested,
     MetadataChanged,
     Polled,
-    Resource,
     Started,
     SubscriptionChanged,
 )
 from holdfast.machine.leader.designs import Assignor
-from holdfast.machine.leader.subscriptions import numbered
 from holdfast.machine.member.member import Member
 from holdfast.machine.member.options import MemberOptions
 from holdfast.machine.states import ENDED
+from holdfast.model.partitions import Resource, resources_of_topic
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.world.application import Application
 from holdfast.sim.world.connections import Connections
@@ -158,7 +157,7 @@ class World:
     def resources(self) -> list[Resource]:
         """All that is to be owned."""
         counts = sorted(self.partitions.items())
-        return [r for topic, count in counts for r in numbered(topic, range(count))]
+        return [r for topic, count in counts for r in resources_of_topic(topic, range(count))]
 
     # The queue
 

@@ -27,7 +27,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.wire.one.codec import TOPIC_PARTITIONS_MIN, Reader, TopicPartitions
+from holdfast.model.partitions import TopicPartitions
+from holdfast.wire.one.codec import TOPIC_PARTITIONS_MIN, Reader
 
 HIGHEST_VERSION = 2
 METADATA, ASSIGNMENT = "ConnectMetadata", "ConnectAssignment"

@@ -27,18 +27,11 @@ KIP-429 (v1), KAFKA-13715 (v2), KIP-881 (v3).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from holdfast.wire.one.codec import (
-    Reader,
-    Reason,
-    TopicPartitions,
-    Writer,
-    write_string,
-    write_topic_partitions,
-)
+from holdfast.model.partitions import TopicPartitions, merge_topics, sort_partitions
+from holdfast.wire.one.codec import Reader, Reason, Writer, write_string, write_topic_partitions
 
 HIGHEST_VERSION = 3
 SUBSCRIPTION = "ConsumerProtocolSubscription"
@@ -216,20 +209,6 @@ def encode_assignment(value: AssignmentMessage, version: int | None = None) -> b
     return writer.done()
 
 
-def group_partitions(partitions: Iterable[tuple[str, Iterable[int]]]) -> TopicPartitions:
-    """One entry per topic, topics and partitions in the order met."""
-    groups: dict[str, list[int]] = {}
-    for topic, numbers in partitions:
-        groups.setdefault(topic, []).extend(numbers)
-    return tuple((topic, tuple(numbers)) for topic, numbers in groups.items())
-
-
-def sort_partitions(partitions: Iterable[tuple[str, Iterable[int]]]) -> TopicPartitions:
-    """One entry per topic that has partitions, sorted by topic and partition."""
-    groups = group_partitions(partitions)
-    return tuple(sorted((topic, tuple(sorted(numbers))) for topic, numbers in groups if numbers))
-
-
 # Members say and are told the same in most rounds, so these blocks were mostly written before.
 
 
@@ -250,7 +229,7 @@ def _owned_block(owned: TopicPartitions, version: int | None) -> bytes:
 @lru_cache(maxsize=256)
 def _assigned_block(partitions: TopicPartitions, version: int | None) -> bytes:
     writer = Writer(ASSIGNMENT, version)
-    writer.array(group_partitions(partitions), "assigned_partitions", write_topic_partitions)
+    writer.array(merge_topics(partitions), "assigned_partitions", write_topic_partitions)
     return writer.done()
 
 

@@ -48,6 +48,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from holdfast.errors import WireError
+from holdfast.model.partitions import TopicPartitions, sort_partitions
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
@@ -55,9 +56,8 @@ from holdfast.wire.layouts.consumer_protocol import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
-    sort_partitions,
 )
-from holdfast.wire.one.codec import INT32_MAX, Reader, Reason, Row, TopicPartitions, Writer, within
+from holdfast.wire.one.codec import INT32_MAX, Reader, Reason, Row, Writer, within
 from holdfast.wire.one.reasons import INT8, INT32, INT64
 
 T = TypeVar("T")

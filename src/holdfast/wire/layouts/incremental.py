@@ -33,12 +33,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from holdfast.wire.layouts.consumer_protocol import sort_partitions
+from holdfast.model.partitions import TopicPartitions, grouped, resources_of
 from holdfast.wire.one.codec import (
     TOPIC_PARTITIONS_MIN,
     Reader,
     Reason,
-    TopicPartitions,
     Writer,
     read_topic_partitions,
     write_string,
@@ -110,8 +109,8 @@ def next_owned(
     ----------
     Incremental Cooperative Rebalancing, Design I, "Member process".
     """
-    held = _flat(owned) - _flat(revoked or ()) | _flat(assigned or ())
-    return sort_partitions((topic, (partition,)) for topic, partition in held)
+    held = resources_of(owned) - resources_of(revoked or ()) | resources_of(assigned or ())
+    return grouped(sorted(held))
 
 
 def decode_design_subscription(data: bytes) -> DesignSubscription:
@@ -198,10 +197,6 @@ def encode_design_assignment(value: DesignAssignment) -> bytes:
     elif value.timeout_ms:
         writer.fail(Reason.OUT_OF_RANGE, "scheduled_rebalance_timeout", "Design I has none")
     return writer.done()
-
-
-def _flat(partitions: TopicPartitions) -> set[tuple[str, int]]:
-    return {(topic, partition) for topic, numbers in partitions for partition in numbers}
 
 
 # The document's messages

@@ -27,14 +27,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from holdfast.errors import WireError
+from holdfast.model.partitions import TopicPartitions
 from holdfast.wire.layouts.consumer_protocol import Subscription
-from holdfast.wire.one.codec import (
-    Reader,
-    Reason,
-    TopicPartitions,
-    Writer,
-    write_topic_partitions,
-)
+from holdfast.wire.one.codec import Reader, Reason, Writer, write_topic_partitions
 
 T = TypeVar("T")
 

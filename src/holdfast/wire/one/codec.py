@@ -24,7 +24,7 @@ from holdfast.wire.one.reader import (
     read_string,
     read_topic_partitions,
 )
-from holdfast.wire.one.reasons import INT16_MAX, INT32_MAX, Reason, Row, TopicPartitions, within
+from holdfast.wire.one.reasons import INT16_MAX, INT32_MAX, Reason, Row, within
 from holdfast.wire.one.writer import Writer, write_string, write_topic_partitions
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "Reader",
     "Reason",
     "Row",
-    "TopicPartitions",
     "Writer",
     "read_string",
     "read_topic_partitions",

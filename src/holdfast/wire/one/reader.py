@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
 from holdfast.errors import WireError
+from holdfast.model.partitions import TopicPartitions
 from holdfast.wire.one.reasons import (
     FLOAT64,
     INT8,
@@ -30,7 +31,6 @@ from holdfast.wire.one.reasons import (
     INT64,
     Reason,
     Row,
-    TopicPartitions,
     int32s_layout,
     within,
 )

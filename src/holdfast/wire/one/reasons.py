@@ -16,9 +16,6 @@ from struct import Struct
 
 from holdfast.errors import WireError
 
-TopicPartitions = tuple[tuple[str, tuple[int, ...]], ...]
-"""(topic, partitions), as Kafka's messages group them."""
-
 INT16_MAX = 0x7FFF
 INT32_MAX = 0x7FFFFFFF
 

@@ -1,0 +1,60 @@
+"""Sets of partitions in their three shapes, and the ways between them."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model import partitions
+from holdfast.model.partitions import MANY, resources_of
+from holdfast.model.topics import Topics
+
+NUMBERS = st.integers(-(2**31), 2**31 - 1) | st.integers(0, 40) | st.just(MANY)
+TOPICS = Topics.from_counts({"a": 3, "b": 0, "c": 2})
+RESOURCES = st.sets(st.sampled_from([("a", 0), ("a", 1), ("a", 2), ("c", 0), ("c", 1)]))
+
+
+@given(st.dictionaries(st.text(max_size=3), st.lists(NUMBERS, max_size=6)))
+def test_resources_are_named_one_by_one_whatever_their_numbers(rows):
+    partitions = tuple((topic, tuple(numbers)) for topic, numbers in rows.items())
+    expected = {(topic, number) for topic, numbers in partitions for number in numbers}
+    assert resources_of(partitions) == expected
+
+
+def test_a_resource_is_the_same_object_each_time():
+    (first,) = resources_of((("orders", (7,)),))
+    again = next(r for r in resources_of((("orders", (3, 7)),)) if r[1] == 7)
+    far = next(r for r in resources_of((("orders", (7, 900)),)) if r[1] == 7)
+    assert again is first and far is first
+
+
+@given(RESOURCES)
+def test_the_three_shapes_of_a_set_turn_into_each_other(resources):
+    pairs = partitions.grouped(sorted(resources))
+    tps = partitions.tps_of(TOPICS, pairs)
+    assert resources_of(pairs) == resources
+    assert [TOPICS.name_of(tp) for tp in tps.tolist()] == sorted(resources)
+    assert partitions.partitions_of(TOPICS, tps[::-1]) == pairs
+
+
+def test_only_neighbours_are_grouped_and_merging_takes_all():
+    resources = [("c", 1), ("a", 2), ("c", 0)]
+    apart = partitions.grouped(resources)
+    assert apart == (("c", (1,)), ("a", (2,)), ("c", (0,)))
+    assert partitions.merge_topics(apart) == (("c", (1, 0)), ("a", (2,)))
+    assert partitions.sort_partitions((*apart, ("b", ()))) == (("a", (2,)), ("c", (0, 1)))
+
+
+def test_what_does_not_exist_has_no_index():
+    given = (("a", (-1, 2, 3)), ("b", (0,)), ("d", (0,)))
+    assert partitions.tps_of(TOPICS, given).tolist() == [2]
+
+
+def test_one_entry_a_member():
+    owner = np.array([1, 0, 1, -1, 1], np.int32)
+    owned = {0: (("a", (1,)),), 1: (("a", (0, 2)), ("c", (1,)))}
+    assert partitions.partitions_by_owner(TOPICS, owner) == owned
+    pairs = np.array([1, 0, 0], np.int32), np.array([4, 4, 0], np.int32)
+    both = {0: (("a", (0,)), ("c", (1,))), 1: (("c", (1,)),)}
+    assert partitions.partitions_by_member(TOPICS, *pairs) == both
