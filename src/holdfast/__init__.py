@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.adapters.async_consumer import AsyncConsumer
     from holdfast.adapters.consumer import Consumer
     from holdfast.adapters.worker import Worker
-    from holdfast.assignors.certificate import verify
+    from holdfast.assignors.result import verify
     from holdfast.assignors.registry import assign
     from holdfast.machine.leader.leader_turn import perform_assignment
     from holdfast.model.assignment import Assignment
@@ -38,7 +38,7 @@ _HOME = {
     "Topics": "holdfast.model.topics",
     "Assignment": "holdfast.model.assignment",
     "assign": "holdfast.assignors.registry",
-    "verify": "holdfast.assignors.certificate",
+    "verify": "holdfast.assignors.result",
     "perform_assignment": "holdfast.machine.leader.leader_turn",
     "Consumer": "holdfast.adapters.consumer",
     "AsyncConsumer": "holdfast.adapters.async_consumer",

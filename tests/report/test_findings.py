@@ -7,7 +7,8 @@ import pytest
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 
 from holdfast.report.findings.doctor import examine_fleet
-from holdfast.report.findings.findings import Basis, Finding, Severity, all_rules
+from holdfast.report.findings.examination import all_rules
+from holdfast.report.findings.finding import Basis, Finding, Severity, rule
 from holdfast.report.reading import read_tables
 
 TOPICS = {"t": 4}
@@ -195,6 +196,19 @@ def examine(script: Script, minutes: int = 20) -> dict[str, Finding]:
 def test_every_rule_has_its_two_fleets_and_there_are_enough() -> None:
     assert sorted(CASES) == [rule.code for rule in all_rules()]
     assert len(CASES) >= 12
+
+
+def test_every_rule_has_all_its_texts() -> None:
+    for found in all_rules():
+        texts = (found.name, found.what, found.why, found.how, found.mend)
+        assert all(text.strip() for text in texts), found.code
+
+
+def test_a_code_is_registered_once() -> None:
+    again = rule("HF101", name="", severity=Severity.INFO, what="", why="", how="", mend="")
+    with pytest.raises(AssertionError, match="HF101 is registered twice"):
+        again(lambda facts, limits: ())
+    assert len({found.code for found in all_rules()}) == len(all_rules())
 
 
 @pytest.mark.parametrize("code", CASES)

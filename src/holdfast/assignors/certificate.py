@@ -16,7 +16,7 @@ The proof is a price for each member and each partition such that no partition h
 Any other assignment then costs at least as much: add up the second rule over its partitions and
 compare the loads by the first. The prices of one best assignment prove every other best one, and
 no worse one, so an assignor that comes to its answer in its own way is judged by the prices of
-``sticky``. That is all that :func:`verify` checks, in one pass; a hub (members
+``sticky``. That is all that :func:`proves` checks, in one pass; a hub (members
 with equal subscriptions and rack) stands for its cheapest member.
 
 References
@@ -27,7 +27,7 @@ Duality of convex-cost flow: Ahuja, Magnanti, Orlin, "Network Flows", 14.4. KIP-
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +37,6 @@ from holdfast.model.assignment import check_owner
 from holdfast.model.columns import I32, I64, NO_OWNER, row_of
 from holdfast.model.group import Group
 from holdfast.model.measure import crosses_rack, loads
-
-if TYPE_CHECKING:
-    from holdfast.assignors.result import Result
 
 LARGEST = 2**62
 """Above every price; costs are kept below, so that no sum of two leaves int64."""
@@ -66,31 +63,6 @@ class Certificate:
     member: I64
     partition: I64
     keeps: bool = True
-
-
-def verify(result: Result) -> bool:
-    """Whether the certificate of a result proves that no assignment of the group is better.
-
-    Parameters
-    ----------
-    result : Result
-        Of an assignor that gives a certificate; without one the answer is False.
-
-    Raises
-    ------
-    ModelError
-        The result's target is not a valid assignment at all.
-
-    Notes
-    -----
-    Cost: O(n_tps + sum of topics over distinct subscriptions).
-
-    References
-    ----------
-    KIP-54, "Guarantees"; the goals are those of :mod:`holdfast.assignors.sticky`.
-    """
-    certificate = result.certificate
-    return certificate is not None and proves(certificate, result.claims, result.target)
 
 
 def proves(certificate: Certificate, claims: Claims, target: I32) -> bool:

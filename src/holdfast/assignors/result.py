@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.assignors.certificate import Certificate, verify
+from holdfast.assignors.certificate import Certificate, proves
 from holdfast.assignors.claims import Claims
 from holdfast.model import measure
 from holdfast.model.assignment import Assignment, owner_to_dict
@@ -223,3 +223,28 @@ class Result:
         }
         quality = {key: getattr(self.quality, key) for key in Quality.__dataclass_fields__}
         return {"assignment": self.to_dict(), "withheld": withheld, "quality": quality}
+
+
+def verify(result: Result) -> bool:
+    """Whether the certificate of a result proves that no assignment of the group is better.
+
+    Parameters
+    ----------
+    result : Result
+        Of an assignor that gives a certificate; without one the answer is False.
+
+    Raises
+    ------
+    ModelError
+        The result's target is not a valid assignment at all.
+
+    Notes
+    -----
+    Cost: O(n_tps + sum of topics over distinct subscriptions).
+
+    References
+    ----------
+    KIP-54, "Guarantees"; the goals are those of :mod:`holdfast.assignors.sticky`.
+    """
+    certificate = result.certificate
+    return certificate is not None and proves(certificate, result.claims, result.target)

@@ -17,7 +17,8 @@ from rich.text import Text
 from holdfast.cli.output import printable
 
 if TYPE_CHECKING:
-    from holdfast.report.findings.findings import Evidence, Examination, Finding, Rule
+    from holdfast.report.findings.examination import Examination
+    from holdfast.report.findings.finding import Evidence, Finding, Rule
 
 FILE_WIDTH = 110
 _STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
@@ -33,7 +34,7 @@ def print_screens(found: Sequence[Examination], target: Path | None) -> None:
 
 
 def _all(console: Console, found: Sequence[Examination]) -> None:
-    from holdfast.report.findings.findings import all_rules
+    from holdfast.report.findings.examination import all_rules
 
     rules = {rule.code: rule for rule in all_rules()}
     for examination in found:
@@ -47,7 +48,7 @@ def _all(console: Console, found: Sequence[Examination]) -> None:
 
 def _print_heading(console: Console, examination: Examination) -> None:
     from holdfast.report.findings.doctor import summary
-    from holdfast.report.findings.findings import count
+    from holdfast.report.findings.finding import count
 
     head = summary(examination.facts)
     generation = "none" if head["generation"] is None else head["generation"]

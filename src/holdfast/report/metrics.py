@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.report.findings.findings import Examination
+from holdfast.report.findings.examination import Examination
 from holdfast.report.names import visible
 from holdfast.report.reading import Tables, floats, ints, words
 

@@ -8,6 +8,7 @@ Prometheus writers all start here and then add their own quoting.
 from __future__ import annotations
 
 import re
+import shlex
 
 _HIDDEN = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
@@ -57,3 +58,8 @@ def spreadsheet_text(value: str) -> str:
     """Text that no spreadsheet takes for a formula: a leading quote marks it as text."""
     bare = value.lstrip(" \u00a0\u3000\ufeff")
     return "'" + value if bare[:1] in _FORMULA and bare else value
+
+
+def shell_word(name: str) -> str:
+    """A name as one word of a command line that people can paste."""
+    return shlex.quote(visible(name))

@@ -11,8 +11,9 @@ import numpy as np
 
 from holdfast.report.drawing.history import Rebalances, read_rebalances
 from holdfast.report.drawing.timeline import Timeline, build_timeline
+from holdfast.report.findings.examination import examine
 from holdfast.report.findings.facts import read_facts
-from holdfast.report.findings.findings import Finding, examine
+from holdfast.report.findings.finding import Finding
 from holdfast.report.reading import Tables, times_ms
 
 

@@ -29,7 +29,7 @@ from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.report.findings.findings import Examination
+    from holdfast.report.findings.examination import Examination
 
 SHOWN = 10
 _COLUMNS = (
@@ -125,7 +125,7 @@ def doctor(
 
 
 def _rows(found: list[Examination]) -> list[dict[str, object]]:
-    from holdfast.report.findings.findings import all_rules
+    from holdfast.report.findings.examination import all_rules
 
     names = {rule.code: rule.name for rule in all_rules()}
     return [

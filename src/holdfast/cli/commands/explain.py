@@ -16,7 +16,7 @@ from holdfast.cli.output import Format, write_json, write_rows, write_text
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.report.findings.findings import Rule
+    from holdfast.report.findings.finding import Rule
 
 _COLUMNS = ("code", "severity", "name", "what")
 
@@ -57,7 +57,7 @@ def explain(
 ) -> None:
     """Explain a code of ``holdfast doctor``, or list them all."""
     from holdfast.report.findings.doctor import markdown
-    from holdfast.report.findings.findings import all_rules
+    from holdfast.report.findings.examination import all_rules
 
     rules = {rule.code: rule for rule in all_rules()}
     words = ("code", "name", "severity", "what", "why", "how", "mend")

@@ -15,8 +15,9 @@ import numpy as np
 from holdfast.report.drawing.history import Rebalances, movement_matrix
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.report.drawing.timeline import Timeline
-from holdfast.report.findings.findings import Finding, all_rules
-from holdfast.report.findings.findings import count as counted
+from holdfast.report.findings.examination import all_rules
+from holdfast.report.findings.finding import Finding
+from holdfast.report.findings.finding import count as counted
 from holdfast.report.reading import Tables
 
 MAX_ROWS = 100

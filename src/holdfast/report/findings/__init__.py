@@ -1,5 +1,6 @@
 """The doctor: ``doctor`` examines a fleet by rules.
 
-``findings`` says what a rule is and lists all of them: ``rules_rebalances``, ``rules_members``,
-``rules_lag``; ``facts`` is what they look at.
+``facts`` is what the rules look at. ``finding`` has the decorator that registers a rule.
+``rules_rebalances``, ``rules_members`` and ``rules_lag`` hold the rules. ``examination`` runs all
+of them over one group.
 """

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.report.findings.examination import Examination, all_rules, examine
 from holdfast.report.findings.facts import Facts, read_facts
-from holdfast.report.findings.findings import Examination, Finding, Limits, Rule, all_rules, examine
+from holdfast.report.findings.finding import Finding, Limits, Rule
 from holdfast.report.reading import Tables, Track
 from holdfast.report.views import last_time
 

@@ -10,24 +10,32 @@ from collections.abc import Iterator
 import numpy as np
 
 from holdfast.report.findings.facts import Facts
-from holdfast.report.findings.findings import (
+from holdfast.report.findings.finding import (
     Basis,
     Evidence,
-    Finding,
     Limits,
-    Rule,
     Severity,
+    Symptom,
     count,
     first_few,
     last_evidence,
-    shell_word,
+    rule,
 )
+from holdfast.report.names import shell_word
 
-_W, _E, _I = Severity.WARN, Severity.ERROR, Severity.INFO
 
-
-def skew(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF104: one member carries most of the lag."""
+@rule(
+    "HF104",
+    name="lag skew",
+    severity=Severity.WARN,
+    what="One member carries three times its share of the group's lag or more.",
+    why="The group is as late as its latest member; the others have room.",
+    how="Log end minus commit, summed over the partitions of each owner in the last generation.",
+    mend="Spread by lag: the assignors lag and lag-sticky. If one partition holds it all, the "
+    "keys are skewed and no assignor helps.",
+)
+def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """One member carries most of the lag."""
     lag = facts.lag
     now = [facts.timeline.members[m] for m in facts.presence.member[facts.members_now]]
     totals = dict.fromkeys(now, 0)
@@ -44,9 +52,7 @@ def skew(facts: Facts, limits: Limits) -> Iterator[Finding]:
         return
     rows = np.flatnonzero(np.asarray([m == worst for m in lag.member], dtype=bool))
     rows = rows[np.argsort(-lag.lag[rows], kind="stable")]
-    yield Finding(
-        code="HF104",
-        severity=_W,
+    yield Symptom(
         text=f"one of {len(totals)} members carries {totals[worst]:,} of {total:,} records of lag, "
         f"{factor:.1f} times the mean",
         evidence=last_evidence(facts, [worst], rows, lag_records=float(total), times_mean=factor),
@@ -55,8 +61,19 @@ def skew(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def unowned(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF114: a living group leaves partitions to nobody."""
+@rule(
+    "HF114",
+    name="partitions without an owner",
+    severity=Severity.ERROR,
+    what="The group is stable, its members subscribe to the topic, and a partition that had an "
+    "owner has none.",
+    why="Nobody reads it, and nothing will change until the next rebalance.",
+    how="The last generation's assignment against all that was ever assigned.",
+    mend="With a delay this ends when the delay does; otherwise restart the leader, or change "
+    "its assignor.",
+)
+def unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """A living group leaves partitions to nobody."""
     del limits
     if facts.state != "Stable" or facts.last < 0:
         return
@@ -74,9 +91,7 @@ def unowned(facts: Facts, limits: Limits) -> Iterator[Finding]:
         return
     starts = t.from_ms[t.start[1:][rows] - 1]
     cost = float((facts.end_ms - starts).sum()) / 1000
-    yield Finding(
-        code="HF114",
-        severity=_E,
+    yield Symptom(
         text=f"{count(len(rows), 'partition')} without an owner that had one, though the group is "
         "stable",
         evidence=Evidence(
@@ -91,8 +106,17 @@ def unowned(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def nobody(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF115: an empty group with unread records."""
+@rule(
+    "HF115",
+    name="nobody reads",
+    severity=Severity.WARN,
+    what="The group is empty and a thousand records or more wait for it.",
+    why="Lag grows until somebody comes back; offsets of an empty group expire.",
+    how="Stated by the group's last record.",
+    mend="Start the consumers, or delete the group if it is not needed any more.",
+)
+def nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """An empty group with unread records."""
     lag = facts.lag
     behind = int(lag.lag[lag.lag > 0].sum())
     if facts.state not in ("Empty", "Dead") or behind < limits.lag_records:
@@ -100,9 +124,7 @@ def nobody(facts: Facts, limits: Limits) -> Iterator[Finding]:
     rows = np.flatnonzero(lag.lag > 0)
     since = int(facts.generations.at_ms[facts.last])
     cost = len(rows) * (facts.end_ms - since) / 1000
-    yield Finding(
-        code="HF115",
-        severity=_W,
+    yield Symptom(
         text=f"the group has no member, and {behind:,} records wait in "
         f"{count(len(rows), 'partition')}",
         evidence=last_evidence(facts, [], rows, lag_records=float(behind)),
@@ -114,17 +136,24 @@ def nobody(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def lost(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF116: the committed offset points before what the broker still has."""
+@rule(
+    "HF116",
+    name="records lost to retention",
+    severity=Severity.ERROR,
+    what="A committed offset lies before the first record that the broker still has.",
+    why="What lay between was deleted unread.",
+    how="Stated: commit and log start offset.",
+    mend="Raise retention.ms of the topic, or add consumers before the lag reaches it.",
+)
+def lost(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """The committed offset points before what the broker still has."""
     del limits
     rows = np.flatnonzero(np.asarray([c == "before_begin" for c in facts.lag.clamped], dtype=bool))
     if not len(rows):
         return
     gap = facts.lag.begin[rows] - facts.lag.committed[rows]
     records = int(gap[(facts.lag.begin[rows] >= 0) & (facts.lag.committed[rows] >= 0)].sum())
-    yield Finding(
-        code="HF116",
-        severity=_E,
+    yield Symptom(
         text=f"deleted before they were read: {count(records, 'record')} of "
         f"{count(len(rows), 'partition')}",
         evidence=last_evidence(facts, [], rows, lost_records=float(records)),
@@ -134,77 +163,26 @@ def lost(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def beyond(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF120: the committed offset points beyond the end of the log."""
+@rule(
+    "HF120",
+    name="commit beyond the end",
+    severity=Severity.WARN,
+    what="A committed offset lies beyond the end of the log.",
+    why="The topic was deleted and made anew, or an unclean leader took over: consumers fall "
+    "back to auto.offset.reset and may skip or repeat.",
+    how="Stated: commit and log end offset.",
+    mend="Reset the group's offsets for that topic.",
+)
+def beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """The committed offset points beyond the end of the log."""
     del limits
     rows = np.flatnonzero(np.asarray([c == "beyond_end" for c in facts.lag.clamped], dtype=bool))
     if not len(rows):
         return
-    yield Finding(
-        code="HF120",
-        severity=_W,
+    yield Symptom(
         text=f"the committed offset of {count(len(rows), 'partition')} lies beyond the end of the "
         "log: was the topic made anew?",
         evidence=last_evidence(facts, [], rows),
         command=f"holdfast lag --input DUMP --group {shell_word(facts.group)}",
         basis=Basis.STATED,
     )
-
-
-RULES = (
-    Rule(
-        code="HF104",
-        name="lag skew",
-        severity=_W,
-        what="One member carries three times its share of the group's lag or more.",
-        why="The group is as late as its latest member; the others have room.",
-        how="Log end minus commit, summed over the partitions of each owner in the last "
-        "generation.",
-        mend="Spread by lag: the assignors lag and lag-sticky. If one partition holds it all, the "
-        "keys are skewed and no assignor helps.",
-        find=skew,
-    ),
-    Rule(
-        code="HF114",
-        name="partitions without an owner",
-        severity=_E,
-        what="The group is stable, its members subscribe to the topic, and a partition that had an "
-        "owner has none.",
-        why="Nobody reads it, and nothing will change until the next rebalance.",
-        how="The last generation's assignment against all that was ever assigned.",
-        mend="With a delay this ends when the delay does; otherwise restart the leader, or change "
-        "its assignor.",
-        find=unowned,
-    ),
-    Rule(
-        code="HF115",
-        name="nobody reads",
-        severity=_W,
-        what="The group is empty and a thousand records or more wait for it.",
-        why="Lag grows until somebody comes back; offsets of an empty group expire.",
-        how="Stated by the group's last record.",
-        mend="Start the consumers, or delete the group if it is not needed any more.",
-        find=nobody,
-    ),
-    Rule(
-        code="HF116",
-        name="records lost to retention",
-        severity=_E,
-        what="A committed offset lies before the first record that the broker still has.",
-        why="What lay between was deleted unread.",
-        how="Stated: commit and log start offset.",
-        mend="Raise retention.ms of the topic, or add consumers before the lag reaches it.",
-        find=lost,
-    ),
-    Rule(
-        code="HF120",
-        name="commit beyond the end",
-        severity=_W,
-        what="A committed offset lies beyond the end of the log.",
-        why="The topic was deleted and made anew, or an unclean leader took over: consumers fall "
-        "back to auto.offset.reset and may skip or repeat.",
-        how="Stated: commit and log end offset.",
-        mend="Reset the group's offsets for that topic.",
-        find=beyond,
-    ),
-)

@@ -15,20 +15,18 @@ import numpy as np
 
 from holdfast.model.columns import I64
 from holdfast.report.findings.facts import BOOL, NEVER, Facts
-from holdfast.report.findings.findings import (
+from holdfast.report.findings.finding import (
     Basis,
     Evidence,
-    Finding,
     Limits,
-    Rule,
     Severity,
+    Symptom,
     count,
     first_few,
     last_evidence,
-    shell_word,
+    rule,
 )
-
-_W, _E, _I = Severity.WARN, Severity.ERROR, Severity.INFO
+from holdfast.report.names import shell_word
 
 
 def _describe(facts: Facts) -> str:
@@ -74,14 +72,12 @@ def _static_names(facts: Facts) -> dict[str, str]:
     return {names[p.member[i]]: name for i in rows if (name := p.static[i]) is not None}
 
 
-def _silent(facts: Facts, limits: Limits, code: str, *, static: bool) -> Iterator[Finding]:
+def _silent(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
     members, rows, cost = _stuck_members(facts, limits, static=static)
     if not members:
         return
     who = count(len(members), "static member" if static else "member")
-    yield Finding(
-        code=code,
-        severity=_E,
+    yield Symptom(
         text=f"{who} with {count(len(rows), 'partition')} that hold work, and no commit for "
         f"{limits.stuck_s / 60:.0f} minutes or more{': gone?' if static else ''}",
         evidence=last_evidence(facts, members, rows),
@@ -90,18 +86,50 @@ def _silent(facts: Facts, limits: Limits, code: str, *, static: bool) -> Iterato
     )
 
 
-def stuck(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF105."""
-    return _silent(facts, limits, "HF105", static=False)
+@rule(
+    "HF105",
+    name="stuck member",
+    severity=Severity.ERROR,
+    what="A member owns partitions with unread records, and none of them has been committed "
+    "for five minutes.",
+    why="Heartbeats come from another thread: a member that hangs keeps its partitions.",
+    how="Commit times of the partitions of the last generation's members, against log ends.",
+    mend="Take a thread dump of it. Lower max.poll.interval.ms so that the group notices.",
+)
+def stuck(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Members without a static name whose partitions with work stand still."""
+    return _silent(facts, limits, static=False)
 
 
-def stale_static(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF109."""
-    return _silent(facts, limits, "HF109", static=True)
+@rule(
+    "HF109",
+    name="stale static member",
+    severity=Severity.ERROR,
+    what="A static member (group.instance.id) holds partitions with unread records and has "
+    "committed nothing for five minutes.",
+    why="A static member that is gone keeps its partitions until its session times out, and "
+    "nobody else may read them.",
+    how="As HF105, for members with a static name.",
+    mend="Start that member again, or remove its id with an admin client "
+    "(removeMembersFromConsumerGroup in Java's).",
+)
+def stale_static(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Members with a static name whose partitions with work stand still."""
+    return _silent(facts, limits, static=True)
 
 
-def idle(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF106."""
+@rule(
+    "HF106",
+    name="idle member",
+    severity=Severity.WARN,
+    what="A member of a stable group has no partition.",
+    why="It costs a process and takes part in every rebalance. More members than partitions is "
+    "often meant (standby), then this is only information.",
+    how="The last generation's assignment.",
+    mend="Run fewer members, or give the topics more partitions.",
+)
+def idle(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Members of a stable group that have no partition."""
     p = facts.presence
     rows = np.flatnonzero(facts.members_now & (p.n_partitions == 0))
     if not len(rows) or facts.state != "Stable":
@@ -109,9 +137,8 @@ def idle(facts: Facts, limits: Limits) -> Iterator[Finding]:
     names = [facts.timeline.identities.names[i] for i in p.identity[rows]]
     total = int(facts.members_now.sum())
     partitions = len(facts.timeline.row_partition)
-    yield Finding(
-        code="HF106",
-        severity=_I if total > partitions else _W,
+    yield Symptom(
+        severity=Severity.INFO if total > partitions else Severity.WARN,
         text=f"{len(rows)} of {count(total, 'member')} without a partition "
         f"({count(partitions, 'partition')} ever assigned)",
         evidence=last_evidence(facts, names, rows[:0]),
@@ -119,8 +146,18 @@ def idle(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def silent(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF107: members that never commit."""
+@rule(
+    "HF107",
+    name="member never commits",
+    severity=Severity.WARN,
+    what="No partition of a member has a committed offset, though the topics hold records.",
+    why="After a restart or a rebalance everything is read again from auto.offset.reset, or "
+    "skipped.",
+    how="Owners of the last generation, against the offset commits of the whole window.",
+    mend="Turn enable.auto.commit on, or commit. Ignore this where offsets are kept elsewhere.",
+)
+def silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Members that never commit."""
     lag = facts.lag
     by_member: dict[str, list[int]] = {}
     for i, member in enumerate(lag.member):
@@ -137,9 +174,7 @@ def silent(facts: Facts, limits: Limits) -> Iterator[Finding]:
     if not silent_members:
         return
     rows = np.asarray([i for m in silent_members for i in by_member[m]], dtype=np.int64)
-    yield Finding(
-        code="HF107",
-        severity=_W,
+    yield Symptom(
         text=f"{count(len(silent_members), 'member')} never committed any of "
         f"{count(len(rows), 'partition')}: a restart begins at auto.offset.reset",
         evidence=last_evidence(facts, silent_members, rows),
@@ -147,8 +182,18 @@ def silent(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def double_owner(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF108."""
+@rule(
+    "HF108",
+    name="two owners",
+    severity=Severity.ERROR,
+    what="One generation's assignment gives a partition to two members.",
+    why="Records are processed twice and commits overwrite each other.",
+    how="Stated by the group's record.",
+    mend="The leader's assignor is wrong: find the leader in the table generations and change "
+    "its assignor.",
+)
+def double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Partitions that one generation gave to two members."""
     del limits
     rows = [a for a in facts.anomalies if a.kind == "double_owner"]
     if not rows:
@@ -162,9 +207,7 @@ def double_owner(facts: Facts, limits: Limits) -> Iterator[Finding]:
         float(until[i] - a.at_ms) / 1000 for i, a in zip(index, rows, strict=True) if i >= 0
     )
     generations = tuple(dict.fromkeys(a.generation for a in rows))
-    yield Finding(
-        code="HF108",
-        severity=_E,
+    yield Symptom(
         text=f"{count(len(rows), 'partition')} given to two members in one generation",
         evidence=Evidence(
             generations=generations[:10],
@@ -181,15 +224,22 @@ def double_owner(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def unreadable(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF121."""
+@rule(
+    "HF121",
+    name="unreadable member",
+    severity=Severity.WARN,
+    what="A member's subscription or assignment is not in a layout that is known.",
+    why="Tools, and perhaps the leader, do not see what it owns.",
+    how="Stated by the group's record.",
+    mend="Find the client of that member in the table members.",
+)
+def unreadable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Members whose subscription or assignment could not be read."""
     del limits
     rows = [a for a in facts.anomalies if a.kind.startswith("unreadable")]
     if not rows:
         return
-    yield Finding(
-        code="HF121",
-        severity=_W,
+    yield Symptom(
         text=f"{count(len(rows), 'time')} a member's subscription or assignment could not be read",
         evidence=Evidence(
             generations=tuple(dict.fromkeys(a.generation for a in rows))[:10],
@@ -203,8 +253,18 @@ def unreadable(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF110: the assignor or the protocol of the group changed and changed back."""
+@rule(
+    "HF110",
+    name="protocol mix",
+    severity=Severity.WARN,
+    what="The chosen assignor, or the group's protocol, went to and fro.",
+    why="Members with different lists of assignors make the choice depend on who is there; an "
+    "eager and a cooperative one together lose the benefit of both.",
+    how="Stated by the group's records. One change in one direction is an upgrade, and silent.",
+    mend="Finish the upgrade: KIP-726 needs two rolling restarts.",
+)
+def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """The assignor or the protocol of the group changed and changed back."""
     del limits
     g = facts.generations
     named = [i for i in range(len(g.number)) if g.protocol[i]]
@@ -213,9 +273,7 @@ def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Finding]:
     if len(facts.group_type) < 2 and len(changed) <= max(len(seen) - 1, 1):
         return
     what = f"assignors {', '.join(seen)}" if len(seen) > 1 else ", ".join(facts.group_type)
-    yield Finding(
-        code="HF110",
-        severity=_W,
+    yield Symptom(
         text=f"the group went to and fro between protocols, {count(len(changed), 'time')} ({what})",
         evidence=Evidence(
             generations=tuple(int(g.number[i]) for i in changed)[:10],
@@ -229,8 +287,19 @@ def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def uneven(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF117: equal subscriptions, unequal loads."""
+@rule(
+    "HF117",
+    name="uneven loads",
+    severity=Severity.WARN,
+    what="Members with the same subscription hold numbers of partitions that differ by two or "
+    "more.",
+    why="The fullest member decides how far the group is behind.",
+    how="The last generation's assignment.",
+    mend="Use an assignor that balances over all topics (sticky, cooperative-sticky); range "
+    "does so per topic.",
+)
+def uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Equal subscriptions, unequal loads."""
     p = facts.presence
     rows = np.flatnonzero(facts.members_now)
     if len(rows) < 2 or len({p.topics[i] for i in rows}) > 1:
@@ -240,104 +309,9 @@ def uneven(facts: Facts, limits: Limits) -> Iterator[Finding]:
     if spread < limits.load_spread or loads.min() < 0:
         return
     most = [facts.timeline.identities.names[p.identity[i]] for i in rows[loads == loads.max()]]
-    yield Finding(
-        code="HF117",
-        severity=_W if spread >= 2 * limits.load_spread else _I,
+    yield Symptom(
+        severity=Severity.WARN if spread >= 2 * limits.load_spread else Severity.INFO,
         text=f"members with the same topics hold {loads.min()} to {loads.max()} partitions",
         evidence=last_evidence(facts, most, rows[:0], spread_partitions=float(spread)),
         command=f"holdfast plan --input DUMP --assignor sticky --group {shell_word(facts.group)}",
     )
-
-
-RULES = (
-    Rule(
-        code="HF105",
-        name="stuck member",
-        severity=_E,
-        what="A member owns partitions with unread records, and none of them has been committed "
-        "for five minutes.",
-        why="Heartbeats come from another thread: a member that hangs keeps its partitions.",
-        how="Commit times of the partitions of the last generation's members, against log ends.",
-        mend="Take a thread dump of it. Lower max.poll.interval.ms so that the group notices.",
-        find=stuck,
-    ),
-    Rule(
-        code="HF106",
-        name="idle member",
-        severity=_W,
-        what="A member of a stable group has no partition.",
-        why="It costs a process and takes part in every rebalance. More members than partitions is "
-        "often meant (standby), then this is only information.",
-        how="The last generation's assignment.",
-        mend="Run fewer members, or give the topics more partitions.",
-        find=idle,
-    ),
-    Rule(
-        code="HF107",
-        name="member never commits",
-        severity=_W,
-        what="No partition of a member has a committed offset, though the topics hold records.",
-        why="After a restart or a rebalance everything is read again from auto.offset.reset, or "
-        "skipped.",
-        how="Owners of the last generation, against the offset commits of the whole window.",
-        mend="Turn enable.auto.commit on, or commit. Ignore this where offsets are kept elsewhere.",
-        find=silent,
-    ),
-    Rule(
-        code="HF108",
-        name="two owners",
-        severity=_E,
-        what="One generation's assignment gives a partition to two members.",
-        why="Records are processed twice and commits overwrite each other.",
-        how="Stated by the group's record.",
-        mend="The leader's assignor is wrong: find the leader in the table generations and change "
-        "its assignor.",
-        find=double_owner,
-    ),
-    Rule(
-        code="HF109",
-        name="stale static member",
-        severity=_E,
-        what="A static member (group.instance.id) holds partitions with unread records and has "
-        "committed nothing for five minutes.",
-        why="A static member that is gone keeps its partitions until its session times out, and "
-        "nobody else may read them.",
-        how="As HF105, for members with a static name.",
-        mend="Start that member again, or remove its id with an admin client "
-        "(removeMembersFromConsumerGroup in Java's).",
-        find=stale_static,
-    ),
-    Rule(
-        code="HF110",
-        name="protocol mix",
-        severity=_W,
-        what="The chosen assignor, or the group's protocol, went to and fro.",
-        why="Members with different lists of assignors make the choice depend on who is there; an "
-        "eager and a cooperative one together lose the benefit of both.",
-        how="Stated by the group's records. One change in one direction is an upgrade, and silent.",
-        mend="Finish the upgrade: KIP-726 needs two rolling restarts.",
-        find=protocol_mix,
-    ),
-    Rule(
-        code="HF117",
-        name="uneven loads",
-        severity=_W,
-        what="Members with the same subscription hold numbers of partitions that differ by two or "
-        "more.",
-        why="The fullest member decides how far the group is behind.",
-        how="The last generation's assignment.",
-        mend="Use an assignor that balances over all topics (sticky, cooperative-sticky); range "
-        "does so per topic.",
-        find=uneven,
-    ),
-    Rule(
-        code="HF121",
-        name="unreadable member",
-        severity=_W,
-        what="A member's subscription or assignment is not in a layout that is known.",
-        why="Tools, and perhaps the leader, do not see what it owns.",
-        how="Stated by the group's record.",
-        mend="Find the client of that member in the table members.",
-        find=unreadable,
-    ),
-)

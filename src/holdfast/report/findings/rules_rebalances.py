@@ -15,19 +15,17 @@ import numpy as np
 
 from holdfast.model.columns import I64
 from holdfast.report.findings.facts import BOOL, Absence, Facts, known
-from holdfast.report.findings.findings import (
+from holdfast.report.findings.finding import (
     MAX_EVIDENCE,
     Evidence,
-    Finding,
     Limits,
-    Rule,
     Severity,
+    Symptom,
     count,
     first_few,
-    shell_word,
+    rule,
 )
-
-_W, _E, _I = Severity.WARN, Severity.ERROR, Severity.INFO
+from holdfast.report.names import shell_word
 
 
 def _cost(facts: Facts, chosen: BOOL) -> tuple[float, float]:
@@ -55,8 +53,21 @@ def _real(facts: Facts) -> BOOL:
     return real
 
 
-def storm(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF101."""
+@rule(
+    "HF101",
+    name="rebalance storm",
+    severity=Severity.WARN,
+    what="Ten or more rebalances of the group within ten minutes.",
+    why="Every rebalance costs commits, fetch sessions and, with an eager assignor, a stop of "
+    "all members. A storm usually feeds itself: members that are thrown out while they wait "
+    "come back and start the next round.",
+    how="Counted from the group's records in the offsets topic; three times the limit is an error.",
+    mend="Look at the causes in the rebalance table. Members that poll too rarely need a "
+    "larger max.poll.interval.ms or smaller batches; members that restart in a loop need "
+    "their logs read; deploys need a delay (HF102).",
+)
+def storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Many rebalances within a few minutes."""
     at = facts.rebalances.at_ms
     end = np.searchsorted(at, at + round(limits.storm_window_s * 1000), side="right")
     inside = end - np.arange(len(at))
@@ -68,9 +79,8 @@ def storm(facts: Facts, limits: Limits) -> Iterator[Finding]:
         chosen[first : end[first]] = True
     low, high = _cost(facts, chosen)
     minutes = limits.storm_window_s / 60
-    yield Finding(
-        code="HF101",
-        severity=_E if inside[worst] >= 3 * limits.storm_rebalances else _W,
+    yield Symptom(
+        severity=Severity.ERROR if inside[worst] >= 3 * limits.storm_rebalances else Severity.WARN,
         text=f"{inside[worst]} rebalances within {minutes:.0f} minutes, {chosen.sum()} in storms",
         evidence=_evidence(facts, chosen, figures={"worst_per_window": float(inside[worst])}),
         cost_lower_s=low,
@@ -80,8 +90,20 @@ def storm(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF102: rebalances per restarted member, deploy by deploy."""
+@rule(
+    "HF102",
+    name="deploy churn",
+    severity=Severity.WARN,
+    what="A rolling restart made more than 1.5 rebalances per restarted member.",
+    why="Each restart costs a round when the member goes, one when it returns, and with "
+    "cooperative assignors one more to hand over. Design II needs none that moves anything.",
+    how="Member ids of one process (same static name, client id or host) are put together; "
+    "rebalances between the first departure and the last return of a deploy are counted.",
+    mend="Give members a static id (group.instance.id) and a session timeout above the "
+    "restart, or use the deferred policy with a delay above the longest restart.",
+)
+def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Rebalances per restarted member, deploy by deploy."""
     g = facts.generations
     restarts = [a for a in facts.absences if a.away_s <= limits.round_trip_s]
     if len(restarts) < 2:
@@ -104,9 +126,7 @@ def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Finding]:
         return
     low, high = _cost(facts, chosen)
     longest = max(a.away_s for a in restarts)
-    yield Finding(
-        code="HF102",
-        severity=_W,
+    yield Symptom(
         text=f"{count(int(chosen.sum()), 'rebalance')} for "
         f"{count(n_restarts, 'restarted member')} "
         f"(up to {worst:.1f} per restart)",
@@ -124,8 +144,20 @@ def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def avoidable(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF103."""
+@rule(
+    "HF103",
+    name="avoidable movements",
+    severity=Severity.WARN,
+    what="At least a fifth of the moved partitions could have stayed where they were at the "
+    "same balance.",
+    why="A moved partition loses its caches and state, is read again from the last commit, and "
+    "stands still while it moves.",
+    how="The least number of moves that reaches the most even loads is computed exactly, and "
+    "subtracted from the moves that were made.",
+    mend="Use an assignor that keeps what is owned: cooperative-sticky or sticky.",
+)
+def avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Partitions that moved though the same balance did not need it."""
     r = facts.rebalances
     moves = np.maximum(r.counts["n_avoidable_moves"], 0)
     moved = sum(np.maximum(r.counts[n], 0) for n in ("n_moved", "n_moved_through_gap"))
@@ -135,9 +167,7 @@ def avoidable(facts: Facts, limits: Limits) -> Iterator[Finding]:
     chosen = moves > 0
     low, high = _cost(facts, chosen)
     share = needless / max(total, needless)
-    yield Finding(
-        code="HF103",
-        severity=_W,
+    yield Symptom(
         text=f"{needless} of {max(total, needless)} moved partitions need not have moved "
         f"({share:.0%}) for the same balance",
         evidence=_evidence(facts, chosen, figures={"avoidable_moves": float(needless)}),
@@ -148,8 +178,19 @@ def avoidable(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def delay_short(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF111: partitions visited a third member because the restart outlasted the wait."""
+@rule(
+    "HF111",
+    name="delay too short for restarts",
+    severity=Severity.WARN,
+    what="Partitions moved to another member while their own was restarting, and then back.",
+    why="Two moves and two pauses per partition for nothing.",
+    how="A process is recognised when it comes back; its partitions are followed from before "
+    "to after.",
+    mend="Set the delay (scheduled.rebalance.max.delay.ms), or the session timeout of static "
+    "members, above the longest restart that was measured.",
+)
+def delay_short(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Partitions visited a third member because the restart outlasted the wait."""
     trips = []
     for absence in facts.absences:
         if 0 < absence.away_s <= limits.round_trip_s:
@@ -168,9 +209,7 @@ def delay_short(facts: Facts, limits: Limits) -> Iterator[Finding]:
     chosen = around[np.where(index < 0, len(g.number), index)] & (index >= 0)
     low, high = _cost(facts, chosen)
     longest = max(a.away_s for a, _ in trips)
-    yield Finding(
-        code="HF111",
-        severity=_W,
+    yield Symptom(
         text=f"{count(n_visits, 'time')} a partition went to another member and back while "
         f"its own was restarting ({longest:.0f} s at most)",
         evidence=_evidence(
@@ -187,8 +226,17 @@ def delay_short(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def delay_long(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF112: partitions waited without an owner far longer than restarts take."""
+@rule(
+    "HF112",
+    name="delay too long for restarts",
+    severity=Severity.WARN,
+    what="Partitions waited without an owner more than three times the longest restart.",
+    why="A delay that outlasts every restart only adds lag when a member is really gone.",
+    how="Time without an owner, between two owners, while the group had members.",
+    mend="Lower the delay to one and a half times the longest restart.",
+)
+def delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Partitions waited without an owner far longer than restarts take."""
     t, g = facts.timeline, facts.generations
     if not len(t.owner):
         return
@@ -206,9 +254,7 @@ def delay_long(facts: Facts, limits: Limits) -> Iterator[Finding]:
         return
     rows = np.searchsorted(t.start, np.flatnonzero(waited), side="right") - 1
     longest, cost = float(seconds[waited].max()), float(seconds[waited].sum())
-    yield Finding(
-        code="HF112",
-        severity=_W,
+    yield Symptom(
         text=f"{count(int(waited.sum()), 'time')} a partition waited without an owner, for up "
         f"to {longest:.0f} s; "
         + (f"the longest restart took {usual:.0f} s" if usual else "no restart was measured"),
@@ -226,15 +272,23 @@ def delay_long(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def spurious(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF113."""
+@rule(
+    "HF113",
+    name="rebalances without a cause",
+    severity=Severity.WARN,
+    what="Rebalances after which members, subscriptions and assignment are as before.",
+    why="They stop an eager group for nothing; the usual reasons are members that rejoin after "
+    "a slow poll, or a leader that sees metadata change.",
+    how="Successive generations are compared; nothing differs.",
+    mend="Look at the members' logs at these times for max.poll.interval.ms and session timeouts.",
+)
+def spurious(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Rebalances after which nothing differs."""
     chosen = np.asarray([c == "spurious" for c in facts.rebalances.cause], dtype=bool)
     if chosen.sum() < limits.spurious:
         return
     low, high = _cost(facts, chosen)
-    yield Finding(
-        code="HF113",
-        severity=_W,
+    yield Symptom(
         text=f"{chosen.sum()} rebalances changed nobody and nothing that can be seen",
         evidence=_evidence(facts, chosen),
         cost_lower_s=low,
@@ -244,16 +298,24 @@ def spurious(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def interrupted(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF118."""
+@rule(
+    "HF118",
+    name="interrupted rebalances",
+    severity=Severity.WARN,
+    what="Generation numbers are missing: a round was started again before it was finished.",
+    why="While rounds follow each other nobody gets an assignment; with eager members nothing "
+    "is read.",
+    how="A generation leaves a record when its leader's assignment arrives; gaps are counted.",
+    mend="Raise the initial rebalance delay of the broker, or start members together.",
+)
+def interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Generation numbers that left no record."""
     missed = np.maximum(facts.rebalances.counts["n_missed_generations"], 0)
     if missed.sum() < limits.missed:
         return
     chosen = missed > 0
     low, high = _cost(facts, chosen)
-    yield Finding(
-        code="HF118",
-        severity=_W,
+    yield Symptom(
         text=f"{count(int(missed.sum()), 'generation')} left no record: the group was called "
         "together again before the leader had answered",
         evidence=_evidence(facts, chosen, figures={"missed_generations": float(missed.sum())}),
@@ -264,16 +326,24 @@ def interrupted(facts: Facts, limits: Limits) -> Iterator[Finding]:
     )
 
 
-def eager(facts: Facts, limits: Limits) -> Iterator[Finding]:
-    """HF119: everybody stops at every rebalance, and it cost something."""
+@rule(
+    "HF119",
+    name="everybody stops",
+    severity=Severity.WARN,
+    what="The group rebalances eagerly, and the pauses add up.",
+    why="An eager member gives up all its partitions before it joins, also those that it gets "
+    "back.",
+    how="Members claim nothing when they join, or the assignor is one that is always eager.",
+    mend="Move to cooperative-sticky in two rolling restarts (KIP-726).",
+)
+def eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Everybody stops at every rebalance, and it cost something."""
     chosen = facts.rebalances.counts["eager"] == 1
     chosen = chosen & _real(facts)
     low, high = _cost(facts, chosen)
     if chosen.sum() < 2 or high < limits.eager_pause_s:
         return
-    yield Finding(
-        code="HF119",
-        severity=_W,
+    yield Symptom(
         text=f"all members stopped at each of {count(int(chosen.sum()), 'rebalance')}: the "
         "assignor is eager",
         evidence=_evidence(facts, chosen),
@@ -326,104 +396,3 @@ def _partitions(facts: Facts) -> int:
 def _delay(seconds: float) -> str:
     """A delay that covers restarts of so many seconds, with half as much again."""
     return f"{max(math.ceil(1.5 * seconds / 5) * 5, 5)}s"
-
-
-RULES = (
-    Rule(
-        code="HF101",
-        name="rebalance storm",
-        severity=_W,
-        what="Ten or more rebalances of the group within ten minutes.",
-        why="Every rebalance costs commits, fetch sessions and, with an eager assignor, a stop of "
-        "all members. A storm usually feeds itself: members that are thrown out while they wait "
-        "come back and start the next round.",
-        how="Counted from the group's records in the offsets topic; three times the limit is an "
-        "error.",
-        mend="Look at the causes in the rebalance table. Members that poll too rarely need a "
-        "larger max.poll.interval.ms or smaller batches; members that restart in a loop need "
-        "their logs read; deploys need a delay (HF102).",
-        find=storm,
-    ),
-    Rule(
-        code="HF102",
-        name="deploy churn",
-        severity=_W,
-        what="A rolling restart made more than 1.5 rebalances per restarted member.",
-        why="Each restart costs a round when the member goes, one when it returns, and with "
-        "cooperative assignors one more to hand over. Design II needs none that moves anything.",
-        how="Member ids of one process (same static name, client id or host) are put together; "
-        "rebalances between the first departure and the last return of a deploy are counted.",
-        mend="Give members a static id (group.instance.id) and a session timeout above the "
-        "restart, or use the deferred policy with a delay above the longest restart.",
-        find=deploy_churn,
-    ),
-    Rule(
-        code="HF103",
-        name="avoidable movements",
-        severity=_W,
-        what="At least a fifth of the moved partitions could have stayed where they were at the "
-        "same balance.",
-        why="A moved partition loses its caches and state, is read again from the last commit, and "
-        "stands still while it moves.",
-        how="The least number of moves that reaches the most even loads is computed exactly, and "
-        "subtracted from the moves that were made.",
-        mend="Use an assignor that keeps what is owned: cooperative-sticky or sticky.",
-        find=avoidable,
-    ),
-    Rule(
-        code="HF111",
-        name="delay too short for restarts",
-        severity=_W,
-        what="Partitions moved to another member while their own was restarting, and then back.",
-        why="Two moves and two pauses per partition for nothing.",
-        how="A process is recognised when it comes back; its partitions are followed from before "
-        "to after.",
-        mend="Set the delay (scheduled.rebalance.max.delay.ms), or the session timeout of static "
-        "members, above the longest restart that was measured.",
-        find=delay_short,
-    ),
-    Rule(
-        code="HF112",
-        name="delay too long for restarts",
-        severity=_W,
-        what="Partitions waited without an owner more than three times the longest restart.",
-        why="A delay that outlasts every restart only adds lag when a member is really gone.",
-        how="Time without an owner, between two owners, while the group had members.",
-        mend="Lower the delay to one and a half times the longest restart.",
-        find=delay_long,
-    ),
-    Rule(
-        code="HF113",
-        name="rebalances without a cause",
-        severity=_W,
-        what="Rebalances after which members, subscriptions and assignment are as before.",
-        why="They stop an eager group for nothing; the usual reasons are members that rejoin after "
-        "a slow poll, or a leader that sees metadata change.",
-        how="Successive generations are compared; nothing differs.",
-        mend="Look at the members' logs at these times for max.poll.interval.ms and session "
-        "timeouts.",
-        find=spurious,
-    ),
-    Rule(
-        code="HF118",
-        name="interrupted rebalances",
-        severity=_W,
-        what="Generation numbers are missing: a round was started again before it was finished.",
-        why="While rounds follow each other nobody gets an assignment; with eager members nothing "
-        "is read.",
-        how="A generation leaves a record when its leader's assignment arrives; gaps are counted.",
-        mend="Raise the initial rebalance delay of the broker, or start members together.",
-        find=interrupted,
-    ),
-    Rule(
-        code="HF119",
-        name="everybody stops",
-        severity=_W,
-        what="The group rebalances eagerly, and the pauses add up.",
-        why="An eager member gives up all its partitions before it joins, also those that it gets "
-        "back.",
-        how="Members claim nothing when they join, or the assignor is one that is always eager.",
-        mend="Move to cooperative-sticky in two rolling restarts (KIP-726).",
-        find=eager,
-    ),
-)

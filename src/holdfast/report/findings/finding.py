@@ -1,19 +1,21 @@
-"""The doctor's findings: what a rule is, the one list of rules, and how a group is examined.
+"""What a finding of the doctor is, and the decorator that registers the rule that makes it.
 
 **Rules.** A code is stable: it is never given another meaning, and never used again once retired.
-A finding says whether it is inferred or stated, what it rests on, and what it cost. Rules are pure
-functions of :class:`holdfast.report.findings.facts.Facts`.
+A finding has the code and the texts of its rule. It says whether it is inferred or stated, what it
+rests on, and what it cost. A rule is a pure function of
+:class:`holdfast.report.findings.facts.Facts`.
 
-**Strategy.** ``RULES`` gathers the tables of the rule modules; ``examine`` runs all of them and
-puts the worst first.
+**Strategy.** ``@rule(...)`` stands above the function that looks for symptoms. The decorator holds
+the code, the usual severity and every text that people read, and registers them as a ``Rule``.
+:mod:`holdfast.report.findings.examination` imports the modules with rules, and so has all of them.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 
 from holdfast.model.columns import I64
 from holdfast.report.findings.facts import Facts
@@ -67,19 +69,17 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One finding about one group.
+class Symptom:
+    """What a rule's function found in one group.
 
     Parameters
     ----------
-    code : str
-        ``HF1xx``.
-    severity : Severity
-        May be below the rule's own where the evidence is thin.
     text : str
         One sentence with the numbers that matter.
     evidence : Evidence
         What it rests on.
+    severity : Severity, optional
+        Where it is not the rule's own: the evidence is thin, or the case is extreme.
     cost_lower_s, cost_upper_s : float
         Partition-seconds that it cost in the window, at least and at most.
     command : str
@@ -88,14 +88,21 @@ class Finding:
         Stated by a record, or inferred from several.
     """
 
-    code: str
-    severity: Severity
     text: str
     evidence: Evidence
+    severity: Severity | None = None
     cost_lower_s: float = 0.0
     cost_upper_s: float = 0.0
     command: str = ""
     basis: Basis = Basis.INFERRED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding(Symptom):
+    """A symptom with the code of its rule (``HF1xx``) and its final severity."""
+
+    code: str
+    severity: Severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +127,10 @@ class Limits:
     missed: int = 3
 
 
+Look = Callable[[Facts, Limits], Iterable[Symptom]]
+"""The function under ``@rule``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """One code: what it looks for and what to say about it.
@@ -129,11 +140,11 @@ class Rule:
     code, name : str
         ``HF1xx`` and a short name in words.
     severity : Severity
-        Of its findings, as a rule.
+        Of its findings, unless a symptom has its own.
     what, why, how, mend : str
-        For ``holdfast explain``: what is seen, why it matters, how it is told, what to do.
-    find : callable
-        ``(facts, limits) -> findings``.
+        For ``holdfast explain``: what is seen, why it matters, how it is recognised, what to do.
+    look : callable
+        ``(facts, limits) -> symptoms``.
     """
 
     code: str
@@ -143,49 +154,57 @@ class Rule:
     why: str
     how: str
     mend: str
-    find: Callable[[Facts, Limits], Iterable[Finding]]
+    look: Look
+
+    def find(self, facts: Facts, limits: Limits) -> Iterator[Finding]:
+        """Every symptom of this rule in one group, as a finding."""
+        for symptom in self.look(facts, limits):
+            yield Finding(
+                code=self.code,
+                severity=symptom.severity or self.severity,
+                text=symptom.text,
+                evidence=symptom.evidence,
+                cost_lower_s=symptom.cost_lower_s,
+                cost_upper_s=symptom.cost_upper_s,
+                command=symptom.command,
+                basis=symptom.basis,
+            )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examination:
-    """One group: its facts and its findings, worst first."""
-
-    facts: Facts
-    findings: tuple[Finding, ...]
-
-    @property
-    def badness(self) -> tuple[int, float, int]:
-        """Worst severity, partition-seconds at most, number of findings."""
-        worst = max((f.severity.rank for f in self.findings), default=-1)
-        return worst, sum(f.cost_upper_s for f in self.findings), len(self.findings)
+_REGISTERED: dict[str, Rule] = {}
 
 
-def all_rules() -> tuple[Rule, ...]:
-    """Every rule, by code."""
-    from holdfast.report.findings import rules_lag, rules_members, rules_rebalances
+def rule(
+    code: str, *, name: str, severity: Severity, what: str, why: str, how: str, mend: str
+) -> Callable[[Look], Look]:
+    """Register the function below as the rule of a code; :class:`Rule` explains the parameters.
 
-    rules = (*rules_rebalances.RULES, *rules_members.RULES, *rules_lag.RULES)
-    return tuple(sorted(rules, key=lambda rule: rule.code))
-
-
-def examine(
-    facts: Facts, limits: Limits | None = None, rules: Sequence[Rule] | None = None
-) -> Examination:
-    """Run the rules over one group.
-
-    Parameters
-    ----------
-    facts : Facts
-        Of the group.
-    limits : Limits, optional
-        Thresholds.
-    rules : sequence of Rule, optional
-        All by default.
+    Raises
+    ------
+    AssertionError
+        If the code is registered already.
     """
-    limits = limits or Limits()
-    found = [f for rule in rules or all_rules() for f in rule.find(facts, limits)]
-    found.sort(key=lambda f: (-f.severity.rank, -f.cost_upper_s, f.code, f.text))
-    return Examination(facts=facts, findings=tuple(found))
+
+    def register(look: Look) -> Look:
+        assert code not in _REGISTERED, f"{code} is registered twice"
+        _REGISTERED[code] = Rule(
+            code=code,
+            name=name,
+            severity=severity,
+            what=what,
+            why=why,
+            how=how,
+            mend=mend,
+            look=look,
+        )
+        return look
+
+    return register
+
+
+def registered() -> tuple[Rule, ...]:
+    """Rules of the modules imported so far, by code."""
+    return tuple(sorted(_REGISTERED.values(), key=lambda entry: entry.code))
 
 
 def last_evidence(facts: Facts, members: Iterable[str], rows: I64, **figures: float) -> Evidence:
@@ -204,19 +223,9 @@ def last_evidence(facts: Facts, members: Iterable[str], rows: I64, **figures: fl
 
 def first_few(values: Iterable[str]) -> tuple[str, ...]:
     """At most ``MAX_EVIDENCE`` of some names, visible."""
-    kept: list[str] = []
-    for value in values:
-        if len(kept) == MAX_EVIDENCE:
-            break
-        kept.append(visible(value))
-    return tuple(kept)
+    return tuple(visible(value) for value in islice(values, MAX_EVIDENCE))
 
 
 def count(number: int, noun: str) -> str:
     """A number and what it counts: ``1 member``, ``1,200 members``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def shell_word(name: str) -> str:
-    """A name as one word of a command line that people can paste."""
-    return shlex.quote(visible(name))
