@@ -19,19 +19,16 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow
-import pyarrow.compute
-import pyarrow.parquet
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from holdfast.errors import ConfigError, SourceError
 from holdfast.model.columns import F64, I32, I64
 from holdfast.model.tables import TABLES, DType, Table
 from holdfast.report.names import visible
 
-# Arrow's own stubs cannot name most of its array types: inside this package a table is opaque.
-pa: Any = pyarrow
-pc: Any = pyarrow.compute
-ArrowTable: TypeAlias = pyarrow.Table
+ArrowTable: TypeAlias = pa.Table
 
 Track = Callable[[Sequence[str]], Iterable[str]]
 
@@ -200,7 +197,7 @@ def _schema(table: Table) -> Any:
 
 def _from_memory(name: str, value: Any) -> ArrowTable:
     table = TABLES[name]
-    if isinstance(value, pyarrow.Table):
+    if isinstance(value, pa.Table):
         return _conform(value, table, "the table given")
     if not isinstance(value, Mapping):
         value = {c.name: [row.get(c.name) for row in value] for c in table.columns}
@@ -251,7 +248,7 @@ def _cast(column: Any, dtype: DType, place: str) -> Any:
         return column
     try:
         return column.cast(_ARROW[dtype], safe=dtype is not DType.TIMESTAMP)
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SourceError(f"{place}: found {column.type}, expected {dtype}: {error}") from error
 
 
@@ -304,8 +301,8 @@ def _read_files(files: Sequence[Path], table: Table, place: Path) -> ArrowTable:
     parts = []
     for file in files:
         try:
-            parts.append(_conform(pyarrow.parquet.ParquetFile(file).read(), table, str(place)))
-        except (OSError, pyarrow.ArrowException) as error:
+            parts.append(_conform(pq.ParquetFile(file).read(), table, str(place)))
+        except (OSError, pa.ArrowException) as error:
             raise SourceError(f"{file}: not readable as Parquet: {error}") from error
     whole: ArrowTable = pa.concat_tables(parts)
     return whole

@@ -19,9 +19,6 @@ pauses     pauses by the records, and commits of those groups      pauses
 one action. The tasks write their files themselves (:mod:`holdfast.pipeline.batches.storage`).
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, type-var, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence

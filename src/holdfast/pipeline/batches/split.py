@@ -9,9 +9,6 @@ reach the driver exactly when its output counts: a task that ran twice is named 
 them at a fifth of what the way through the JVM costs, and nine records out of ten are commits.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 import json

@@ -8,9 +8,6 @@ group, so it travels to the task of its group like any record and is sorted befo
 as an Arrow stream each, and the KIP-848 records that still count (the latest of each key), as JSON.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 import json

@@ -9,9 +9,6 @@ become part of a path: a file is ``<table>/batch-<id>/<random>.parquet``.
 repeated task is never named, and is swept after the next commit.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, redundant-expr, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 import json

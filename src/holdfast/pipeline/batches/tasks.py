@@ -10,9 +10,6 @@ once. The last one may go on in the next batch: its least past is carried over
 the same code runs in a Spark worker, in a stream, and in a test without a JVM.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping

@@ -26,9 +26,6 @@ join_and_leave       (KIP-848) members came and members went                    
 ===================  =================================================================  ==========
 """
 
-# mypy: disable-error-code="arg-type, call-overload, index, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 import gzip

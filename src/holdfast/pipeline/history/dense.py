@@ -9,9 +9,6 @@ all groups' first generations come first, then those of the second, ... So a ste
 generation of every group is one slice, and the slices only get shorter (lock step).
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, redundant-expr, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -9,9 +9,6 @@ it (:mod:`holdfast.pipeline.history.consumer_groups`). The same shape is what a 
 state.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, redundant-expr, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from collections.abc import Sequence

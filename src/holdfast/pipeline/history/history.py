@@ -9,9 +9,6 @@ in no query text.
 count.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, type-var, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -117,15 +114,16 @@ def history_of(
     job.lag(ends)
     job.pauses()
     job.restate(broker_logs)
+    n_records = dump.n_records()
     notes = {
         "cluster_id": dump.cluster_id,
         "taken_at": dump.taken_at,
-        "n_records": dump.n_records(),
+        "n_records": n_records,
         "n_unknown": job.n_unknown,
     }
     tables.commit(Batch(id=job.batch, files=job.files, notes=notes), replace=True)
     remove_staged(tables.root)
-    return History(tables=tables, dump=dump, n_records=notes["n_records"], n_unknown=job.n_unknown)
+    return History(tables=tables, dump=dump, n_records=n_records, n_unknown=job.n_unknown)
 
 
 def _open(spark: Any, source: Dump | Cluster | Path | str, root: Path, note: Note | None) -> Dump:

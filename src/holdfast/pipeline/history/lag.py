@@ -16,9 +16,6 @@ References
 KAFKA-5337 (what the lag of an unknown commit is); KIP-496 (tombstones of deleted offsets).
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

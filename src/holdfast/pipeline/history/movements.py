@@ -12,9 +12,6 @@ ordinal, with the last owner of every topic-partition carried along. Events are 
 Python objects.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, redundant-expr, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -47,6 +44,9 @@ COOPERATIVE_PROTOCOLS = frozenset(
     + ["compatible", "sessioned"]  # Kafka Connect's, since KIP-415
 )
 """Protocols under which a member keeps working through a rebalance; all others stop it."""
+
+EventParts = list[tuple[I32 | I64, ...]]
+"""Columns of events, one tuple per generation ordinal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,8 +109,8 @@ def compare(gens: Generations, layout: Dense) -> Events:
     last = np.full(n, NO_OWNER, np.int32)
     last_ordinal = np.full(n, -1, np.int64)
     previous = np.full(n, NO_OWNER, np.int32)
-    changes: list[tuple[I64, ...]] = []
-    pauses: list[tuple[I64, ...]] = []
+    changes: EventParts = []
+    pauses: EventParts = []
     for step, (start, count) in enumerate(zip(layout.step_start, layout.n_active, strict=True)):
         now = layout.owner[start : start + count]
         before, held, since = previous[:count], last[:count], last_ordinal[:count]
@@ -153,7 +153,7 @@ def _step(
     step: int,
     owners: tuple[I32, I32, I32, I64],
     stops: Mask,
-    out: tuple[list[tuple[I64, ...]], list[tuple[I64, ...]]],
+    out: tuple[EventParts, EventParts],
 ) -> None:
     """Append one step's changes and pauses to ``out``."""
     changes, pauses = out
@@ -185,7 +185,7 @@ def _step(
         pauses.append((stopped, tps, np.full(len(tps), EAGER), stopped - 1))
 
 
-def _columns(names: tuple[str, ...], parts: list[tuple[I64, ...]]) -> dict[str, I64]:
+def _columns(names: tuple[str, ...], parts: EventParts) -> dict[str, I64]:
     if not parts:
         return {name: np.zeros(0, np.int64) for name in names}
     joined = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))

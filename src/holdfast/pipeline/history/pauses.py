@@ -11,9 +11,6 @@ old commits again: it knows the latest of each partition, and for one that has h
 long the one before that (rows of basis ``open`` ask for it).
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

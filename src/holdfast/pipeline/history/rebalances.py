@@ -25,9 +25,6 @@ spurious                     nothing is different                               
 ===========================  ==========================================================  ===========
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, type-var, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -15,9 +15,6 @@ References
 KIP-848, "Records" (ConsumerGroupCurrentMemberAssignment).
 """
 
-# mypy: disable-error-code="arg-type, call-overload"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping

@@ -4,10 +4,6 @@
 milliseconds a UTC timestamp in microseconds, null where it is below 0 or beyond year 9999.
 """
 
-# mypy: disable-error-code="arg-type, attr-defined, call-overload, index, no-any-return"
-# mypy: disable-error-code="redundant-expr, return-value, type-arg, union-attr, unreachable"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from typing import Any, Final
@@ -16,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from holdfast.model.columns import I32, I64, Mask
 from holdfast.wire.layouts.offsets_schemas import Field, Kind, Layout, layout
 from holdfast.wire.many.columns import Column, Columns, Ids, Items, Numbers, Optional, Slices, Text
 from holdfast.wire.many.offsets_batch import Binary
@@ -44,9 +41,9 @@ def binary_column(array: pa.Array | pa.ChunkedArray) -> Binary:
     if not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
         array = array.cast(pa.binary())
     _, starts, data = array.buffers()
-    dtype = np.int64 if pa.types.is_large_binary(array.type) else np.int32
+    dtype = np.dtype(np.int64 if pa.types.is_large_binary(array.type) else np.int32)
     n_rows = len(array)
-    start = np.zeros(n_rows + 1, dtype)
+    start: I32 | I64 = np.zeros(n_rows + 1, dtype)
     if starts is not None and n_rows:
         start = np.frombuffer(starts, dtype, n_rows + 1 + array.offset)[array.offset :]
     valid = None
@@ -56,7 +53,7 @@ def binary_column(array: pa.Array | pa.ChunkedArray) -> Binary:
     return Binary(data=raw, start=start, valid=valid)
 
 
-def numbers(values: Ints, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+def numbers(values: Ints, valid: Mask | None = None) -> pa.Array:
     """An integer array; null where not ``valid``."""
     dtype = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(
@@ -97,11 +94,11 @@ def _write_ids(values: Ints, *, zero_is_null: bool) -> pa.Array:
     for low, high in _ID_PARTS:
         out[:, low:high] = pairs[:, done : done + high - low]
         done += high - low
-    valid = values.any(axis=1) if zero_is_null else None
+    valid = (values != 0).any(axis=1) if zero_is_null else None
     return _runs(pa.string(), out.reshape(-1), np.arange(0, 36 * n_rows + 1, 36), valid)
 
 
-def lists(start: Ints, child: pa.Array, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+def lists(start: Ints, child: pa.Array, valid: Mask | None = None) -> pa.Array:
     """A list array from row starts."""
     return pa.Array.from_buffers(
         pa.list_(child.type),
@@ -192,9 +189,7 @@ def items(column: Column) -> Items:
     return column
 
 
-def _runs(
-    dtype: pa.DataType, data: Ints, start: Ints, valid: npt.NDArray[np.bool_] | None
-) -> pa.Array:
+def _runs(dtype: pa.DataType, data: Ints, start: Ints, valid: Mask | None) -> pa.Array:
     if len(data) > _INT32_MAX:
         raise OverflowError(f"{len(data)} bytes of text in one batch; decode smaller batches")
     return pa.Array.from_buffers(
@@ -208,5 +203,5 @@ def _runs(
     )
 
 
-def _bitmap(valid: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
+def _bitmap(valid: Mask | None) -> pa.Buffer | None:
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))

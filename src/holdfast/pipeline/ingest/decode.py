@@ -26,10 +26,6 @@ References
 KIP-429, KIP-848, KIP-915.
 """
 
-# mypy: disable-error-code="arg-type, attr-defined, call-overload, index, no-any-return"
-# mypy: disable-error-code="redundant-expr, return-value, type-arg, union-attr, unreachable"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator

@@ -8,10 +8,6 @@ References
 KIP-429, KIP-345.
 """
 
-# mypy: disable-error-code="arg-type, attr-defined, call-overload, index, no-any-return"
-# mypy: disable-error-code="redundant-expr, return-value, type-arg, union-attr, unreachable"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from typing import Any, Final

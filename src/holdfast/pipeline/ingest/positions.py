@@ -10,9 +10,6 @@ partition and not every commit again. Groups, topics and partitions become one s
 a few assignments by it find the last row and the run before it, without a sort.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from typing import Any, Final

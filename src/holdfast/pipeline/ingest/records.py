@@ -9,9 +9,6 @@ missing from the outcome is the batch looked at again for what is bad or unknown
 nothing for it.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -8,9 +8,6 @@ with it. A name is data: it is compared as bytes, and only a pattern becomes a r
 looks at twelve bytes of each key.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 import fnmatch

@@ -10,9 +10,6 @@ planned where the driver is. ``sticky`` has a form for many groups at once
 (:mod:`holdfast.pipeline.plan.plan_equal`); every other group goes through the registry.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -8,9 +8,6 @@ partition has the owner that the table ``lag`` names, so one owner or none.
 object per partition. The file of a task is read with its strings as dictionaries.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, operator, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

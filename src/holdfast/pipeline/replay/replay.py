@@ -8,9 +8,6 @@ the group. A group that cannot be replayed is a row with a note, and stops no ot
 no shuffle of anything but the stories; little is replayed where the driver is.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 import json

@@ -6,9 +6,6 @@ with its number and time; partition numbers below 0 are left out.
 **Strategy.** Each table is sorted by group once, so a group is a slice; only slices become Python.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 import itertools

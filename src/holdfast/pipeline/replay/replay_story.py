@@ -28,9 +28,6 @@ subscribe, resize           as a start
 A heartbeat is that of the costs, or as long as the members took to come to a follow-up round.
 """
 
-# mypy: disable-error-code="arg-type, assignment, call-overload, index, union-attr"
-# (The stubs inside pyarrow 26 refuse calls that pyarrow takes.)
-
 from __future__ import annotations
 
 import itertools

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
@@ -53,7 +53,7 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
     try:
         content = path.read_bytes()
         rows = _parquet(path) if content.startswith(b"PAR1") else _json(path, content.decode())
-    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise SourceError(f"{path}: cannot be read: {error}") from error
     if not all(isinstance(row, dict) and "policy" in row for row in rows):
         raise SourceError(f"{path}: expected rows with a policy, as `holdfast replay` prints them")
@@ -61,7 +61,7 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
 
 
 def _parquet(path: Path) -> list[Any]:
-    rows: list[Any] = pyarrow.parquet.read_table(path).to_pylist()
+    rows: list[Any] = pq.read_table(path).to_pylist()
     return rows
 
 
