@@ -11,8 +11,6 @@ import pytest
 from tests.cli.running import run
 
 from holdfast.cli.commands import simulate, simulate_search
-from holdfast.sim import scene
-from holdfast.sim.fault_scripts import SCRIPTS
 from holdfast.sim.scenarios import POLICIES, SCENARIOS
 
 SMALL = ("--members", 4, "--partitions", 8, "--format", "json")
@@ -39,48 +37,6 @@ def test_every_policy_and_both_baselines(policy):
     assert report["partition_seconds_stopped"] > 0
 
 
-@pytest.mark.parametrize(
-    ("number", "policy"),
-    [
-        *((number, "deferred") for number in SCRIPTS),
-        *((number, "incremental") for number in (16, 22, 48, 61)),
-        (15, "eager"),
-    ],
-)
-def test_fault_scenarios_by_number(number, policy):
-    report = simulated("--scenario", number, "--policy", policy)
-    assert report["scenario"].startswith(f"{number:02}_")
-    assert report["violations"] == []
-
-
-@pytest.mark.parametrize("number", [7, 27, 38, 64, 72])
-def test_fault_scenarios_that_are_scenes_say_what_came(number):
-    report = simulated("--scenario", number)
-    assert report["scenario"].startswith(f"{number:02}_")
-    assert report["violations"] == []
-    assert all(e["holds"] for e in report["expected"])
-    table = run("simulate", "--scenario", number, "--trace")
-    assert table.code == 0
-    assert report["expected"][0]["text"][:40] in table.out
-    again = run("simulate", "--scenario", number, "--trace")
-    assert (again.out, again.err) == (table.out, table.err)
-
-
-def test_a_scene_that_comes_otherwise_is_exit_code_1(monkeypatch):
-    monkeypatch.setattr(scene, "loads", lambda w: [1, 5])
-    done = run("simulate", "--scenario", 7)
-    assert done.code == 1
-    assert "NO" in done.out
-
-
-def test_a_number_for_a_live_client_says_what_checks_it():
-    done = run("simulate", "--scenario", 65)
-    assert done.code == 2
-    assert "pytest tests/sim -k test_65" in done.err.replace("\n", " ")
-    assert run("simulate", "--scenario", 73).code == 2
-    assert run("simulate", "--scenario", 1, "--members", 2).code == 2
-
-
 def in_a_process(hash_seed: str, *arguments: object) -> tuple[str, str]:
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "simulate", *map(str, arguments)],
@@ -92,14 +48,24 @@ def in_a_process(hash_seed: str, *arguments: object) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
+FLAPS = [
+    {"at": f"{4 * i + away}s", "do": do, "slot": 1}
+    for i in range(5)
+    for away, do in ((0, "crash"), (2, "start"))
+]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--scenario", 14, "--policy", "deferred", "--seed", 9, "--trace", *SMALL),
+        ("--scenario", "FILE", "--policy", "deferred", "--seed", 9, "--trace", *SMALL),
         ("--soak", 2, "--seed", 9, "--format", "json"),
     ],
 )
-def test_a_seed_replays_bit_for_bit_in_another_process(arguments):
+def test_a_seed_replays_bit_for_bit_in_another_process(tmp_path, arguments):
+    file = tmp_path / "flaps.json"
+    file.write_text(json.dumps({"steps": FLAPS}))
+    arguments = tuple(file if a == "FILE" else a for a in arguments)
     first, second = in_a_process("1", *arguments), in_a_process("2", *arguments)
     assert first == second
     other = tuple(10 if a == 9 else a for a in arguments)

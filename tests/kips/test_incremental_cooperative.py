@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.machine.leader.designs import DesignAssignor, assignors_for
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.leader.leader import SubscribedMember, plan_round
 from holdfast.machine.policy import Policy, When
-from holdfast.sim.rounds import HandPlayedGroup
 from holdfast.wire.layouts.container import Leaving
 from holdfast.wire.layouts.incremental import Design
 

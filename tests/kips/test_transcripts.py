@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.machine.policy import Policy
-from holdfast.sim.rounds import HandPlayedGroup
 from holdfast.wire.layouts.incremental import Design
 
 FOLDER = Path(__file__).parents[1] / "transcripts"

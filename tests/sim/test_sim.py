@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from tests.sim.faults.scene import Scene, loads
 
 from holdfast.errors import ConfigError
 from holdfast.machine.policy import Policy
-from holdfast.sim.pages import designs_page, machines_page
 from holdfast.sim.scenarios import POLICIES, SCENARIOS, ScenarioStep, Setup, simulate
-from holdfast.sim.scene import Scene, loads
 from holdfast.sim.soak import random_run, soak
 from holdfast.wire.one.offsets_records import decode_record
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -174,15 +170,3 @@ def test_a_scenario_of_steps():
         simulate(Setup(members=0))
     with pytest.raises(ConfigError, match="steps"):
         simulate(Setup(scenario="scale-down", members=1))
-
-
-def test_the_page_of_the_machines_is_the_table():
-    assert (ROOT / "docs/machines.md").read_text(encoding="utf-8") == machines_page()
-
-
-def test_the_page_of_the_designs_is_what_runs_give():
-    page, live = (
-        (ROOT / "docs/designs.md").read_text(encoding="utf-8").split("\n## Measured live\n")
-    )
-    assert page == designs_page()
-    assert "python bench/bounce.py" in live

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.sim.faultplay import ends_well, world
+from tests.sim.faults.played import ends_well, world
+from tests.sim.faults.scene import leader
 
-from holdfast.sim.scene import leader
 from holdfast.sim.soak import SOAKED, Faults
 
 

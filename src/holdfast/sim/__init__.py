@@ -1,8 +1,7 @@
 """A world for the machines, drawn from one seed: measured, broken on purpose, searched in full.
 
-``scenarios`` are the document's; ``soak`` is random faults, then quiet; ``faultbook`` numbers fault
-scenarios, ``fault_scripts`` are those for any policy, ``scenes``, ``scene``, ``scenes_*`` those
-with a world of their own; ``rounds`` is a group played by hand; ``pages`` writes docs.
+``scenarios`` has the document's scenarios and those of a file; ``soak`` has random faults, then a
+quiet phase in which the group must settle.
 
 ==============  ====================================================================
 ``world/``      virtual time, messages, members, costs and what was measured

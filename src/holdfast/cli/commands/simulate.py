@@ -17,7 +17,6 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.assignors.registry import ASSIGNORS
-from holdfast.cli.commands.simulate_scene import run_scene
 from holdfast.cli.commands.simulate_search import run_search
 from holdfast.cli.commands.simulation_dump import write_simulation
 from holdfast.cli.durations import parse_duration_ms
@@ -25,10 +24,7 @@ from holdfast.cli.output import Format, print_note, track, write_json, write_row
 from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.machine.member.options import INT32_MAX
 from holdfast.machine.policy import Policy, When
-from holdfast.sim.fault_scripts import by_number
-from holdfast.sim.pages import designs_page, machines_page
 from holdfast.sim.scenarios import POLICIES, SCENARIOS, Report, ScenarioStep, Setup, simulate
-from holdfast.sim.scenes import SCENES
 from holdfast.sim.search.search import KINDS
 from holdfast.sim.soak import soak
 from holdfast.sim.world.costs import Costs, Listener
@@ -44,7 +40,6 @@ Examples:
   holdfast simulate --scenario story.json --policy incremental --trace
   holdfast simulate --policy eager --dump runs/eager &&
     holdfast history --input runs/eager -o tables
-  holdfast simulate --scenario 15 --policy deferred   # a fault, by its number
   holdfast simulate --soak 500 --seed 7
   holdfast simulate --search --policy deferred --lost sync
 \b
@@ -55,10 +50,8 @@ split, resize, jump-clock or restart-coordinator; slot -1 is whoever leads.
 
 _EVERYWHERE = {"output", "quiet"}
 _TAKES: Mapping[str, frozenset[str]] = {
-    "--page": frozenset({"page"}),
     "--soak": frozenset({"runs", "seed", "policy", "trace", "fmt"}),
     "--search": frozenset({"search", "lost", "policy", "partitions", "fmt"}),
-    "a scene": frozenset({"scenario", "trace", "fmt"}),
 }
 """What is done instead of one simulation -> the options that mean something to it."""
 
@@ -73,9 +66,7 @@ def run(
     *,
     scenario: Annotated[
         str,
-        typer.Option(
-            "--scenario", help=f"{', '.join(SCENARIOS)}, a number from 1 to 72, or a file."
-        ),
+        typer.Option("--scenario", help=f"{', '.join(SCENARIOS)}, or a file."),
     ] = "rolling-bounce",
     policy: Annotated[
         str, typer.Option("--policy", help=f"{', '.join(POLICIES)}, or an eager assignor.")
@@ -130,9 +121,6 @@ def run(
             "--lost", metavar="KINDS", help=f"With --search: {', '.join(KINDS)}; commas between."
         ),
     ] = "",
-    page: Annotated[
-        str | None, typer.Option("--page", help="Instead: print a page, designs or machines.")
-    ] = None,
     fmt: Annotated[Format, typer.Option("--format", help="table is for people.")] = Format.TABLE,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr.")] = False,
@@ -146,10 +134,6 @@ def run(
     cannot be read.
     """
     given = _given(context)
-    if page is not None:
-        _refuse("--page", given)
-        _write_page(page, output)
-        return
     if "runs" in given:
         _refuse("--soak", given)
         only = policy if "policy" in given else None
@@ -183,10 +167,6 @@ def run(
         steps=steps,
         trace=trace,
     )
-    if scenario.isdecimal() and int(scenario) in SCENES:
-        _note_idle("a scene", given, quiet=quiet)
-        run_scene(int(scenario), fmt, output, trace=trace and not quiet)
-        return
     setup = _scripted(setup)
     if verbose and not quiet:
         for name, value, text in costs.lines():
@@ -216,12 +196,6 @@ def _given(context: typer.Context) -> dict[str, str]:
 def _idle(instead: str, given: Mapping[str, str]) -> list[str]:
     """Options that mean nothing to what is done instead."""
     return sorted(opt for name, opt in given.items() if name not in _TAKES[instead] | _EVERYWHERE)
-
-
-def _note_idle(instead: str, given: Mapping[str, str], *, quiet: bool) -> None:
-    idle = _idle(instead, given)
-    if idle and not quiet:
-        print_note(f"{', '.join(idle)}: no effect, {instead} has its own group and policy")
 
 
 def _refuse(instead: str, given: Mapping[str, str]) -> None:
@@ -276,9 +250,7 @@ def read_costs(given: tuple[str, ...] | list[str]) -> Costs:
 
 
 def _scripted(setup: Setup) -> Setup:
-    """A fault by its number or a file as a script; a scenario by name stays."""
-    if setup.scenario.isdecimal():
-        return by_number(setup, int(setup.scenario))
+    """A scenario file as a script; a scenario by name stays."""
     if setup.scenario not in SCENARIOS:
         return replace(setup, script=_read_script(setup.scenario, setup.members))
     return setup
@@ -371,14 +343,3 @@ def _soak(
         same = "" if policy is None else f" --policy {policy}"
         print_note(f"again: holdfast simulate --soak 1 --seed {rows[0]['seed']}{same} --trace")
         raise typer.Exit(1)
-
-
-def _write_page(page: str, output: Path | None) -> None:
-    pages = {"designs": designs_page, "machines": machines_page}
-    if page not in pages:
-        raise ConfigError(f"--page {page}: expected designs or machines")
-    text = pages[page]()
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        output.write_text(text, encoding="utf-8")

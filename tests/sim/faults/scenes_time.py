@@ -1,6 +1,6 @@
 """Fault scenarios 52 to 64 as scenes: applications that fail or stall, and delays that cannot be.
 
-**Rules.** A name is its number; titles stand in :mod:`holdfast.sim.faultbook`.
+**Rules.** A name is its number; titles stand in :mod:`tests.sim.faults.titles`.
 
 **Strategy.** Small worlds whose applications misbehave; hands on commits and on bytes.
 """
@@ -11,15 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from holdfast.errors import ConfigError, WireError
-from holdfast.machine.actions import SendLeave
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator.coordinator import Answer, CommitDone, Received, SendCommit
-from holdfast.machine.events import Event, Polled, RejoinRequested
-from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
-from holdfast.machine.policy import Policy
-from holdfast.model.partitions import Resource
-from holdfast.sim.scene import (
+from tests.sim.faults.scene import (
     COSTS,
     SIMPLE,
     Scene,
@@ -33,6 +25,15 @@ from holdfast.sim.scene import (
     tape,
     until,
 )
+
+from holdfast.errors import ConfigError, WireError
+from holdfast.machine.actions import SendLeave
+from holdfast.machine.codes import ErrorCode
+from holdfast.machine.coordinator.coordinator import Answer, CommitDone, Received, SendCommit
+from holdfast.machine.events import Event, Polled, RejoinRequested
+from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.machine.policy import Policy
+from holdfast.model.partitions import Resource
 from holdfast.sim.world.process import Process
 from holdfast.wire.layouts.consumer_protocol import decode_assignment, encode_assignment
 from holdfast.wire.layouts.container import (

@@ -1,8 +1,8 @@
 """The fault scenarios by number: what happens, and by which rule it must end well.
 
 **Rules.** Every number from 1 to 72 has an entry. Each is a script for any policy
-(:mod:`holdfast.sim.fault_scripts`) or a scene (:mod:`holdfast.sim.scenes`), with the real machines,
-the real assignors, the real readers of the log; one needs a live client.
+(:mod:`tests.sim.faults.scripts`) or a scene (:mod:`tests.sim.faults.scenes`), with the real
+machines, the real assignors and the real readers of the log. Number 65 needs a live client.
 """
 
 from __future__ import annotations

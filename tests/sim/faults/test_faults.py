@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.sim.faults.scene import Scene, until
+from tests.sim.faults.scenes import LIVE, SCENES, play_scene
+from tests.sim.faults.scripts import SCRIPTS, by_number
+from tests.sim.faults.titles import TITLES, slug
 
-from holdfast.errors import ConfigError
-from holdfast.sim.fault_scripts import SCRIPTS, by_number
-from holdfast.sim.faultbook import TITLES, slug
-from holdfast.sim.scenarios import Setup
-from holdfast.sim.scene import Scene, until
-from holdfast.sim.scenes import LIVE, SCENES, play_scene
+from holdfast.sim.scenarios import Setup, simulate
 from holdfast.sim.soak import Faults
 
 PLAYED = re.compile(r"^def test_(\d\d)_(\w+)\(", re.M)
@@ -20,11 +19,6 @@ PLAYED = re.compile(r"^def test_(\d\d)_(\w+)\(", re.M)
 
 def test_every_number_is_a_script_or_a_scene_or_says_what_checks_it():
     assert sorted([*SCRIPTS, *SCENES, *LIVE]) == sorted(TITLES) == list(range(1, 73))
-
-
-def test_a_scene_has_no_script():
-    with pytest.raises(ConfigError, match=r"38, three claim it, .*: it is a scene"):
-        by_number(Setup(), 38)
 
 
 def test_scripts_and_what_is_checked_elsewhere_have_tests_by_their_names():
@@ -35,6 +29,30 @@ def test_scripts_and_what_is_checked_elsewhere_have_tests_by_their_names():
     assert len(names) == len(found)
     assert names.keys() >= {*SCRIPTS, *LIVE}
     assert {n: name for n, name in names.items() if name != slug(n)} == {}
+
+
+SCRIPTS_PLAYED = [
+    *((number, "deferred") for number in SCRIPTS),
+    *((number, "incremental") for number in (16, 22, 48, 61)),
+    (15, "eager"),
+]
+
+
+@pytest.mark.parametrize(
+    ("number", "policy"),
+    SCRIPTS_PLAYED,
+    ids=[f"{number:02}_{slug(number)}-{policy}" for number, policy in SCRIPTS_PLAYED],
+)
+def test_a_script(number, policy):
+    report = simulate(by_number(Setup(policy=policy, members=4, partitions=8), number))
+    assert report.scenario == f"{number:02}_{slug(number)}"
+    assert report.violations == ()
+
+
+@pytest.mark.parametrize("number", [7, 27, 38, 64, 72])
+def test_a_scene_repeats(number):
+    first, again = play_scene(number), play_scene(number)
+    assert (first.expected, first.trace) == (again.expected, again.trace)
 
 
 @pytest.mark.parametrize("number", SCENES, ids=lambda n: f"{n:02}_{slug(n)}")

@@ -1,6 +1,6 @@
 """Fault scenarios 35 to 51 as scenes: what members claim, and what becomes of topics.
 
-**Rules.** A name is its number; titles stand in :mod:`holdfast.sim.faultbook`. Where a scenario is
+**Rules.** A name is its number; titles stand in :mod:`tests.sim.faults.titles`. Where a scenario is
 about one leader's assign_members, the real leader is asked, with its members in every order.
 
 **Strategy.** Claims by hand for the leader, small worlds for what follows from them.
@@ -11,24 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import permutations
 
-from holdfast.machine.actions import ComputeAssignment, SendJoin
-from holdfast.machine.coordinator.coordinator import GroupState
-from holdfast.machine.events import JoinedMember, MetadataChanged, SyncAnswered
-from holdfast.machine.leader.designs import (
-    Assignor,
-    CooperativeAssignor,
-    DesignAssignor,
-    EagerAssignor,
-    LeaderRound,
-    compute,
-)
-from holdfast.machine.leader.leader import SubscribedMember, plan_round
-from holdfast.machine.leader.leader_turn import assign_members
-from holdfast.machine.states import MemberState
-from holdfast.model.partitions import Resource
-from holdfast.sim.rounds import HandPlayedGroup
-from holdfast.sim.rules.seen import SeenTurn, see
-from holdfast.sim.scene import (
+from tests.sim.faults.scene import (
     DEFERRED,
     DELAY_MS,
     FOUND_MS,
@@ -45,6 +28,24 @@ from holdfast.sim.scene import (
     twice,
     until,
 )
+from tests.sim.hand_played import HandPlayedGroup
+
+from holdfast.machine.actions import ComputeAssignment, SendJoin
+from holdfast.machine.coordinator.coordinator import GroupState
+from holdfast.machine.events import JoinedMember, MetadataChanged, SyncAnswered
+from holdfast.machine.leader.designs import (
+    Assignor,
+    CooperativeAssignor,
+    DesignAssignor,
+    EagerAssignor,
+    LeaderRound,
+    compute,
+)
+from holdfast.machine.leader.leader import SubscribedMember, plan_round
+from holdfast.machine.leader.leader_turn import assign_members
+from holdfast.machine.states import MemberState
+from holdfast.model.partitions import Resource
+from holdfast.sim.rules.seen import SeenTurn, see
 from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World
 from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.sim.faultplay import ends_well, world
-
-from holdfast.machine.events import RejoinRequested
-from holdfast.sim.rounds import HandPlayedGroup
-from holdfast.sim.scene import (
+from tests.sim.faults.played import ends_well, world
+from tests.sim.faults.scene import (
     DEFERRED,
     DELAY_MS,
     FOUND_MS,
@@ -19,6 +16,9 @@ from holdfast.sim.scene import (
     tape,
     until,
 )
+from tests.sim.hand_played import HandPlayedGroup
+
+from holdfast.machine.events import RejoinRequested
 
 
 def test_57_the_process_pauses_longer_than_its_session():

@@ -1,6 +1,6 @@
 """Fault scenarios by number as scenes: what happens, and what must come of it.
 
-**Rules.** A number is a script for any policy (:mod:`holdfast.sim.fault_scripts`) or a scene; the
+**Rules.** A number is a script for any policy (:mod:`tests.sim.faults.scripts`) or a scene; the
 one that is neither needs a live client.
 
 **Strategy.** A table; :func:`play_scene` looks into it.
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from holdfast.sim import scenes_claims, scenes_data, scenes_groups, scenes_time
-from holdfast.sim.scene import Scene
+from tests.sim.faults import scenes_claims, scenes_data, scenes_groups, scenes_time
+from tests.sim.faults.scene import Scene
 
 _MODULES = (scenes_groups, scenes_claims, scenes_time, scenes_data)
 

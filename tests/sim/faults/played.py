@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.sim.scene import Scene
+from tests.sim.faults.scene import Scene
+
 from holdfast.sim.world.world import World
 
 

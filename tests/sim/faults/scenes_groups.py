@@ -1,28 +1,16 @@
 """Fault scenarios 7 to 32 as scenes: who leads and who is a member, and what messages say of it.
 
-**Rules.** A name is its number; titles stand in :mod:`holdfast.sim.faultbook`.
+**Rules.** A name is its number; titles stand in :mod:`tests.sim.faults.titles`.
 
 **Strategy.** Real members and the real coordinator in a small world; hands on it as
-:mod:`holdfast.sim.scene` has them.
+:mod:`tests.sim.faults.scene` has them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from holdfast.machine.actions import ListenerCall, SendHeartbeat, SendJoin, SendSync
-from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator.coordinator import GroupState
-from holdfast.machine.events import (
-    HeartbeatAnswered,
-    JoinAnswered,
-    MetadataChanged,
-    SyncAnswered,
-)
-from holdfast.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
-from holdfast.machine.leader.embedded import MemberView
-from holdfast.sim.rounds import HandPlayedGroup
-from holdfast.sim.scene import (
+from tests.sim.faults.scene import (
     DEFERRED,
     DELAY_MS,
     FOUND_MS,
@@ -39,6 +27,19 @@ from holdfast.sim.scene import (
     tape,
     until,
 )
+from tests.sim.hand_played import HandPlayedGroup
+
+from holdfast.machine.actions import ListenerCall, SendHeartbeat, SendJoin, SendSync
+from holdfast.machine.codes import ErrorCode
+from holdfast.machine.coordinator.coordinator import GroupState
+from holdfast.machine.events import (
+    HeartbeatAnswered,
+    JoinAnswered,
+    MetadataChanged,
+    SyncAnswered,
+)
+from holdfast.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
+from holdfast.machine.leader.embedded import MemberView
 from holdfast.sim.world.world import World
 from holdfast.wire.one.offsets_records import decode_record
 

@@ -6,7 +6,7 @@ import threading
 
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
-from tests.sim.faultplay import ends_well, world
+from tests.sim.faults.played import ends_well, world
 
 from holdfast.adapters.cluster.lag_source import AskedInTime
 from holdfast.adapters.member.membership import Leadership

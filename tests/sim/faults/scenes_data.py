@@ -1,7 +1,7 @@
 """Fault scenarios 66 to 72 as scenes: lags that cannot be known, and logs that are not in order.
 
-**Rules.** A name is its number; titles stand in :mod:`holdfast.sim.faultbook`. Here the coordinator
-replays the records; what the pipeline makes of the same ones, its own tests say.
+**Rules.** A name is its number; titles stand in :mod:`tests.sim.faults.titles`. Here the
+coordinator replays the records. `test_faults_around.py` gives the same records to the pipeline.
 
 **Strategy.** The real assignors on counts by hand, the real coordinator's replay on real bytes.
 
@@ -11,6 +11,8 @@ References: KIP-848, "Online migration".
 from __future__ import annotations
 
 from typing import Any
+
+from tests.sim.faults.scene import Scene
 
 from holdfast.assignors.registry import assign
 from holdfast.errors import WireError
@@ -24,7 +26,6 @@ from holdfast.machine.coordinator.group_log import (
     group_tombstone,
 )
 from holdfast.model.group import Group
-from holdfast.sim.scene import Scene
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,

@@ -1,0 +1,16 @@
+"""Every generated page is what the code writes now."""
+
+from __future__ import annotations
+
+import pytest
+from tools.write_pages import PAGES, ROOT, whole_text
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_what_the_code_writes(name):
+    assert (ROOT / name).read_text(encoding="utf-8") == whole_text(name)
+
+
+def test_the_designs_measured_live_name_their_script():
+    _, live = (ROOT / "docs/designs.md").read_text(encoding="utf-8").split("\n## Measured live\n")
+    assert "python bench/bounce.py" in live
