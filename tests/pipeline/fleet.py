@@ -15,7 +15,7 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.layouts.offsets_schemas import RECORD_TYPES
+from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS
 from holdfast.wire.one.offsets_records import Record, encode_record
 
 NAMESPACE = uuid.UUID(int=7)
@@ -35,7 +35,7 @@ def log_partition(group):
 
 
 def record(number, version, key, value):
-    name = RECORD_TYPES[number].name
+    name = RECORD_SCHEMAS[number].name
     return encode_record(
         Record(record_type=number, name=name, value_version=version, key=key, value=value)
     )

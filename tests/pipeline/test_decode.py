@@ -20,7 +20,7 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.layouts.offsets_schemas import RECORD_TYPES
+from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS
 from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -247,7 +247,7 @@ def plain(value):
             return str(value)
 
 
-SINGLE = [number for number, t in RECORD_TYPES.items() if not t.value.max_version]
+SINGLE = [number for number, t in RECORD_SCHEMAS.items() if not t.value.max_version]
 
 
 @pytest.mark.parametrize("number", SINGLE)

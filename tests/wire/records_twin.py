@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from holdfast.errors import WireError
-from holdfast.wire.layouts.offsets_schemas import RECORD_TYPES, Field, Kind, layout, schema_layout
+from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, Field, Kind, layout, schema_layout
 from holdfast.wire.many.columns import (
     NULL,
     Column,
@@ -115,7 +115,7 @@ def batch(pairs: list[Pair], **options: Any) -> list[Record | tuple[str, int, bo
                 assert out[row] is None, "a row is told once"
                 out[row] = Record(
                     record_type=family.record_type,
-                    name=RECORD_TYPES[family.record_type].name,
+                    name=RECORD_SCHEMAS[family.record_type].name,
                     key=key,
                     value_version=family.value_version,
                     value=value,
@@ -161,18 +161,18 @@ def _field(field: Field, version: int, flexible: bool) -> st.SearchStrategy[Any]
 
 
 @st.composite
-def records(draw: st.DrawFn, numbers: tuple[int, ...] = tuple(RECORD_TYPES)) -> Record:
+def records(draw: st.DrawFn, numbers: tuple[int, ...] = tuple(RECORD_SCHEMAS)) -> Record:
     """Any record of these types, tombstones too."""
-    record_type = RECORD_TYPES[draw(st.sampled_from(numbers))]
-    key = draw(structs(record_type.key.fields, 0, False))
-    version = draw(st.none() | st.integers(0, record_type.value.max_version))
+    schemas = RECORD_SCHEMAS[draw(st.sampled_from(numbers))]
+    key = draw(structs(schemas.key.fields, 0, False))
+    version = draw(st.none() | st.integers(0, schemas.value.max_version))
     value = None
     if version is not None:
-        flexible = schema_layout(record_type.value, version).flexible
-        value = draw(structs(record_type.value.fields, version, flexible))
+        flexible = schema_layout(schemas.value, version).flexible
+        value = draw(structs(schemas.value.fields, version, flexible))
     return Record(
-        record_type=record_type.number,
-        name=record_type.name,
+        record_type=schemas.record_type,
+        name=schemas.name,
         key=key,
         value_version=version,
         value=value,

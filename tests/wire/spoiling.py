@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.wire.layouts.offsets_schemas import (
-    RECORD_TYPES,
+    RECORD_SCHEMAS,
     SIZES,
     Field,
     Kind,
@@ -161,13 +161,13 @@ def _all(pieces: Pieces) -> Iterator[Piece]:
 
 def key_pieces(number: int) -> Pieces:
     """The key of a record."""
-    key = RECORD_TYPES[number].key
+    key = RECORD_SCHEMAS[number].key
     return [Piece(number.to_bytes(2, "big")), *_struct(key.fields, 0, flexible=False)]
 
 
 def value_pieces(number: int, version: int) -> Pieces:
     """Its value in one version."""
-    schema = RECORD_TYPES[number].value
+    schema = RECORD_SCHEMAS[number].value
     flexible = schema_layout(schema, version).flexible
     head = Piece(
         version.to_bytes(2, "big"),

@@ -26,7 +26,7 @@ from holdfast.wire.layouts.container import (
     encode_memory,
 )
 from holdfast.wire.layouts.offsets_schemas import (
-    RECORD_TYPES,
+    RECORD_SCHEMAS,
     SIZES,
     Field,
     Kind,
@@ -93,7 +93,7 @@ def values(
     number: int, version: int, n: int, texts: tuple[str, ...] = TEXTS
 ) -> list[tuple[str, bytes]]:
     """Values of a record type: each kind of array that it has made of ``n`` cheapest elements."""
-    here = schema_layout(RECORD_TYPES[number].value, version)
+    here = schema_layout(RECORD_SCHEMAS[number].value, version)
     arrays = {
         replace(field, name=""): field for field in (*here.plain, *here.tagged) if field.is_array
     }
@@ -111,7 +111,7 @@ def values(
 
 
 def whole(number: int, version: int, large: Field | None, pieces: Pieces) -> bytes:
-    here = schema_layout(RECORD_TYPES[number].value, version)
+    here = schema_layout(RECORD_SCHEMAS[number].value, version)
     out: Pieces = [Piece(version.to_bytes(2, "big"))]
     for one in here.plain:
         if one is large:
@@ -130,12 +130,12 @@ def whole(number: int, version: int, large: Field | None, pieces: Pieces) -> byt
 
 
 def key_of(number: int) -> bytes:
-    return number.to_bytes(2, "big") + struct_of(RECORD_TYPES[number].key.fields, 0, False, "")
+    return number.to_bytes(2, "big") + struct_of(RECORD_SCHEMAS[number].key.fields, 0, False, "")
 
 
 WITH_ARRAYS = [
     pytest.param(number, version, id=f"{number}-{kind.name}-v{version}")
-    for number, kind in RECORD_TYPES.items()
+    for number, kind in RECORD_SCHEMAS.items()
     for version in {min(3, kind.value.max_version), kind.value.max_version}
     if values(number, version, 1)
 ]

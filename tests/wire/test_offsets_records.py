@@ -18,7 +18,7 @@ from holdfast.errors import WireError
 from holdfast.wire.layouts.offsets_schemas import (
     CONSUMER_ASSIGNMENT,
     CONSUMER_SUBSCRIPTION,
-    RECORD_TYPES,
+    RECORD_SCHEMAS,
     Field,
     Kind,
     Schema,
@@ -77,7 +77,7 @@ def test_reads_and_writes_what_kafka_writes(vector):
     key = bytes.fromhex(vector["key_hex"])
     value = None if vector["value_hex"] is None else bytes.fromhex(vector["value_hex"])
     record = decode_record(key, value)
-    kind = RECORD_TYPES[vector["type"]]
+    kind = RECORD_SCHEMAS[vector["type"]]
     assert (record.record_type, record.value_version) == (vector["type"], vector["version"])
     assert record.name.upper() == vector["name"].replace("_", "")
     assert as_kafka_prints(kind.key.fields, record.key, 0, False) == vector["key"]
@@ -123,7 +123,7 @@ def test_a_record_that_is_cut_off_or_goes_on_is_refused(record, data):
         assert error.value.schema == f"{record.name}Value"
 
 
-@pytest.mark.parametrize("number", sorted(set(range(-2, 30)) - set(RECORD_TYPES)))
+@pytest.mark.parametrize("number", sorted(set(range(-2, 30)) - set(RECORD_SCHEMAS)))
 def test_unknown_types_are_an_error_of_their_own(number):
     key = number.to_bytes(2, "big", signed=True)
     for read in (lambda: decode_key(key), lambda: decode_record(key, b"")):
@@ -135,10 +135,10 @@ def test_unknown_types_are_an_error_of_their_own(number):
         encode_record(record)
 
 
-@pytest.mark.parametrize("number", sorted(RECORD_TYPES))
+@pytest.mark.parametrize("number", sorted(RECORD_SCHEMAS))
 @pytest.mark.parametrize("step", [-1, 1, 100])
 def test_unknown_versions_of_known_types_are_errors(number, step):
-    kind = RECORD_TYPES[number]
+    kind = RECORD_SCHEMAS[number]
     version = -1 if step < 0 else kind.value.max_version + step
     key = number.to_bytes(2, "big") + b"\x00\x00" * (len(kind.key.fields) - (number < 2))
     key += bytes(4) * (number < 2)
@@ -296,7 +296,7 @@ def all_fields(fields: tuple[Field, ...]) -> list[Field]:
     return [f for field in fields for f in (field, *all_fields(field.fields))]
 
 
-SCHEMAS = [schema for kind in RECORD_TYPES.values() for schema in (kind.key, kind.value)] + [
+SCHEMAS = [schema for kind in RECORD_SCHEMAS.values() for schema in (kind.key, kind.value)] + [
     CONSUMER_ASSIGNMENT,
     CONSUMER_SUBSCRIPTION,
 ]

@@ -25,7 +25,7 @@ from tests.wire.test_bad_bytes import MAY_END_EARLY, SCHEMAS
 from tests.wire.test_offsets_embedded import slices_of
 
 from holdfast.errors import WireError
-from holdfast.wire.layouts.offsets_schemas import RECORD_TYPES
+from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS
 from holdfast.wire.many.columns import Slices
 from holdfast.wire.many.offsets_batch import REASONS
 from holdfast.wire.many.offsets_embedded import Messages, read_assignments, read_subscriptions
@@ -35,7 +35,7 @@ from holdfast.wire.one.offsets_records import decode_record
 
 VERSIONS = [
     pytest.param(number, version, id=f"{number}-{kind.name}-v{version}")
-    for number, kind in RECORD_TYPES.items()
+    for number, kind in RECORD_SCHEMAS.items()
     for version in range(kind.value.max_version + 1)
 ]
 
@@ -88,7 +88,7 @@ def test_records_name_schema_version_and_field(number: int, version: int) -> Non
     for _, data, reason, position in spoiled(value_pieces(number, version)):
         with pytest.raises(WireError) as error:
             decode_record(key, data)
-        assert error.value.schema == f"{RECORD_TYPES[number].name}Value"
+        assert error.value.schema == f"{RECORD_SCHEMAS[number].name}Value"
         assert error.value.version == (None if reason == "bad-version" else version)
         assert error.value.field
         assert error.value.position == position

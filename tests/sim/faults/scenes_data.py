@@ -32,7 +32,7 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.layouts.offsets_schemas import RECORD_TYPES
+from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS
 from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
 
 
@@ -124,7 +124,7 @@ def replayed(*records: Append) -> Durable:
 def of_kip_848(number: int, key: dict[str, Any], value: dict[str, Any] | None) -> Append:
     """A record of the newer protocol, or its tombstone."""
     version = None if value is None else 0
-    name = RECORD_TYPES[number].name
+    name = RECORD_SCHEMAS[number].name
     record = Record(record_type=number, name=name, value_version=version, key=key, value=value)
     return Append(*encode_record(record))
 

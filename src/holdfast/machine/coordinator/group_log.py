@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from holdfast.wire.layouts.offsets_schemas import RecordType
 from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
 from holdfast.wire.one.reasons import INT16, INT32, INT64
 
-OFFSET_COMMIT, GROUP_METADATA = 1, 2
 GROUP_VERSION, COMMIT_VERSION = 3, 4
 
 
@@ -83,7 +83,7 @@ def group_record(group_id: str, group: StoredGroup) -> Append:
         "members": members,
     }
     record = Record(
-        record_type=GROUP_METADATA,
+        record_type=RecordType.GROUP_METADATA,
         name="GroupMetadata",
         key={"group": group_id},
         value_version=GROUP_VERSION,
@@ -94,7 +94,9 @@ def group_record(group_id: str, group: StoredGroup) -> Append:
 
 def group_tombstone(group_id: str) -> Append:
     """The end of a group."""
-    record = Record(record_type=GROUP_METADATA, name="GroupMetadata", key={"group": group_id})
+    record = Record(
+        record_type=RecordType.GROUP_METADATA, name="GroupMetadata", key={"group": group_id}
+    )
     return Append(*encode_record(record))
 
 
@@ -114,7 +116,7 @@ def _commit_around(group_id: str, topic: str, timestamp_ms: int) -> tuple[bytes,
     the version.
     """
     record = Record(
-        record_type=OFFSET_COMMIT,
+        record_type=RecordType.OFFSET_COMMIT,
         name="OffsetCommit",
         key={"group": group_id, "topic": topic, "partition": 0},
         value_version=COMMIT_VERSION,
@@ -162,9 +164,9 @@ class Durable:
     def _read(self) -> None:
         for key, value in self._unread.items():
             record = decode_record(key, value)
-            if record.record_type == GROUP_METADATA:
+            if record.record_type == RecordType.GROUP_METADATA:
                 self._group = None if record.value is None else _stored(record.value)
-            elif record.record_type == OFFSET_COMMIT:
+            elif record.record_type == RecordType.OFFSET_COMMIT:
                 place = (str(record.key["topic"]), int(record.key["partition"]))
                 if record.value is None:
                     self._offsets.pop(place, None)

@@ -58,7 +58,7 @@ from holdfast.pipeline.ingest.decode_classic import (
     group_values,
     partition_lists,
 )
-from holdfast.wire.layouts.offsets_schemas import RECORD_TYPES, schema_layout
+from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, schema_layout
 from holdfast.wire.many.columns import Columns, Ids
 from holdfast.wire.many.offsets_batch import REASONS, BadRows, Chunk, Family, decode_batch
 
@@ -218,7 +218,7 @@ def assignments(batches: Batches) -> Iterator[pa.RecordBatch]:
 
 def typed_schema(record_type: int) -> pa.Schema:
     """Schema of :func:`typed_records`; for types whose value has one version only."""
-    schemas = RECORD_TYPES[record_type]
+    schemas = RECORD_SCHEMAS[record_type]
     if schemas.value.max_version:
         raise ValueError(f"{schemas.name} has several versions: use its own function")
     return pa.schema(

@@ -34,9 +34,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from functools import cache
 from types import MappingProxyType
+
+
+class RecordType(IntEnum):
+    """What a record is about: the int16 with which its key begins."""
+
+    LEGACY_OFFSET_COMMIT = 0
+    OFFSET_COMMIT = 1
+    GROUP_METADATA = 2
+    CONSUMER_GROUP_METADATA = 3
+    CONSUMER_GROUP_PARTITION_METADATA = 4
+    CONSUMER_GROUP_MEMBER_METADATA = 5
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA = 6
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER = 7
+    CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = 8
+    SHARE_GROUP_MEMBER_METADATA = 10
+    SHARE_GROUP_METADATA = 11
+    SHARE_GROUP_TARGET_ASSIGNMENT_METADATA = 12
+    SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER = 13
+    SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT = 14
+    SHARE_GROUP_STATE_PARTITION_METADATA = 15
+    CONSUMER_GROUP_REGULAR_EXPRESSION = 16
+    STREAMS_GROUP_METADATA = 17
+    STREAMS_GROUP_MEMBER_METADATA = 19
+    STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA = 20
+    STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER = 21
+    STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT = 22
+    STREAMS_GROUP_TOPOLOGY = 23
+
+    @property
+    def schema_name(self) -> str:
+        """Name in Kafka's message schemas: ``OFFSET_COMMIT`` is ``OffsetCommit`` there."""
+        return self.name.title().replace("_", "")
 
 
 class Kind(StrEnum):
@@ -136,10 +168,10 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RecordType:
-    """One type of record: its number, its name, its key and its value."""
+class RecordSchemas:
+    """Schemas of one type of record: of its key and of its value."""
 
-    number: int
+    record_type: RecordType
     name: str
     key: Schema
     value: Schema
@@ -349,17 +381,17 @@ _STREAMS_GROUP = (
 )
 
 
-def _type(
-    number: int,
-    name: str,
+def _schemas(
+    record_type: RecordType,
     key: tuple[Field, ...],
     value: tuple[Field, ...],
     *,
     max_version: int = 0,
     flexible_since: int = 0,
-) -> RecordType:
-    return RecordType(
-        number=number,
+) -> RecordSchemas:
+    name = record_type.schema_name
+    return RecordSchemas(
+        record_type=record_type,
         name=name,
         key=Schema(name=f"{name}Key", fields=key),
         value=Schema(
@@ -372,37 +404,41 @@ def _type(
 
 
 _GROUP_KEY = (_GROUP_ID,)
-RECORD_TYPES: Mapping[int, RecordType] = MappingProxyType(
+RECORD_SCHEMAS: Mapping[int, RecordSchemas] = MappingProxyType(
     {
-        record_type.number: record_type
-        for record_type in (
-            _type(
-                0,
-                "LegacyOffsetCommit",
+        schemas.record_type: schemas
+        for schemas in (
+            _schemas(
+                RecordType.LEGACY_OFFSET_COMMIT,
                 _COMMIT_KEY,
                 (_COMMIT[0], _COMMIT[2], _COMMIT[3]),
                 flexible_since=_FOREVER,
             ),
-            _type(1, "OffsetCommit", _COMMIT_KEY, _COMMIT, max_version=4, flexible_since=4),
-            _type(2, "GroupMetadata", (_GROUP,), _CLASSIC_GROUP, max_version=4, flexible_since=4),
-            _type(
-                3,
-                "ConsumerGroupMetadata",
+            _schemas(
+                RecordType.OFFSET_COMMIT, _COMMIT_KEY, _COMMIT, max_version=4, flexible_since=4
+            ),
+            _schemas(
+                RecordType.GROUP_METADATA,
+                (_GROUP,),
+                _CLASSIC_GROUP,
+                max_version=4,
+                flexible_since=4,
+            ),
+            _schemas(
+                RecordType.CONSUMER_GROUP_METADATA,
                 _GROUP_KEY,
                 (_EPOCH, _f("metadataHash", Kind.INT64, tag=0)),
             ),
-            _type(4, "ConsumerGroupPartitionMetadata", _GROUP_KEY, _PARTITION_METADATA),
-            _type(5, "ConsumerGroupMemberMetadata", _MEMBER_KEY, _CONSUMER_MEMBER),
-            _type(6, "ConsumerGroupTargetAssignmentMetadata", _GROUP_KEY, _TARGET),
-            _type(
-                7,
-                "ConsumerGroupTargetAssignmentMember",
+            _schemas(RecordType.CONSUMER_GROUP_PARTITION_METADATA, _GROUP_KEY, _PARTITION_METADATA),
+            _schemas(RecordType.CONSUMER_GROUP_MEMBER_METADATA, _MEMBER_KEY, _CONSUMER_MEMBER),
+            _schemas(RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, _GROUP_KEY, _TARGET),
+            _schemas(
+                RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
                 _MEMBER_KEY,
                 (_id_partitions("topicPartitions"),),
             ),
-            _type(
-                8,
-                "ConsumerGroupCurrentMemberAssignment",
+            _schemas(
+                RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
                 _MEMBER_KEY,
                 (
                     *_MEMBER_STATE,
@@ -410,24 +446,21 @@ RECORD_TYPES: Mapping[int, RecordType] = MappingProxyType(
                     _id_partitions("partitionsPendingRevocation", _ASSIGNMENT_EPOCHS),
                 ),
             ),
-            _type(10, "ShareGroupMemberMetadata", _MEMBER_KEY, (*_CLIENT, _SUBSCRIBED)),
-            _type(11, "ShareGroupMetadata", _GROUP_KEY, (_EPOCH, _METADATA_HASH)),
-            _type(12, "ShareGroupTargetAssignmentMetadata", _GROUP_KEY, _TARGET),
-            _type(
-                13,
-                "ShareGroupTargetAssignmentMember",
+            _schemas(RecordType.SHARE_GROUP_MEMBER_METADATA, _MEMBER_KEY, (*_CLIENT, _SUBSCRIBED)),
+            _schemas(RecordType.SHARE_GROUP_METADATA, _GROUP_KEY, (_EPOCH, _METADATA_HASH)),
+            _schemas(RecordType.SHARE_GROUP_TARGET_ASSIGNMENT_METADATA, _GROUP_KEY, _TARGET),
+            _schemas(
+                RecordType.SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER,
                 _MEMBER_KEY,
                 (_id_partitions("topicPartitions"),),
             ),
-            _type(
-                14,
-                "ShareGroupCurrentMemberAssignment",
+            _schemas(
+                RecordType.SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT,
                 _MEMBER_KEY,
                 (*_MEMBER_STATE, _id_partitions("assignedPartitions")),
             ),
-            _type(
-                15,
-                "ShareGroupStatePartitionMetadata",
+            _schemas(
+                RecordType.SHARE_GROUP_STATE_PARTITION_METADATA,
                 _GROUP_KEY,
                 (
                     _id_name_partitions("initializingTopics", _PARTITIONS),
@@ -435,9 +468,8 @@ RECORD_TYPES: Mapping[int, RecordType] = MappingProxyType(
                     _id_name_partitions("deletingTopics"),
                 ),
             ),
-            _type(
-                16,
-                "ConsumerGroupRegularExpression",
+            _schemas(
+                RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION,
                 (_GROUP_ID, _f("regularExpression", Kind.STRING)),
                 (
                     _many("topics", Kind.STRING),
@@ -445,18 +477,16 @@ RECORD_TYPES: Mapping[int, RecordType] = MappingProxyType(
                     _f("timestamp", Kind.INT64),
                 ),
             ),
-            _type(17, "StreamsGroupMetadata", _GROUP_KEY, _STREAMS_GROUP),
-            _type(19, "StreamsGroupMemberMetadata", _MEMBER_KEY, _STREAMS_MEMBER),
-            _type(20, "StreamsGroupTargetAssignmentMetadata", _GROUP_KEY, _TARGET),
-            _type(
-                21,
-                "StreamsGroupTargetAssignmentMember",
+            _schemas(RecordType.STREAMS_GROUP_METADATA, _GROUP_KEY, _STREAMS_GROUP),
+            _schemas(RecordType.STREAMS_GROUP_MEMBER_METADATA, _MEMBER_KEY, _STREAMS_MEMBER),
+            _schemas(RecordType.STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA, _GROUP_KEY, _TARGET),
+            _schemas(
+                RecordType.STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER,
                 _MEMBER_KEY,
                 tuple(_tasks(name) for name in _TASKS),
             ),
-            _type(
-                22,
-                "StreamsGroupCurrentMemberAssignment",
+            _schemas(
+                RecordType.STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT,
                 _MEMBER_KEY,
                 (
                     *_MEMBER_STATE,
@@ -464,9 +494,8 @@ RECORD_TYPES: Mapping[int, RecordType] = MappingProxyType(
                     *(_tasks(f"{name}PendingRevocation", _ASSIGNMENT_EPOCHS) for name in _TASKS),
                 ),
             ),
-            _type(
-                23,
-                "StreamsGroupTopology",
+            _schemas(
+                RecordType.STREAMS_GROUP_TOPOLOGY,
                 _GROUP_KEY,
                 (_EPOCH, _many("subtopologies", Kind.STRUCT, *_SUBTOPOLOGY)),
             ),

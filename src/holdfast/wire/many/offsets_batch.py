@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from holdfast.errors import WireError
 from holdfast.model.columns import I64, U8, Mask
-from holdfast.wire.layouts.offsets_schemas import RECORD_TYPES, schema_layout
+from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, schema_layout
 from holdfast.wire.many.columns import Columns
 from holdfast.wire.many.cursor import Cursor
 from holdfast.wire.many.lockstep import read
@@ -51,7 +51,7 @@ CHUNK_BYTES: Final = 8 << 20
 
 _HEAD: Final = np.dtype(">u2")
 _HEAD_SIZE: Final = 2  # a key and a value begin with an int16
-_N_TYPES: Final = max(RECORD_TYPES) + 1  # also stands for every type above
+_N_TYPES: Final = max(RECORD_SCHEMAS) + 1  # also stands for every type above
 _NO_KEY: Final = _N_TYPES + 1
 # A version is 0 to 4, another one, or none; a label is type and version, or what follows.
 _N_VERSIONS, _ANOTHER, _TOMBSTONE = 8, 6, 7
@@ -263,12 +263,12 @@ def _label_table(types: Collection[int] | None) -> NDArray[np.int16]:
     """Label of each (type, version): what stands in the table is its own label."""
     table = np.full((_NO_KEY + 1, _N_VERSIONS), _BAD, np.int16)
     table[:_NO_KEY] = _UNKNOWN
-    for number, record_type in RECORD_TYPES.items():
+    for number, schemas in RECORD_SCHEMAS.items():
         if types is not None and number not in types:
             table[number] = _PASSED_OVER
             continue
         table[number] = _BAD
-        for version in (*range(record_type.value.max_version + 1), _TOMBSTONE):
+        for version in (*range(schemas.value.max_version + 1), _TOMBSTONE):
             table[number, version] = number * _N_VERSIONS + version + _FIRST
     return table.reshape(-1)
 
@@ -285,19 +285,19 @@ def _decode_family(key: _Side, value: _Side, rows: I64, label: int) -> tuple[Fam
 
 def _read_family(key: _Side, value: _Side, rows: I64, label: int) -> tuple[Family, Mask]:
     number, version = divmod(label, _N_VERSIONS)
-    record_type = RECORD_TYPES[number]
+    schemas = RECORD_SCHEMAS[number]
     picked = slice(None) if len(rows) == len(key.begin) else rows
     cursor = key.cursor(picked)
-    key_columns = read(program_of(schema_layout(record_type.key, 0), 0), cursor)
+    key_columns = read(program_of(schema_layout(schemas.key, 0), 0), cursor)
     bad = cursor.unfinished()
     value_columns: Columns = {}
     if version != _TOMBSTONE:
         cursor = value.cursor(picked)
         cursor.align()
-        value_columns = read(program_of(schema_layout(record_type.value, version), version), cursor)
+        value_columns = read(program_of(schema_layout(schemas.value, version), version), cursor)
         bad |= cursor.unfinished()
     family = Family(
-        record_type=record_type.number,
+        record_type=number,
         value_version=None if version == _TOMBSTONE else version,
         rows=rows,
         key=key_columns,

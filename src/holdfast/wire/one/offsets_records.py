@@ -28,11 +28,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from holdfast.wire.layouts.offsets_schemas import (
-    RECORD_TYPES,
+    RECORD_SCHEMAS,
     Field,
     Kind,
     Layout,
-    RecordType,
     Schema,
     element_min_size,
     layout,
@@ -115,13 +114,13 @@ def decode_key(key: bytes | None) -> Record:
     if key is None:
         reader.fail(Reason.UNEXPECTED_NULL, "type")
     number = reader.int16("type")
-    record_type = RECORD_TYPES.get(number)
-    if record_type is None:
+    schemas = RECORD_SCHEMAS.get(number)
+    if schemas is None:
         reader.fail(Reason.UNKNOWN_TYPE, "type", 0, f"record type {number}")
-    reader.schema = record_type.key.name
-    fields = _struct_reader(schema_layout(record_type.key, 0), 0)(reader)
+    reader.schema = schemas.key.name
+    fields = _struct_reader(schema_layout(schemas.key, 0), 0)(reader)
     reader.finish()
-    return Record(record_type=number, name=record_type.name, key=fields)
+    return Record(record_type=number, name=schemas.name, key=fields)
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> Record:
@@ -152,7 +151,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> Record:
     record = decode_key(key)
     if value is None:
         return record
-    schema = RECORD_TYPES[record.record_type].value
+    schema = RECORD_SCHEMAS[record.record_type].value
     reader = Reader(value, schema.name)
     version = reader.int16("version")
     if not 0 <= version <= schema.max_version:
@@ -192,17 +191,17 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
     ----------
     KIP-482.
     """
-    record_type = RECORD_TYPES.get(record.record_type)
-    if record_type is None:
+    schemas = RECORD_SCHEMAS.get(record.record_type)
+    if schemas is None:
         Writer(RECORD_KEY).fail(Reason.UNKNOWN_TYPE, "type", f"record type {record.record_type}")
     return (
-        _encode(record_type.key, record.key, prefix=record_type.number, version=0),
-        None if record.value is None else _encode_value(record_type, record),
+        _encode(schemas.key, record.key, prefix=schemas.record_type, version=0),
+        None if record.value is None else _encode_value(schemas.value, record),
     )
 
 
-def _encode_value(record_type: RecordType, record: Record) -> bytes:
-    schema, version = record_type.value, record.value_version
+def _encode_value(schema: Schema, record: Record) -> bytes:
+    version = record.value_version
     if version is None or not 0 <= version <= schema.max_version:
         Writer(schema.name).fail(
             Reason.BAD_VERSION, "version", f"{version} is not 0 to {schema.max_version}"
