@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from holdfast.adapters.async_consumer import AsyncConsumer
     from holdfast.adapters.consumer import Consumer
     from holdfast.adapters.worker import Worker
-    from holdfast.assignors.result import verify
     from holdfast.assignors.registry import assign
+    from holdfast.assignors.result import verify
     from holdfast.machine.leader.leader_turn import perform_assignment
     from holdfast.model.assignment import Assignment
     from holdfast.model.group import Group

@@ -162,12 +162,15 @@ def _told(error: Exception) -> str:
 
 def _open_streams() -> None:
     """Give us streams where the caller closed them, and take names that a stream cannot spell."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            nowhere = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - to our end
-            setattr(sys, name, nowhere)
+    sys.stdin = sys.stdin or _nowhere("r")
+    sys.stdout = sys.stdout or _nowhere("w")
+    sys.stderr = sys.stderr or _nowhere("w")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _nowhere(mode: str) -> Any:
+    return Path(os.devnull).open(mode, encoding="utf-8")
 
 
 @cache

@@ -28,7 +28,7 @@ from holdfast.demo.journal import Interval, intervals, overlaps, unowned_seconds
 from holdfast.demo.tables import RebalanceRow, Witnessed, read_witnessed, write_tables
 from holdfast.errors import AdapterError, ConfigError
 from holdfast.pipeline.command_session import open_session
-from holdfast.report import write as write_report
+from holdfast.report.drawing.writing import write as write_report
 
 TOPIC = "orders"
 GROUP = "holdfast-demo"

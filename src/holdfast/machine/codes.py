@@ -69,7 +69,6 @@ EXPLANATIONS: dict[int, str] = {
 
 def describe(code: int) -> str:
     """One line for people: the code's Kafka name and what to do."""
-    known = code in ErrorCode._value2member_map_
-    name = ErrorCode(code).name if known else f"error code {code}"
+    name = next((known.name for known in ErrorCode if known == code), f"error code {code}")
     advice = EXPLANATIONS.get(code)
     return f"{name}: {advice}" if advice else name

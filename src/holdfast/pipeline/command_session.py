@@ -1,9 +1,13 @@
 """The Spark session of a command: Ctrl-C stays what it was.
 
-**Rules.** PySpark's own answer to SIGINT calls the JVM, mostly in the middle of another call to it,
-and both fail with a stack trace. Here a ``KeyboardInterrupt`` ends the command and with it the JVM:
-PySpark is not let install its handler. What py4j logs about a call that was interrupted is nobody's
-concern.
+**Rules.** A ``KeyboardInterrupt`` ends the command, and the JVM ends with it. PySpark's own handler
+of SIGINT must not run: it calls the JVM, mostly in the middle of another call, and then both calls
+fail with a stack trace. What py4j logs about a call that Ctrl-C interrupted is not printed.
+
+**Strategy.** PySpark installs its handler while it starts a session in the main thread, and has no
+option against that. Putting Python's handler back afterwards would leave a gap: PySpark goes on
+talking to the JVM for about a second after it has installed its handler. So ``open_session``
+replaces ``signal.signal``, for as long as the session starts, by a function that ignores SIGINT.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import signal
 from typing import Any, Final
 
 LOGGERS: Final = ("", "py4j.clientserver", "py4j.java_gateway")
-"""Where py4j tells of calls that failed: a logger's filter does not see what its children say."""
+"""Loggers of py4j that report failed calls; a filter on a logger does not reach its children."""
 
 
 def open_session(**options: Any) -> Any:
@@ -37,7 +41,7 @@ def open_session(**options: Any) -> Any:
 
 
 def not_interrupted(record: logging.LogRecord) -> bool:
-    """Whether a record tells of anything but a KeyboardInterrupt and what failed in its wake."""
+    """Whether a record is about anything but a KeyboardInterrupt and the errors that follow it."""
     error = record.exc_info[1] if record.exc_info else None
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__

@@ -1,30 +1,8 @@
-"""Tables to one HTML file, to findings, to a trace: what people look at.
+"""From tables to what people look at: one HTML file, the doctor's findings, metrics, a trace.
 
-``write`` makes the report, ``read_tables`` reads what it is made from. Needs pyarrow, no Spark;
-both are imported when used, so that importing this package costs nothing.
+``drawing/`` makes the page, ``findings/`` is the doctor. ``metrics`` (Prometheus) and ``trace``
+(Perfetto) write for other programs. ``reading`` reads tables, ``views`` gathers what the page and
+the trace show of one group, and ``names`` makes names from a cluster safe to print.
 
-``reading`` reads tables, ``names`` is what strangers called things, ``views`` what several pages
-show; ``metrics`` (Prometheus) and ``trace`` (Perfetto) are for other programs.
-
-``findings/`` is the doctor, ``drawing/`` the page.
+This package needs pyarrow and no Spark.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from holdfast.report.drawing.writing import write
-    from holdfast.report.reading import Tables, read_tables
-
-__all__ = ["Tables", "read_tables", "write"]
-
-_HOME = {"Tables": "reading", "read_tables": "reading", "write": "drawing.writing"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

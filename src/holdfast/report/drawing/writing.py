@@ -60,7 +60,7 @@ def write(
     Parameters
     ----------
     source : path, mapping or Tables
-        Folder of tables, or columns in memory (:func:`holdfast.report.read_tables`).
+        Folder of tables, or columns in memory (:func:`holdfast.report.reading.read_tables`).
     out : path
         File to write; its folder must exist.
     title : str
