@@ -45,8 +45,8 @@ from holdfast.wire.many.name_table import NameTable
 from holdfast.wire.many.offsets_batch import REASONS as batch_reasons  # noqa: N811 - a tuple, not a set
 from holdfast.wire.many.offsets_batch import decode_batch
 from holdfast.wire.many.subscription_columns import NO_TOPICS, claims_of, decode_subscriptions
-from holdfast.wire.one.codec import Reason
 from holdfast.wire.one.offsets_records import decode_record, encode_record
+from holdfast.wire.one.reasons import Reason
 
 REASONS = frozenset(Reason)
 NULL_SIZE = 0xFFFF

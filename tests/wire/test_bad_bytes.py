@@ -40,7 +40,7 @@ from holdfast.wire.layouts.sticky_user_data import (
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
-from holdfast.wire.one.codec import Reason
+from holdfast.wire.one.reasons import Reason
 
 
 def of_connect(schema: str) -> st.SearchStrategy[bytes]:

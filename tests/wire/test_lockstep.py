@@ -16,8 +16,9 @@ from holdfast.wire.many.cursor import Cursor
 from holdfast.wire.many.lockstep import FEW, read, skip, walk
 from holdfast.wire.many.programs import program_of
 from holdfast.wire.many.ragged import padded
-from holdfast.wire.one.codec import Reader, Writer
 from holdfast.wire.one.offsets_records import _struct_reader, _struct_writer, default_of
+from holdfast.wire.one.reader import Reader
+from holdfast.wire.one.writer import Writer
 
 NUMBERS = (Kind.INT8, Kind.INT16, Kind.UINT16, Kind.INT32, Kind.INT64)
 

@@ -36,6 +36,7 @@ from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import designs
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.model.columns import NO_GENERATION
 from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
 
@@ -45,8 +46,6 @@ log = logging.getLogger(__name__)
 
 TESTED = ("0.12.", "0.13.", "0.14.")
 """Versions of aiokafka, by how they begin, that the live tests ran with."""
-
-NO_GENERATION = -1
 
 
 class EagerAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types

@@ -41,6 +41,7 @@ from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import designs
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.policy import Policy
+from holdfast.model.columns import NO_GENERATION
 from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.container import Leaving
 from holdfast.wire.layouts.incremental import Design
@@ -61,7 +62,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-NO_GENERATION = -1
 _NOTHING = Instruction(assigned=frozenset())
 
 

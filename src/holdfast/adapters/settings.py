@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import ConfigError
+from holdfast.model.columns import INT32_MAX
 
 POLICIES = ("eager", "simple", "deferred", "incremental")
 DATA_PLANES = ("confluent", "kafka-python", "aiokafka")
@@ -66,7 +67,7 @@ def _mechanism(value: object) -> str:
     return allowed(_text(value).upper())
 
 
-def _integer(low: int, high: int = 2**31 - 1) -> Callable[[object], int]:
+def _integer(low: int, high: int = INT32_MAX) -> Callable[[object], int]:
     def parse(value: object) -> int:
         try:
             number = int(value) if isinstance(value, str) else value

@@ -16,7 +16,7 @@ import numpy as np
 
 from holdfast.assignors.registry import assign
 from holdfast.assignors.result import Result
-from holdfast.model.columns import NO_OWNER
+from holdfast.model.columns import INT32_MAX, NO_OWNER
 from holdfast.model.group import Group
 
 MAX_ROUNDS = 8
@@ -77,7 +77,7 @@ def next_round(result: Result) -> Group:
         claim_member=result.owner[held],
         claim_topic=group.topics.topic_of[held],
         claim_partition=group.topics.partition_of[held],
-        generation=np.full(group.n_members, min(newest + 1, 2**31 - 1), dtype=np.int32),
+        generation=np.full(group.n_members, min(newest + 1, INT32_MAX), dtype=np.int32),
         rack=group.rack,
         lags=group.lags,
     )

@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from holdfast.model.columns import NO_GENERATION
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
@@ -82,7 +84,7 @@ class JoinAnswered:
 
     request: int
     error: int = 0
-    generation: int = -1
+    generation: int = NO_GENERATION
     protocol_name: str = ""
     leader_id: str = ""
     member_id: str = ""

@@ -27,9 +27,6 @@ from holdfast.model import snapshot as snapshots
 from holdfast.model.columns import I32, I64, Mask, frozen, row_of, starts, within
 from holdfast.model.topics import Topics
 
-NO_GENERATION = -1
-"""Generation of a member that has none."""
-
 NO_RACK = -1
 """Rack index of a member that named none."""
 

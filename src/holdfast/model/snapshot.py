@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.errors import ModelError
-from holdfast.model.columns import I64, frozen
+from holdfast.model.columns import I64, INT32_MAX, NO_GENERATION, frozen
 from holdfast.model.lag import NO_COMMIT, lag_of_columns
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ def _member(value: object, place: str) -> MemberRow:
         topics=tuple(_string(name, f"{place}.topics[{i}]") for i, name in enumerate(topics)),
         owned=tuple(_claim(claim, f"{place}.owned[{i}]") for i, claim in enumerate(owned)),
         generation=max(
-            _integer(generation, f"{place}.generation", low=-(2**31), high=2**31 - 1), -1
+            _integer(generation, f"{place}.generation", low=-INT32_MAX - 1, high=INT32_MAX),
+            NO_GENERATION,
         ),
         instance_id=_optional_string(row.get("instance_id"), f"{place}.instance_id"),
         rack=_optional_string(row.get("rack"), f"{place}.rack"),
@@ -139,7 +140,7 @@ def _claim(value: object, place: str) -> tuple[str, int]:
     pair = _list(value, place)
     if len(pair) != 2:
         raise ModelError(f"{len(pair)} values, expected [topic, partition]", column=place)
-    partition = _integer(pair[1], f"{place}[1]", low=-(2**31), high=2**31 - 1)
+    partition = _integer(pair[1], f"{place}[1]", low=-INT32_MAX - 1, high=INT32_MAX)
     return _string(pair[0], f"{place}[0]"), partition
 
 

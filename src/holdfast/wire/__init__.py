@@ -7,7 +7,7 @@
 ============  ============================================================
 
 **Rules.** Every failure is a :class:`holdfast.errors.WireError` whose reason is one of
-:class:`holdfast.wire.one.codec.Reason`. No reader allocates from a count that the input cannot
+:class:`holdfast.wire.one.reasons.Reason`. No reader allocates from a count that the input cannot
 hold; memory stays below 32 times the input (48 for the sets of our own frames), which tests
 measure.
 """

@@ -22,8 +22,8 @@ from holdfast.cli.commands.simulation_dump import write_simulation
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.errors import ConfigError, SourceError, suggest
-from holdfast.machine.member.options import INT32_MAX
 from holdfast.machine.policy import Policy, When
+from holdfast.model.columns import INT32_MAX
 from holdfast.sim.scenarios import POLICIES, SCENARIOS, Report, ScenarioStep, Setup, simulate
 from holdfast.sim.search.search import KINDS
 from holdfast.sim.soak import soak

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
 from holdfast.machine.coordinator.group_log import Append
 from holdfast.machine.events import HeartbeatAnswered, JoinAnswered, LeaveAnswered, SyncAnswered
+from holdfast.model.columns import INT32_MAX
 from holdfast.model.partitions import Resource
 
 
@@ -72,7 +73,7 @@ class CoordinatorOptions:
     client_id: Callable[[str], str] = str
     min_session_timeout_ms: int = 1
     max_session_timeout_ms: int = 1_800_000
-    max_size: int = 2**31 - 1
+    max_size: int = INT32_MAX
 
 
 class GroupMember(NamedTuple):

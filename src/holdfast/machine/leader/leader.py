@@ -40,7 +40,7 @@ from holdfast.machine.leader.deferral import (
 )
 from holdfast.machine.leader.targets import isolated_target, weighted_target
 from holdfast.machine.policy import Policy
-from holdfast.model.columns import I32, NO_OWNER, Mask, frozen, starts
+from holdfast.model.columns import I32, NO_GENERATION, NO_OWNER, Mask, frozen, starts
 from holdfast.model.group import Group
 from holdfast.model.partitions import TopicPartitions, partitions_by_member, partitions_by_owner
 from holdfast.model.snapshot import lag_column
@@ -69,7 +69,7 @@ class SubscribedMember:
     topics: tuple[str, ...]
     instance_id: str | None = None
     owned: TopicPartitions = ()
-    generation: int = -1
+    generation: int = NO_GENERATION
     rack: str | None = None
     leaving: Leaving = Leaving.STAYS
     given_up: TopicPartitions = ()

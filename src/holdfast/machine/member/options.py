@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.errors import ConfigError
-
-INT32_MAX = 2**31 - 1
+from holdfast.model.columns import INT32_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.model.columns import I32, I64, Mask
+from holdfast.model.columns import I32, I64, INT32_MAX, Mask
 from holdfast.wire.layouts.offsets_schemas import Field, Kind, Layout, layout
 from holdfast.wire.many.columns import Column, Columns, Ids, Items, Numbers, Optional, Slices, Text
 from holdfast.wire.many.offsets_batch import Binary
@@ -22,7 +22,6 @@ Arrays = dict[str, pa.Array]
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _YEAR_9999_MS: Final = 253_402_300_799_999
-_INT32_MAX: Final = 0x7FFFFFFF
 _HEX: Final = np.frombuffer("".join(f"{n:02x}" for n in range(256)).encode(), np.uint16)
 _ID_PARTS: Final = ((0, 8), (9, 13), (14, 18), (19, 23), (24, 36))
 _NUMBERS: Final = {
@@ -190,7 +189,7 @@ def items(column: Column) -> Items:
 
 
 def _runs(dtype: pa.DataType, data: Ints, start: Ints, valid: Mask | None) -> pa.Array:
-    if len(data) > _INT32_MAX:
+    if len(data) > INT32_MAX:
         raise OverflowError(f"{len(data)} bytes of text in one batch; decode smaller batches")
     return pa.Array.from_buffers(
         dtype,

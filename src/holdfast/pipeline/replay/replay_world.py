@@ -29,6 +29,7 @@ from holdfast.machine.leader.designs import (
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
+from holdfast.model.columns import INT32_MAX
 from holdfast.pipeline.history.movements import RESTART_WINDOW_SECONDS
 from holdfast.pipeline.replay.replay_happenings import Do, Happening, Session, Story, as_seen
 from holdfast.sim.world.costs import Costs
@@ -38,7 +39,6 @@ from holdfast.wire.one.offsets_records import decode_record
 SETTLE_MS = 3_600_000
 QUIET_MS = 4_000
 STEP_MS = 250
-MAX_INT32 = 2**31 - 1
 GROUP_KEY = b"\x00\x02"
 
 
@@ -169,7 +169,7 @@ def actual_setting(story: Story, default_delay_ms: int) -> tuple[ReplaySettings,
             return made, ""
         if story.delay_ms < 0:
             return replace(made, delay_ms=default_delay_ms), "the delay is a guess"
-        return replace(made, delay_ms=min(story.delay_ms, MAX_INT32)), ""
+        return replace(made, delay_ms=min(story.delay_ms, INT32_MAX)), ""
     if protocol in ASSIGNORS:
         cooperative = ASSIGNORS[protocol].cooperative
         policy = "cooperative-sticky" if cooperative else "eager"
@@ -384,7 +384,7 @@ def _with_timeouts(costs: Costs, story: Story) -> Costs:
     return replace(
         costs,
         session_ms=session_ms,
-        rebalance_ms=min(rebalance_ms, MAX_INT32),
+        rebalance_ms=min(rebalance_ms, INT32_MAX),
         heartbeat_ms=max(1, min(costs.heartbeat_ms, session_ms // 3)),
     )
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.model.partitions import TopicPartitions
-from holdfast.wire.one.codec import TOPIC_PARTITIONS_MIN, Reader
+from holdfast.wire.one.reader import TOPIC_PARTITIONS_MIN, Reader
 
 HIGHEST_VERSION = 2
 METADATA, ASSIGNMENT = "ConnectMetadata", "ConnectAssignment"

@@ -30,8 +30,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from holdfast.model.columns import NO_GENERATION
 from holdfast.model.partitions import TopicPartitions, merge_topics, sort_partitions
-from holdfast.wire.one.codec import Reader, Reason, Writer, write_string, write_topic_partitions
+from holdfast.wire.one.reader import Reader
+from holdfast.wire.one.reasons import Reason
+from holdfast.wire.one.writer import Writer, write_string, write_topic_partitions
 
 HIGHEST_VERSION = 3
 SUBSCRIPTION = "ConsumerProtocolSubscription"
@@ -62,7 +65,7 @@ class Subscription:
     topics: tuple[str, ...]
     user_data: bytes | None = None
     owned: TopicPartitions = ()
-    generation: int = -1
+    generation: int = NO_GENERATION
     rack: str | None = None
 
 

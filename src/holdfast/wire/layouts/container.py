@@ -48,6 +48,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from holdfast.errors import WireError
+from holdfast.model.columns import INT32_MAX, NO_GENERATION
 from holdfast.model.partitions import TopicPartitions, sort_partitions
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
@@ -57,8 +58,9 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.one.codec import INT32_MAX, Reader, Reason, Row, Writer, within
-from holdfast.wire.one.reasons import INT8, INT32, INT64
+from holdfast.wire.one.reader import Reader
+from holdfast.wire.one.reasons import INT8, INT32, INT64, Reason, Row, within
+from holdfast.wire.one.writer import Writer
 
 T = TypeVar("T")
 
@@ -102,7 +104,7 @@ class MemberSubscription:
 
     topics: tuple[str, ...]
     owned: TopicPartitions = ()
-    generation: int = -1
+    generation: int = NO_GENERATION
     rack: str | None = None
     nonce: int = 0
     leaving: Leaving = Leaving.STAYS

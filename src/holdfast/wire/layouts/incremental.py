@@ -34,15 +34,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from holdfast.model.partitions import TopicPartitions, grouped, resources_of
-from holdfast.wire.one.codec import (
-    TOPIC_PARTITIONS_MIN,
-    Reader,
-    Reason,
-    Writer,
-    read_topic_partitions,
-    write_string,
-    write_topic_partitions,
-)
+from holdfast.wire.one.reader import TOPIC_PARTITIONS_MIN, Reader, read_topic_partitions
+from holdfast.wire.one.reasons import Reason
+from holdfast.wire.one.writer import Writer, write_string, write_topic_partitions
 
 DESIGN_SUBSCRIPTION = "DesignSubscription"
 DESIGN_ASSIGNMENT = "DesignAssignment"

@@ -27,15 +27,17 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from holdfast.errors import WireError
+from holdfast.model.columns import NO_GENERATION
 from holdfast.model.partitions import TopicPartitions
 from holdfast.wire.layouts.consumer_protocol import Subscription
-from holdfast.wire.one.codec import Reader, Reason, Writer, write_topic_partitions
+from holdfast.wire.one.reader import Reader
+from holdfast.wire.one.reasons import Reason
+from holdfast.wire.one.writer import Writer, write_topic_partitions
 
 T = TypeVar("T")
 
 STICKY = "StickyAssignorUserData"
 COOPERATIVE = "CooperativeStickyAssignorUserData"
-NO_GENERATION = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

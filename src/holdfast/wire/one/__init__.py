@@ -1,5 +1,15 @@
-"""One value at a time: ``codec`` is the door to ``reader``, ``writer`` and ``reasons``.
+"""One value at a time: Kafka's primitive types, and one record of the offsets topic.
 
-``offsets_records`` reads and writes one record of the offsets topic, ``structs`` an array of
-structs in it.
+===================  ============================================================================
+``reader``           reads primitive types from bytes, and never beyond their end
+``writer``           writes them
+``reasons``          why bytes could not be read or a value not written
+``offsets_records``  reads and writes one record of the offsets topic
+``structs``          an array of structs in such a record
+===================  ============================================================================
+
+**Rules.** A failure is a :class:`~holdfast.errors.WireError`. It names the reason, the schema, the
+version, the field with its path, and the position at which the failing primitive *starts*. Fields
+have the names of Kafka's schemas in snake case, such as ``owned_partitions[2].topic``; records of
+the offsets topic keep the names of their schemas unchanged.
 """

@@ -37,8 +37,10 @@ from holdfast.wire.layouts.offsets_schemas import (
     layout,
     schema_layout,
 )
-from holdfast.wire.one.codec import Reader, Reason, Writer
+from holdfast.wire.one.reader import Reader
+from holdfast.wire.one.reasons import Reason
 from holdfast.wire.one.structs import Structs
+from holdfast.wire.one.writer import Writer
 
 ZERO_ID: Final = UUID(int=0)
 RECORD_KEY: Final = "CoordinatorRecordKey"  # where the type of a record is not known yet

@@ -17,7 +17,6 @@ from struct import Struct
 from holdfast.errors import WireError
 
 INT16_MAX = 0x7FFF
-INT32_MAX = 0x7FFFFFFF
 
 INT8, INT16, INT32, INT64, FLOAT64 = (Struct(f) for f in (">b", ">h", ">i", ">q", ">d"))
 

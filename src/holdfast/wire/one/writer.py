@@ -19,13 +19,13 @@ from typing import NoReturn, TypeVar
 from uuid import UUID
 
 from holdfast.errors import WireError
+from holdfast.model.columns import INT32_MAX
 from holdfast.wire.one.reasons import (
     FLOAT64,
     INT8,
     INT16,
     INT16_MAX,
     INT32,
-    INT32_MAX,
     INT64,
     Reason,
     Row,

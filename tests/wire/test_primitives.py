@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 from tests.strategies import INT32, INT64, any_topic_partitions, blobs, texts
 
 from holdfast.errors import WireError
-from holdfast.wire.one.codec import (
-    Reader,
-    Reason,
-    Writer,
-    read_string,
-    read_topic_partitions,
-    within,
-    write_string,
-    write_topic_partitions,
-)
+from holdfast.wire.one.reader import Reader, read_string, read_topic_partitions
+from holdfast.wire.one.reasons import Reason, within
+from holdfast.wire.one.writer import Writer, write_string, write_topic_partitions
 
 
 def reader(data: bytes) -> Reader:
