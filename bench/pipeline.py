@@ -10,7 +10,7 @@ the generator's truth.
 stage                  from Parquet of the offsets topic
 =====================  ==========================================================================
 commits                to ``offset_commits``
-assignments            to ``assignments`` alone, nested
+assignments            to ``assignments`` alone
 groups                 to generations, members, assignments, movements, rebalances, pauses, ...
 history                all of a history: the last one, with commits, lag and bounds of pauses
 whale, small, both     ``groups`` over one group of 1M partitions, 3,000 small ones, and both
@@ -41,6 +41,7 @@ import pyarrow.parquet as pq
 from holdfast.pipeline.batches.jobs import Job, remove_staged
 from holdfast.pipeline.batches.split import Pieces, named, numbers, pieces, read_pieces
 from holdfast.pipeline.batches.storage import FILES_DDL, Batch, BatchWriter, Tables
+from holdfast.pipeline.history.generations import generation_tables
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest import decode
 from holdfast.pipeline.ingest.selection import Selection
@@ -101,9 +102,8 @@ def assignments_task(root: str, batch: int, parts: list[Pieces]) -> Any:
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = BatchWriter(root, batch)
-        for rows in decode.assignments(read_pieces(named(batches, parts))):
-            table = pa.Table.from_batches([rows]).drop_columns(["log_partition", "log_offset"])
-            writer.write("assignments", table)
+        for gens in decode.generations(read_pieces(named(batches, parts))):
+            writer.write("assignments", generation_tables(gens)["assignments"])
         yield from writer.close().to_batches()
 
     return task

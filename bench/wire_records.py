@@ -251,8 +251,7 @@ def group_cases(version: int, n_topics: int, repeats: int, *, peers: bool) -> No
     form = f"{name}, batch"
     runs: dict[str, Callable[[], Iterator[Any]]] = {
         form: lambda: decode_groups(*columns),
-        f"{form} +arrow nested": lambda: decode.group_records(batches),
-        f"{form} +arrow assignments": lambda: decode.assignments(batches),
+        f"{form} +arrow": lambda: decode.generations(batches),
     }
     for case, run in runs.items():
         measure(case, "rows", n_rows, run, repeats)

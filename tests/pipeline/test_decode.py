@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.wire.records_twin import records
 
 from holdfast.errors import WireError
+from holdfast.pipeline.history.generations import Generations, concat, generation_tables
 from holdfast.pipeline.ingest import decode
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
@@ -45,6 +46,22 @@ def rows_of(batches) -> list[dict]:
     for batch in batches:
         batch.validate(full=True)
         out += batch.to_pylist()
+    return sorted(out, key=lambda row: row["log_offset"])
+
+
+def nested(batches) -> list[dict]:
+    """Rows of generations, each with its members, and they with what they own."""
+    out = []
+    for gens in decode.generations(batches):
+        for table in (gens.head, gens.members, gens.owned):
+            table.validate(full=True)
+        members = [row | {"owned": []} for row in gens.members.to_pylist()]
+        for one in gens.owned.to_pylist():
+            members[one.pop("member")]["owned"].append(one)
+        head = [row | {"members": []} for row in gens.head.to_pylist()]
+        for one in members:
+            head[one.pop("row")]["members"].append(one)
+        out += head
     return sorted(out, key=lambda row: row["log_offset"])
 
 
@@ -160,22 +177,27 @@ def test_group_records_say_what_the_scalar_forms_say(groups):
         for kind, pairs in groups
     ]
     batch = batch_of([encode_record(record) for record in some])
-    rows = rows_of(decode.group_records([batch]))
-    flat = []
-    for row, record in zip(rows, some, strict=True):
+    rows = nested([batch])
+    found = concat([Generations.empty(), *decode.generations([batch])])
+    tables = {name: table.to_pylist() for name, table in generation_tables(found).items()}
+    flat, members = [], iter(tables["members"])
+    for row, counted, record in zip(rows, tables["generations"], some, strict=True):
         value = record.value
         consumer = value["protocolType"] == "consumer"
         assert row["state"] == ("Stable" if value["members"] else "Empty")
-        assert row["n_members"] == len(value["members"]) == len(row["members"])
-        assert row["n_partitions"] == sum(m["n_partitions"] for m in row["members"])
-        for found, wanted in zip(row["members"], value["members"], strict=True):
-            assert found["member_id"] == wanted["memberId"]
-            check_subscription(found, wanted["subscription"] if consumer else b"")
-            check_assignment(found, wanted["assignment"] if consumer else b"")
-            flat += [(row["log_offset"], found["member_id"], o) for o in found["owned"]]
+        assert counted["n_members"] == len(value["members"]) == len(row["members"])
+        n_partitions = 0
+        for one, wanted in zip(row["members"], value["members"], strict=True):
+            assert one["member_id"] == wanted["memberId"]
+            check_subscription(one, wanted["subscription"] if consumer else b"")
+            one["n_partitions"] = next(members)["n_partitions"]
+            check_assignment(one, wanted["assignment"] if consumer else b"")
+            n_partitions += one["n_partitions"]
+            flat += [(one["member_id"], o) for o in one["owned"] if o["partitions"]]
+        assert counted["n_partitions"] == n_partitions
     assert [
-        (r["log_offset"], r["member_id"], {"topic": r["topic"], "partitions": r["partitions"]})
-        for r in rows_of(decode.assignments([batch]))
+        (r["member_id"], {"topic": r["topic"], "partitions": r["partitions"]})
+        for r in tables["assignments"]
     ] == flat
 
 
@@ -185,14 +207,11 @@ def check_subscription(found, blob):
     except WireError:
         wanted = None
     if wanted is None:
-        assert found["subscribed_topics"] is found["subscription_version"] is None
-        assert found["rack"] is found["n_claimed"] is found["claimed_generation"] is None
+        assert found["subscribed_topics"] is found["rack"] is found["n_claimed"] is None
         return
     assert found["subscribed_topics"] == list(wanted.topics)
-    assert min(found["subscription_version"], 3) == wanted.version
     assert found["rack"] == wanted.rack
     assert found["n_claimed"] == sum(len(ps) for _, ps in wanted.owned)
-    assert found["claimed_generation"] == (wanted.generation if wanted.version >= 2 else None)
 
 
 def check_assignment(found, blob):
@@ -209,27 +228,25 @@ def check_assignment(found, blob):
 
 def test_group_tombstone_is_a_dead_group():
     key, value = encode_record(group_record([member("m0")]))
-    rows = rows_of(decode.group_records([batch_of([(key, None), (key, value)])]))
+    rows = nested([batch_of([(key, None), (key, value)])])
     assert [row["state"] for row in rows] == ["Dead", "Stable"]
     assert (rows[0]["generation"], rows[0]["members"], rows[0]["leader"]) == (-1, [], None)
 
 
-def test_unnest_numbers_the_rows():
+def test_generations_number_their_rows():
     told = encode_assignment(AssignmentMessage(version=1, partitions=(("t", (1,)), ("u", (0, 2)))))
     some = [
         group_record([]),
         group_record([member("a"), member("b", assignment=told)]),
         group_record([member("c", assignment=told)]),
     ]
-    (batch,) = decode.group_records([batch_of([encode_record(record) for record in some])])
-    for nested in (batch, batch.slice(1), pa.Table.from_batches([batch.slice(1, 2)])):
-        records_, members, owned = decode.unnest(nested)
-        shift = 3 - records_.num_rows
-        assert members.column("row").to_pylist() == [1 - shift, 1 - shift, 2 - shift]
-        assert members.column("member_id").to_pylist() == ["a", "b", "c"]
-        assert owned.column("member").to_pylist() == [1, 1, 2, 2]
-        assert owned.column("partitions").to_pylist() == [[1], [0, 2], [1], [0, 2]]
-        assert "members" not in records_.schema.names
+    (gens,) = decode.generations([batch_of([encode_record(record) for record in some])])
+    for part in (gens, gens.take([1, 2])):
+        shift = 3 - part.n_rows
+        assert part.members.column("row").to_pylist() == [1 - shift, 1 - shift, 2 - shift]
+        assert part.members.column("member_id").to_pylist() == ["a", "b", "c"]
+        assert part.owned.column("member").to_pylist() == [1, 1, 2, 2]
+        assert part.owned.column("partitions").to_pylist() == [[1], [0, 2], [1], [0, 2]]
 
 
 def plain(value):
@@ -330,16 +347,13 @@ def test_other_binary_types_and_slices(dtype):
     pairs = [encode_record(group_record([member("a")], group=f"g{i}")) for i in range(6)]
     whole = batch_of(pairs)
     other = whole.set_column(0, "key", whole.column("key").cast(dtype))
-    assert (
-        rows_of(decode.group_records([other.slice(2, 3)]))
-        == rows_of(decode.group_records([whole]))[2:5]
-    )
-    assert list(decode.group_records([whole.slice(0, 0)])) == []
+    assert nested([other.slice(2, 3)]) == nested([whole])[2:5]
+    assert list(decode.generations([whole.slice(0, 0)])) == []
 
 
 def test_columns_of_the_log_are_optional():
     batch = batch_of([encode_record(group_record([]))]).select(["key", "value"])
-    (row,) = [r for b in decode.group_records([batch]) for r in b.to_pylist()]
+    (row,) = nested([batch])
     assert row["log_partition"] is row["log_offset"] is row["timestamp"] is None
 
 
@@ -347,5 +361,5 @@ def test_scattered_rows_keep_their_place():
     commit = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
     key, value = encode_record(group_record([]))
     pairs = [(commit, None), (key, value), (commit, None), (key, value)]
-    assert [r["log_offset"] for r in rows_of(decode.group_records([batch_of(pairs)]))] == [101, 103]
+    assert [r["log_offset"] for r in nested([batch_of(pairs)])] == [101, 103]
     assert decode_record(key, value).value["members"] == ()

@@ -30,8 +30,7 @@ from holdfast.pipeline.history.generations import (
     STABLE,
     Generations,
 )
-
-GROUP_EPOCH, MEMBER, ASSIGNMENT_EPOCH, TARGET, CURRENT = 3, 5, 6, 7, 8
+from holdfast.wire.layouts.offsets_schemas import RecordType
 
 
 @dataclass(slots=True)
@@ -87,17 +86,20 @@ def fold(
 
 def _apply(group: _GroupColumns, event: Mapping[str, Any], topic_names: Mapping[str, str]) -> bool:
     """Take a record in; True where it completes a generation."""
-    value, member_id, kind = event["value"], event["member_id"], event["type"]
-    if kind == MEMBER:
-        group.members[member_id] = value
-        if value is None:
-            del group.members[member_id]
-    elif kind == TARGET:
-        group.targets[member_id] = _named(value, topic_names)
-    elif kind == GROUP_EPOCH:
-        return value is None or not group.members
-    elif kind == ASSIGNMENT_EPOCH:
-        return value is not None and bool(group.members)
+    value, member_id = event["value"], event["member_id"]
+    match event["type"]:
+        case RecordType.CONSUMER_GROUP_MEMBER_METADATA:
+            group.members[member_id] = value
+            if value is None:
+                del group.members[member_id]
+        case RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER:
+            group.targets[member_id] = _named(value, topic_names)
+        case RecordType.CONSUMER_GROUP_METADATA:
+            return value is None or not group.members
+        case RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA:
+            return value is not None and bool(group.members)
+        case _:
+            pass
     return False
 
 

@@ -29,9 +29,8 @@ from holdfast.model.columns import Mask
 from holdfast.pipeline.batches.schemas import arrow_schema
 from holdfast.pipeline.history.generations import CONSUMER, Generations, ints
 from holdfast.pipeline.history.pauses import OPEN, STAGED
+from holdfast.wire.layouts.offsets_schemas import RecordType
 
-GROUP_EPOCH: Final = 3
-CURRENT: Final = 8
 RELEASED: Final = -8
 """Type of the event that a stream keeps: what members of a group gave up and nobody took yet."""
 RECONCILED: Final = "reconciled"
@@ -119,7 +118,11 @@ def reconcile(events: Iterable[Event]) -> Reconciled:
         key=lambda e: (e["group"], not e.get("old"), e["log_partition"], e["log_offset"]),
     )
     for event in ordered:
-        if event["type"] not in (GROUP_EPOCH, CURRENT, RELEASED):
+        if event["type"] not in (
+            RecordType.CONSUMER_GROUP_METADATA,
+            RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
+            RELEASED,
+        ):
             continue
         group = groups.setdefault(event["group"], _ReconciledGroup())
         group.last = event
@@ -127,7 +130,7 @@ def reconcile(events: Iterable[Event]) -> Reconciled:
             group.released = {
                 (topic, partition): _Release(*rest) for topic, partition, *rest in event["value"]
             }
-        elif event["type"] == GROUP_EPOCH:
+        elif event["type"] == RecordType.CONSUMER_GROUP_METADATA:
             if event["value"] is None:
                 group.held, group.released = {}, {}
         else:

@@ -3,19 +3,16 @@
 Every function takes record batches with the columns ``key`` and ``value`` (binary) and, where
 they are there, ``partition`` (int32), ``offset`` (int64) and ``timestamp``, as Spark's Kafka source
 and a dump have them; those three come out as ``log_partition``, ``log_offset`` and ``timestamp``.
-Each is fit for ``DataFrame.mapInArrow``: an iterator of batches in, an iterator of batches out.
+Each takes an iterator of batches and returns an iterator.
 
 =========================  =====================================================================
 ``offset_commits(b)``      types 0 and 1: the table ``offset_commits``, schema COMMITS
-``group_records(b)``       type 2: one row a record with its members nested, schema GROUP_RECORDS
-``assignments(b)``         type 2: one row per generation, member and topic, schema ASSIGNMENTS
+``generations(b)``         type 2: :class:`~holdfast.pipeline.history.generations.Generations`
 ``typed_records(b, n)``    type n, any: ``key`` and ``value`` as structs, schema typed_schema(n)
 ``bad_records(b)``         records that do not parse: the table ``bad_records``, schema BAD
 ``count_records(b)``       one row per (record_type, value_version): n_records, n_unknown_tags,
                            is_known; schema COUNTS
 =========================  =====================================================================
-
-``unnest(batch)`` opens GROUP_RECORDS into (records, members, owned) with row numbers.
 
 **Rules.** A record that does not parse appears in ``bad_records`` and nowhere else. Unknown types
 appear in ``count_records`` and nowhere else. Rows come out in no particular order within a batch;
@@ -33,9 +30,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.pipeline.batches.schemas import arrow_schema
+from holdfast.pipeline.history.generations import Generations
 from holdfast.pipeline.ingest.arrow_columns import (
     TIMESTAMP,
     Arrays,
@@ -43,7 +40,6 @@ from holdfast.pipeline.ingest.arrow_columns import (
     constant,
     id_text,
     ints,
-    items,
     layout_type,
     millis,
     numbers,
@@ -51,14 +47,8 @@ from holdfast.pipeline.ingest.arrow_columns import (
     struct_array,
     text,
 )
-from holdfast.pipeline.ingest.decode_classic import (
-    MEMBER,
-    dead_values,
-    given,
-    group_values,
-    partition_lists,
-)
-from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, schema_layout
+from holdfast.pipeline.ingest.decode_classic import group_generations
+from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType, schema_layout
 from holdfast.wire.many.columns import Columns, Ids
 from holdfast.wire.many.offsets_batch import REASONS, BadRows, Chunk, Family, decode_batch
 
@@ -70,24 +60,8 @@ LOG: Final = (
     pa.field("log_offset", pa.int64()),
 )
 COMMITS: Final[pa.Schema] = arrow_schema("offset_commits")
+COMMIT_TYPES: Final = (RecordType.LEGACY_OFFSET_COMMIT, RecordType.OFFSET_COMMIT)
 BAD: Final[pa.Schema] = arrow_schema("bad_records")
-GROUP_RECORDS: Final = pa.schema(
-    [
-        pa.field("group", pa.string()),
-        pa.field("generation", pa.int32()),
-        pa.field("group_type", pa.string()),
-        pa.field("state", pa.string()),
-        pa.field("protocol_type", pa.string()),
-        pa.field("protocol", pa.string()),
-        pa.field("leader", pa.string()),
-        pa.field("state_timestamp", TIMESTAMP),
-        *LOG,
-        pa.field("n_members", pa.int32()),
-        pa.field("n_partitions", pa.int64()),
-        pa.field("members", pa.list_(MEMBER)),
-    ]
-)
-ASSIGNMENTS: Final = pa.schema([*arrow_schema("assignments"), *LOG[1:]])
 COUNTS: Final = pa.schema(
     [
         pa.field("record_type", pa.int32()),
@@ -117,7 +91,7 @@ def offset_commits(batches: Batches) -> Iterator[pa.RecordBatch]:
     ----------
     KAFKA-19141 (version 4).
     """
-    for batch, family in _families(batches, (0, 1)):
+    for batch, family in _families(batches, COMMIT_TYPES):
         key, value, n_rows = family.key, family.value, len(family)
         columns: Arrays = {
             "group": text(key["group"]),
@@ -150,8 +124,8 @@ def _commit_values(value: Columns) -> Arrays:
     return columns
 
 
-def group_records(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Generations of classic groups, with their members and what each was given.
+def generations(batches: Batches) -> Iterator[Generations]:
+    """Records of classic groups: generations, their members, and what each member was given.
 
     Parameters
     ----------
@@ -160,63 +134,23 @@ def group_records(batches: Batches) -> Iterator[pa.RecordBatch]:
 
     Yields
     ------
-    RecordBatch of GROUP_RECORDS
-        ``state`` is Stable, Empty, or Dead for a tombstone (generation -1, no members).
-        ``subscribed_topics``, ``subscription_version`` and what else a subscription says is null
-        where it was not read: another protocol type, empty, or unreadable. ``owned`` is empty
-        where the assignment was not read; ``readable`` is False where it does not parse.
-        ``partitions`` ascend.
+    Generations
+        In the order of the log as far as the batch is. ``state`` is Stable, Empty, or Dead for a
+        tombstone (generation -1, no members). What a subscription says (``rack``,
+        ``subscribed_topics``, ``n_claimed``) is null where it was not read: another protocol
+        type, empty, or unreadable. A member owns nothing where its assignment was not read;
+        ``readable`` is False where the assignment does not parse. ``partitions`` ascend.
 
     References
     ----------
     KIP-429, KIP-345.
     """
-    for batch, family in _families(batches, (2,)):
-        columns: Arrays = {
-            "group": text(family.key["group"]),
-            "group_type": constant("classic", pa.string(), len(family)),
-            **_log(batch, family.rows),
-        }
-        columns |= group_values(family.value) if family.value else dead_values(len(family))
-        yield _to_batch(columns, GROUP_RECORDS, len(family))
+    for batch, family in _families(batches, (RecordType.GROUP_METADATA,)):
+        place = {"group": text(family.key["group"]), **_log(batch, family.rows)}
+        yield group_generations(family, place)
 
 
-def assignments(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """What each member of a classic group was given: the lists of :func:`group_records`, flat.
-
-    Parameters
-    ----------
-    batches : iterable of RecordBatch
-        With ``key`` and ``value``.
-
-    Yields
-    ------
-    RecordBatch of ASSIGNMENTS
-        One row per (group, generation, member, topic).
-
-    References
-    ----------
-    KIP-429.
-    """
-    for batch, family in _families(batches, (2,)):
-        if not family.value:
-            continue
-        members = items(family.value["members"])
-        owned = items(given(family.value, members).columns["assignedPartitions"])
-        member = np.repeat(np.arange(len(owned)), np.diff(owned.start))
-        row = np.repeat(np.arange(len(family)), np.diff(members.start))[member]
-        columns = {
-            "group": text(family.key["group"].take(row)),
-            "generation": numbers(ints(family.value["generation"])[row]),
-            "member_id": text(members.columns["memberId"].take(member)),
-            "topic": text(owned.columns["topic"]),
-            "partitions": partition_lists(owned),
-            **_log(batch, family.rows[row]),
-        }
-        yield _to_batch(columns, ASSIGNMENTS, len(row))
-
-
-def typed_schema(record_type: int) -> pa.Schema:
+def typed_schema(record_type: RecordType) -> pa.Schema:
     """Schema of :func:`typed_records`; for types whose value has one version only."""
     schemas = RECORD_SCHEMAS[record_type]
     if schemas.value.max_version:
@@ -231,14 +165,14 @@ def typed_schema(record_type: int) -> pa.Schema:
     )
 
 
-def typed_records(batches: Batches, record_type: int) -> Iterator[pa.RecordBatch]:
+def typed_records(batches: Batches, record_type: RecordType) -> Iterator[pa.RecordBatch]:
     """Records of one type, fields by Kafka's names.
 
     Parameters
     ----------
     batches : iterable of RecordBatch
         With ``key`` and ``value``.
-    record_type : int
+    record_type : RecordType
         Of KIP-848 (3 to 8, 16), share groups (10 to 15) or streams groups (17 to 23).
 
     Yields
@@ -344,37 +278,6 @@ def count_records(batches: Batches) -> Iterator[pa.RecordBatch]:
             for number in sorted(set(types))
         ]
         yield pa.RecordBatch.from_pylist(rows, COUNTS)
-
-
-def unnest(batch: pa.RecordBatch | pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Open GROUP_RECORDS.
-
-    Parameters
-    ----------
-    batch : RecordBatch or Table of GROUP_RECORDS
-        Nested.
-
-    Returns
-    -------
-    (records, members, owned) : tuple of Table
-        ``members`` has ``row`` (int32: row of ``records``), ``owned`` has ``member`` (int32: row of
-        ``members``), ``topic`` and ``partitions``.
-    """
-    table = pa.table(batch) if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
-    records = table.drop_columns(["members"])
-    rows, members = _flat(table.column("members"), "row")
-    index, owned = _flat(members.column("owned"), "member")
-    return (
-        records,
-        members.drop_columns(["owned"]).add_column(0, *rows),
-        owned.add_column(0, *index),
-    )
-
-
-def _flat(column: pa.ChunkedArray, name: str) -> tuple[tuple[pa.Field, pa.Array], pa.Table]:
-    whole = column.combine_chunks()
-    parents = pc.list_parent_indices(whole).cast(pa.int32())
-    return (pa.field(name, pa.int32()), parents), pa.Table.from_struct_array(whole.flatten())
 
 
 def _chunks(

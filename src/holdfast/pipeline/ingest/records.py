@@ -21,16 +21,21 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I64
 from holdfast.pipeline.batches.schemas import arrow_schema
-from holdfast.pipeline.history.generations import HEAD, MEMBER_ROWS, OWNED_ROWS, Generations
+from holdfast.pipeline.history.generations import Generations
 from holdfast.pipeline.ingest import decode
 from holdfast.pipeline.ingest.arrow_columns import binary_column
+from holdfast.wire.layouts.offsets_schemas import RecordType
 
-COMMIT_TYPES: Final = (0, 1)
-CLASSIC_TYPE: Final = 2
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BYTES: Final = "classicMemberMetadata"
-CONSUMER_TYPES: Final = (3, 5, 6, 7, 8)
-"""KIP-848 records that matter here."""
+CONSUMER_TYPES: Final = (
+    RecordType.CONSUMER_GROUP_METADATA,
+    RecordType.CONSUMER_GROUP_MEMBER_METADATA,
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA,
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
+    RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
+)
+"""KIP-848 records that the tables are made of."""
 
 
 @dataclass(slots=True)
@@ -56,10 +61,10 @@ def read_groups(batch: pa.RecordBatch, out: Decoded) -> None:
     """Decode a batch without commits: classic generations and KIP-848 events."""
     types = record_types(batch)
     n_good = 0
-    if CLASSIC_TYPE in types:
-        for rows in decode.group_records([batch]):
-            out.generations.append(to_generations(rows))
-            n_good += rows.num_rows
+    if RecordType.GROUP_METADATA in types:
+        for gens in decode.generations([batch]):
+            out.generations.append(gens)
+            n_good += gens.n_rows
     for one in CONSUMER_TYPES:
         if one in types:
             for rows in decode.typed_records([batch], one):
@@ -85,18 +90,7 @@ def record_types(batch: pa.RecordBatch) -> I64:
     return np.unique(keys.data[at].astype(np.int64) << 8 | keys.data[at + 1])
 
 
-def to_generations(batch: pa.RecordBatch) -> Generations:
-    """Decoded classic records as the columns that the later steps read."""
-    records, members, owned = decode.unnest(batch)
-    records = records.append_column("context", pa.array(np.zeros(records.num_rows, bool)))
-    return Generations(
-        head=records.select(HEAD.names).cast(HEAD),
-        members=members.select(MEMBER_ROWS.names).cast(MEMBER_ROWS),
-        owned=owned.select(OWNED_ROWS.names).cast(OWNED_ROWS),
-    )
-
-
-def _event(record_type: int, row: dict[str, Any]) -> dict[str, Any]:
+def _event(record_type: RecordType, row: dict[str, Any]) -> dict[str, Any]:
     """One KIP-848 record as a plain event, fit for JSON: a member's own bytes are left out."""
     value = row["value"] and {k: v for k, v in row["value"].items() if k != _BYTES}
     return {
