@@ -171,15 +171,16 @@ def columns(data: bytes) -> None:
     cooperative, messages = bool(data[:1] > b"\x7f"), messages_in(data[1:])
     read = decode_subscriptions(messages, NAMES, cooperative=cooperative)
     claims = zip(
-        read.claim_member.tolist(),
-        read.claim_topic.tolist(),
-        read.claim_partition.tolist(),
-        [read.claim_names[claim] for claim in range(len(read.claim_member))],
+        read.claims.member.tolist(),
+        read.claims.topic.tolist(),
+        read.claims.partition.tolist(),
+        [read.claims.names[claim] for claim in range(len(read.claims.member))],
         strict=True,
     )
+    sets = read.subscriptions
     rows = [
-        read.set_topic[read.set_start[row] : read.set_start[row + 1]].tolist()
-        for row in read.subscription.tolist()
+        sets.topic[sets.start[row] : sets.start[row + 1]].tolist()
+        for row in sets.of_member.tolist()
     ]
     found = (rows, list(claims), read.generation.tolist(), list(read.racks))
     assert found == _columns_by_member(messages, cooperative)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tests.strategies import snapshots
 
 from holdfast.errors import ModelError
-from holdfast.model.group import MAX_EXAMPLES, NO_RACK, DroppedClaims, Group
-from holdfast.model.topics import Topics
+from holdfast.model.group import Group
+from holdfast.model.reported import MAX_EXAMPLES, DroppedClaims, ReportedClaims, Subscriptions
+from holdfast.model.topics import NO_RACK, Topics
 
 
 def group_of(**member: Any) -> Group:
@@ -129,15 +130,11 @@ def test_static_members_take_their_turn_by_instance_id_before_the_others() -> No
 
 def test_columns_without_racks_or_instance_ids_name_none() -> None:
     none = np.empty(0, np.int32)
-    group = Group.from_columns(
+    group = Group.build(
         topics=Topics.from_counts({}),
         member_ids=("a", "b"),
-        set_start=np.zeros(2, np.int64),
-        set_topic=none,
-        subscription=np.zeros(2, np.int32),
-        claim_member=none,
-        claim_topic=none,
-        claim_partition=none,
+        subscriptions=Subscriptions.from_rows([()] * 2),
+        claims=ReportedClaims(none, none, none),
         generation=np.full(2, -1, np.int32),
     )
     assert group.rack.tolist() == [NO_RACK, NO_RACK]
@@ -147,15 +144,11 @@ def test_columns_without_racks_or_instance_ids_name_none() -> None:
 def test_member_ids_out_of_order_are_refused_in_columns() -> None:
     none = np.empty(0, np.int32)
     with pytest.raises(ModelError, match=r"member_ids\[2\]: 'a' after 'b'"):
-        Group.from_columns(
+        Group.build(
             topics=Topics.from_counts({}),
             member_ids=("a", "b", "a"),
-            set_start=np.zeros(2, np.int64),
-            set_topic=none,
-            subscription=np.zeros(3, np.int32),
-            claim_member=none,
-            claim_topic=none,
-            claim_partition=none,
+            subscriptions=Subscriptions.from_rows([()] * 3),
+            claims=ReportedClaims(none, none, none),
             generation=np.full(3, -1, np.int32),
         )
 

@@ -31,28 +31,33 @@ KNOWN = ["", "a", "b", "orders", "orders-2", "some.rather.long-topic_name"]
 def read(messages: list[bytes], *, cooperative: bool, names: list[str] = KNOWN) -> list[Any]:
     """Columns as rows: topics, claims, generation and rack of each member."""
     columns = decode_subscriptions(messages, NameTable(names), cooperative=cooperative)
+    asked = columns.subscriptions
     sets = [
-        columns.set_topic[a:b].tolist()
-        for a, b in zip(columns.set_start[:-1], columns.set_start[1:], strict=True)
+        asked.topic[a:b].tolist() for a, b in zip(asked.start[:-1], asked.start[1:], strict=True)
     ]
     assert len({tuple(row) for row in sets}) == len(sets)
     claims: list[list[Any]] = [[] for _ in messages]
-    assert len(columns.claim_names) == len(columns.claim_member)
+    assert len(columns.claims.names) == len(columns.claims.member)
     rows = zip(
-        columns.claim_member.tolist(),
-        columns.claim_topic.tolist(),
-        columns.claim_partition.tolist(),
+        columns.claims.member.tolist(),
+        columns.claims.topic.tolist(),
+        columns.claims.partition.tolist(),
         strict=True,
     )
-    assert (np.diff(columns.claim_member) >= 0).all()
+    assert (np.diff(columns.claims.member) >= 0).all()
     for i, (member, topic, partition) in enumerate(rows):
-        name = columns.claim_names[i]
+        name = columns.claims.names[i]
         assert topic == (names.index(name) if name in names else -1)
         claims[member].append((name, partition))
-    first_use = [columns.subscription.tolist().index(row) for row in range(len(sets))]
+    first_use = [asked.of_member.tolist().index(row) for row in range(len(sets))]
     assert first_use == sorted(first_use)
     return [
-        (sets[columns.subscription[m]], claims[m], int(columns.generation[m]), columns.racks[m])
+        (
+            sets[asked.of_member[m]],
+            claims[m],
+            int(columns.generation[m]),
+            columns.racks[m],
+        )
         for m in range(len(messages))
     ]
 

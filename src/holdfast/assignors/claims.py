@@ -22,7 +22,8 @@ from functools import cached_property
 import numpy as np
 
 from holdfast.model.columns import I32, NO_OWNER, frozen
-from holdfast.model.group import MAX_EXAMPLES, DroppedClaims, Group
+from holdfast.model.group import Group
+from holdfast.model.reported import MAX_EXAMPLES, DroppedClaims
 
 STALE = "stale-generation"
 DOUBLE = "double-claim"

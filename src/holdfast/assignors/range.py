@@ -22,8 +22,8 @@ from holdfast.assignors.claims import Claims
 from holdfast.assignors.result import Solution
 from holdfast.assignors.subscribers import Subscribers, subscribers_by_topic
 from holdfast.model.columns import I32, NO_OWNER
-from holdfast.model.group import NO_RACK, Group
-from holdfast.model.topics import Topics
+from holdfast.model.group import Group
+from holdfast.model.topics import NO_RACK, Topics
 
 
 def range_by_topic(claims: Claims) -> Solution:

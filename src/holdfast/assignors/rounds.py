@@ -16,8 +16,9 @@ import numpy as np
 
 from holdfast.assignors.registry import assign
 from holdfast.assignors.result import Result
-from holdfast.model.columns import INT32_MAX, NO_OWNER
+from holdfast.model.columns import INT32_MAX
 from holdfast.model.group import Group
+from holdfast.model.reported import ReportedClaims
 
 MAX_ROUNDS = 8
 """More than any group needs: two rounds settle, unless claims contradict each other."""
@@ -64,19 +65,13 @@ def next_round(result: Result) -> Group:
     KIP-429, "Consumer Protocol".
     """
     group = result.group
-    held = np.flatnonzero(result.owner != NO_OWNER)
-    held = held[np.argsort(result.owner[held], kind="stable")]
     newest = int(group.generation.max(initial=0))
-    return Group.from_columns(
+    return Group.build(
         topics=group.topics,
         member_ids=group.member_ids,
         instance_ids=group.instance_ids,
-        set_start=group.set_start,
-        set_topic=group.set_topic,
-        subscription=group.subscription,
-        claim_member=result.owner[held],
-        claim_topic=group.topics.topic_of[held],
-        claim_partition=group.topics.partition_of[held],
+        subscriptions=group.subscriptions,
+        claims=ReportedClaims.from_owner(group.topics, result.owner),
         generation=np.full(group.n_members, min(newest + 1, INT32_MAX), dtype=np.int32),
         rack=group.rack,
         lags=group.lags,

@@ -1,6 +1,8 @@
-"""Groups, topics and assignments as columns, and every number we report about them.
+"""Groups, topics and assignments as columns, and every number that we report about them.
 
-``snapshot`` reads and writes the JSON; ``topics``, ``group`` and ``assignment`` are its columns
-(dtypes in ``columns``); ``measure``, ``measure_history``, ``lag`` and ``fidelity`` define the
-numbers; ``tables`` says what the tables of the pipeline hold.
+``topics`` and ``group`` hold a consumer group; ``reported`` turns what its members report into
+columns, ``partitions`` has the three shapes of a set of partitions, ``snapshot`` reads and writes
+the JSON. ``assignment`` is who owns what. ``measure``, ``measure_history``, ``lag`` and
+``fidelity`` define the numbers; ``tables`` lists the columns of the pipeline's tables; ``columns``
+has the dtypes.
 """

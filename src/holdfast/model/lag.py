@@ -11,16 +11,21 @@ KAFKA-5337.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import ModelError
-from holdfast.model.columns import I64
+from holdfast.model.columns import I64, frozen
+from holdfast.model.topics import Topics
 
 NO_COMMIT = -1
 """Committed offset of a partition without one, as Kafka's own tools have it."""
+
+MAX_LAG = 2**62
+"""Largest lag read, so that sums of a few stay inside int64."""
 
 _MAX_SUM = float(2**61)
 
@@ -92,6 +97,17 @@ def lag_column_of(values: npt.ArrayLike, place: str = "lags") -> I64:
         index = int(negative[0])
         raise ModelError(f"{column[index]}, expected 0 or more", column=place, index=index)
     return column.astype(np.int64)
+
+
+def lag_column(lags: Mapping[str, Sequence[int]] | None, topics: Topics) -> I64 | None:
+    """Lags by topic as one column, int64[n_tps]; a topic left out counts as 0. None for None."""
+    if lags is None:
+        return None
+    column = np.zeros(topics.n_tps, np.int64)
+    for topic, name in enumerate(topics.names):
+        if name in lags:
+            column[topics.start[topic] : topics.start[topic + 1]] = lags[name]
+    return frozen(column)
 
 
 def summable(lags: I64 | None, n_tps: int) -> I64:

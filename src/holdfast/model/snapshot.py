@@ -9,19 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from holdfast.errors import ModelError
-from holdfast.model.columns import I64, INT32_MAX, NO_GENERATION, frozen
-from holdfast.model.lag import NO_COMMIT, lag_of_columns
-
-if TYPE_CHECKING:
-    from holdfast.model.group import Group
-
-MAX_LAG = 2**62
-"""Largest lag read, so that sums of a few stay inside int64."""
+from holdfast.model.columns import INT32_MAX, NO_GENERATION
+from holdfast.model.lag import MAX_LAG, NO_COMMIT, lag_of_columns
+from holdfast.model.partitions import Resource, TopicPartitions, grouped
 
 _TOP = ("partitions", "racks", "lags", "offsets", "auto_offset_reset", "members")
 _MEMBER = ("id", "topics", "owned", "generation", "instance_id", "rack")
@@ -34,7 +29,7 @@ class MemberRow:
 
     member_id: str
     topics: tuple[str, ...]
-    owned: tuple[tuple[str, int], ...]
+    owned: TopicPartitions
     generation: int
     instance_id: str | None
     rack: str | None
@@ -83,33 +78,25 @@ def read(snapshot: object) -> Snapshot:
     )
 
 
-def write(group: Group) -> dict[str, Any]:
-    """Write a group as a snapshot: members by id, topics by name, claims by topic and partition."""
-    topics = group.topics
-    result: dict[str, Any] = {
-        "partitions": dict(zip(topics.names, topics.n_partitions.tolist(), strict=True))
-    }
-    if topics.rack_start is not None:
-        result["racks"] = _per_topic(
-            [list(topics.racks_of(tp)) for tp in range(topics.n_tps)], group
-        )
-    if group.lags is not None:
-        result["lags"] = _per_topic(group.lags.tolist(), group)
-    result["members"] = [_write_member(group, member) for member in range(group.n_members)]
+def write(snapshot: Snapshot) -> dict[str, Any]:
+    """Write a snapshot as JSON has it, everything in the order given."""
+    result: dict[str, Any] = {"partitions": snapshot.partitions}
+    if snapshot.racks is not None:
+        result["racks"] = snapshot.racks
+    if snapshot.lags is not None:
+        result["lags"] = snapshot.lags
+    result["members"] = [
+        {
+            "id": member.member_id,
+            "topics": list(member.topics),
+            "owned": [[topic, n] for topic, numbers in member.owned for n in numbers],
+            "generation": member.generation,
+            "instance_id": member.instance_id,
+            "rack": member.rack,
+        }
+        for member in snapshot.members
+    ]
     return result
-
-
-def lag_column(
-    lags: Mapping[str, Sequence[int]] | None, names: Sequence[str], start: I64
-) -> I64 | None:
-    """Lags by topic as one column, int64[n_tps]; a topic left out counts as 0. None for None."""
-    if lags is None:
-        return None
-    column = np.zeros(int(start[-1]), np.int64)
-    for topic, name in enumerate(names):
-        if name in lags:
-            column[start[topic] : start[topic + 1]] = lags[name]
-    return frozen(column)
 
 
 def _member(value: object, place: str) -> MemberRow:
@@ -126,7 +113,7 @@ def _member(value: object, place: str) -> MemberRow:
     return MemberRow(
         member_id=_string(row["id"], f"{place}.id"),
         topics=tuple(_string(name, f"{place}.topics[{i}]") for i, name in enumerate(topics)),
-        owned=tuple(_claim(claim, f"{place}.owned[{i}]") for i, claim in enumerate(owned)),
+        owned=grouped(_claim(claim, f"{place}.owned[{i}]") for i, claim in enumerate(owned)),
         generation=max(
             _integer(generation, f"{place}.generation", low=-INT32_MAX - 1, high=INT32_MAX),
             NO_GENERATION,
@@ -136,7 +123,7 @@ def _member(value: object, place: str) -> MemberRow:
     )
 
 
-def _claim(value: object, place: str) -> tuple[str, int]:
+def _claim(value: object, place: str) -> Resource:
     pair = _list(value, place)
     if len(pair) != 2:
         raise ModelError(f"{len(pair)} values, expected [topic, partition]", column=place)
@@ -203,29 +190,6 @@ def _expect_partitions(
         raise ModelError("this topic has no partition count", column=place)
     if len(listed) != partitions[name]:
         raise ModelError(f"{len(listed)} entries, expected {partitions[name]}", column=place)
-
-
-def _write_member(group: Group, member: int) -> dict[str, Any]:
-    topics = group.topics
-    subscribed = group.sub_topic[group.sub_start[member] : group.sub_start[member + 1]]
-    claims = group.claim_tp[group.claim_start[member] : group.claim_start[member + 1]]
-    rack = int(group.rack[member])
-    return {
-        "id": group.member_ids[member],
-        "topics": [topics.names[topic] for topic in subscribed.tolist()],
-        "owned": [list(topics.name_of(tp)) for tp in claims.tolist()],
-        "generation": int(group.generation[member]),
-        "instance_id": group.instance_ids[member],
-        "rack": topics.rack_names[rack] if rack >= 0 else None,
-    }
-
-
-def _per_topic(values: list[Any], group: Group) -> dict[str, list[Any]]:
-    start = group.topics.start.tolist()
-    return {
-        name: values[start[topic] : start[topic + 1]]
-        for topic, name in enumerate(group.topics.names)
-    }
 
 
 def _mapping(value: object, place: str) -> Mapping[str, Any]:

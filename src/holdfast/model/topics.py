@@ -10,14 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from holdfast.errors import ModelError
 from holdfast.model.columns import I32, I64, frozen, row_of, starts, within
 
+T = TypeVar("T")
+
 MAX_TPS = 2**31 - 2
 """Topic-partitions a group may have: flat indices are int32."""
+
+NO_RACK = -1
+"""Rack index of a member that named none."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,6 +131,16 @@ class Topics:
             return ()
         row = self.rack[self.rack_start[tp] : self.rack_start[tp + 1]]
         return tuple(self.rack_names[i] for i in row)
+
+    def rack_indices(self, racks: Sequence[str | None]) -> I32:
+        """Index of each rack name, int32[...]; NO_RACK for none and for a name without an index."""
+        index = {rack: i for i, rack in enumerate(self.rack_names)}
+        return np.array([index.get(rack or "", NO_RACK) for rack in racks], np.int32)
+
+    def by_name(self, values: list[T]) -> dict[str, list[T]]:
+        """One value a topic-partition as one list a topic."""
+        start = self.start.tolist()
+        return {name: values[start[i] : start[i + 1]] for i, name in enumerate(self.names)}
 
     def name_of(self, tp: int) -> tuple[str, int]:
         """Topic name and partition number of the topic-partition ``tp``."""

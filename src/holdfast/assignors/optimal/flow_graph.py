@@ -24,7 +24,8 @@ import numpy as np
 
 from holdfast.assignors.claims import Claims
 from holdfast.model.columns import I32, I64, NO_OWNER, row_of, stable_order, starts, within
-from holdfast.model.group import NO_RACK, Group
+from holdfast.model.group import Group
+from holdfast.model.topics import NO_RACK
 
 _WORD = 62
 """Racks of which one int64 holds a set."""

@@ -42,8 +42,9 @@ from holdfast.machine.leader.targets import isolated_target, weighted_target
 from holdfast.machine.policy import Policy
 from holdfast.model.columns import I32, NO_GENERATION, NO_OWNER, Mask, frozen, starts
 from holdfast.model.group import Group
+from holdfast.model.lag import lag_column
 from holdfast.model.partitions import TopicPartitions, partitions_by_member, partitions_by_owner
-from holdfast.model.snapshot import lag_column
+from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
 from holdfast.wire.layouts.container import Leaving, Memory, encode_memory
 from holdfast.wire.layouts.incremental import Design
@@ -183,33 +184,17 @@ def read_claimants(
     topics = Topics.from_counts(
         partitions, racks=racks, more_racks=(m.rack for m in members if m.rack is not None)
     )
-    rows: dict[tuple[int, ...], int] = {}
-    row_of_topics: dict[tuple[str, ...], int] = {}
-    subscription = np.empty(len(members), np.int32)
-    for i, m in enumerate(members):
-        names = () if m.leaving is Leaving.FOR_GOOD else m.topics
-        if names not in row_of_topics:
-            known = tuple(sorted({topics.index[t] for t in names if t in topics.index}))
-            row_of_topics[names] = rows.setdefault(known, len(rows))
-        subscription[i] = row_of_topics[names]
-    entries = [(i, name, numbers) for i, m in enumerate(members) for name, numbers in m.owned]
-    sizes = np.array([len(numbers) for _, _, numbers in entries], np.int64)
-    flat = [number for _, _, numbers in entries for number in numbers]
-    indices = np.array([topics.index.get(name, -1) for _, name, _ in entries], np.int32)
-    rack_index = {rack: i for i, rack in enumerate(topics.rack_names)}
-    return Group.from_columns(
+    return Group.build(
         topics=topics,
         member_ids=tuple(m.member_id for m in members),
         instance_ids=tuple(m.instance_id for m in members),
-        set_start=starts(np.array([len(row) for row in rows], np.int64)),
-        set_topic=np.array([topic for row in rows for topic in row], np.int32),
-        subscription=subscription,
-        claim_member=np.repeat(np.array([i for i, _, _ in entries], np.int32), sizes),
-        claim_topic=np.repeat(indices, sizes),
-        claim_partition=np.array(flat, np.int64).astype(np.int32),
+        subscriptions=Subscriptions.from_names(
+            topics, (() if m.leaving is Leaving.FOR_GOOD else m.topics for m in members)
+        ),
+        claims=ReportedClaims.from_partitions(topics, [m.owned for m in members]),
         generation=np.array([m.generation for m in members], np.int32),
-        rack=np.array([rack_index.get(m.rack or "", -1) for m in members], np.int32),
-        lags=lag_column(lags, topics.names, topics.start),
+        rack=topics.rack_indices([m.rack for m in members]),
+        lags=lag_column(lags, topics),
     )
 
 

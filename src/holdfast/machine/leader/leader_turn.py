@@ -17,8 +17,7 @@ import numpy as np
 from holdfast.assignors.registry import ASSIGNORS, assign
 from holdfast.assignors.result import Result
 from holdfast.model.group import Group
-from holdfast.model.lag import lag_column_of
-from holdfast.model.snapshot import MAX_LAG, lag_column
+from holdfast.model.lag import MAX_LAG, lag_column, lag_column_of
 from holdfast.model.topics import Topics
 from holdfast.wire.many.assignment_columns import encode_assignments
 from holdfast.wire.many.name_table import NameTable
@@ -117,22 +116,15 @@ def _read(
     topics = Topics.from_counts(
         partitions, racks=racks, more_racks=filter(None, read.racks) if named else ()
     )
-    rack_index = {rack: i for i, rack in enumerate(topics.rack_names)}
-    rack = [rack_index.get(one or "", -1) for one in read.racks] if named else [-1] * len(ids)
-    group = Group.from_columns(
+    group = Group.build(
         topics=topics,
         member_ids=ids,
         instance_ids=instance_ids,
-        set_start=read.set_start,
-        set_topic=read.set_topic,
-        subscription=read.subscription,
-        claim_member=read.claim_member,
-        claim_topic=read.claim_topic,
-        claim_partition=read.claim_partition,
-        claim_names=read.claim_names,
+        subscriptions=read.subscriptions,
+        claims=read.claims,
         generation=read.generation,
-        rack=np.array(rack, np.int32),
-        lags=lag_column(_to_length(lags, topics), topics.names, topics.start),
+        rack=topics.rack_indices(read.racks) if named else None,
+        lags=lag_column(_to_length(lags, topics), topics),
     )
     return group, table
 

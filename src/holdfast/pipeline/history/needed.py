@@ -23,8 +23,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from holdfast.assignors.registry import assign
-from holdfast.model.columns import I64, NO_OWNER, starts, within
+from holdfast.model.columns import I64, NO_OWNER, starts
 from holdfast.model.group import Group
+from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
 from holdfast.pipeline.history.dense import Dense, Mask
 from holdfast.pipeline.history.generations import Generations, gather, ints, list_parts, row_starts
@@ -107,21 +108,14 @@ class _RowGroups:
 
     def _group(self, members: I64, topic: I64, claimant: I64) -> Group:
         """The row as a group; ``topic`` is sorted, one entry per partition."""
-        there, code, counts = np.unique(topic, return_inverse=True, return_counts=True)
+        there, counts = np.unique(topic, return_counts=True)
         names = [f"{number:09d}" for number in range(len(there))]
-        claimed = np.flatnonzero(claimant != NO_OWNER)
-        claimed = claimed[np.argsort(claimant[claimed], kind="stable")]
-        sets: dict[tuple[int, ...], int] = {}
-        asks = [sets.setdefault(self._asks(m, there), len(sets)) for m in members.tolist()]
-        return Group.from_columns(
-            topics=Topics.from_counts(dict(zip(names, counts.tolist(), strict=True))),
+        topics = Topics.from_counts(dict(zip(names, counts.tolist(), strict=True)))
+        return Group.build(
+            topics=topics,
             member_ids=tuple(f"{number:09d}" for number in range(len(members))),
-            set_start=starts(np.array([len(one) for one in sets], np.int64)),
-            set_topic=np.array([t for one in sets for t in one], np.int32),
-            subscription=np.array(asks, np.int32),
-            claim_member=claimant[claimed].astype(np.int32),
-            claim_topic=code[claimed].astype(np.int32),
-            claim_partition=within(counts)[claimed].astype(np.int32),
+            subscriptions=Subscriptions.from_rows(self._asks(m, there) for m in members.tolist()),
+            claims=ReportedClaims.from_owner(topics, claimant.astype(np.int32)),
             generation=np.zeros(len(members), np.int32),
         )
 

@@ -28,6 +28,7 @@ from holdfast.errors import ModelError
 from holdfast.model.columns import I32, I64, NO_OWNER, row_of, starts, within
 from holdfast.model.group import Group
 from holdfast.model.measure_history import balance_scores, needed_moves
+from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
 from holdfast.pipeline.batches.schemas import ddl_of
 from holdfast.pipeline.batches.storage import Tables
@@ -220,24 +221,16 @@ def group_of(fleet: Fleet, at: int) -> Group:
     topics = Topics.from_counts(dict(zip(row["topics"].as_py(), counts.tolist(), strict=True)))
     low, high = fleet.tp_start[at], fleet.tp_start[at + 1]
     owner = fleet.owner[low:high]
-    claimed = np.flatnonzero(owner != NO_OWNER)
-    claimed = claimed[np.argsort(owner[claimed], kind="stable")]
     n_asked = fleet.n_asked[fleet.member_start[at] : fleet.member_start[at + 1]]
     asked = fleet.asked[fleet.asked_start[at] : fleet.asked_start[at + 1]]
     cuts = starts(n_asked.astype(np.int64))
-    sets: dict[tuple[int, ...], int] = {}
-    asks = [tuple(asked[a:b].tolist()) for a, b in pairwise(cuts)]
-    subscription = np.array([sets.setdefault(one, len(sets)) for one in asks], np.int32)
-    return Group.from_columns(
+    asks = (tuple(asked[a:b].tolist()) for a, b in pairwise(cuts))
+    return Group.build(
         topics=topics,
         member_ids=tuple(row["member_ids"].as_py()),
         instance_ids=tuple(row["instance_ids"].as_py()),
-        set_start=starts(np.array([len(one) for one in sets], np.int64)),
-        set_topic=np.array([topic for one in sets for topic in one], np.int32),
-        subscription=subscription,
-        claim_member=owner[claimed],
-        claim_topic=topics.topic_of[claimed],
-        claim_partition=topics.partition_of[claimed],
+        subscriptions=Subscriptions.from_rows(asks),
+        claims=ReportedClaims.from_owner(topics, owner),
         generation=np.full(len(n_asked), fleet.rows["generation"][at].as_py(), np.int32),
         lags=fleet.lag[low:high].copy(),
     )

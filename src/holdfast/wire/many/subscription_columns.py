@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.model.columns import I32, I64, U8, Mask, within
+from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.wire.many.name_arrays import NameArrays, join, walk
 from holdfast.wire.many.name_table import NameTable, int16_at, int32_at
 from holdfast.wire.many.subscription_slow import NO_TOPICS, ClaimNames, OneByOne, claims_of
@@ -39,29 +40,20 @@ class SubscriptionColumns:
 
     Parameters
     ----------
-    set_start, set_topic : int64[n_sets + 1], int32[...]
-        Distinct subscriptions as sorted rows of known topics, numbered as members meet them.
-    subscription : int32[n_members]
-        Row of each member.
-    claim_member, claim_topic, claim_partition : int32[n_claims]
-        Claims as written, in member order; topic -1 is unknown.
+    subscriptions : Subscriptions
+        Of known topics.
+    claims : ReportedClaims
+        As written, with the topic name of each.
     generation : int32[n_members]
         Of the claims, -1 none.
     racks : list of str or None
         Rack of each member.
-    claim_names : sequence of str
-        Topic name of each claim.
     """
 
-    set_start: I64
-    set_topic: I32
-    subscription: I32
-    claim_member: I32
-    claim_topic: I32
-    claim_partition: I32
+    subscriptions: Subscriptions
+    claims: ReportedClaims
     generation: I32
     racks: list[str | None]
-    claim_names: Sequence[str]
 
 
 def decode_subscriptions(
@@ -184,17 +176,11 @@ def _merge(
     if (row < 0).any():
         generation = np.where(row < 0, -1, generation)
         row[row < 0] = blocks.add(b"")
-    row, set_start, set_topic = blocks.table_columns(row)
     return SubscriptionColumns(
-        set_start=set_start,
-        set_topic=set_topic,
-        subscription=row,
-        claim_member=columns[0],
-        claim_topic=columns[1],
-        claim_partition=columns[2],
+        subscriptions=blocks.subscriptions(row),
+        claims=ReportedClaims(*columns, names),
         generation=generation,
         racks=racks,
-        claim_names=names,
     )
 
 

@@ -18,7 +18,8 @@ from struct import Struct, error
 
 import numpy as np
 
-from holdfast.model.columns import I32, I64, distinct, starts
+from holdfast.model.columns import I32, distinct, starts
+from holdfast.model.reported import Subscriptions
 from holdfast.wire.many.name_arrays import join, walk
 from holdfast.wire.many.name_table import NameTable
 
@@ -120,8 +121,8 @@ class TopicBlocks:
                 ends[place] = end[i]
                 self.row[place] = self.add(rows[bounds[i] : bounds[i + 1]])
 
-    def table_columns(self, row: I32) -> tuple[I32, I64, I32]:
-        """Rows in use as members meet them: row of each member, and the rows as a CSR pair."""
+    def subscriptions(self, row: I32) -> Subscriptions:
+        """Who subscribes to what, by the row of each member; rows are numbered in the order met."""
         used, first, inverse = np.unique(row, return_index=True, return_inverse=True)
         order = np.argsort(first)
         place = np.empty(len(order), np.int32)
@@ -129,4 +130,5 @@ class TopicBlocks:
         every = list(self.rows)
         rows = [every[old] for old in used[order].tolist()]
         start = starts(np.array([len(one) // 4 for one in rows], np.int64))
-        return place[inverse], start, np.frombuffer(b"".join(rows), np.int32).copy()
+        topic = np.frombuffer(b"".join(rows), np.int32).copy()
+        return Subscriptions(start, topic, place[inverse])
