@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.records_twin import batch, binary, records, rows_of, scalar
 
+from holdfast.errors import WireError
+from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, Kind, RecordType
 from holdfast.wire.many import offsets_batch
 from holdfast.wire.many.columns import take
 from holdfast.wire.many.offsets_batch import decode_batch
@@ -56,6 +58,42 @@ def test_mutated_records(pairs):
 @given(st.lists(st.tuples(st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=60))))
 def test_random_bytes(pairs):
     assert batch(pairs) == scalar(pairs)
+
+
+# Versions and types of the future
+
+INT16S = range(-(1 << 15), 1 << 15)
+UNKNOWN, BAD_VERSION = ("unknown-type", 0, True), ("bad-version", 0, False)
+
+
+def key_of(number: RecordType) -> bytes:
+    fields = {
+        field.name: "g" if field.kind is Kind.STRING else 0
+        for field in RECORD_SCHEMAS[number].key.fields
+    }
+    return encode_record(Record(record_type=number, name="", key=fields))[0]
+
+
+@pytest.mark.parametrize("number", RecordType)
+def test_a_value_of_an_unknown_version_is_never_read_as_another(number, monkeypatch):
+    key, last = key_of(number), RECORD_SCHEMAS[number].value.max_version
+    versions = [version for version in INT16S if not 0 <= version <= last]
+    values = [version.to_bytes(2, "big", signed=True) + bytes(32) for version in versions]
+    sample = [(key, value) for value in (*values[::997], *values[1 << 15 :][:40])]
+    assert set(scalar(sample)) == set(batch(sample)) == {BAD_VERSION}
+
+    error = WireError("bad-version", schema="V", version=0, field="version", position=0, detail="")
+    monkeypatch.setattr(offsets_batch, "_error_of", lambda _key, _value: error)  # it is slow
+    assert set(batch([(key, value) for value in values])) == {BAD_VERSION}
+
+
+def test_a_key_of_an_unknown_type_is_never_read_as_another():
+    tail = key_of(RecordType.OFFSET_COMMIT)[2:]
+    pairs = [(number.to_bytes(2, "big", signed=True) + tail, None) for number in INT16S]
+    said = scalar(pairs)
+    assert batch(pairs) == said
+    unknown = [number for number, one in zip(INT16S, said, strict=True) if one == UNKNOWN]
+    assert unknown == sorted(set(INT16S) - set(RecordType))
 
 
 # Records of very different length: lock step, the plain walk, and where one takes over

@@ -53,8 +53,11 @@ _HEAD: Final = np.dtype(">u2")
 _HEAD_SIZE: Final = 2  # a key and a value begin with an int16
 _N_TYPES: Final = max(RECORD_SCHEMAS) + 1  # also stands for every type above
 _NO_KEY: Final = _N_TYPES + 1
-# A version is 0 to 4, another one, or none; a label is type and version, or what follows.
-_N_VERSIONS, _ANOTHER, _TOMBSTONE = 8, 6, 7
+# A version is one that a schema has, or one of two numbers above all of those.
+_ANOTHER: Final = max(schemas.value.max_version for schemas in RECORD_SCHEMAS.values()) + 1
+_TOMBSTONE: Final = _ANOTHER + 1
+_N_VERSIONS: Final = _TOMBSTONE + 1
+# A label is one of these, or _FIRST + type * _N_VERSIONS + version.
 _BAD, _UNKNOWN, _PASSED_OVER, _FIRST = 0, 1, 2, 3
 
 
