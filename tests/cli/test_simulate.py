@@ -10,7 +10,8 @@ import sys
 import pytest
 from tests.cli.running import run
 
-from holdfast.cli.commands import simulate, simulate_search
+from holdfast.cli import simulate_search
+from holdfast.cli.commands import simulate
 from holdfast.sim.scenarios import POLICIES, SCENARIOS
 
 SMALL = ("--members", 4, "--partitions", 8, "--format", "json")

@@ -31,7 +31,7 @@ NOT_YET_CIRCLES = {
         "holdfast.sim.world.world",
     ),
 }
-NOT_YET_MYPY = {"pipeline"}
+NOT_YET_MYPY: set[str] = set()
 NOT_YET_LONG = {
     "holdfast.cli.commands.simulate.run",
     "holdfast.cli.commands.replay.run",

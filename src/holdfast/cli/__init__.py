@@ -1,7 +1,7 @@
-"""The ``holdfast`` command: ``app`` joins one module per command, named as the command is.
+"""The ``holdfast`` command: ``app`` starts it, and each file of ``commands/`` is one command.
 
-``commands/`` has them. What they share: ``output``, ``people`` and ``screen`` print; ``options``,
-``durations`` and ``settings`` read what people give; ``sources`` and ``fleet_tables`` open what
-commands look at; ``spark_progress`` shows how far Spark is; ``wire_json`` is what ``decode`` and
-``encode`` share.
+``output``, ``people`` and ``screen`` print. ``options``, ``durations`` and ``settings`` read what
+the user sets. ``sources`` and ``fleet_tables`` open what commands look at. ``spark_progress``
+shows how far Spark is. ``decode`` and ``encode`` share ``wire_json``; ``simulate`` uses
+``simulate_search`` and ``simulation_dump``.
 """

@@ -1,10 +1,11 @@
 """The ``holdfast`` command: one Typer app, one module per command, one way to fail.
 
-**Rules.** Data go to stdout, progress and logs to stderr. A command module imports what is heavy
+**Rules.** Data go to stdout, progress and logs to stderr. A command module imports heavy packages
 (Spark, clients) inside its function. Only this module turns an error into an exit code:
 0 ok, 1 findings, 2 usage or config, 3 source, 4 infeasible, 70 our bug, 130 Ctrl-C.
 
-**Strategy.** ``COMMANDS`` names the modules in the order of ``--help``; each has ``register(app)``.
+**Strategy.** Every file of ``cli/commands`` is a command: it is named as the command is, and has
+``register(app)``. A call of one command imports its module alone; ``--help`` imports all of them.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Annotated, Any
 
 import typer
 
 from holdfast import __version__
+from holdfast.cli import commands
 from holdfast.cli.output import print_error
 from holdfast.cli.settings import find_file, for_click
 from holdfast.errors import (
@@ -36,7 +39,7 @@ from holdfast.errors import (
     WireError,
 )
 
-COMMANDS: tuple[str, ...] = (
+HELP_ORDER = (
     "assign",
     "simulate",
     "upgrade_check",
@@ -56,15 +59,20 @@ COMMANDS: tuple[str, ...] = (
     "export",
     "config",
 )
+"""Order of ``--help``; a command that is not named here comes last."""
 
-EXIT_FINDINGS, EXIT_USAGE, EXIT_SOURCE, EXIT_INFEASIBLE, EXIT_BUG, EXIT_INTERRUPT = (
-    1,
-    2,
-    3,
-    4,
-    70,
-    130,
-)
+
+def _command_files() -> tuple[str, ...]:
+    files = [module.name for module in iter_modules(commands.__path__)]
+    rank = {name: at for at, name in enumerate(HELP_ORDER)}
+    return tuple(sorted(files, key=lambda name: (rank.get(name, len(rank)), name)))
+
+
+COMMANDS = _command_files()
+"""Modules of ``cli/commands``, none of them imported yet."""
+
+EXIT_FINDINGS, EXIT_USAGE, EXIT_SOURCE, EXIT_INFEASIBLE = 1, 2, 3, 4
+EXIT_BUG, EXIT_INTERRUPT = 70, 130
 
 GLOBAL = frozenset({"--debug", "--verbose", "-v"})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})

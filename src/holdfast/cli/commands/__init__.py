@@ -1,8 +1,5 @@
-"""One module per command, named as the command is.
+"""One module per command and nothing else: ``upgrade_check.py`` is ``holdfast upgrade-check``.
 
-``assign``, ``broker``, ``config``, ``decode``, ``demo``, ``doctor``, ``dump``, ``encode``,
-``explain``, ``export``, ``history``, ``lag``, ``plan``, ``replay``, ``report``, ``simulate``,
-``upgrade_check`` and ``watch``.
-
-Of ``simulate`` there are three more: ``simulate_scene``, ``simulate_search``, ``simulation_dump``.
+:mod:`holdfast.cli.app` lists the files of this folder. A module has ``register(app)``, which gives
+the Typer app its function.
 """

@@ -17,10 +17,10 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.assignors.registry import ASSIGNORS
-from holdfast.cli.commands.simulate_search import run_search
-from holdfast.cli.commands.simulation_dump import write_simulation
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
+from holdfast.cli.simulate_search import run_search
+from holdfast.cli.simulation_dump import write_simulation
 from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.machine.policy import Policy, When
 from holdfast.model.columns import INT32_MAX
