@@ -39,14 +39,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.pipeline.batches.jobs import Job, remove_staged
+from holdfast.pipeline.batches.schemas import FILES_DDL
 from holdfast.pipeline.batches.split import Pieces, named, numbers, pieces, read_pieces
-from holdfast.pipeline.batches.storage import FILES_DDL, Batch, BatchWriter, Tables
 from holdfast.pipeline.history.generations import generation_tables
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest import decode
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session
+from holdfast.tables.manifest import Batch
+from holdfast.tables.reading import Tables
+from holdfast.tables.writing import BatchWriter
 from pipeline_cpu import Usage, Watcher
 from pipeline_peers import PEERS
 

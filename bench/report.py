@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.report.browser import Opened, browser
 
 from holdfast.report.drawing.writing import write
-from holdfast.report.reading import read_tables
+from holdfast.tables.reading import read_tables
 
 START_MS = 1_763_712_000_000
 N_MEMBERS = 32

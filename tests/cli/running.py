@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from holdfast.cli import app as cli_app
 from holdfast.cli import output
-from holdfast.report.reading import read_tables
+from holdfast.tables.reading import read_tables
 
 
 class _Kept(io.StringIO):
@@ -57,5 +57,5 @@ def write_tables(tables: dict[str, Any], folder: Path) -> Path:
     arrow = read_tables(tables)
     for name in tables:
         (folder / name).mkdir()
-        pq.write_table(arrow.table(name), folder / name / "part.parquet")
+        pq.write_table(arrow.stored(name), folder / name / "part.parquet")
     return folder

@@ -15,7 +15,7 @@ from tests.report.test_findings import CASES
 
 from holdfast.cli.app import app, register_all
 from holdfast.report.findings.doctor import examine_fleet, schema_text, to_json
-from holdfast.report.reading import read_tables
+from holdfast.tables.reading import read_tables
 
 SCHEMA = json.loads(schema_text())
 

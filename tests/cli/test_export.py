@@ -19,7 +19,7 @@ from holdfast.cli.commands.export import Metrics, dashboard_text, serve, write_m
 from holdfast.report.findings.doctor import examine_fleet
 from holdfast.report.metrics import METRICS, exposition
 from holdfast.report.names import visible
-from holdfast.report.reading import read_tables
+from holdfast.tables.reading import read_tables
 
 EVIL = ['a"b', "a\\b", "a\nb", '"} 1\nfake{x="', "\x1b[31m\u202e", "{}", "名前😀", "x" * 5000]
 

@@ -116,7 +116,7 @@ def test_a_kept_broker_says_where_it_is_even_when_quiet(monkeypatch, fmt):
 def test_end_to_end(tmp_path):
     """With --keep: the broker stays until Ctrl-C."""
     from holdfast.demo.run import DemoOptions
-    from holdfast.pipeline.batches.storage import Tables
+    from holdfast.tables.reading import Tables
 
     out = tmp_path / "out"
     sizes = ("--members", str(MEMBERS), "--partitions", str(PARTITIONS), "--seconds", "0.5")

@@ -16,9 +16,7 @@ OTHER_WORDS = {
     "decode",
     "encode",
     "holdfast",
-    "read_tables",
     "sticky",
-    "write",
 }
 """Words between double backticks that name no module."""
 

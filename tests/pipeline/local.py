@@ -9,15 +9,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
-from holdfast.pipeline.batches.schemas import arrow_schema
 from holdfast.pipeline.batches.split import SPLIT, split_task
 from holdfast.pipeline.batches.state import STATE
-from holdfast.pipeline.batches.storage import FILES_SCHEMA, Batch, Tables, read_parquet
 from holdfast.pipeline.batches.tasks import groups_task
 from holdfast.pipeline.history.history import taken_at_us, topic_names
 from holdfast.pipeline.history.lag import Ends
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
+from holdfast.tables.manifest import Batch
+from holdfast.tables.reading import Tables, read_parquet
+from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.writing import FILES_SCHEMA
 
 
 class LocalJob(Job):

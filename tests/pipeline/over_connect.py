@@ -13,7 +13,6 @@ from pathlib import Path
 from tests.pipeline.stream_that_dies import Said
 
 from holdfast.pipeline.batches import jobs
-from holdfast.pipeline.batches.storage import Tables
 from holdfast.pipeline.batches.watch import Stream, follow
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.selection import Selection
@@ -22,6 +21,7 @@ from holdfast.pipeline.plan import plan
 from holdfast.pipeline.replay import replay
 from holdfast.pipeline.replay.replay_story import stories
 from holdfast.pipeline.session import RUNTIME_CONF, get_session
+from holdfast.tables.reading import Tables
 
 
 def lacks(thing, name):

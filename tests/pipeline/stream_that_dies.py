@@ -12,11 +12,12 @@ import sys
 from pathlib import Path
 
 from holdfast.pipeline.batches.jobs import Job
-from holdfast.pipeline.batches.storage import MANIFEST, Tables
 from holdfast.pipeline.batches.watch import Stream, follow
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session
+from holdfast.tables.manifest import MANIFEST
+from holdfast.tables.reading import Tables
 
 
 class Said:

@@ -14,7 +14,6 @@ from tests.pipeline.histories import generation
 from tests.pipeline.test_stream import everything
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.batches.schemas import arrow_schema
 from holdfast.pipeline.history.broker_log import (
     SAYS_MORE,
     Statement,
@@ -23,6 +22,7 @@ from holdfast.pipeline.history.broker_log import (
     restated,
 )
 from holdfast.pipeline.ingest.source import Dump
+from holdfast.tables.schemas import arrow_schema
 
 CAPTURED = Path(__file__).with_name("captured")
 LOG = CAPTURED / "broker.log"

@@ -15,8 +15,8 @@ from tests.pipeline import local
 from tests.pipeline.test_kill import everything, lived
 
 from holdfast.jvm.java import find_java
-from holdfast.pipeline.batches.storage import Tables
 from holdfast.pipeline.session import RUNTIME_CONF, get_session
+from holdfast.tables.reading import Tables
 
 pytestmark = pytest.mark.spark
 

@@ -11,12 +11,12 @@ from tests.pipeline import fleet
 from tests.pipeline.histories import COOPERATIVE, generation, histories, owners, twin_movements
 
 from holdfast.errors import SourceError
-from holdfast.model.tables import TABLES
-from holdfast.pipeline.batches.storage import Tables, sort_rows
 from holdfast.pipeline.batches.views import register_views
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
+from holdfast.tables.reading import Tables, sort_rows
+from holdfast.tables.stored import TABLES
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,8 @@ from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 from tests.pipeline.test_stream import TABLES, consumer_records
 
-from holdfast.pipeline.batches.storage import MANIFEST, Tables
+from holdfast.tables.manifest import MANIFEST
+from holdfast.tables.reading import Tables
 
 pytestmark = pytest.mark.spark
 

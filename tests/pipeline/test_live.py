@@ -16,11 +16,11 @@ from tests.pipeline.test_deployment import run as submitted
 from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.errors import SourceError
 from holdfast.jvm.jars import connector_jars
-from holdfast.pipeline.batches.storage import Tables
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.dump import write_dump
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Dump
+from holdfast.tables.reading import Tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

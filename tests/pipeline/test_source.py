@@ -10,13 +10,14 @@ import pytest
 from tests.pipeline import fleet
 
 from holdfast.errors import ConfigError, SourceError
-from holdfast.pipeline.batches.schemas import arrow_schema
 from holdfast.pipeline.batches.split import named, pieces, read_pieces
-from holdfast.pipeline.batches.storage import MANIFEST, Batch, Tables
 from holdfast.pipeline.ingest import dump as dump_module
 from holdfast.pipeline.ingest.dump import _check_counts, _write_records, gathered
 from holdfast.pipeline.ingest.source import Dump, _deepest
 from holdfast.pipeline.session import local_cores, parse_defaults
+from holdfast.tables.manifest import MANIFEST, Batch
+from holdfast.tables.reading import Tables
+from holdfast.tables.schemas import arrow_schema
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from tests.pipeline.test_broker_log import preparing
 from tests.pipeline.test_stream import consumer_records
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.batches.storage import Tables
 from holdfast.pipeline.batches.watch import Stream
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
+from holdfast.tables.reading import Tables
 
 pytestmark = pytest.mark.spark
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from tests.pipeline.stream_that_dies import Said
 
-from holdfast.model.tables import TABLES
 from holdfast.pipeline.batches import delta
 from holdfast.pipeline.batches.delta import DELTA_FOLDER, write_delta
-from holdfast.pipeline.batches.storage import Tables
 from holdfast.pipeline.batches.watch import Stream
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session
+from holdfast.tables.reading import Tables
+from holdfast.tables.stored import TABLES
 
 # A plain table, nested ones, and those that are written over; a Delta write takes its time.
 NAMES = ("offset_commits", "assignments", "rebalances", "lag")

@@ -9,7 +9,7 @@ from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 from holdfast.report.findings.doctor import examine_fleet
 from holdfast.report.findings.examination import all_rules
 from holdfast.report.findings.finding import Basis, Finding, Severity, rule
-from holdfast.report.reading import read_tables
+from holdfast.tables.reading import read_tables
 
 TOPICS = {"t": 4}
 AB = ["a-1", "b-1"]

@@ -19,8 +19,8 @@ from holdfast.report.drawing.writing import render
 from holdfast.report.findings.doctor import examine_fleet
 from holdfast.report.metrics import METRICS, exposition
 from holdfast.report.names import shorten, spreadsheet_text, visible, visible_json
-from holdfast.report.reading import read_tables
 from holdfast.report.trace import write_trace
+from holdfast.tables.reading import read_tables
 
 ANY = st.text(st.characters(codec=None))
 

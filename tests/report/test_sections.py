@@ -3,7 +3,7 @@
 from tests.report.fleet import rolling_bounce, tables
 
 from holdfast.report.drawing.writing import render
-from holdfast.report.reading import read_tables
+from holdfast.tables.reading import read_tables
 
 
 def test_a_cause_that_a_broker_stated_is_told_from_one_that_is_inferred() -> None:

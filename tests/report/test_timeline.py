@@ -11,8 +11,8 @@ from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 from holdfast.report.drawing.packing import unpack
 from holdfast.report.drawing.timeline import Timeline, build_timeline
 from holdfast.report.drawing.writing import group_payload
-from holdfast.report.reading import read_tables
 from holdfast.report.views import view_of
+from holdfast.tables.reading import read_tables
 
 TOPICS = {"a": 2, "b": 3}
 TPS = [(t, p) for t in sorted(TOPICS) for p in range(TOPICS[t])]

@@ -23,7 +23,7 @@ class FleetTables:
 
     Parameters
     ----------
-    tables : holdfast.pipeline.batches.storage.Tables
+    tables : holdfast.tables.reading.Tables
         Of all groups that the source holds.
     topics : dict of str to int
         Topic to number of partitions; empty where only tables were kept.
@@ -56,7 +56,8 @@ def open_fleet(
     SourceError
         What is named cannot be read.
     """
-    from holdfast.pipeline.batches.storage import MANIFEST, Tables
+    from holdfast.tables.manifest import MANIFEST
+    from holdfast.tables.reading import Tables
 
     if source is not None and bootstrap is None and (source / MANIFEST).is_file():
         tables = Tables(source.absolute())

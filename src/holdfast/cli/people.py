@@ -1,7 +1,7 @@
 """Which columns of a table people see first, and how.
 
 **Rules.** Only for ``--format table``: programs get every column in the order of
-:mod:`holdfast.model.tables`. Nothing is left out, a terminal shows as many as fit.
+:mod:`holdfast.tables.stored`. Nothing is left out, a terminal shows as many as fit.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.model.tables import Table
+from holdfast.tables.definition import Table
 
 FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "rebalances": (

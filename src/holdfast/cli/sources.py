@@ -17,7 +17,7 @@ from holdfast.cli.output import notes
 from holdfast.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
-    from holdfast.report.reading import Tables
+    from holdfast.tables.reading import Tables
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def open_source(
     SourceError
         If what is given cannot be read.
     """
-    from holdfast.report.reading import read_tables
+    from holdfast.tables.reading import read_tables
 
     if (source is None) == (bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")

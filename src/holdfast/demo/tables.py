@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.adapters.cluster.cluster import LiveCluster
-from holdfast.pipeline.batches.storage import Tables
 from holdfast.pipeline.history.history import Selection
 from holdfast.pipeline.history.history import run as run_history
+from holdfast.tables.reading import Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

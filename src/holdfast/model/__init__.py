@@ -3,6 +3,5 @@
 ``topics`` and ``group`` hold a consumer group; ``reported`` turns what its members report into
 columns, ``partitions`` has the three shapes of a set of partitions, ``snapshot`` reads and writes
 the JSON. ``assignment`` is who owns what. ``measure``, ``measure_history``, ``lag`` and
-``fidelity`` define the numbers; ``tables`` lists the columns of the pipeline's tables; ``columns``
-has the dtypes.
+``fidelity`` define the numbers; ``columns`` has the dtypes.
 """

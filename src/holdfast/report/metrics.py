@@ -19,7 +19,8 @@ import numpy as np
 
 from holdfast.report.findings.examination import Examination
 from holdfast.report.names import visible
-from holdfast.report.reading import Tables, floats, ints, words
+from holdfast.tables.reading import Tables
+from holdfast.tables.values import floats, ints, words
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
@@ -169,7 +170,7 @@ def _number(value: float) -> str:
 
 
 def _kafka(tables: Tables) -> Iterator[tuple[str, Sample]]:
-    rows = tables.table("lag")
+    rows = tables.stored("lag")
     names = zip(words(rows, "group"), words(rows, "topic"), strict=True)
     offset, lag, partition = (ints(rows, c) for c in ("current_offset", "lag", "partition"))
     sums: dict[tuple[str, str], list[int]] = {}
@@ -189,7 +190,7 @@ def _kafka(tables: Tables) -> Iterator[tuple[str, Sample]]:
 
 
 def _lag_seconds(tables: Tables) -> Iterator[tuple[str, Sample]]:
-    rows = tables.table("lag")
+    rows = tables.stored("lag")
     longest: dict[str, float] = {}
     for group, since in zip(words(rows, "group"), floats(rows, "lag_seconds"), strict=True):
         if not np.isnan(since):

@@ -18,8 +18,8 @@ from typing import Any
 
 from holdfast.report.drawing.timeline import Timeline
 from holdfast.report.names import visible
-from holdfast.report.reading import Tables
 from holdfast.report.views import last_time, view_of
+from holdfast.tables.reading import Tables
 
 NOBODY, PAUSED = "grey", "white"  # names of colours that the viewer reserves
 

@@ -14,7 +14,8 @@ from holdfast.report.drawing.timeline import Timeline, build_timeline
 from holdfast.report.findings.examination import examine
 from holdfast.report.findings.facts import read_facts
 from holdfast.report.findings.finding import Finding
-from holdfast.report.reading import Tables, times_ms
+from holdfast.tables.reading import Tables
+from holdfast.tables.values import times_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,7 +54,7 @@ def view_of(
 def last_time(tables: Tables) -> int | None:
     """Latest time that any table mentions, in UTC milliseconds."""
     columns = [
-        times_ms(tables.table(name), "timestamp")
+        times_ms(tables.stored(name), "timestamp")
         for name in ("offset_commits", "generations", "rebalances")
         if name in tables
     ]

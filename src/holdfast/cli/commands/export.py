@@ -17,7 +17,7 @@ from holdfast.cli.output import print_error, print_note, track, write_text
 from holdfast.errors import AdapterError, ConfigError, HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.report.reading import Track
+    from holdfast.report.progress import Track
 
 _EXAMPLES = """\b
 Examples:
@@ -95,24 +95,17 @@ class Metrics:
         """Text as of now."""
         from holdfast.report.findings.doctor import examine_fleet
         from holdfast.report.metrics import exposition
-        from holdfast.report.reading import read_tables
+        from holdfast.tables.manifest import stamp
+        from holdfast.tables.reading import read_tables
 
         with self._lock:
-            stamp = self._stamp()
-            if stamp != self._seen:
+            held = stamp(self._folder)
+            if held != self._seen:
                 tables = read_tables(self._folder)
                 asked = tables.choose(self._groups)
                 found = examine_fleet(tables, asked, track=self._track)
-                self._text, self._seen = exposition(tables, found), stamp
+                self._text, self._seen = exposition(tables, found), held
             return self._text
-
-    def _stamp(self) -> object:
-        manifest = self._folder / "_manifest.json"
-        if manifest.is_file():
-            told = manifest.stat()
-            return told.st_mtime_ns, told.st_size, told.st_ino
-        found = sorted(self._folder.rglob("*.parquet"))
-        return tuple((str(p), p.stat().st_mtime_ns) for p in found)
 
 
 def write_metrics(folder: Path, target: Path) -> None:

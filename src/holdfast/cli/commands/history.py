@@ -131,7 +131,7 @@ def known_table(name: str) -> Any:
     """
     import difflib
 
-    from holdfast.model.tables import TABLES
+    from holdfast.tables.stored import TABLES
 
     if name in TABLES:
         return TABLES[name]

@@ -79,7 +79,7 @@ def lag(  # noqa: PLR0917 (typer passes every option by name)
 
     A partition is listed when it has a commit or an owner. Nothing is joined and nothing written.
     """
-    from holdfast.model.tables import LAG
+    from holdfast.tables.stored import LAG
 
     note = notes(quiet)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:

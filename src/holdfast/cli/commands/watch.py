@@ -81,11 +81,11 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     Ctrl-C; without, it takes what is there since the last time and ends.
     """
     from holdfast.adapters.cluster.cluster import LiveCluster, read_properties
-    from holdfast.pipeline.batches.storage import Tables
     from holdfast.pipeline.batches.watch import CHECKPOINT
     from holdfast.pipeline.batches.watch import watch as follow
     from holdfast.pipeline.ingest.selection import Selection
     from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
+    from holdfast.tables.reading import Tables
 
     note = notes(quiet)
     check_logs(broker_log or ())

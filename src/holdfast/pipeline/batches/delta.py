@@ -14,9 +14,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.model.tables import TABLES
-from holdfast.pipeline.batches.storage import Tables
 from holdfast.pipeline.batches.views import stored
+from holdfast.tables.reading import Tables
+from holdfast.tables.stored import TABLES
 
 DELTA_FOLDER: Final = "delta"
 WHOLE: Final = ("lag", "rebalances")

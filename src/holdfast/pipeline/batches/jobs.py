@@ -16,7 +16,7 @@ pauses     pauses by the records, and commits of those groups      pauses
 =========  ======================================================  ================================
 
 ``rebalances`` comes from the second and gets its sums of pauses from the last. The first two are
-one action. The tasks write their files themselves (:mod:`holdfast.pipeline.batches.storage`).
+one action. The tasks write their files themselves (:mod:`holdfast.tables.writing`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-from holdfast.pipeline.batches.schemas import arrow_schema, spark_ddl
+from holdfast.pipeline.batches.schemas import FILES_DDL, spark_ddl
 from holdfast.pipeline.batches.split import (
     SPLIT_DDL,
     UNKNOWN,
@@ -40,16 +40,6 @@ from holdfast.pipeline.batches.split import (
     split_task,
 )
 from holdfast.pipeline.batches.state import STATE
-from holdfast.pipeline.batches.storage import (
-    FILES_DDL,
-    FILES_SCHEMA,
-    Batch,
-    BatchWriter,
-    Tables,
-    files_of,
-    read_parquet,
-    remove_tree,
-)
 from holdfast.pipeline.batches.tasks import groups_task
 from holdfast.pipeline.history.broker_log import read_files, restated, unmistakable
 from holdfast.pipeline.history.lag import INPUT, INPUT_DDL, OWNERS, Ends, lag_task, positions_input
@@ -66,6 +56,10 @@ from holdfast.pipeline.ingest.positions import LATEST, POSITION_DDL, POSITIONS, 
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump, plain_reader, reading
 from holdfast.pipeline.session import local_cores
+from holdfast.tables.manifest import Batch
+from holdfast.tables.reading import Tables, read_parquet
+from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.writing import FILES_SCHEMA, BatchWriter, files_of, remove_tree
 
 Files = list[tuple[str, int]]
 

@@ -1,80 +1,42 @@
-"""The plain columns of :mod:`holdfast.model.tables` as Arrow schemas and Spark DDL.
+"""Spark's schemas, made from the Arrow schemas of :mod:`holdfast.tables.schemas`.
 
-**Rules.** Nothing is named here. Every frame that is stored has exactly the schema of its table.
+**Rules.** Nothing is named here: a column that a definition gains is in Spark's schema too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Mapping
+from typing import Final
 
 import pyarrow as pa
 
-from holdfast.model.tables import DUMP_TABLES, TABLES, Column, DType
+from holdfast.tables.definition import DType
+from holdfast.tables.schemas import ARROW, arrow_schema
 
-_ARROW: Mapping[DType, pa.DataType] = {
-    DType.STRING: pa.string(),
-    DType.BINARY: pa.binary(),
-    DType.BOOL: pa.bool_(),
-    DType.INT32: pa.int32(),
-    DType.INT64: pa.int64(),
-    DType.FLOAT64: pa.float64(),
-    DType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    DType.INT32_LIST: pa.list_(pa.int32()),
-    DType.STRING_LIST: pa.list_(pa.string()),
+_WORDS: Final[Mapping[DType, str]] = {
+    DType.STRING: "string",
+    DType.BINARY: "binary",
+    DType.BOOL: "boolean",
+    DType.INT32: "int",
+    DType.INT64: "bigint",
+    DType.FLOAT64: "double",
+    DType.TIMESTAMP: "timestamp",
+    DType.INT32_LIST: "array<int>",
+    DType.INT64_LIST: "array<bigint>",
+    DType.STRING_LIST: "array<string>",
 }
-
-_DDL: Mapping[pa.DataType, str] = {
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.bool_(): "boolean",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.float64(): "double",
-    pa.timestamp("us", tz="UTC"): "timestamp",
-    pa.list_(pa.int32()): "array<int>",
-    pa.list_(pa.string()): "array<string>",
-}
-
-
-@cache
-def arrow_schema(name: str) -> pa.Schema:
-    """Arrow schema of a stored table or of a part of a dump."""
-    table = TABLES.get(name) or DUMP_TABLES[name]
-    return arrow_fields(table.columns)
-
-
-def arrow_fields(columns: Sequence[Column]) -> pa.Schema:
-    """Arrow schema of plain columns; every field may be null, as Spark writes them."""
-    return pa.schema([(column.name, _ARROW[column.dtype]) for column in columns])
+_SPARK: Final[Mapping[pa.DataType, str]] = {ARROW[dtype]: word for dtype, word in _WORDS.items()}
 
 
 def spark_ddl(name: str) -> str:
-    """Schema of a stored table as Spark DDL."""
+    """Schema of a definition as Spark DDL."""
     return ddl_of(arrow_schema(name))
 
 
 def ddl_of(schema: pa.Schema) -> str:
     """Any schema of these types as Spark DDL."""
-    return ", ".join(f"`{field.name}` {_DDL[field.type]}" for field in schema)
+    return ", ".join(f"`{field.name}` {_SPARK[field.type]}" for field in schema)
 
 
-def empty(name: str) -> pa.Table:
-    """A table without rows."""
-    return arrow_schema(name).empty_table()
-
-
-def from_columns(name: str, columns: Mapping[str, Any]) -> pa.Table:
-    """A table from columns (arrays or lists); int64 microseconds are taken for timestamps."""
-    schema = arrow_schema(name)
-    arrays = [_array(columns[field.name], field.type) for field in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _array(values: Any, dtype: pa.DataType) -> Any:
-    if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        return values if values.type == dtype else values.cast(dtype)
-    if pa.types.is_timestamp(dtype):
-        return pa.array(values, pa.int64()).cast(dtype)
-    return pa.array(values, dtype)
+FILES_DDL: Final = spark_ddl("files")
+"""What a task hands back: one row for each file it has closed."""

@@ -23,13 +23,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.batches.schemas import arrow_schema, ddl_of
-from holdfast.pipeline.batches.storage import FILES_SCHEMA, BatchWriter
+from holdfast.pipeline.batches.schemas import ddl_of
 from holdfast.pipeline.ingest.arrow_columns import binary_column
 from holdfast.pipeline.ingest.decode import COMMIT_TYPES
 from holdfast.pipeline.ingest.positions import POSITIONS, from_commits, reduced
 from holdfast.pipeline.ingest.records import Decoded, bad_table, read_commits
 from holdfast.pipeline.ingest.selection import Selection, group_names
+from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.writing import FILES_SCHEMA, BatchWriter
 
 Batches = Iterator[pa.RecordBatch]
 Pieces = list[tuple[str, int]]

@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from holdfast.pipeline.batches.schemas import arrow_schema
 from holdfast.pipeline.history.dense import group_codes
 from holdfast.pipeline.history.generations import Generations, concat
+from holdfast.tables.schemas import arrow_schema
 
 STATE: Final = "_state"
 STATE_TYPE: Final = -2

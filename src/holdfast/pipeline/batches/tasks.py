@@ -29,7 +29,6 @@ from holdfast.pipeline.batches.state import (
     split_state,
     state_rows,
 )
-from holdfast.pipeline.batches.storage import BatchWriter
 from holdfast.pipeline.history.consumer_groups import fold
 from holdfast.pipeline.history.dense import cells_needed, dense, group_codes
 from holdfast.pipeline.history.generations import (
@@ -52,6 +51,7 @@ from holdfast.pipeline.history.pauses import PAUSES
 from holdfast.pipeline.history.rebalances import anomaly_table, rebalance_table
 from holdfast.pipeline.history.reconciled import Reconciled, reconcile, unknown_topics
 from holdfast.pipeline.ingest.records import Decoded, bad_table, read_groups
+from holdfast.tables.writing import BatchWriter
 
 ASSIGNED_AT_ONCE: Final = 2_000_000
 CELLS_AT_ONCE: Final = 16_000_000

@@ -1,6 +1,6 @@
 """The tables as Spark frames and views, for whoever goes on with them in SQL.
 
-**Rules.** What is stored nested (:mod:`holdfast.model.tables`) has a flat view, one row per
+**Rules.** What is stored nested (:mod:`holdfast.tables.stored`) has a flat view, one row per
 partition, whose rows are those of ``Tables.table``. A view shows the batches that were committed
 when it was made.
 """
@@ -13,10 +13,10 @@ from typing import Any
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-from holdfast.model.tables import TABLES
 from holdfast.pipeline.batches.schemas import spark_ddl
-from holdfast.pipeline.batches.storage import Tables
 from holdfast.pipeline.ingest.source import plain_reader
+from holdfast.tables.reading import Tables
+from holdfast.tables.stored import TABLES
 
 
 def stored(spark: Any, name: str, files: Sequence[Path]) -> Any:

@@ -24,7 +24,6 @@ from typing import Any, Final
 from holdfast.errors import SourceError
 from holdfast.pipeline.batches.delta import append_delta
 from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
-from holdfast.pipeline.batches.storage import MANIFEST, Batch, Tables, batch_folder, remove_tree
 from holdfast.pipeline.history.history import to_us
 from holdfast.pipeline.history.lag import Ends
 from holdfast.pipeline.ingest.dump import offsets_table
@@ -37,6 +36,9 @@ from holdfast.pipeline.ingest.source import (
     reading,
 )
 from holdfast.pipeline.session import is_connect
+from holdfast.tables.manifest import MANIFEST, Batch
+from holdfast.tables.reading import Tables
+from holdfast.tables.writing import batch_folder, remove_tree
 
 CHECKPOINT: Final = "_checkpoint"
 START_TRIES: Final = 3

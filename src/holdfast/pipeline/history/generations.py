@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I32, I64
-from holdfast.pipeline.batches.schemas import from_columns
+from holdfast.tables.schemas import from_columns
 
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
 CLASSIC, CONSUMER = "classic", "consumer"

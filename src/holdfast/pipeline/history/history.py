@@ -19,15 +19,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.errors import SourceError
 from holdfast.pipeline.batches.jobs import Job, remove_staged
-from holdfast.pipeline.batches.storage import Batch, Tables, remove_tree
 from holdfast.pipeline.history.lag import Ends
 from holdfast.pipeline.ingest.dump import write_dump
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Cluster, Dump
+from holdfast.tables.manifest import Batch
+from holdfast.tables.reading import Tables
+from holdfast.tables.writing import remove_tree
 
-__all__ = ["History", "Selection", "history_of", "open_tables", "run", "taken_at_us", "to_us"]
+__all__ = ["History", "Selection", "history_of", "run", "taken_at_us", "to_us"]
 
 Note = Callable[[str], None]
 
@@ -56,7 +57,7 @@ class History:
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
     ) -> pa.Table:
-        """One table; see :meth:`holdfast.pipeline.batches.storage.Tables.table`."""
+        """One table; see :meth:`holdfast.tables.reading.Tables.table`."""
         return self.tables.table(name, flat=flat, groups=groups)
 
 
@@ -156,17 +157,3 @@ def topic_names(dump: Dump) -> dict[str, str]:
     """Topic id to name, as KIP-848 records need it."""
     topics = dump.topics()
     return dict(zip(topics["topic_id"].to_pylist(), topics["topic"].to_pylist(), strict=True))
-
-
-def open_tables(path: Path | str) -> Tables:
-    """Tables that an earlier run wrote.
-
-    Raises
-    ------
-    SourceError
-        There are none.
-    """
-    tables = Tables(Path(path).absolute())
-    if not tables.batches():
-        raise SourceError(f"{path} holds no committed batch")
-    return tables

@@ -27,12 +27,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I64
-from holdfast.pipeline.batches.schemas import arrow_schema, ddl_of, from_columns
-from holdfast.pipeline.batches.storage import BatchWriter
+from holdfast.pipeline.batches.schemas import ddl_of
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import Generations, ints, list_parts, make_lists
 from holdfast.pipeline.history.movements import take
 from holdfast.pipeline.ingest.positions import LATEST, POSITION, reduced
+from holdfast.tables.schemas import arrow_schema, from_columns
+from holdfast.tables.writing import BatchWriter
 
 Batches = Iterator[pa.RecordBatch]
 

@@ -23,11 +23,11 @@ import pyarrow as pa
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.machine.leader.designs import NAMES as DESIGN_NAMES
 from holdfast.model.columns import I32, I64, NO_OWNER
-from holdfast.pipeline.batches.schemas import from_columns
 from holdfast.pipeline.history.dense import Dense, Mask
 from holdfast.pipeline.history.generations import DEAD, Generations, concat, ints, make_lists
 from holdfast.pipeline.history.pauses import OPEN, STAGED
 from holdfast.pipeline.ingest.arrow_columns import TIMESTAMP
+from holdfast.tables.schemas import from_columns
 
 MOVED, MOVED_THROUGH_GAP, GAINED, LOST = range(4)
 KINDS = ("moved", "moved_through_gap", "gained", "lost")

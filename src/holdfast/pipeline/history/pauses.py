@@ -21,10 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I64
-from holdfast.pipeline.batches.schemas import arrow_schema, ddl_of, from_columns
-from holdfast.pipeline.batches.storage import BatchWriter
+from holdfast.pipeline.batches.schemas import ddl_of
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import ints, list_parts, make_lists
+from holdfast.tables.schemas import arrow_schema, from_columns
+from holdfast.tables.writing import BatchWriter
 
 Batches = Iterator[pa.RecordBatch]
 

@@ -36,7 +36,6 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I64
 from holdfast.model.measure_history import balance_scores, kept_share, needed_moves
-from holdfast.pipeline.batches.schemas import arrow_schema, from_columns
 from holdfast.pipeline.history.broker_log import INFERRED
 from holdfast.pipeline.history.dense import Dense, Mask, codes
 from holdfast.pipeline.history.generations import Generations, ints, list_parts
@@ -52,6 +51,7 @@ from holdfast.pipeline.history.movements import (
     take,
 )
 from holdfast.pipeline.history.needed import needed_of_unequal
+from holdfast.tables.schemas import arrow_schema, from_columns
 
 CAUSES: Final = (
     ("first_seen", 1.0),

@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import Mask
-from holdfast.pipeline.batches.schemas import arrow_schema
 from holdfast.pipeline.history.generations import CONSUMER, Generations, ints
 from holdfast.pipeline.history.pauses import OPEN, STAGED
+from holdfast.tables.schemas import arrow_schema
 from holdfast.wire.layouts.offsets_schemas import RecordType
 
 RELEASED: Final = -8

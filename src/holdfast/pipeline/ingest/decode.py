@@ -31,7 +31,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from holdfast.pipeline.batches.schemas import arrow_schema
 from holdfast.pipeline.history.generations import Generations
 from holdfast.pipeline.ingest.arrow_columns import (
     TIMESTAMP,
@@ -48,6 +47,7 @@ from holdfast.pipeline.ingest.arrow_columns import (
     text,
 )
 from holdfast.pipeline.ingest.decode_classic import group_generations
+from holdfast.tables.schemas import arrow_schema
 from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType, schema_layout
 from holdfast.wire.many.columns import Columns, Ids
 from holdfast.wire.many.offsets_batch import REASONS, BadRows, Chunk, Family, decode_batch

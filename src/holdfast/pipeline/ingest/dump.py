@@ -21,9 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.batches.schemas import arrow_schema, from_columns
+from holdfast.pipeline.batches.schemas import FILES_DDL
 from holdfast.pipeline.batches.split import BATCH_BYTES
-from holdfast.pipeline.batches.storage import FILES_DDL, FILES_SCHEMA
 from holdfast.pipeline.ingest.source import (
     DUMP_FILE,
     DUMP_VERSION,
@@ -34,6 +33,8 @@ from holdfast.pipeline.ingest.source import (
     kafka_records,
     reading,
 )
+from holdfast.tables.schemas import arrow_schema, from_columns
+from holdfast.tables.writing import FILES_SCHEMA
 
 Note = Callable[[str], None]
 

@@ -25,8 +25,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
-from holdfast.model.tables import DUMP_TABLES, RECORDS
-from holdfast.pipeline.batches.schemas import arrow_schema
+from holdfast.tables.dumped import DUMP_TABLES, RECORDS
+from holdfast.tables.schemas import arrow_schema
 
 OFFSETS_TOPIC = "__consumer_offsets"
 DUMP_FILE = "dump.json"

@@ -31,9 +31,9 @@ from holdfast.model.measure_history import balance_scores, needed_moves
 from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
 from holdfast.pipeline.batches.schemas import ddl_of
-from holdfast.pipeline.batches.storage import Tables
 from holdfast.pipeline.plan.plan_equal import Stack, sticky_targets
 from holdfast.pipeline.plan.plan_rows import FLEET, fleet_rows
+from holdfast.tables.reading import Tables
 
 Batches = Iterator[pa.RecordBatch]
 

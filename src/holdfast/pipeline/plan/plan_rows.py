@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.model.columns import I32, I64, NO_OWNER, starts
-from holdfast.pipeline.batches.storage import Tables
+from holdfast.tables.reading import Tables
 
 FLEET: Final[pa.Schema] = pa.schema(
     [

@@ -139,7 +139,7 @@ def group_rows(
 
     Parameters
     ----------
-    tables : holdfast.pipeline.batches.storage.Tables
+    tables : holdfast.tables.reading.Tables
         Tables of a history.
     groups : sequence of str, optional
         Only these.

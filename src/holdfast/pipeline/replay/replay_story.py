@@ -64,7 +64,7 @@ def stories(
 
     Parameters
     ----------
-    tables : holdfast.pipeline.batches.storage.Tables
+    tables : holdfast.tables.reading.Tables
         Tables of a history.
     topics : mapping, optional
         Topic to number of partitions; what was assigned says it where a topic is not there.

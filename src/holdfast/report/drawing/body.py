@@ -25,8 +25,9 @@ from holdfast.report.drawing.sections import (
     table,
     when,
 )
-from holdfast.report.reading import Tables, ints
 from holdfast.report.views import GroupView
+from holdfast.tables.reading import Tables
+from holdfast.tables.values import ints
 
 _KEYS = (
     ("← →", "move in time (Shift: further)"),
@@ -113,7 +114,7 @@ def _fleet_figures(tables: Tables, views: Sequence[GroupView]) -> Markup:
     pause = sum(view.cost[0] for view in views)
     rebalances = sum(len(view.rebalances.at_ms) for view in views)
     moved = [v.rebalances.total("n_moved") for v in views]
-    lag = ints(tables.table("lag"), "lag") if "lag" in tables else np.zeros(0, np.int64)
+    lag = ints(tables.stored("lag"), "lag") if "lag" in tables else np.zeros(0, np.int64)
     items = [
         ("Groups", number(len(views)), ""),
         ("Partitions", number(sum(len(v.timeline.row_partition) for v in views)), ""),
@@ -134,7 +135,7 @@ def _one_group(tables: Tables, view: GroupView) -> Markup:
 def _oddities(tables: Tables) -> list[tuple[str, str, str]]:
     found = []
     for name, what in (("anomalies", "Anomalies"), ("bad_records", "Bad records")):
-        count = tables.table(name).num_rows if name in tables else 0
+        count = tables.stored(name).num_rows if name in tables else 0
         if count:
             found.append((what, number(count), f"see the table {name}"))
     return found

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from holdfast.model.columns import F64, I64
 from holdfast.report.drawing.timeline import Timeline, read_generations
-from holdfast.report.reading import ArrowTable, Tables, codes, floats, ints, times_ms, words
+from holdfast.tables.reading import Tables
+from holdfast.tables.values import ArrowTable, codes, floats, ints, times_ms, words
 
 _KINDS = ("moved", "moved_through_gap", "gained", "lost")
 _COUNTS = (

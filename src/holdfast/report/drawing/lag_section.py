@@ -13,7 +13,8 @@ import numpy.typing as npt
 from holdfast.report.drawing.markup import Markup, name_of, tag
 from holdfast.report.drawing.sections import NONE, number, table
 from holdfast.report.drawing.timeline import Timeline
-from holdfast.report.reading import Tables, codes, ints
+from holdfast.tables.reading import Tables
+from holdfast.tables.values import codes, ints
 
 WORST = 20
 

@@ -18,7 +18,7 @@ from holdfast.report.drawing.timeline import Timeline
 from holdfast.report.findings.examination import all_rules
 from holdfast.report.findings.finding import Finding
 from holdfast.report.findings.finding import count as counted
-from holdfast.report.reading import Tables
+from holdfast.tables.reading import Tables
 
 MAX_ROWS = 100
 NONE = "–"

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from holdfast.model.columns import I32, I64
 from holdfast.report.drawing.identity import Identities, read_identities
-from holdfast.report.reading import ArrowTable, Tables, codes, ints, lists, times_ms
+from holdfast.tables.reading import Tables
+from holdfast.tables.values import ArrowTable, codes, ints, lists, times_ms
 
 BOOL = npt.NDArray[np.bool_]
 NO_OWNER = -1

@@ -30,8 +30,9 @@ from holdfast.report.drawing.packing import pack, pack_text, pack_values
 from holdfast.report.drawing.palette import COLOURS
 from holdfast.report.drawing.policies import policy_section
 from holdfast.report.drawing.timeline import Timeline
-from holdfast.report.reading import Source, Tables, Track, read_tables
+from holdfast.report.progress import Track
 from holdfast.report.views import GroupView, last_time, view_of
+from holdfast.tables.reading import Source, Tables, read_tables
 
 SCRIPTS = (
     "columns.js",
@@ -60,7 +61,7 @@ def write(
     Parameters
     ----------
     source : path, mapping or Tables
-        Folder of tables, or columns in memory (:func:`holdfast.report.reading.read_tables`).
+        Folder of tables, or columns in memory (:func:`holdfast.tables.reading.read_tables`).
     out : path
         File to write; its folder must exist.
     title : str

@@ -16,8 +16,9 @@ import numpy as np
 from holdfast.report.findings.examination import Examination, all_rules, examine
 from holdfast.report.findings.facts import Facts, read_facts
 from holdfast.report.findings.finding import Finding, Limits, Rule
-from holdfast.report.reading import Tables, Track
+from holdfast.report.progress import Track
 from holdfast.report.views import last_time
+from holdfast.tables.reading import Tables
 
 SCHEMA_VERSION = 1
 

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from holdfast.model.columns import F64, I32, I64
 from holdfast.report.drawing.history import Rebalances, read_rebalances
 from holdfast.report.drawing.timeline import NO_OWNER, Settlements, Timeline, build_timeline
-from holdfast.report.reading import Tables, codes, ints, times_ms, words
+from holdfast.tables.reading import Tables
+from holdfast.tables.values import codes, ints, times_ms, words
 
 BOOL = npt.NDArray[np.bool_]
 NEVER = -1

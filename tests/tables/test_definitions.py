@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.tables import ASSIGNMENTS, DUMP_TABLES, LAG, MOVEMENTS, TABLES, DType
+from holdfast.tables.definition import DType
+from holdfast.tables.dumped import DUMP_TABLES
+from holdfast.tables.stored import ASSIGNMENTS, LAG, MOVEMENTS, TABLES
 
 ALL = [*TABLES.values(), *DUMP_TABLES.values()]
 

@@ -1,0 +1,45 @@
+"""The parts of a dump: the offsets topic as it stands, and what the cluster said beside it."""
+
+from __future__ import annotations
+
+from holdfast.tables.definition import DType, Table, column
+
+_S, _I, _L, _T = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP
+
+RECORDS = Table(
+    name="records",
+    doc="The offsets topic as it stands: part of a dump.",
+    columns=(
+        column("partition", _I, "partition of the offsets topic"),
+        column("offset", _L, "offset in it"),
+        column("timestamp", _T, "time of the record"),
+        column("key", DType.BINARY, "key", nullable=True),
+        column("value", DType.BINARY, "value; null for a tombstone", nullable=True),
+    ),
+    order=("partition", "offset"),
+)
+
+TOPICS = Table(
+    name="topics",
+    doc="Topics of the cluster with their ids: part of a dump.",
+    columns=(
+        column("topic_id", _S, "UUID"),
+        column("topic", _S, "name"),
+        column("partitions", _I, "number of partitions", "partitions"),
+    ),
+    order=("topic",),
+)
+
+OFFSETS = Table(
+    name="offsets",
+    doc="Begin and end of every partition, read after the records: part of a dump.",
+    columns=(
+        column("topic", _S, "topic"),
+        column("partition", _I, "partition of the topic"),
+        column("begin_offset", _L, "first offset"),
+        column("end_offset", _L, "offset of the next record"),
+    ),
+    order=("topic", "partition"),
+)
+
+DUMP_TABLES: dict[str, Table] = {table.name: table for table in (RECORDS, TOPICS, OFFSETS)}

@@ -1,0 +1,343 @@
+"""Tables as Arrow, from a folder or from columns in memory: whole, flat, or one group's rows.
+
+**Rules.** Needs no Spark. Columns and types are those of :mod:`holdfast.tables.stored`. A missing
+table is an empty one, a missing nullable column holds nulls, any other missing column is an error
+that names it. Where a manifest names the files of committed batches, those are read and no others.
+
+**Strategy.** There is one class for both uses. ``Tables(root)`` reads a folder whenever a table is
+asked for, so it shows the newest batch; a job commits its batches through it. :func:`read_tables`
+reads everything at once and holds it, so what it shows belongs together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from holdfast.errors import ConfigError, SourceError
+from holdfast.tables.definition import DType, Table
+from holdfast.tables.groups import GroupedTable
+from holdfast.tables.manifest import Batch, commit_batches, has_manifest, read_batches, sweep
+from holdfast.tables.schemas import ARROW, MILLIS, arrow_schema
+from holdfast.tables.stored import TABLES
+
+Source = str | Path | Mapping[str, Any]
+
+
+class Tables:
+    """The tables of one folder, or tables held in memory.
+
+    Parameters
+    ----------
+    root : Path
+        Folder of the tables; "." for tables that never had one.
+    held : mapping of str to Table, optional
+        Tables that are not read again. With it, a table that is not there is empty.
+
+    Attributes
+    ----------
+    root : Path
+    """
+
+    def __init__(self, root: Path, held: Mapping[str, pa.Table] | None = None):
+        self.root = root
+        self._held = held
+        self._cuts: dict[str, GroupedTable] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.files(name)) if self._held is None else name in self._held
+
+    def stored(self, name: str, *, groups: Sequence[str] | None = None) -> pa.Table:
+        """Read a table as it is stored: nested where it is, in no certain order.
+
+        Raises
+        ------
+        SourceError
+            There is no such table, nothing was committed, or a file cannot be read.
+        """
+        definition = _known(name)
+        if self._held is None:
+            return _read_files(self.files(name), definition, groups)
+        rows = self._held.get(name)
+        return arrow_schema(name).empty_table() if rows is None else _only(rows, groups)
+
+    def table(
+        self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Read a table, sorted as its definition says.
+
+        Parameters
+        ----------
+        name : str
+            A table of :mod:`holdfast.tables.stored`.
+        flat : bool
+            Open the nested list into one row per element.
+        groups : sequence of str, optional
+            Only these groups.
+        """
+        rows, definition = self.stored(name, groups=groups), TABLES[name]
+        return sort_rows(flatten(rows, definition) if flat else rows, definition)
+
+    def of_group(self, group: str, name: str) -> pa.Table:
+        """Rows of one group as they are stored; the table is read and cut the first time only."""
+        if name not in self._cuts:
+            self._cuts[name] = GroupedTable.of(self.stored(name))
+        return self._cuts[name].of_group(group)
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        """Names of all groups, sorted, as of the first time they are asked for."""
+        names: set[str] = set()
+        for name in ("generations", "lag", "members", "rebalances"):
+            names.update(pc.unique(self.stored(name)["group"]).to_pylist())
+        return tuple(sorted(names))
+
+    def choose(self, groups: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Wanted groups by name or pattern, as they were asked for; None for all.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such group, with the nearest names.
+        """
+        chosen: dict[str, None] = {}
+        for name in groups or ():
+            hits = [g for g in self.groups if g == name or fnmatch.fnmatchcase(g, name)]
+            chosen |= dict.fromkeys(hits)
+            if not hits:
+                raise ConfigError(f"no group {name!r} in these tables; {self._hint(name)}")
+        return tuple(chosen) if groups else None
+
+    def batches(self) -> list[Batch]:
+        """Committed batches, oldest first; :func:`~holdfast.tables.manifest.read_batches`."""
+        return read_batches(self.root)
+
+    def committed(self) -> list[Batch]:
+        """The same; none where there is no manifest yet."""
+        return self.batches() if has_manifest(self.root) else []
+
+    def next_batch(self) -> int:
+        """Smallest id above all committed ones."""
+        return max((batch.id for batch in self.committed()), default=-1) + 1
+
+    def commit(
+        self, batch: Batch, *, replace: bool = False, earlier: Sequence[Batch] | None = None
+    ) -> None:
+        """Make a batch visible by one rename, then delete files that count no more.
+
+        Parameters
+        ----------
+        batch : Batch
+            Stands in place of one with its id.
+        replace : bool
+            It replaces all others.
+        earlier : sequence of Batch, optional
+            What from now on stands for the batches before it.
+        """
+        before = [] if replace else self.committed() if earlier is None else earlier
+        commit_batches(self.root, [*(old for old in before if old.id != batch.id), batch])
+        sweep(self.root, tuple(TABLES))
+
+    def files(self, name: str) -> list[Path]:
+        """Committed files of a table."""
+        _known(name)
+        return [self.root / f for batch in self.batches() for f, _ in batch.files.get(name, [])]
+
+    def rows(self, name: str) -> int:
+        """Stored rows of a table, by the manifest."""
+        _known(name)
+        return sum(n for batch in self.batches() for _, n in batch.files.get(name, []))
+
+    def _hint(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self.groups, 3, 0.5)
+        if near:
+            return f"did you mean {' or '.join(near)}?"
+        rest = len(self.groups) - 5
+        shown = ", ".join(self.groups[:5]) + (f" and {rest} more" if rest > 0 else "")
+        return f"there are {shown}" if shown else "there is none"
+
+
+def read_tables(source: Source, names: Sequence[str] | None = None) -> Tables:
+    """Tables from a folder of Parquet or from a mapping, all read now.
+
+    Parameters
+    ----------
+    source : path or mapping
+        A folder as the pipeline writes it, or one with the Parquet files of each table in
+        ``<table>/`` or ``<table>.parquet``; or table name -> Arrow table, mapping of columns
+        (sequences or arrays; times as UTC milliseconds or datetimes) or list of row mappings.
+    names : sequence of str, optional
+        Tables wanted; all by default.
+
+    Raises
+    ------
+    SourceError
+        If there is no such folder, it holds none of the tables, a file is unreadable or a column
+        is missing.
+    """
+    wanted = list(TABLES) if names is None else names
+    if isinstance(source, Mapping):
+        return Tables(Path(), {n: _from_memory(n, source[n]) for n in wanted if n in source})
+    root = Path(source)
+    if not root.is_dir():
+        raise SourceError(f"{root}: no such folder; expected one that `holdfast history -o` made")
+    listed = {name: _files(root, name) for name in wanted}
+    found = {name: _read_files(files, TABLES[name]) for name, files in listed.items() if files}
+    if not any(name in found for name in ("generations", "lag", "rebalances", "assignments")):
+        raise SourceError(
+            f"{root}: no tables here; expected folders such as generations/ and assignments/ "
+            "(write them with `holdfast history -b HOST:PORT -o DIR`)"
+        )
+    return Tables(root, found)
+
+
+def open_tables(path: Path | str) -> Tables:
+    """Tables that an earlier run wrote; each is read when it is asked for.
+
+    Raises
+    ------
+    SourceError
+        There are none.
+    """
+    tables = Tables(Path(path).absolute())
+    if not tables.batches():
+        raise SourceError(f"{path} holds no committed batch")
+    return tables
+
+
+def read_parquet(path: Path, groups: Sequence[str] | None = None) -> pa.Table:
+    """Read one of our files as it is; ``groups`` keeps rows of these groups only."""
+    return _only(pq.ParquetFile(path).read(), groups)
+
+
+def flatten(rows: pa.Table, definition: Table) -> pa.Table:
+    """The flat view of a nested table."""
+    if not definition.explode:
+        return rows
+    at = definition.names.index(definition.explode)
+    nested = rows.column(at).combine_chunks()
+    parents = pc.list_parent_indices(nested)
+    opened = rows.take(parents)
+    return opened.set_column(at, definition.flat_name, nested.flatten())
+
+
+def sort_rows(rows: pa.Table, definition: Table) -> pa.Table:
+    """Rows in the order of the definition (list columns cannot be sorted by, and are left out)."""
+    keys = [
+        definition.flat_name if k == definition.explode else k
+        for k in definition.order
+        if k != definition.explode or definition.flat_name in rows.column_names
+    ]
+    return rows.sort_by([(key, "ascending") for key in keys])
+
+
+def conform(found: pa.Table, definition: Table, place: str) -> pa.Table:
+    """Bring a table to the columns and types of its definition; absent nullable columns are null.
+
+    Raises
+    ------
+    SourceError
+        A column is missing or has values of another type; the text names ``place``.
+    """
+    schema = arrow_schema(definition.name)
+    if found.schema.equals(schema):
+        return found
+    arrays = []
+    found = _nest(found, definition)
+    for column in definition.columns:
+        dtype = ARROW[column.dtype]
+        if column.name in found.column_names:
+            where = f"{definition.name}.{column.name}"
+            arrays.append(_cast(found[column.name], dtype, where))
+        elif column.nullable:
+            arrays.append(pa.nulls(found.num_rows, dtype))
+        else:
+            raise SourceError(
+                f"{place}: table {definition.name} has no column {column.name}; "
+                f"was it written by another version of holdfast?"
+            )
+    return pa.table(arrays, schema=schema)
+
+
+def _nest(found: pa.Table, definition: Table) -> pa.Table:
+    """A flat view as the nested table it came from: one element per list."""
+    flat = bool(definition.explode) and definition.explode not in found.column_names
+    if not flat or definition.flat_name not in found.column_names:
+        return found
+    values = found[definition.flat_name].cast(pa.int32()).combine_chunks()
+    ends = pa.array(np.arange(found.num_rows + 1, dtype=np.int32))
+    return found.append_column(definition.explode, pa.ListArray.from_arrays(ends, values))
+
+
+def _cast(column: Any, dtype: pa.DataType, place: str) -> Any:
+    if column.type == dtype:
+        return column
+    try:
+        return column.cast(dtype, safe=not pa.types.is_timestamp(dtype))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SourceError(f"{place}: found {column.type}, expected {dtype}: {error}") from error
+
+
+def _from_memory(name: str, value: Any) -> pa.Table:
+    definition = TABLES[name]
+    if isinstance(value, pa.Table):
+        return conform(value, definition, "the table given")
+    if not isinstance(value, Mapping):
+        value = {c.name: [row.get(c.name) for row in value] for c in definition.columns}
+    arrays = {c.name: _array(value[c.name], c.dtype) for c in definition.columns if c.name in value}
+    return conform(pa.table(arrays), definition, "the columns given")
+
+
+def _array(values: Any, dtype: DType) -> Any:
+    if dtype is not DType.TIMESTAMP:
+        return pa.array(values, type=ARROW[dtype])
+    array = pa.array(values)
+    if pa.types.is_null(array.type) or pa.types.is_integer(array.type):
+        array = array.cast(pa.int64()).cast(MILLIS)
+    return array.cast(ARROW[dtype])
+
+
+def _files(root: Path, name: str) -> list[Path]:
+    """Files of a table: those that the manifest names, or all where there is no manifest."""
+    if has_manifest(root):
+        return Tables(root).files(name)
+    single = root / f"{name}.parquet"
+    if single.is_file():
+        return [single]
+    files = sorted((root / name).rglob("*.parquet")) if (root / name).is_dir() else []
+    hidden = (".", "_")
+    return [f for f in files if not any(p.startswith(hidden) for p in f.relative_to(root).parts)]
+
+
+def _read_files(
+    files: Sequence[Path], definition: Table, groups: Sequence[str] | None = None
+) -> pa.Table:
+    parts = [arrow_schema(definition.name).empty_table()]
+    for file in files:
+        try:
+            rows = read_parquet(file, groups)
+        except (OSError, pa.ArrowException) as error:
+            raise SourceError(f"{file}: not readable as Parquet: {error}") from error
+        parts.append(conform(rows, definition, str(file)))
+    return pa.concat_tables(parts)
+
+
+def _only(rows: pa.Table, groups: Sequence[str] | None) -> pa.Table:
+    if groups is None or "group" not in rows.column_names:
+        return rows
+    return rows.filter(pc.is_in(rows["group"], pa.array(sorted(set(groups)), pa.string())))
+
+
+def _known(name: str) -> Table:
+    if name not in TABLES:
+        raise SourceError(f"no table {name!r}; there are {', '.join(TABLES)}")
+    return TABLES[name]

@@ -1,0 +1,260 @@
+"""The tables that a run keeps: one row here is one column, and the only place that names it.
+
+**Rules.** A new column is one row here and the line that computes it. The files, Spark's schema,
+CSV, JSON, the report's table of rebalances and the lists in ``docs/metrics.md`` follow the row.
+"""
+
+from __future__ import annotations
+
+from holdfast.tables.definition import DType, Table, column
+
+_S, _I, _L, _T, _B = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP, DType.BOOL
+_F = DType.FLOAT64
+
+_GROUP = column("group", _S, "consumer group")
+_TYPE = column("group_type", _S, "protocol of the group: classic or consumer (KIP-848)")
+_GENERATION = column("generation", _I, "generation of a classic group, assignment epoch of KIP-848")
+_TIMESTAMP = column("timestamp", _T, "time of the record in the offsets topic")
+_TOPIC = column("topic", _S, "topic; for KIP-848 the topic id where the name is not known")
+_PARTITION = column("partition", _I, "partition of the topic")
+_MEMBER = column("member_id", _S, "member id")
+_LOG = (
+    column("log_partition", _I, "partition of the offsets topic"),
+    column("log_offset", _L, "offset in the offsets topic"),
+)
+
+OFFSET_COMMITS = Table(
+    name="offset_commits",
+    doc="One row per offset commit or tombstone, in the order of the log.",
+    columns=(
+        _GROUP,
+        _TOPIC,
+        _PARTITION,
+        column("offset", _L, "committed offset; null in a tombstone", nullable=True),
+        column("leader_epoch", _I, "leader epoch of the last consumed record", nullable=True),
+        column("metadata", _S, "what the committer wrote beside the offset", nullable=True),
+        column("commit_timestamp", _T, "when the coordinator took the commit", nullable=True),
+        column(
+            "expire_timestamp", _T, "when the commit expires, if it asked for it", nullable=True
+        ),
+        column("topic_id", _S, "topic id, from value version 4 on", nullable=True),
+        column("is_tombstone", _B, "the commit was deleted or has expired"),
+        column("value_version", _I, "version of OffsetCommitValue", nullable=True),
+        _TIMESTAMP,
+        *_LOG,
+    ),
+    order=("log_partition", "log_offset"),
+)
+
+GENERATIONS = Table(
+    name="generations",
+    doc="One row per generation (or KIP-848 assignment epoch) that the topic still remembers.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        _TYPE,
+        column("state", _S, "Stable, Empty or Dead (a tombstone)"),
+        column("protocol_type", _S, "consumer, connect or another", nullable=True),
+        column("protocol", _S, "assignor that was chosen", nullable=True),
+        column("leader", _S, "member id of the leader", nullable=True),
+        column("n_members", _I, "members", "members"),
+        column("n_partitions", _L, "partitions with an owner", "partitions"),
+        _TIMESTAMP,
+        *_LOG,
+    ),
+    order=("group", "log_partition", "log_offset"),
+)
+
+MEMBERS = Table(
+    name="members",
+    doc="One row per member and generation.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        _TYPE,
+        _MEMBER,
+        column("group_instance_id", _S, "static member's name", nullable=True),
+        column("client_id", _S, "client id"),
+        column("client_host", _S, "host the broker saw"),
+        column("rack", _S, "rack of the member", nullable=True),
+        column("rebalance_timeout_ms", _I, "rebalance timeout", "ms", nullable=True),
+        column("session_timeout_ms", _I, "session timeout", "ms", nullable=True),
+        column("subscribed_topics", DType.STRING_LIST, "topics asked for", nullable=True),
+        column(
+            "n_claimed", _L, "partitions that the member said it kept when it joined", "partitions"
+        ),
+        column("n_partitions", _L, "partitions given to the member", "partitions"),
+        _TIMESTAMP,
+    ),
+    order=("group", "generation", "member_id"),
+)
+
+ASSIGNMENTS = Table(
+    name="assignments",
+    doc="What each member was given: one row per generation, member and topic.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        _MEMBER,
+        _TOPIC,
+        column("partitions", DType.INT32_LIST, "partitions, ascending"),
+        _TIMESTAMP,
+    ),
+    order=("group", "generation", "member_id", "topic"),
+    explode="partitions",
+    flat_name="partition",
+)
+
+MOVEMENTS = Table(
+    name="movements",
+    doc="What changed hands between two successive generations: one row per partition.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        _TOPIC,
+        _PARTITION,
+        column("from_member", _S, "last owner; null where nobody ever was", nullable=True),
+        column(
+            "to_member", _S, "owner in this generation; null where there is none", nullable=True
+        ),
+        column("kind", _S, "moved, moved_through_gap, gained or lost"),
+        column(
+            "from_generation", _I, "last generation in which from_member owned it", nullable=True
+        ),
+        _TIMESTAMP,
+    ),
+    order=("group", "generation", "topic", "partition"),
+)
+
+REBALANCES = Table(
+    name="rebalances",
+    doc="One row per completed rebalance: why, who, what it moved and what stood still.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        _TYPE,
+        column("previous_generation", _I, "generation it is compared with", nullable=True),
+        _TIMESTAMP,
+        column("cause", _S, "inferred reason, or stated by a broker log"),
+        column("confidence", _F, "of the cause, 0 to 1; 1 where it is stated"),
+        column("cause_basis", _S, "inferred from two generations, or stated by a broker log"),
+        column("stated_reason", _S, "the broker's own words, where a log has them", nullable=True),
+        column("n_missed_generations", _I, "generations in between that left no record"),
+        column("n_members", _I, "members after it", "members"),
+        column("n_joined", _I, "members that are new", "members"),
+        column("n_left", _I, "members that are gone", "members"),
+        column("n_restarted", _I, "members that came back under a new id", "members"),
+        column("n_partitions", _L, "partitions with an owner after it", "partitions"),
+        column("n_kept", _L, "partitions with the same owner before and after", "partitions"),
+        column("n_moved", _L, "partitions that went from one member to another", "partitions"),
+        column("n_moved_through_gap", _L, "the same, with no owner in between", "partitions"),
+        column("n_gained", _L, "partitions that had no owner known before", "partitions"),
+        column("n_lost", _L, "partitions that have no owner any more", "partitions"),
+        column("n_needed_moves", _L, "least moves at the most even loads", "moves", nullable=True),
+        column("n_avoidable_moves", _L, "moves beyond the needed ones", "moves", nullable=True),
+        column("balance_score", _L, "sum of pairwise load differences (KIP-54)", "partitions"),
+        column("stickiness", _F, "kept / owned before and after, 0 to 1", nullable=True),
+        column("pause_lower_seconds", _F, "time without an owner, at least", "partition-seconds"),
+        column("pause_upper_seconds", _F, "time without an owner, at most", "partition-seconds"),
+        column("leader_changed", _B, "the leader is another member id"),
+        column("cooperative", _B, "members keep working through the rebalance"),
+        column("needed_moves_proven", _B, "n_needed_moves comes from an exact optimum"),
+    ),
+    order=("group", "generation", "group_type"),
+)
+
+PAUSES = Table(
+    name="pauses",
+    doc="How long partitions had no owner around a rebalance, as a lower and an upper bound.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        _TOPIC,
+        column("partitions", DType.INT32_LIST, "partitions with these bounds, ascending"),
+        column("pause_lower_seconds", _F, "at least so long", "seconds"),
+        column("pause_upper_seconds", _F, "at most so long", "seconds"),
+        column("unowned_since", _T, "first record without an owner", nullable=True),
+        column("last_seen", _T, "last sign of the old owner: its last commit, or the old record"),
+        column("timestamp", _T, "record in which the partitions have an owner again"),
+        column("basis", _S, "what the bounds rest on: unowned, eager, handover, reconciled"),
+    ),
+    order=("group", "generation", "topic", "partitions"),
+    explode="partitions",
+    flat_name="partition",
+)
+
+LAG = Table(
+    name="lag",
+    doc="How far each group is behind, per partition.",
+    columns=(
+        _GROUP,
+        _TOPIC,
+        _PARTITION,
+        column("current_offset", _L, "committed offset; null where there is none", nullable=True),
+        column("log_start_offset", _L, "first offset the broker still has", nullable=True),
+        column("log_end_offset", _L, "offset of the next record to be written", nullable=True),
+        column(
+            "lag", _L, "records between them, never negative; null: unknown topic", nullable=True
+        ),
+        column(
+            "lag_seconds", _F, "since the group came to current_offset; 0: no lag", nullable=True
+        ),
+        column("member_id", _S, "owner in the last generation", nullable=True),
+        column("client_id", _S, "of that member", nullable=True),
+        column("client_host", _S, "of that member", nullable=True),
+        column("commit_timestamp", _T, "when current_offset was committed", nullable=True),
+        column("status", _S, "committed, none, expired or deleted"),
+        column("clamped", _S, "none, beyond_end or before_begin"),
+        column("is_idle", _B, "the topic holds no record"),
+    ),
+    order=("group", "topic", "partition"),
+)
+
+ANOMALIES = Table(
+    name="anomalies",
+    doc="What should not be: two owners of one partition, unreadable members, odd generations.",
+    columns=(
+        _GROUP,
+        _GENERATION,
+        column(
+            "kind", _S, "double_owner, unreadable_assignment, unknown_topic_id, generation_reset"
+        ),
+        column("topic", _S, "topic, where one is meant", nullable=True),
+        column("partition", _I, "partition, where one is meant", nullable=True),
+        column("member_ids", DType.STRING_LIST, "members concerned, sorted"),
+        column("detail", _S, "one sentence"),
+        _TIMESTAMP,
+    ),
+    order=("group", "generation", "kind", "topic", "partition"),
+)
+
+BAD_RECORDS = Table(
+    name="bad_records",
+    doc="Records that do not parse, whole, with the reason and the place.",
+    columns=(
+        *_LOG,
+        column("timestamp", _T, "time of the record", nullable=True),
+        column("record_type", _I, "first int16 of the key", nullable=True),
+        column("reason", _S, "a stable word, such as truncated or unknown-version"),
+        column("position", _L, "byte at which reading failed; -1 where there is none", "bytes"),
+        column("key_hex", _S, "the key", nullable=True),
+        column("value_hex", _S, "the value; null for a tombstone", nullable=True),
+    ),
+    order=("log_partition", "log_offset", "reason", "position"),
+)
+
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        OFFSET_COMMITS,
+        GENERATIONS,
+        MEMBERS,
+        ASSIGNMENTS,
+        MOVEMENTS,
+        REBALANCES,
+        PAUSES,
+        LAG,
+        ANOMALIES,
+        BAD_RECORDS,
+    )
+}
