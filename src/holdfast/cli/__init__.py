@@ -2,6 +2,6 @@
 
 ``output``, ``people`` and ``screen`` print. ``options``, ``durations`` and ``settings`` read what
 the user sets. ``sources`` and ``fleet_tables`` open what commands look at. ``spark_progress``
-shows how far Spark is. ``decode`` and ``encode`` share ``wire_json``; ``simulate`` uses
-``simulate_search`` and ``simulation_dump``.
+shows how far Spark is. ``wire_json`` serves two commands, decode and encode; ``simulate_search`` and
+``simulation_dump`` are parts of simulate.
 """
