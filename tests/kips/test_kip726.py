@@ -27,6 +27,7 @@ from holdfast.machine.upgrade import (
     plan_upgrade,
 )
 from holdfast.sim.world.costs import Costs
+from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.world import World, WorldOptions
 from holdfast.wire.layouts.incremental import Design
 
@@ -184,6 +185,18 @@ PATHS: dict[str, list[Sequence[Assignor]]] = {
 def test_both_bounces_in_the_world_break_no_rule(path):
     configs = PATHS[path]
     phase = [0] * 3
+    modes, kept = set(), []
+
+    def watch_joins(duties):
+        def watched(process, action):
+            modes.add(process.member.mode)
+            for _, metadata in action.protocols:
+                if process.member.mode is RebalanceMode.EAGER:
+                    kept.extend(read_subscribed_member("m", None, metadata).owned)
+            duties[SendJoin](process, action)
+
+        return {**duties, SendJoin: watched}
+
     world = World(
         WorldOptions(
             assignors=lambda slot: configs[phase[slot]],
@@ -191,20 +204,9 @@ def test_both_bounces_in_the_world_break_no_rule(path):
             costs=COSTS,
         ),
         seed=1,
+        hooks=Hooks(duties=watch_joins),
     )
     world.checker.waiting.delay_ms = 10_000
-    modes, kept = set(), []
-    send = world.connections.send
-
-    def watched(process, action):
-        if isinstance(action, SendJoin):
-            modes.add(process.member.mode)
-            for _, metadata in action.protocols:
-                if process.member.mode is RebalanceMode.EAGER:
-                    kept.extend(read_subscribed_member("m", None, metadata).owned)
-        send(process, action)
-
-    world._do[SendJoin] = watched
     for slot in range(3):
         world.start(slot)
     world.run(8_000)

@@ -20,7 +20,7 @@ from holdfast.machine.policy import Policy, When
 from holdfast.model.partitions import resources_of
 from holdfast.sim.scenarios import Play, Setup, check_balance
 from holdfast.sim.soak import QUICK
-from holdfast.sim.world.connections import MAX_ROUNDS
+from holdfast.sim.world.broker import MAX_ROUNDS
 from holdfast.wire.layouts.container import Leaving, RememberedMember
 
 # Liveness
@@ -108,7 +108,7 @@ def l3():
 def l4():
     world = small_world()
     yield rules(world.ledger)
-    world.rounds = MAX_ROUNDS + 100 * (world.causes + 1)
+    world.counts.rounds = MAX_ROUNDS + 100 * (world.counts.causes + 1)
     world.start(2)
     world.run(world.now_ms + 8_000)
     yield rules(world.ledger)

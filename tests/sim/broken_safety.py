@@ -143,7 +143,7 @@ def s6():
     yield rules(world.ledger)
     other = next(iter(world.slots[1].running))
     world.ledger.stop(other, runner=world.slots[1].client, now_ms=world.now_ms)
-    world._do[StartFetching](world.slots[0], StartFetching((other,)))
+    world.duties[StartFetching](world.slots[0], StartFetching((other,)))
     yield rules(world.ledger)
 
 

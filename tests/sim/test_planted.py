@@ -196,10 +196,9 @@ def test_08_rejoin_before_the_commit_is_answered(monkeypatch):
     at_once = Application.commit
 
     def slow(self, process, action):
-        world = self.world
-        world.at(world.now_ms + 3_000, lambda _: at_once(self, process, action))
+        self.clock.at(self.clock.now_ms + 3_000, lambda _: at_once(self, process, action))
         for resource in action.resources:
-            world.ledger.committing[resource] = process.client
+            self.ledger.committing[resource] = process.client
 
     monkeypatch.setattr(Application, "commit", slow)
     assert random_run(0, policy="simple", trace=False).violations == ()

@@ -16,8 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.sim.world.broker import WALL_MS
 from holdfast.sim.world.process import RECORD_MS
-from holdfast.sim.world.world import WALL_MS, World
+from holdfast.sim.world.world import World
 
 if TYPE_CHECKING:
     from holdfast.pipeline.ingest.source import Dump

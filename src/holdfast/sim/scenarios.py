@@ -203,7 +203,7 @@ class Play:
     def settle(self) -> None:
         """Wait until the group has settled."""
         limit_ms = self.world.now_ms + SETTLE_LIMIT_MS
-        if not self.world.run_while(lambda: not self.settled(), limit_ms):
+        if not self.world.clock.run_while(lambda: not self.settled(), limit_ms):
             self.world.ledger.fail("L1", self.world.now_ms, "the group did not settle")
 
     def rebuilt(self) -> None:
@@ -220,7 +220,7 @@ class Play:
         else:
             world.stop(slot)
             limit_ms = world.now_ms + 2 * self.costs.rebalance_ms
-            world.run_while(lambda: process.alive, limit_ms, 50)
+            world.clock.run_while(lambda: process.alive, limit_ms, 50)
             if process.alive:
                 world.crash(slot)
         world.run(world.now_ms + self.costs.restart_ms)
@@ -229,7 +229,7 @@ class Play:
         def waits() -> bool:
             return not (back.running and back.member.state is MemberState.STABLE)
 
-        world.run_while(waits, world.now_ms + self._patience_ms(), 100)
+        world.clock.run_while(waits, world.now_ms + self._patience_ms(), 100)
         world.run(world.now_ms + self.costs.pause_ms)
 
     def _patience_ms(self) -> int:
@@ -396,7 +396,7 @@ def simulate(
         play.settle()
         play.rebuilt()
         world.ledger.begin(world.now_ms)
-    begin_ms, rounds, sizes = world.now_ms, world.rounds, len(world.round_bytes)
+    begin_ms, rounds, sizes = world.now_ms, world.rounds, len(world.counts.round_bytes)
     SCENARIOS.get(setup.scenario, scripted)(play)
     play.settle()
     ended_ms = world.last_round_ms
@@ -405,7 +405,7 @@ def simulate(
     check_balance(play)
     if ended is not None:
         ended(world)
-    in_rounds = world.round_bytes[sizes:]
+    in_rounds = world.counts.round_bytes[sizes:]
     return Report(
         scenario=setup.scenario,
         policy=setup.policy,

@@ -235,7 +235,7 @@ class Faults:
         for _ in range(int(rng.integers(0, 4))):
             by_ms = int(rng.integers(-3_600_000, 3_600_000))
             when_ms = int(rng.integers(self.world.now_ms, end_ms))
-            self.world.at(when_ms, self.world.jump_clock, by_ms)
+            self.world.clock.at(when_ms, self.world.jump_clock, by_ms)
 
     def _living(self) -> list[int]:
         return [p.slot for p in self.world.living() if not p.exiting]
@@ -313,7 +313,7 @@ class Faults:
         for slot in self._living():
             world.subscribe(slot, tuple(sorted(world.partitions)))
         limit_ms = world.now_ms + SETTLE_MS
-        if not world.run_while(self._unsettled, limit_ms):
+        if not world.clock.run_while(self._unsettled, limit_ms):
             states = ", ".join(
                 f"{p.client} {p.member.state} {len(p.running)}" for p in world.living()
             )
@@ -324,8 +324,8 @@ class Faults:
         if world.rounds != rounds:
             text = f"{world.rounds - rounds} rounds without a cause"
             world.ledger.fail("L4", world.now_ms, text)
-        if world.rounds > ROUNDS_PER_CAUSE * (world.causes + 5):
-            text = f"{world.rounds} rounds for {world.causes} causes"
+        if world.rounds > ROUNDS_PER_CAUSE * (world.counts.causes + 5):
+            text = f"{world.rounds} rounds for {world.counts.causes} causes"
             world.ledger.fail("L4", world.now_ms, text)
         self._balanced()
 

@@ -15,14 +15,15 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.coordinator.coordinator import Answer, CommitDone, SendCommit
-from holdfast.machine.events import AssignmentComputed
+from holdfast.machine.coordinator.coordinator import Answer, SendCommit
+from holdfast.machine.events import AssignmentComputed, CommitAnswered
 from holdfast.machine.leader.designs import Assignor, assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.seen import SeenTurn, see
 from holdfast.sim.soak import QUICK
+from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.ledger import Violation
 from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World, WorldOptions
@@ -43,12 +44,58 @@ class Expected:
     holds: bool
 
 
+Function = Callable[..., None]
+
+
+class Hand:
+    """One part of a world, and what a scene has put around it so far."""
+
+    def __init__(self) -> None:
+        self.function: Function = lambda: None
+
+    def hook(self, real: Function) -> Function:
+        """For :class:`Hooks`: take the place of the real function."""
+        self.function = real
+        return self
+
+    def put(self, around: Callable[[Function], Function]) -> None:
+        """Put one function more around it, from now on."""
+        self.function = around(self.function)
+
+    def __call__(self, *arguments: Any, **more: Any) -> None:
+        self.function(*arguments, **more)
+
+
+class Hands:
+    """The parts that scenes bend or watch."""
+
+    def __init__(self) -> None:
+        self.arrive, self.answer, self.respond, self.check = Hand(), Hand(), Hand(), Hand()
+
+    def hooks(self) -> Hooks:
+        """As a world takes them."""
+        return Hooks(
+            arrive=self.arrive.hook,
+            answer=self.answer.hook,
+            respond=self.respond.hook,
+            check=self.check.hook,
+        )
+
+
+class SceneWorld(World):
+    """A world with hands on it."""
+
+    def __init__(self, options: WorldOptions, seed: int):
+        self.hands = Hands()
+        super().__init__(options, seed, self.hands.hooks())
+
+
 class Scene:
     """One scenario: its worlds, and what was expected of them in order."""
 
     def __init__(self) -> None:
         self.expected: list[Expected] = []
-        self.worlds: list[World] = []
+        self.worlds: list[SceneWorld] = []
 
     def expect(self, holds: object, text: str) -> None:
         """Note what must be so."""
@@ -64,7 +111,7 @@ class Scene:
         offers: Callable[[int], Sequence[Assignor]] | None = None,
         settle: bool = True,
         **more: Any,
-    ) -> World:
+    ) -> SceneWorld:
         """``n`` members under a policy; ``offers`` says what a slot offers instead."""
         w = make_world(name, partitions=partitions, policy=policy, offers=offers, **more)
         self.worlds.append(w)
@@ -119,7 +166,7 @@ def make_world(
     policy: Policy = DEFERRED,
     offers: Callable[[int], Sequence[Assignor]] | None = None,
     **more: Any,
-) -> World:
+) -> SceneWorld:
     """A world of short costs in which nobody has started."""
     offered = assignors_for(name, policy)
     options = WorldOptions(
@@ -130,7 +177,7 @@ def make_world(
         trace=True,
         **more,
     )
-    w = World(options, seed=1)
+    w = SceneWorld(options, seed=1)
     w.checker.waiting.slack_ms = 8_000
     return w
 
@@ -211,117 +258,131 @@ class Tape:
         return {int(m.error) for m in got} - {0}
 
 
-def tape(w: World) -> Tape:
+def tape(w: SceneWorld) -> Tape:
     """Record messages as they arrive at the coordinator and leave it, and every leader's turn."""
     kept = Tape()
-    arrive, answer, check = w.connections.arrive, w.connections.answer, w.checker.check
 
-    def arrived(entry: tuple[Process, Any]) -> None:
-        kept.requests.append((entry[0].client, entry[1]))
-        arrive(entry)
+    def arrived(arrive: Function) -> Function:
+        def arrive_and_keep(entry: tuple[Process, Any]) -> None:
+            kept.requests.append((entry[0].client, entry[1]))
+            arrive(entry)
 
-    def answered(a: Answer) -> None:
-        kept.responses.append((a.client, a.response))
-        answer(a)
+        return arrive_and_keep
 
-    def checked(
-        request: ComputeAssignment,
-        done: AssignmentComputed,
-        now_ms: int,
-        assignor: Assignor,
-        **more: Any,
-    ) -> None:
-        kept.turns.append(see(request, done, assignor))
-        check(request, done, now_ms, assignor, **more)
+    def answered(answer: Function) -> Function:
+        def answer_and_keep(a: Answer) -> None:
+            kept.responses.append((a.client, a.response))
+            answer(a)
 
-    _put(w.connections, arrive=arrived, answer=answered)
-    _put(w.checker, check=checked)
+        return answer_and_keep
+
+    def checked(check: Function) -> Function:
+        def check_and_keep(
+            request: ComputeAssignment,
+            done: AssignmentComputed,
+            now_ms: int,
+            assignor: Assignor,
+            **more: Any,
+        ) -> None:
+            kept.turns.append(see(request, done, assignor))
+            check(request, done, now_ms, assignor, **more)
+
+        return check_and_keep
+
+    w.hands.arrive.put(arrived)
+    w.hands.answer.put(answered)
+    w.hands.check.put(checked)
     return kept
 
 
-def hold(w: World, kind: type[Any], slot: int, by_ms: int) -> None:
+def hold(w: SceneWorld, kind: type[Any], slot: int, by_ms: int) -> None:
     """The next message of a kind from or to a slot's process comes so much later."""
     client = w.slots[slot].client
     held: list[Any] = []
 
-    def later(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    def later(original: Function) -> Function:
         def moved(entry: tuple[Process, Any]) -> None:
             process, message = entry
             if isinstance(message, kind) and process.client == client and not held:
                 held.append(message)
-                w.at(w.now_ms + by_ms, original, entry)
+                w.clock.at(w.now_ms + by_ms, original, entry)
             else:
                 original(entry)
 
         return moved
 
-    _put(w.connections, arrive=later(w.connections.arrive), respond=later(w.connections.respond))
+    w.hands.arrive.put(later)
+    w.hands.respond.put(later)
 
 
-def lose(w: World, kind: type[Any], slot: int) -> list[Any]:
+def lose(w: SceneWorld, kind: type[Any], slot: int) -> list[Any]:
     """The next response of a kind to a slot's process is lost; returns the list it falls into."""
-    client, respond = w.slots[slot].client, w.connections.respond
+    client = w.slots[slot].client
     lost: list[Any] = []
 
-    def losing(entry: tuple[Process, Any]) -> None:
-        process, message = entry
-        if isinstance(message, kind) and process.client == client and not lost:
-            lost.append(message)
-            w.at(w.now_ms + 500, w.connections.fail_request, (process, message.request))
-        else:
-            respond(entry)
+    def losing(respond: Function) -> Function:
+        def respond_or_lose(entry: tuple[Process, Any]) -> None:
+            process, message = entry
+            if isinstance(message, kind) and process.client == client and not lost:
+                lost.append(message)
+                w.clock.at(w.now_ms + 500, process.give_up, message.request)
+            else:
+                respond(entry)
 
-    _put(w.connections, respond=losing)
+        return respond_or_lose
+
+    w.hands.respond.put(losing)
     return lost
 
 
-def twice(w: World, kind: type[Any], slot: int) -> None:
+def twice(w: SceneWorld, kind: type[Any], slot: int) -> None:
     """Every request of a kind from a slot arrives twice."""
-    arrive = w.connections.arrive
 
-    def doubled(entry: tuple[Process, Any]) -> None:
-        process, message = entry
-        arrive(entry)
-        if isinstance(message, kind) and process.slot == slot:
-            w.at(w.now_ms + 3, arrive, entry)
+    def doubled(arrive: Function) -> Function:
+        def arrive_twice(entry: tuple[Process, Any]) -> None:
+            process, message = entry
+            arrive(entry)
+            if isinstance(message, kind) and process.slot == slot:
+                w.clock.at(w.now_ms + 3, arrive, entry)
 
-    _put(w.connections, arrive=doubled)
+        return arrive_twice
+
+    w.hands.arrive.put(doubled)
 
 
-def refuse_commits(w: World, slot: int, error: int, times: int) -> list[Any]:
+def refuse_commits(w: SceneWorld, slot: int, error: int, times: int) -> list[Any]:
     """The coordinator answers a slot's next commits with an error; returns what was refused."""
-    arrive = w.connections.arrive
     refused: list[Any] = []
 
-    def refusing(entry: tuple[Process, Any]) -> None:
-        process, message = entry
-        if isinstance(message, SendCommit) and process.slot == slot and len(refused) < times:
-            refused.append(message)
-            w.application.committed(process, CommitDone(message.request, error))
-        else:
-            arrive(entry)
+    def refusing(arrive: Function) -> Function:
+        def arrive_or_refuse(entry: tuple[Process, Any]) -> None:
+            process, message = entry
+            if isinstance(message, SendCommit) and process.slot == slot and len(refused) < times:
+                refused.append(message)
+                process.tell(CommitAnswered(message.request, error))
+            else:
+                arrive(entry)
 
-    _put(w.connections, arrive=refusing)
+        return arrive_or_refuse
+
+    w.hands.arrive.put(refusing)
     return refused
 
 
-def accepted_commits(w: World, client: str) -> list[SendCommit]:
+def accepted_commits(w: SceneWorld, client: str) -> list[SendCommit]:
     """A client's commits that became records, from now on."""
-    arrive = w.connections.arrive
     found: list[SendCommit] = []
 
-    def watching(entry: tuple[Process, Any]) -> None:
-        process, message = entry
-        before = len(w.log)
-        arrive(entry)
-        if isinstance(message, SendCommit) and process.client == client and len(w.log) > before:
-            found.append(message)
+    def watching(arrive: Function) -> Function:
+        def arrive_and_watch(entry: tuple[Process, Any]) -> None:
+            process, message = entry
+            before = len(w.log)
+            arrive(entry)
+            ours = isinstance(message, SendCommit) and process.client == client
+            if ours and len(w.log) > before:
+                found.append(message)
 
-    _put(w.connections, arrive=watching)
+        return arrive_and_watch
+
+    w.hands.arrive.put(watching)
     return found
-
-
-def _put(what: object, **hands: Any) -> None:
-    """Bend one object: these methods of it are other ones from now on."""
-    for name, hand in hands.items():
-        setattr(what, name, hand)

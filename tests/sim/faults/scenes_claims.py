@@ -8,7 +8,7 @@ about one leader's assign_members, the real leader is asked, with its members in
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 
 from tests.sim.faults.scene import (
@@ -17,6 +17,7 @@ from tests.sim.faults.scene import (
     FOUND_MS,
     SIMPLE,
     Scene,
+    SceneWorld,
     group_is,
     hold,
     leader,
@@ -30,7 +31,7 @@ from tests.sim.faults.scene import (
 )
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.machine.actions import ComputeAssignment, SendJoin
+from holdfast.machine.actions import SendJoin
 from holdfast.machine.coordinator.coordinator import GroupState
 from holdfast.machine.events import JoinedMember, MetadataChanged, SyncAnswered
 from holdfast.machine.leader.designs import (
@@ -39,14 +40,11 @@ from holdfast.machine.leader.designs import (
     DesignAssignor,
     EagerAssignor,
     LeaderRound,
-    compute,
 )
 from holdfast.machine.leader.leader import SubscribedMember, plan_round
 from holdfast.machine.leader.leader_turn import assign_members
 from holdfast.machine.states import MemberState
 from holdfast.model.partitions import Resource
-from holdfast.sim.rules.seen import SeenTurn, see
-from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World
 from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
 from holdfast.wire.layouts.sticky_user_data import StickyUserData, encode_sticky_user_data
@@ -341,28 +339,30 @@ def scene_50(s: Scene) -> None:
     s.ends_well(w)
 
 
-def racked(s: Scene, racks: list[tuple[str, ...]]) -> tuple[World, list[SeenTurn]]:
+@dataclass(frozen=True)
+class KnowsRacks(DesignAssignor):
+    """Design I whose leader knows in which racks the replicas are; the list may change."""
+
+    racks: list[tuple[str, ...]] = field(default_factory=list)
+
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+        """Plan with the racks of this moment."""
+        return DesignAssignor.lead(self, replace(turn, racks={"a": self.racks}))
+
+
+def racked(s: Scene, racks: list[tuple[str, ...]]) -> SceneWorld:
     """A world whose members stand in racks and whose leader knows where the replicas are."""
-    design = DesignAssignor(SIMPLE)
+    design = KnowsRacks(SIMPLE, racks=racks)
     w = s.world("simple", settle=False, offers=lambda slot: (design,))
     for p in w.living():
         p.member.options = replace(p.member.options, rack=RACKS[p.slot])
-    turns: list[SeenTurn] = []
-
-    def plan(process: Process, action: ComputeAssignment) -> None:
-        done = compute((design,), action, racks={"a": racks})
-        assert done.failure is None
-        turns.append(see(action, done, design))
-        w.tell(process, done)
-
-    w._do[ComputeAssignment] = plan
-    return w, turns
+    return w
 
 
 def _refresh(w: World) -> int:
     """Every member hears of its metadata again; the rounds there were."""
     for p in w.living():
-        w.tell(p, MetadataChanged((("a", 6),)))
+        p.tell(MetadataChanged((("a", 6),)))
     rounds = w.rounds
     w.run(w.now_ms + 20_000)
     return rounds
@@ -372,7 +372,8 @@ def scene_51(s: Scene) -> None:
     """A broker's rack is unknown for a moment."""
     known = [(RACKS[(p + 1) % 3],) for p in range(6)]  # not where they would be dealt anyway
     racks: list[tuple[str, ...]] = [*known]
-    w, turns = racked(s, racks)
+    w = racked(s, racks)
+    turns = tape(w).turns
     w.run(6_000)
     before: list[set[Resource]] = [running(w, slot) for slot in range(3)]
     near = [sorted(p for _, p in own) for own in before]

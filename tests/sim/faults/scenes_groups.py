@@ -211,13 +211,13 @@ def scene_25(s: Scene) -> None:
     w.ledger.add(w.resources(), w.now_ms)
     for p in w.living():
         if p.slot != first:
-            w.tell(p, MetadataChanged((("a", 9),)))
+            p.tell(MetadataChanged((("a", 9),)))
     turns = tape(w).turns
     w.start(3)  # is told of 9 as well
     w.run(w.now_ms + 5_000)
     s.expect(leader(w) == first, "the leader is the one that knows of 6 partitions")
     s.expect(turns[-1].partitions == {"a": 6} and sum(loads(w)) == 6, "and plans for 6")
-    w.tell(w.slots[first], MetadataChanged((("a", 9),)))  # its own metadata refresh
+    w.slots[first].tell(MetadataChanged((("a", 9),)))  # its own metadata refresh
     until(w, lambda: sum(loads(w)) == 9, 5_000)
     s.expect(True, "when it hears of 9, all 9 are processed")
     s.ends_well(w)

@@ -39,7 +39,7 @@ def test_58_clocks_jump():
         lost = running(w, 2)
         w.crash(2)
         for after_ms, by_ms in jumps:
-            w.at(w.now_ms + after_ms, w.jump_clock, by_ms)
+            w.clock.at(w.now_ms + after_ms, w.jump_clock, by_ms)
         until(w, lambda: runs(w, lost))
         ends_well(w)
         return [line for line in w.trace if "clock" not in line]
@@ -81,8 +81,8 @@ def test_60_unrelated_rounds_during_a_delay():
         w.run(w.now_ms + FOUND_MS)
         rounds = w.rounds
         for _ in range(extra):
-            w.tell(w.slots[0], RejoinRequested())
-            w.tell(w.slots[1], RejoinRequested())
+            w.slots[0].tell(RejoinRequested())
+            w.slots[1].tell(RejoinRequested())
             w.run(w.now_ms + 1_500)
         assert w.rounds >= rounds + extra
         assert not runs(w, lost)

@@ -279,7 +279,7 @@ class _Session:
         match happening.do:
             case Do.START:
                 if happening.expired:
-                    world.run_while(lambda: self._known(slot), world.now_ms + SETTLE_MS, 50)
+                    world.clock.run_while(lambda: self._known(slot), world.now_ms + SETTLE_MS, 50)
                 self._start(happening.slot, happening.topics)
             case Do.STOP:
                 world.stop(slot, returns=happening.returns)

@@ -1,6 +1,15 @@
-"""Virtual time, messages, members.
+"""Virtual time, messages, members. Each part knows only those above it in this list.
 
-``world`` joins them: ``network`` (latencies), ``process`` (a member), ``application`` (the program
-around it), ``connections`` (requests and answers), ``costs`` (what things cost) and ``ledger``
-(what was measured).
+==================  ==================================================================
+``clock``           what happens when, and the trace
+``costs``           what things cost
+``network``         what becomes of a message
+``ledger``          who processes what when: what was measured, and rules that need time
+``process``         a member machine in its process
+``hooks``           what a test may put around the parts below
+``broker``          the coordinator, its log and its restarts
+``connections``     requests on the way to the broker, answers on the way back
+``application``     the program around a member
+``world``           wires them all, and what may happen to them
+==================  ==================================================================
 """

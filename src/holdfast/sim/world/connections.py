@@ -1,151 +1,135 @@
-"""Between the processes and their coordinator: requests, answers, records.
+"""Between the processes and their coordinator: requests on the way there, answers on the way back.
 
 **Rules.** Every message asks the network for its fate once, in the order in which messages are
-sent. What a request appends to the log is there before its answer leaves.
+sent. A request is outstanding until it is answered or given up.
 
-**Strategy.** One heap entry per message under way; a request is outstanding until it is answered or
-given up.
+**Strategy.** Two halves, each one way: :class:`Answers` knows the processes, and the broker sends by
+it; :class:`Requests` knows the broker, and the processes send by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from holdfast.machine.actions import FindCoordinator, SendJoin, SendSync
 from holdfast.machine.coordinator.coordinator import (
     Answer,
     CommitDone,
-    Out,
-    Received,
     Request,
     Response,
     SendCommit,
 )
-from holdfast.machine.coordinator.group_log import Append
-from holdfast.machine.events import CoordinatorFound, JoinAnswered, RequestFailed, SyncAnswered
-from holdfast.sim.world.network import FAIL_MS
+from holdfast.machine.events import (
+    CommitAnswered,
+    CoordinatorFound,
+    JoinAnswered,
+    RequestFailed,
+    SyncAnswered,
+)
+from holdfast.sim.world.broker import Broker, Counts
+from holdfast.sim.world.clock import Clock
+from holdfast.sim.world.hooks import Hooks
+from holdfast.sim.world.network import FAIL_MS, Network
 from holdfast.sim.world.process import Process
 
-if TYPE_CHECKING:
-    from holdfast.sim.world.world import World
-
 ROUND = (SendJoin, SendSync)  # what may wait as long as a round takes
-MAX_ROUNDS = 200  # and a hundred for each cause: beyond that a run is given up
 
 
-class Connections:
-    """Every message of a world."""
+class Answers:
+    """From the coordinator to the processes.
 
-    def __init__(self, world: World):
-        self.world = world
+    Parameters
+    ----------
+    processes : mapping of str to Process
+        Client -> process.
+    """
 
-    def find(self, process: Process, action: FindCoordinator) -> None:
-        """Ask who coordinates."""
-        world = self.world
-        fates = world.network.fate(process.client, world.now_ms)
-        if not fates or world.coordinator is None:
-            world.at(world.now_ms + FAIL_MS, self._fail_find, (process, action.request))
-            return
-        world.at(world.now_ms + fates[0], self._found, (process, action.request))
+    def __init__(
+        self,
+        clock: Clock,
+        network: Network,
+        processes: Mapping[str, Process],
+        counts: Counts,
+        hooks: Hooks,
+    ):
+        self.clock, self.network, self.processes, self.counts = clock, network, processes, counts
+        self.respond = hooks.respond(self._respond)
 
-    def _fail_find(self, entry: tuple[Process, int]) -> None:
-        self.world.tell(entry[0], RequestFailed(entry[1]))
-
-    def _found(self, entry: tuple[Process, int]) -> None:
-        self.world.tell(entry[0], CoordinatorFound(entry[1]))
-
-    def send(self, process: Process, action: Request) -> None:
-        """Send a request; it arrives late, twice or never."""
-        world = self.world
-        if isinstance(action, SendJoin):
-            world.bytes += sum(len(data) for _, data in action.protocols)
-        process.outstanding.add(action.request)
-        fates = world.network.fate(process.client, world.now_ms)
-        if not fates:
-            world.at(world.now_ms + FAIL_MS, self.fail_request, (process, action.request))
-        for delay_ms in fates:
-            world.at(world.now_ms + delay_ms, self.arrive, (process, action))
-        if isinstance(action, ROUND):
-            entry = (process, action.request)
-            world.at(world.now_ms + action.timeout_ms, self.fail_request, entry)
-
-    def fail_request(self, entry: tuple[Process, int]) -> None:
-        """A request is given up, unless it was answered."""
-        process, request = entry
-        if request in process.outstanding:
-            process.outstanding.discard(request)
-            self.world.tell(process, RequestFailed(request))
-
-    def arrive(self, entry: tuple[Process, Request]) -> None:
-        """A request reaches the coordinator, if there is one."""
-        world = self.world
-        process, request = entry
-        if world.coordinator is None:
-            if isinstance(request, SendCommit):
-                world.application.committed(process, CommitDone(request.request, -1))
-            else:
-                self.fail_request((process, request.request))
-            return
-        outs = world.coordinator.step(world.now_ms, Received(process.client, request))
-        self.deliver(outs, request, process.client)
-        world.arm_coordinator()
-
-    def deliver(
-        self, outs: Sequence[Out], request: Request | None = None, client: str = ""
-    ) -> None:
-        """Write records, then send answers."""
-        world = self.world
-        coordinator = world.coordinator
-        assert coordinator is not None
-        before = len(world.log)
-        for out in outs:
-            if isinstance(out, Append):
-                world.log.append((world.now_ms, out.key, out.value))
-                coordinator.replay(out.key, out.value)
-            else:
-                self.answer(out)
-        if isinstance(request, SendSync) and len(world.log) > before:
-            given = dict(request.assignments)
-            world.checker.stored(request.generation, request.protocol_name, given)
-            world.rounds += 1
-            world.last_round_ms = world.now_ms
-            world.round_bytes.append(world.bytes)
-            world.bytes = 0
-            if world.rounds > MAX_ROUNDS + 100 * world.causes:
-                world.ledger.fail("L4", world.now_ms, f"{world.rounds} rounds: they do not end")
-                world.give_up()
-        if isinstance(request, SendCommit) and len(world.log) > before:
-            for resource, offset in request.offsets:
-                world.ledger.commit(resource, offset, world.now_ms, by=client)
-
-    def answer(self, answer: Answer) -> None:
+    def send(self, answer: Answer) -> None:
         """Send an answer."""
-        world = self.world
-        process = world.processes[answer.client]
-        response = answer.response
+        clock, process, response = self.clock, self.processes[answer.client], answer.response
         if isinstance(response, JoinAnswered):
-            world.bytes += sum(len(m.metadata) for m in response.members)
+            self.counts.n_bytes += sum(len(m.metadata) for m in response.members)
         elif isinstance(response, SyncAnswered):
-            world.bytes += len(response.assignment)
-        fates = world.network.fate(answer.client, world.now_ms)
+            self.counts.n_bytes += len(response.assignment)
+        fates = self.network.fate(answer.client, clock.now_ms)
         if not fates:
             if isinstance(response, CommitDone):
                 failed = replace(response, error=-1)
-                world.at(world.now_ms + FAIL_MS, self.respond, (process, failed))
+                clock.at(clock.now_ms + FAIL_MS, self.respond, (process, failed))
             else:
-                entry = (process, response.request)
-                world.at(world.now_ms + FAIL_MS, self.fail_request, entry)
+                clock.at(clock.now_ms + FAIL_MS, process.give_up, response.request)
         for delay_ms in fates:
-            world.at(world.now_ms + delay_ms, self.respond, (process, response))
+            clock.at(clock.now_ms + delay_ms, self.respond, (process, response))
 
-    def respond(self, entry: tuple[Process, Response]) -> None:
+    def _respond(self, entry: tuple[Process, Response]) -> None:
         """An answer reaches its process."""
-        world = self.world
         process, response = entry
         if isinstance(response, CommitDone):
-            world.application.committed(process, response)
+            process.tell(CommitAnswered(response.request, response.error))
             return
         process.outstanding.discard(response.request)
-        world.tell(process, response)
+        process.tell(response)
+
+
+class Requests:
+    """From the processes to the coordinator."""
+
+    def __init__(
+        self, clock: Clock, network: Network, broker: Broker, counts: Counts, hooks: Hooks
+    ):
+        self.clock, self.network, self.broker, self.counts = clock, network, broker, counts
+        self.arrive = hooks.arrive(self._arrive)
+
+    def find(self, process: Process, action: FindCoordinator) -> None:
+        """Ask who coordinates."""
+        clock = self.clock
+        fates = self.network.fate(process.client, clock.now_ms)
+        if not fates or self.broker.coordinator is None:
+            clock.at(clock.now_ms + FAIL_MS, process.tell, RequestFailed(action.request))
+            return
+        clock.at(clock.now_ms + fates[0], process.tell, CoordinatorFound(action.request))
+
+    def send(self, process: Process, action: Request) -> None:
+        """Send a request; it arrives late, twice or never."""
+        clock = self.clock
+        if isinstance(action, SendJoin):
+            self.counts.n_bytes += sum(len(data) for _, data in action.protocols)
+        process.outstanding.add(action.request)
+        fates = self.network.fate(process.client, clock.now_ms)
+        if not fates:
+            clock.at(clock.now_ms + FAIL_MS, process.give_up, action.request)
+        for delay_ms in fates:
+            clock.at(clock.now_ms + delay_ms, self.arrive, (process, action))
+        if isinstance(action, ROUND):
+            clock.at(clock.now_ms + action.timeout_ms, process.give_up, action.request)
+
+    def send_commit(self, process: Process, request: SendCommit) -> None:
+        """Send a commit; it arrives once, or it fails."""
+        clock = self.clock
+        fates = self.network.fate(process.client, clock.now_ms)
+        if not fates or self.broker.coordinator is None:
+            clock.at(clock.now_ms + FAIL_MS, process.tell, CommitAnswered(request.request, -1))
+            return
+        clock.at(clock.now_ms + fates[0], self.arrive, (process, request))
+
+    def _arrive(self, entry: tuple[Process, Request]) -> None:
+        """A request reaches the coordinator, if there is one."""
+        process, request = entry
+        if self.broker.coordinator is not None:
+            self.broker.receive(process.client, request)
+        elif isinstance(request, SendCommit):
+            process.tell(CommitAnswered(request.request, -1))
+        else:
+            process.give_up(request.request)

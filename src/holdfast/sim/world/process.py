@@ -1,27 +1,45 @@
-"""A process: one member machine and the application around it, charged by the cost model.
+"""A process: one member machine, the state of the application around it, and its timer.
 
-**Rules.** The application has one thread: it finishes a batch before it drains or runs a callback.
-State is rebuilt one resource after another, beside the batches. Actions are done in order.
+**Rules.**
 
-**Strategy.** The world owns time and messages; a process answers its member's duties through it.
+- The application has one thread: it finishes a batch before it drains or runs a callback. State is
+  rebuilt one resource after another, beside the batches.
+- The member's actions are done in order, by the table of duties that the process is given.
+- A process has a monotonic clock of its own origin, so no time of one process means anything to
+  another one.
+- While a process stalls, it does nothing: events wait, and first of all it looks at its clock.
+
+**Strategy.** :meth:`Process.tell` is the only way in: it steps the member, does what the member
+asks for, and arms the timer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
+from holdfast.machine.actions import Action
+from holdfast.machine.events import (
+    CommitAnswered,
+    Event,
+    MetadataChanged,
+    RequestFailed,
+    SubscriptionChanged,
+)
+from holdfast.machine.member.member import Member
+from holdfast.machine.states import ENDED
 from holdfast.model.partitions import Resource
-
-if TYPE_CHECKING:
-    from holdfast.machine.actions import Action
-    from holdfast.machine.events import Event
-    from holdfast.machine.member.member import Member
+from holdfast.sim.world.clock import Clock, Trace
+from holdfast.sim.world.ledger import Ledger
 
 RECORD_MS = 10  # a member processes one record of each partition it owns in that time
 
+Duties = Mapping[type, Callable[["Process", Any], None]]
+"""Type of an action -> what is done for it."""
 
-@dataclass(slots=True, eq=False)
+
+@dataclass(slots=True, eq=False, kw_only=True)
 class Process:
     """One incarnation of a slot (a machine that is restarted keeps its slot).
 
@@ -35,11 +53,16 @@ class Process:
         What its monotonic clock shows at the world's time 0: no two processes have the same.
     """
 
+    clock: Clock
+    ledger: Ledger
+    trace: Trace
+    duties: Duties
     slot: int
     client: str
     member: Member
     poll_ms: int
     phase_ms: int
+    clock_ms: int
     alive: bool = True
     exiting: bool = False
     running: set[Resource] = field(default_factory=set)
@@ -47,27 +70,129 @@ class Process:
     rebuilt_ms: int = 0
     stalled_until_ms: int = 0
     timer_ms: int = -1
-    clock_ms: int = 0
-    outstanding: set[int] = field(default_factory=set)
-    inbox: list[object] = field(default_factory=list)
+    outstanding: set[int] = field(default_factory=set)  # requests without an answer
+    inbox: list[Event] = field(default_factory=list)
     listener_faults: float = 0.0
     revoke_extra_ms: int = 0
     plan_fails: int = 0
     positions: dict[Resource, tuple[int, int]] = field(default_factory=dict)
     failed: str = ""
 
-    def step(self, now_ms: int, event: Event | None = None) -> tuple[Action, ...]:
-        """Step the member by this process's own clock."""
-        return self.member.step(self.clock_ms + now_ms, event)
+    def boundary(self) -> int:
+        """When the application is next between two batches; now if it has none to process."""
+        now_ms = self.clock.now_ms
+        if not self.running:
+            return now_ms
+        return now_ms + (self.phase_ms - now_ms) % self.poll_ms
+
+    # Events
+
+    def tell(self, event: Event) -> None:
+        """Deliver an event to the member, do what it asks for, arm its timer."""
+        if not self.alive:
+            return
+        now_ms, member = self.clock.now_ms, self.member
+        if self.stalled_until_ms > now_ms:
+            self.inbox.append(event)
+            return
+        if member.state in ENDED and isinstance(event, MetadataChanged | SubscriptionChanged):
+            return
+        self._act(member.step(self.clock_ms + now_ms, event))
+        if isinstance(event, CommitAnswered):
+            self._commit_ended()
+        self._arm()
+
+    def give_up(self, request: int) -> None:
+        """A request is given up, unless it was answered."""
+        if request in self.outstanding:
+            self.outstanding.discard(request)
+            self.tell(RequestFailed(request))
+
+    def _commit_ended(self) -> None:
+        """The member has heard of its commit, after a stall perhaps, and may have no other one."""
+        if self.member.holdings.hand_over is None:
+            self._forget_commits()
+
+    def _forget_commits(self) -> None:
+        committing = self.ledger.committing
+        for resource in [r for r, client in committing.items() if client == self.client]:
+            del committing[resource]
+
+    def _act(self, actions: tuple[Action, ...]) -> None:
+        duties, member = self.duties, self.member
+        for action in actions:
+            if not self.alive:
+                return
+            duties[type(action)](self, action)
+        if member.state in ENDED and self.alive and self._quiet():
+            self.end()
+            self.ledger.ended(self.client, self.clock.now_ms)
+            self.trace.note(f"{self.client} is gone ({member.state})")
+
+    def _quiet(self) -> bool:
+        holdings = self.member.holdings
+        return holdings.calling is None and not holdings.queue
+
+    # Time
 
     @property
     def deadline_ms(self) -> int | None:
         """The member's deadline in the world's time."""
-        deadline = self.member.deadline_ms
-        return None if deadline is None else deadline - self.clock_ms
+        deadline_ms = self.member.deadline_ms
+        return None if deadline_ms is None else deadline_ms - self.clock_ms
 
-    def boundary(self, now_ms: int) -> int:
-        """When the application is next between two batches; now if it has none to process."""
-        if not self.running:
-            return now_ms
-        return now_ms + (self.phase_ms - now_ms) % self.poll_ms
+    def _step_time(self) -> None:
+        self._act(self.member.step(self.clock_ms + self.clock.now_ms))
+
+    def _arm(self) -> None:
+        if not self.alive:
+            return
+        deadline_ms = self.deadline_ms
+        if deadline_ms is None:
+            return
+        if self.timer_ms < 0 or deadline_ms < self.timer_ms:
+            self.timer_ms = deadline_ms
+            self.clock.at(deadline_ms, self._timer, deadline_ms)
+
+    def _timer(self, armed_ms: int) -> None:
+        if self.timer_ms != armed_ms or not self.alive:
+            return
+        self.timer_ms = -1
+        if self.stalled_until_ms > self.clock.now_ms:
+            return  # resuming looks at the clock
+        self._step_time()
+        self._arm()
+
+    # Stalls and the end
+
+    def stall(self, for_ms: int) -> None:
+        """Do nothing for a while (garbage collection, suspension)."""
+        self.stalled_until_ms = self.clock.now_ms + for_ms
+        self.trace.note(f"{self.client} stalls for {for_ms} ms")
+        self.clock.at(self.stalled_until_ms, self._resume)
+
+    def _resume(self, _: None) -> None:
+        now_ms, zombies = self.clock.now_ms, self.ledger.zombies
+        if not self.alive or now_ms < self.stalled_until_ms:
+            return
+        self.trace.note(f"{self.client} resumes")
+        self.stalled_until_ms = 0
+        for key in [k for k in zombies if k[0] == self.client]:
+            zombies[key] = now_ms  # it did nothing while it stood still
+        self._step_time()  # time first: it may be too late for what is in the inbox
+        waiting, self.inbox = self.inbox, []
+        for event in waiting:
+            self.tell(event)
+        self._arm()
+
+    def end(self) -> None:
+        """The process is gone, whatever it was doing."""
+        now_ms, ledger = self.clock.now_ms, self.ledger
+        self.alive = False
+        if self.stalled_until_ms > now_ms:  # it did nothing since it stalled, and never will
+            for key in [k for k in ledger.zombies if k[0] == self.client]:
+                del ledger.zombies[key]
+        for resource in sorted(self.running):
+            ledger.stop(resource, runner=self.client, now_ms=now_ms)
+        self._forget_commits()
+        self.running.clear()

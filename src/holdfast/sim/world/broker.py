@@ -1,0 +1,186 @@
+"""The broker's side: the coordinator, its log, its timer and its restarts.
+
+**Rules.**
+
+- What a request appends to the log is there, and the coordinator has taken it over, before the
+  world goes on.
+- A coordinator that restarts knows its log and nothing else. Records at the end of the log may be
+  lost with it.
+- Jumps of the wall clock reach nothing but the times in records.
+
+**Strategy.** Answers leave by a function that the broker is given. A round is counted when the
+assignments of its leader are in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from holdfast.machine.actions import SendSync
+from holdfast.machine.coordinator.coordinator import (
+    Answer,
+    Coordinator,
+    CoordinatorOptions,
+    Out,
+    Received,
+    Request,
+    SendCommit,
+)
+from holdfast.machine.coordinator.group_log import Append
+from holdfast.sim.rules.checkers import RoundChecker
+from holdfast.sim.world.clock import Clock, Trace
+from holdfast.sim.world.ledger import Ledger
+
+GROUP = "group"
+MAX_ROUNDS = 200  # and a hundred for each cause: beyond that a run is given up
+WALL_MS = 1_767_225_600_000  # what the coordinator's wall clock shows at time 0: 2026-01-01, UTC
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a run counts.
+
+    Parameters
+    ----------
+    causes : int
+        Things that happened to processes and topics, each of which may cause rounds.
+    rounds : int
+        Rounds whose assignments the coordinator has stored.
+    last_round_ms : int
+        When the last one was stored.
+    n_bytes : int
+        Bytes of subscriptions and assignments since the last round.
+    round_bytes : list of int
+        Those of each round.
+    """
+
+    causes: int = 0
+    rounds: int = 0
+    last_round_ms: int = 0
+    n_bytes: int = 0
+    round_bytes: list[int] = field(default_factory=list)
+
+
+class Broker:
+    """The coordinator of the one group, and its log.
+
+    Parameters
+    ----------
+    answer : callable
+        Sends an answer to its process.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        trace: Trace,
+        ledger: Ledger,
+        checker: RoundChecker,
+        counts: Counts,
+        *,
+        initial_delay_ms: int,
+        answer: Callable[[Answer], None],
+    ):
+        self.clock, self.trace, self.ledger, self.checker = clock, trace, ledger, checker
+        self.counts, self.answer = counts, answer
+        self.initial_delay_ms = initial_delay_ms
+        self.wall_ms = WALL_MS
+        self.log: list[tuple[int, bytes, bytes | None]] = []
+        self.lost_records = False
+        self.coordinator: Coordinator | None = self._new_coordinator()
+        self._next_id = 0
+        self._timer_ms = -1
+
+    def receive(self, client: str, request: Request) -> None:
+        """Take a request; the coordinator must be up."""
+        coordinator = self.coordinator
+        assert coordinator is not None
+        n_records = len(self.log)
+        self._deliver(coordinator, coordinator.step(self.clock.now_ms, Received(client, request)))
+        if len(self.log) > n_records:
+            if isinstance(request, SendSync):
+                self._round(request)
+            elif isinstance(request, SendCommit):
+                for resource, offset in request.offsets:
+                    self.ledger.commit(resource, offset, self.clock.now_ms, by=client)
+        self._arm()
+
+    def stop(self, lose: int) -> None:
+        """The coordinator goes down; ``lose`` records at the end of its log are gone."""
+        assert self.coordinator is not None
+        self._next_id = self.coordinator.next_id
+        self.coordinator = None
+        self._timer_ms = -1
+        if lose:
+            del self.log[-lose:]
+            self.lost_records = True
+
+    def load(self, _: None) -> None:
+        """A coordinator begins from the log."""
+        self.coordinator = coordinator = self._new_coordinator(self._next_id)
+        for _time, key, value in self.log:
+            coordinator.replay(key, value)
+        coordinator.load(self.clock.now_ms)
+        self.ledger.committed = dict(coordinator.durable.offsets)
+        if self.lost_records:
+            self.ledger.recount(coordinator.generation)
+        self._arm()
+        self.trace.note("coordinator is back")
+
+    def jump_clock(self, by_ms: int) -> None:
+        """The wall clock jumps, forwards or backwards."""
+        self.wall_ms += by_ms
+        self.trace.note(f"the wall clock jumps by {by_ms} ms")
+        if self.coordinator is not None:
+            self.coordinator.options = replace(self.coordinator.options, wall_ms=self.wall_ms)
+
+    def _new_coordinator(self, first_id: int = 0) -> Coordinator:
+        options = CoordinatorOptions(
+            initial_delay_ms=self.initial_delay_ms, wall_ms=self.wall_ms, client_id=_client_id
+        )
+        return Coordinator(GROUP, options, now_ms=self.clock.now_ms, first_id=first_id)
+
+    def _deliver(self, coordinator: Coordinator, outs: Sequence[Out]) -> None:
+        """Write records and send answers, in order."""
+        for out in outs:
+            if isinstance(out, Append):
+                self.log.append((self.clock.now_ms, out.key, out.value))
+                coordinator.replay(out.key, out.value)
+            else:
+                self.answer(out)
+
+    def _round(self, request: SendSync) -> None:
+        """The assignments of a leader are stored: count the round."""
+        counts, now_ms = self.counts, self.clock.now_ms
+        given = dict(request.assignments)
+        self.checker.stored(request.generation, request.protocol_name, given)
+        counts.rounds += 1
+        counts.last_round_ms = now_ms
+        counts.round_bytes.append(counts.n_bytes)
+        counts.n_bytes = 0
+        if counts.rounds > MAX_ROUNDS + 100 * counts.causes:
+            self.ledger.fail("L4", now_ms, f"{counts.rounds} rounds: they do not end")
+            self.clock.give_up()
+
+    def _arm(self) -> None:
+        """Call the coordinator when it wants to hear of time."""
+        deadline_ms = None if self.coordinator is None else self.coordinator.deadline_ms
+        if deadline_ms is None:
+            return
+        if self._timer_ms < 0 or deadline_ms < self._timer_ms:
+            self._timer_ms = deadline_ms
+            self.clock.at(deadline_ms, self._time, deadline_ms)
+
+    def _time(self, armed_ms: int) -> None:
+        coordinator = self.coordinator
+        if coordinator is None or armed_ms != self._timer_ms:
+            return
+        self._timer_ms = -1
+        self._deliver(coordinator, coordinator.step(self.clock.now_ms))
+        self._arm()
+
+
+def _client_id(client: str) -> str:
+    """Of a process that is started again the slot stays, and so do client id and host."""
+    return client.partition(".")[0]

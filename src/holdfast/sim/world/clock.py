@@ -1,0 +1,74 @@
+"""Virtual time: a queue of what happens when.
+
+**Rules.** Nothing happens before its time. What is due at one time happens in the order in which
+it was entered, also what is entered while that time's entries are being done.
+
+**Strategy.** A heap of times, and for each time the functions to call in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+
+class Clock:
+    """The time of a run in ms, and what is due."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self._times: list[int] = []  # a heap
+        self._due: dict[int, list[tuple[Callable[[Any], None], Any]]] = {}  # at each of them
+
+    def at(self, time_ms: int, function: Callable[[Any], None], argument: Any = None) -> None:
+        """Call a function at a time, or now if that time is over."""
+        time_ms = max(time_ms, self.now_ms)
+        due = self._due.get(time_ms)
+        if due is None:
+            self._due[time_ms] = [(function, argument)]
+            heappush(self._times, time_ms)
+        else:
+            due.append((function, argument))
+
+    def give_up(self) -> None:
+        """Forget everything that is due: nothing more happens."""
+        for due in self._due.values():
+            due.clear()
+
+    def run(self, until_ms: int) -> None:
+        """Go on to a time."""
+        times = self._times
+        while times and times[0] <= until_ms:
+            self.now_ms = time_ms = heappop(times)
+            for function, argument in self._due[time_ms]:  # the calls may add to this list
+                function(argument)
+            del self._due[time_ms]
+        self.now_ms = max(self.now_ms, until_ms)
+
+    def run_while(self, condition: Callable[[], bool], limit_ms: int, step_ms: int = 250) -> bool:
+        """Go on in steps while a condition holds; False if it still holds at the limit."""
+        while condition():
+            if self.now_ms >= limit_ms:
+                return False
+            self.run(min(self.now_ms + step_ms, limit_ms))
+        return True
+
+
+class Trace:
+    """Lines that say what happened when, if they are wanted.
+
+    Parameters
+    ----------
+    on : bool
+        Whether lines are kept. A caller looks at it before it puts a long line together.
+    """
+
+    def __init__(self, clock: Clock, *, on: bool):
+        self.clock, self.on = clock, on
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Keep a line with the present time."""
+        if self.on:
+            self.lines.append(f"{self.clock.now_ms:>9} {text}")

@@ -1,0 +1,48 @@
+"""What a test may put around the parts of a world, to bend or to watch single messages.
+
+**Rules.** A hook takes the real function and returns the one that is used instead. The product
+passes none, and then the real functions are used as they are, at no cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.machine.coordinator.coordinator import Answer, Request, Response
+from holdfast.sim.world.process import Duties, Process
+
+Arrive = Callable[[tuple[Process, Request]], None]
+Respond = Callable[[tuple[Process, Response]], None]
+Check = Callable[..., None]
+
+
+def unchanged(function: Any) -> Any:
+    """The hook that changes nothing."""
+    return function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """One hook for each part that a test may change.
+
+    Parameters
+    ----------
+    arrive : callable
+        Around the arrival of a request at the coordinator.
+    answer : callable
+        Around the sending of an answer by the coordinator.
+    respond : callable
+        Around the arrival of an answer at its process.
+    check : callable
+        Around :meth:`holdfast.sim.rules.checkers.RoundChecker.check`.
+    duties : callable
+        Around the table of what is done for each action of a member.
+    """
+
+    arrive: Callable[[Arrive], Arrive] = unchanged
+    answer: Callable[[Callable[[Answer], None]], Callable[[Answer], None]] = unchanged
+    respond: Callable[[Respond], Respond] = unchanged
+    check: Callable[[Check], Check] = unchanged
+    duties: Callable[[Duties], Duties] = unchanged
