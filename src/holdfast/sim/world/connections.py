@@ -3,8 +3,8 @@
 **Rules.** Every message asks the network for its fate once, in the order in which messages are
 sent. A request is outstanding until it is answered or given up.
 
-**Strategy.** Two halves, each one way: :class:`Answers` knows the processes, and the broker sends by
-it; :class:`Requests` knows the broker, and the processes send by it.
+**Strategy.** Two halves, each one way. :class:`Answers` knows the processes, and the broker sends
+by it. :class:`Requests` knows the broker, and the processes send by it.
 """
 
 from __future__ import annotations
