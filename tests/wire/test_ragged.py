@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
@@ -119,3 +121,16 @@ def test_every_second_and_third_byte(lead):
 def test_a_character_does_not_reach_into_the_next_run():
     check_utf8([b"\xc3", b"\xa9", "é".encode()])
     check_utf8([b"\xe6\xbc", b"\xa2"])
+
+
+def test_an_import_allocates_nothing_big():
+    lines = (
+        "import tracemalloc, numpy",
+        "tracemalloc.start()",
+        "import holdfast.wire.many.offsets_batch",
+        "print(tracemalloc.get_traced_memory()[1])",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 8 << 20

@@ -4,16 +4,17 @@
 the fields in :mod:`holdfast.wire`. Whatever is wrong with a line is a :class:`WireError`, so that
 one bad line of many does not end a run. A key that is not known is refused by name.
 
-**Strategy.** ``SCHEMAS`` is the only list of messages. How a field looks in JSON follows from its
-annotation in the dataclass, by the table ``_SHAPES``.
+**Strategy.** ``SCHEMAS`` is the only list of messages. The type of a field in the dataclass decides
+how the field looks in JSON, by the table ``_SHAPES``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import MISSING, dataclass, fields, replace
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from holdfast.errors import WireError
 from holdfast.model.partitions import TopicPartitions, grouped
@@ -212,8 +213,7 @@ def error_json(error: WireError) -> dict[str, Any]:
 
 def to_json(value: Any) -> dict[str, Any]:
     """A message as JSON's types."""
-    assert is_dataclass(value)
-    return {f.name: _shape(f).write(getattr(value, f.name)) for f in fields(value)}
+    return {name: shape.write(getattr(value, name)) for name, shape in _FIELDS[type(value)].items()}
 
 
 def from_json(kind: type[T], document: Mapping[str, Any], schema: str) -> T:
@@ -232,7 +232,7 @@ def from_json(kind: type[T], document: Mapping[str, Any], schema: str) -> T:
         if name not in document and f.default is MISSING:
             raise _bad_json(schema, name, "this key is missing")
     return kind(
-        **{name: _read(_shape(known[name]), document[name], schema, name) for name in document}
+        **{name: _read(_FIELDS[kind][name], document[name], schema, name) for name in document}
     )
 
 
@@ -276,10 +276,6 @@ class _Shape:
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
-
-
-def _shape(f: Field[Any]) -> _Shape:
-    return _SHAPES[str(f.type)]
 
 
 def _read(shape: _Shape, value: Any, schema: str, name: str) -> Any:
@@ -359,18 +355,27 @@ def _nullable(shape: _Shape) -> _Shape:
     )
 
 
-_STR = _Shape(write=_same, read=_as_str)
-_BYTES = _Shape(write=bytes.hex, read=_as_bytes)
-_PARTITIONS = _Shape(write=_pairs, read=_as_partitions)
-_SHAPES: Mapping[str, _Shape] = {
-    "int": _Shape(write=_same, read=_as_int),
-    "str": _STR,
-    "str | None": _nullable(_STR),
-    "bytes | None": _nullable(_BYTES),
-    "tuple[str, ...]": _Shape(write=list, read=_as_strings),
-    "TopicPartitions": _PARTITIONS,
-    "TopicPartitions | None": _nullable(_PARTITIONS),
-    "Design": _Shape(write=int, read=lambda value: Design(_as_int(value))),
-    "Leaving": _Shape(write=int, read=lambda value: Leaving(_as_int(value))),
-    "tuple[RememberedMember, ...]": _Shape(write=_members, read=_as_members),
+_SHAPES: Mapping[object, _Shape] = {
+    int: _Shape(write=_same, read=_as_int),
+    str: _Shape(write=_same, read=_as_str),
+    bytes: _Shape(write=bytes.hex, read=_as_bytes),
+    tuple[str, ...]: _Shape(write=list, read=_as_strings),
+    TopicPartitions: _Shape(write=_pairs, read=_as_partitions),
+    Design: _Shape(write=int, read=lambda value: Design(_as_int(value))),
+    Leaving: _Shape(write=int, read=lambda value: Leaving(_as_int(value))),
+    tuple[RememberedMember, ...]: _Shape(write=_members, read=_as_members),
 }
+
+
+def _shape(hint: Any) -> _Shape:
+    if isinstance(hint, UnionType):
+        only, _none = get_args(hint)
+        return _nullable(_SHAPES[only])
+    return _SHAPES[hint]
+
+
+_FIELDS: Mapping[object, Mapping[str, _Shape]] = {
+    kind: {name: _shape(hint) for name, hint in get_type_hints(kind).items()}
+    for kind in (RememberedMember, *(message.kind for message in SCHEMAS.values()))
+}
+"""How each field of each message looks, by its name."""

@@ -33,7 +33,7 @@ from holdfast.wire.many.columns import Columns
 from holdfast.wire.many.cursor import Cursor
 from holdfast.wire.many.lockstep import read
 from holdfast.wire.many.programs import program_of
-from holdfast.wire.many.ragged import PAD, padded, read_at
+from holdfast.wire.many.ragged import PAD, keep_freed_memory, padded, read_at
 from holdfast.wire.one.offsets_records import decode_record
 from holdfast.wire.one.reasons import REASONS, reason_code
 
@@ -182,6 +182,7 @@ def decode_batch(
     ----------
     KIP-848, KIP-915.
     """
+    keep_freed_memory()
     label_of = _label_table(types)
     for first, last in _cuts(keys, values):
         yield _decode_chunk(keys, values, slice(first, last), label_of)

@@ -13,7 +13,7 @@ longer runs follow in classes of doubling length, two overlapping windows each.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -28,12 +28,15 @@ _ASCII_END: Final = 0x80
 _LARGEST_MMAP_THRESHOLD: Final = 31 << 20
 
 
-def _keep_freed_memory() -> None:
-    """Let glibc reuse what was freed.
+@cache
+def keep_freed_memory() -> None:
+    """Make glibc reuse the memory of columns that were freed; a second call does nothing.
 
-    Until it has seen a larger block freed, it gives every block above 128 kB back to the kernel,
-    and columns of a chunk are about that large: each would be mapped, zeroed and unmapped again,
-    a fifth of the whole time. The block here is never touched, so it costs no memory.
+    When a block above a threshold is freed, glibc gives it back to the kernel. The threshold begins
+    at 128 kB and rises to the size of the largest block freed so far. A chunk of records has
+    columns of about that size, so without this call they are mapped, zeroed and unmapped again for
+    each chunk. For 200,000 commits that is 1,000 page faults, and a fifth of the time. Freeing one
+    block of 31 MB raises the threshold. Nothing is written into the block, so it takes no memory.
     """
     np.empty(_LARGEST_MMAP_THRESHOLD, np.uint8)
 
@@ -202,6 +205,3 @@ def _second_byte_range(first: U8) -> tuple[U8, U8]:
     top[first == 0xED] = 0x9F
     top[first == 0xF4] = 0x8F
     return low, top
-
-
-_keep_freed_memory()
