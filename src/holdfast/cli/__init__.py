@@ -1,7 +1,7 @@
 """The ``holdfast`` command: ``app`` starts it, and each file of ``commands/`` is one command.
 
 ``output``, ``people`` and ``screen`` print. ``options``, ``durations`` and ``settings`` read what
-the user sets. ``sources`` and ``fleet_tables`` open what commands look at. ``spark_progress``
-shows how far Spark is. ``wire_json`` serves two commands, decode and encode; ``simulate_search`` and
+the user sets. ``sources`` opens what commands look at. ``spark_progress`` shows how far Spark is.
+``wire_json`` serves two commands, decode and encode; ``simulate_search`` and
 ``simulation_dump`` are parts of simulate.
 """

@@ -1,7 +1,8 @@
-"""What reading commands read: a folder of tables, a dump, or a live cluster.
+"""What a reading command looks at: a folder of tables, a dump, or a live cluster.
 
-**Rules.** A live cluster is only read, and no group is joined. Dump and cluster go through the
-pipeline first, into a temporary folder; Spark is imported then and not before.
+**Rules.** A live cluster is only read, and no group is joined. A folder of tables is read as it
+is, without Spark. A dump or a cluster goes through the pipeline first, into a temporary folder;
+Spark is imported then and not before.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,26 @@ if TYPE_CHECKING:
     from holdfast.tables.reading import Tables
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedTables:
+    """Tables, and what is known of the place that they come from.
+
+    Parameters
+    ----------
+    tables : Tables
+        Each is read when it is asked for.
+    topics : dict of str to int
+        Topic to number of partitions; empty for a folder of tables, which does not hold it.
+    groups : tuple of str or None
+        Groups of a folder of tables that were asked for, patterns resolved. None: all groups; the
+        tables of a dump or a cluster hold no others than those that were asked for.
+    """
+
+    tables: Tables
+    topics: dict[str, int]
+    groups: tuple[str, ...] | None
+
+
 @contextmanager
 def open_source(
     source: Path | None,
@@ -27,9 +49,11 @@ def open_source(
     command_config: Path | None = None,
     groups: Sequence[str] | None = None,
     *,
+    spark_groups: bool = False,
+    auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] | None = None,
     quiet: bool = False,
-) -> Iterator[Tables]:
+) -> Iterator[OpenedTables]:
     """Tables of ``--input`` or ``--bootstrap-server``.
 
     Parameters
@@ -41,7 +65,11 @@ def open_source(
     command_config : Path, optional
         Client properties.
     groups : sequence of str, optional
-        Only these groups are taken from a dump or a cluster.
+        Only these groups, by name or pattern.
+    spark_groups : bool
+        Without ``groups``, groups of Spark's own are taken from a dump or a cluster too.
+    auto_offset_reset : str
+        What the lag of a partition without a commit is, for a dump or a cluster.
     broker_logs : sequence of Path, optional
         Logs of brokers that state causes, for a dump or a cluster.
     quiet : bool
@@ -50,11 +78,13 @@ def open_source(
     Raises
     ------
     ConfigError
-        If neither or both are given, or logs for tables, whose causes are settled.
+        If neither or both are given, logs for tables (their causes are settled), or a group that
+        the tables do not hold.
     SourceError
         If what is given cannot be read.
     """
-    from holdfast.tables.reading import read_tables
+    from holdfast.tables.manifest import has_manifest
+    from holdfast.tables.reading import Tables, read_tables
 
     if (source is None) == (bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
@@ -68,18 +98,22 @@ def open_source(
                 f"{source} holds tables: give --broker-log to the command that makes them "
                 "(holdfast history, holdfast watch)"
             )
-        yield read_tables(source)
+        root = source.absolute()
+        kept = Tables(root) if has_manifest(root) else read_tables(root)
+        yield OpenedTables(tables=kept, topics={}, groups=kept.choose(groups))
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-        make_history(
+        made = make_history(
             bootstrap=bootstrap,
             source=source,
             out_dir=Path(folder),
             groups=list(groups or ()),
-            all_groups=not groups,
+            all_groups=spark_groups and not groups,
             command_config=command_config,
+            auto_offset_reset=auto_offset_reset,
             broker_logs=broker_logs or (),
             note=notes(quiet),
             quiet=quiet,
         )
-        yield read_tables(folder)
+        topics = {row["topic"]: row["partitions"] for row in made.dump.topics().to_pylist()}
+        yield OpenedTables(tables=made.tables, topics=topics, groups=None)

@@ -98,7 +98,7 @@ class Tables:
         """Names of all groups, sorted, as of the first time they are asked for."""
         names: set[str] = set()
         for name in ("generations", "lag", "members", "rebalances"):
-            names.update(pc.unique(self.stored(name)["group"]).to_pylist())
+            names.update(pc.unique(self._groups_of(name)).to_pylist())
         return tuple(sorted(names))
 
     def choose(self, groups: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -116,6 +116,10 @@ class Tables:
             if not hits:
                 raise ConfigError(f"no group {name!r} in these tables; {self._hint(name)}")
         return tuple(chosen) if groups else None
+
+    def hold(self) -> Tables:
+        """The same tables, all of them read now; see :func:`read_tables`."""
+        return self if self._held is not None else read_tables(self.root)
 
     def batches(self) -> list[Batch]:
         """Committed batches, oldest first; :func:`~holdfast.tables.manifest.read_batches`."""
@@ -157,6 +161,12 @@ class Tables:
         _known(name)
         return sum(n for batch in self.batches() for _, n in batch.files.get(name, []))
 
+    def _groups_of(self, name: str) -> Any:
+        if self._held is not None:
+            return self.stored(name)["group"]
+        parts = [pq.ParquetFile(file).read(columns=["group"])["group"] for file in self.files(name)]
+        return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
+
     def _hint(self, name: str) -> str:
         near = difflib.get_close_matches(name, self.groups, 3, 0.5)
         if near:
@@ -194,8 +204,8 @@ def read_tables(source: Source, names: Sequence[str] | None = None) -> Tables:
     found = {name: _read_files(files, TABLES[name]) for name, files in listed.items() if files}
     if not any(name in found for name in ("generations", "lag", "rebalances", "assignments")):
         raise SourceError(
-            f"{root}: no tables here; expected folders such as generations/ and assignments/ "
-            "(write them with `holdfast history -b HOST:PORT -o DIR`)"
+            f"{root}: no tables here, and not a dump; expected folders such as generations/ and "
+            "assignments/ (write them with `holdfast history -b HOST:PORT -o DIR`)"
         )
     return Tables(root, found)
 

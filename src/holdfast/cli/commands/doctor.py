@@ -104,8 +104,15 @@ def doctor(
     if group and all_groups:
         raise ConfigError("--group and --all-groups exclude each other")
     with open_source(
-        source, bootstrap, command_config, group, broker_logs=broker_log, quiet=quiet
-    ) as tables:
+        source,
+        bootstrap,
+        command_config,
+        group,
+        spark_groups=True,
+        broker_logs=broker_log,
+        quiet=quiet,
+    ) as opened:
+        tables = opened.tables.hold()
         found = report_doctor.examine_fleet(
             tables,
             tables.choose(group),

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.commands.assign import parse_option
-from holdfast.cli.fleet_tables import open_fleet
 from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Quiet
-from holdfast.cli.output import Format, notes, write_rows
+from holdfast.cli.output import Format, write_rows
+from holdfast.cli.sources import open_source
 from holdfast.cli.spark_progress import spark_bar
 
 _EXAMPLES = """\b
@@ -56,21 +56,15 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
 
     options = dict(parse_option(text) for text in option or ())
     check_options(assignor, options)
-    note = notes(quiet)
-    with open_fleet(
-        bootstrap=bootstrap,
-        source=source,
-        groups=group or (),
-        command_config=command_config,
-        note=note,
-        quiet=quiet,
-    ) as fleet:
-        topics = fleet.topics or topics_of(fleet.tables)
+    with open_source(
+        source, bootstrap, command_config, group, auto_offset_reset="earliest", quiet=quiet
+    ) as opened:
+        topics = opened.topics or topics_of(opened.tables)
         spark = SparkSession.getActiveSession()
-        n_groups = len(set(fleet.tables.table("generations")["group"].to_pylist()))
+        n_groups = len(set(opened.tables.table("generations")["group"].to_pylist()))
         with spark_bar(spark, "plan", n_groups, unit="groups", quiet=quiet):
             found = plan_groups(
-                spark, fleet.tables, topics, assignor, groups=fleet.groups, **options
+                spark, opened.tables, topics, assignor, groups=opened.groups, **options
             )
             rows = found.to_pylist()
         columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]

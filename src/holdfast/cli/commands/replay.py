@@ -13,9 +13,9 @@ import typer
 
 from holdfast.cli.commands.simulate import read_costs
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.fleet_tables import open_fleet
 from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Quiet
 from holdfast.cli.output import Format, notes, track, write_rows
+from holdfast.cli.sources import open_source
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.errors import ConfigError
 from holdfast.pipeline.command_session import open_session
@@ -146,16 +146,15 @@ def run(
     )
     _check(request)
     note = notes(quiet)
-    with open_fleet(
-        bootstrap=bootstrap,
-        source=source,
-        groups=group or (),
-        command_config=command_config,
-        note=note,
-        quiet=quiet,
-    ) as fleet:
+    with open_source(
+        source, bootstrap, command_config, group, auto_offset_reset="earliest", quiet=quiet
+    ) as opened:
         found = stories(
-            fleet.tables, fleet.topics, groups=fleet.groups, costs=costs, lags=_wants_lags(request)
+            opened.tables,
+            opened.topics,
+            groups=opened.groups,
+            costs=costs,
+            lags=_wants_lags(request),
         )
         told = list(track(found, None, "groups read", quiet=quiet))
         note(f"replaying {len(told)} groups under {len(request.settings)} settings and their own")

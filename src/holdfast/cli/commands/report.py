@@ -67,8 +67,15 @@ def report(
             raise ConfigError(f"{target}: its folder {target.parent} does not exist")
     policies = read_policies(replay) if replay is not None else []
     with open_source(
-        source, bootstrap, command_config, group, broker_logs=broker_log, quiet=quiet
-    ) as tables:
+        source,
+        bootstrap,
+        command_config,
+        group,
+        spark_groups=True,
+        broker_logs=broker_log,
+        quiet=quiet,
+    ) as opened:
+        tables = opened.tables.hold()
         groups = tables.choose(group)
         write(
             tables,

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.batches.schemas import ddl_of
+from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.ingest.arrow_columns import binary_column
 from holdfast.pipeline.ingest.decode import COMMIT_TYPES
 from holdfast.pipeline.ingest.positions import POSITIONS, from_commits, reduced
@@ -38,8 +38,8 @@ Pieces = list[tuple[str, int]]
 
 RECORDS: Final = arrow_schema("records")
 
-SPLIT: Final[pa.Schema] = pa.schema([pa.field("group", pa.binary()), *RECORDS])
-SPLIT_DDL: Final = ddl_of(SPLIT)
+SPLIT: Final = arrow_schema("split")
+SPLIT_DDL: Final = spark_ddl("split")
 
 NAMES_PARTITION: Final = -2
 """Where a record that names files of this step stands; state stands at -1, Kafka's from 0 on."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,52 +21,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I32, I64
-from holdfast.tables.schemas import from_columns
+from holdfast.tables.schemas import arrow_schema, from_columns
 
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
 CLASSIC, CONSUMER = "classic", "consumer"
 
-_TIME = pa.timestamp("us", tz="UTC")
+HEAD: Final = arrow_schema("generation_heads")
 
-HEAD: pa.Schema = pa.schema(
-    [
-        pa.field("group", pa.string()),
-        pa.field("generation", pa.int32()),
-        pa.field("group_type", pa.string()),
-        pa.field("state", pa.string()),
-        pa.field("protocol_type", pa.string()),
-        pa.field("protocol", pa.string()),
-        pa.field("leader", pa.string()),
-        pa.field("timestamp", _TIME),
-        pa.field("log_partition", pa.int32()),
-        pa.field("log_offset", pa.int64()),
-        pa.field("context", pa.bool_()),
-    ]
-)
+MEMBER_ROWS: Final = arrow_schema("generation_members")
 
-MEMBER_ROWS: pa.Schema = pa.schema(
-    [
-        pa.field("row", pa.int32()),
-        pa.field("member_id", pa.string()),
-        pa.field("group_instance_id", pa.string()),
-        pa.field("client_id", pa.string()),
-        pa.field("client_host", pa.string()),
-        pa.field("rack", pa.string()),
-        pa.field("rebalance_timeout_ms", pa.int32()),
-        pa.field("session_timeout_ms", pa.int32()),
-        pa.field("subscribed_topics", pa.list_(pa.string())),
-        pa.field("n_claimed", pa.int64()),
-        pa.field("readable", pa.bool_()),
-    ]
-)
-
-OWNED_ROWS: pa.Schema = pa.schema(
-    [
-        pa.field("member", pa.int32()),
-        pa.field("topic", pa.string()),
-        pa.field("partitions", pa.list_(pa.int32())),
-    ]
-)
+OWNED_ROWS: Final = arrow_schema("generation_owned")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -27,33 +27,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I64
-from holdfast.pipeline.batches.schemas import ddl_of
+from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import Generations, ints, list_parts, make_lists
 from holdfast.pipeline.history.movements import take
 from holdfast.pipeline.ingest.positions import LATEST, POSITION, reduced
-from holdfast.tables.schemas import arrow_schema, from_columns
+from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
 from holdfast.tables.writing import BatchWriter
 
 Batches = Iterator[pa.RecordBatch]
 
-_TIME: Final = pa.timestamp("us", tz="UTC")
-
-_STATED: Final = [field for field in POSITION if field.name not in {"group", "topic", "partition"}]
-
-INPUT: Final[pa.Schema] = pa.schema(
-    [
-        pa.field("group", pa.string()),
-        pa.field("topic", pa.string()),
-        pa.field("partitions", pa.list_(pa.int32())),
-        pa.field("member_id", pa.string()),
-        pa.field("client_id", pa.string()),
-        pa.field("client_host", pa.string()),
-        *_STATED,
-    ]
-)
+INPUT: Final = arrow_schema("lag_input")
 """A position (no member; a tombstone has no offset), or what a member owns (no ``log_offset``)."""
-INPUT_DDL: Final = ddl_of(INPUT)
+INPUT_DDL: Final = spark_ddl("lag_input")
 
 OWNERS: Final = "_owners"
 """Staged by the groups job: what the members of each group own now, in the shape of INPUT."""
@@ -236,7 +222,7 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
         "member_id": take(rows["member_id"], owner),
         "client_id": take(rows["client_id"], owner),
         "client_host": take(rows["client_host"], owner),
-        "commit_timestamp": pa.array(time, mask=~has).cast(_TIME),
+        "commit_timestamp": pa.array(time, mask=~has).cast(TIMESTAMP),
         "status": take(pa.array(["committed", "none", "deleted", "expired"]), status),
         "clamped": take(
             pa.array(["none", "beyond_end", "before_begin"]),

@@ -26,8 +26,7 @@ from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.pipeline.history.dense import Dense, Mask
 from holdfast.pipeline.history.generations import DEAD, Generations, concat, ints, make_lists
 from holdfast.pipeline.history.pauses import OPEN, STAGED
-from holdfast.pipeline.ingest.arrow_columns import TIMESTAMP
-from holdfast.tables.schemas import from_columns
+from holdfast.tables.schemas import TIMESTAMP, from_columns
 
 MOVED, MOVED_THROUGH_GAP, GAINED, LOST = range(4)
 KINDS = ("moved", "moved_through_gap", "gained", "lost")

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I64
-from holdfast.pipeline.batches.schemas import ddl_of
+from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import ints, list_parts, make_lists
-from holdfast.tables.schemas import arrow_schema, from_columns
+from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
 from holdfast.tables.writing import BatchWriter
 
 Batches = Iterator[pa.RecordBatch]
@@ -34,25 +34,10 @@ PAUSES: Final = "_pauses"
 SEEN: Final = "_seen"
 """Kept by a stream: last commits of partitions without an owner, as rows of :data:`STAGED`."""
 
-_TIME: Final = pa.timestamp("us", tz="UTC")
-
-STAGED: Final[pa.Schema] = pa.schema(
-    [
-        pa.field("group", pa.string()),
-        pa.field("generation", pa.int32()),
-        pa.field("topic", pa.string()),
-        pa.field("partitions", pa.list_(pa.int32())),
-        pa.field("pause_lower_seconds", pa.float64()),
-        pa.field("unowned_since", _TIME),
-        pa.field("last_seen", _TIME),
-        pa.field("timestamp", _TIME),
-        pa.field("basis", pa.string()),
-        pa.field("log_offset", pa.int64()),
-    ]
-)
+STAGED: Final = arrow_schema("pause_input")
 """Pauses, of which commits before ``log_offset`` count; or commits: basis ``commit``, one
 partition, their time in ``timestamp`` and their place; or ``open``: no owner yet."""
-STAGED_DDL: Final = ddl_of(STAGED)
+STAGED_DDL: Final = spark_ddl("pause_input")
 
 COMMIT: Final = "commit"
 OPEN: Final = "open"
@@ -144,7 +129,7 @@ def _bounded(pauses: pa.Table, row: I64, partition: Any, seen: I64) -> pa.Table:
     picked = pauses.take(pa.array(at))
     columns: dict[str, Any] = {name: picked[name] for name in pauses.column_names}
     columns["partitions"] = make_lists(partition, first)
-    columns["last_seen"] = pa.array(last_seen[first]).cast(_TIME)
+    columns["last_seen"] = pa.array(last_seen[first]).cast(TIMESTAMP)
     columns["pause_upper_seconds"] = np.maximum(until[at] - last_seen[first], 0) / 1e6
     return from_columns("pauses", columns)
 

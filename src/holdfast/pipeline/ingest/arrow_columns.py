@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.model.columns import I32, I64, INT32_MAX, Mask
+from holdfast.tables.schemas import TIMESTAMP
 from holdfast.wire.layouts.offsets_schemas import Field, Kind, Layout, layout
 from holdfast.wire.many.columns import Column, Columns, Ids, Items, Numbers, Optional, Slices, Text
 from holdfast.wire.many.offsets_batch import Binary
@@ -20,7 +21,6 @@ from holdfast.wire.many.offsets_batch import Binary
 Ints = npt.NDArray[Any]
 Arrays = dict[str, pa.Array]
 
-TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _YEAR_9999_MS: Final = 253_402_300_799_999
 _HEX: Final = np.frombuffer("".join(f"{n:02x}" for n in range(256)).encode(), np.uint16)
 _ID_PARTS: Final = ((0, 8), (9, 13), (14, 18), (19, 23), (24, 36))

@@ -33,7 +33,6 @@ import pyarrow as pa
 
 from holdfast.pipeline.history.generations import Generations
 from holdfast.pipeline.ingest.arrow_columns import (
-    TIMESTAMP,
     Arrays,
     binary_column,
     constant,
@@ -47,7 +46,7 @@ from holdfast.pipeline.ingest.arrow_columns import (
     text,
 )
 from holdfast.pipeline.ingest.decode_classic import group_generations
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.schemas import TIMESTAMP, arrow_schema
 from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType, schema_layout
 from holdfast.wire.many.columns import Columns, Ids
 from holdfast.wire.many.offsets_batch import REASONS, BadRows, Chunk, Family, decode_batch
@@ -62,15 +61,7 @@ LOG: Final = (
 COMMITS: Final[pa.Schema] = arrow_schema("offset_commits")
 COMMIT_TYPES: Final = (RecordType.LEGACY_OFFSET_COMMIT, RecordType.OFFSET_COMMIT)
 BAD: Final[pa.Schema] = arrow_schema("bad_records")
-COUNTS: Final = pa.schema(
-    [
-        pa.field("record_type", pa.int32()),
-        pa.field("value_version", pa.int32()),
-        pa.field("is_known", pa.bool_()),
-        pa.field("n_records", pa.int64()),
-        pa.field("n_unknown_tags", pa.int64()),
-    ]
-)
+COUNTS: Final = arrow_schema("record_counts")
 
 
 def offset_commits(batches: Batches) -> Iterator[pa.RecordBatch]:

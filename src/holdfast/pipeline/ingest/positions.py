@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I64, Mask
-from holdfast.pipeline.batches.schemas import ddl_of
+from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import ints
-from holdfast.pipeline.ingest.arrow_columns import TIMESTAMP
+from holdfast.tables.schemas import arrow_schema
 
 POSITIONS: Final = "_positions"
 """Staged: rows of :data:`POSITION`."""
@@ -30,22 +30,9 @@ POSITIONS: Final = "_positions"
 LATEST: Final = "_latest"
 """Kept by a stream between its batches: one row of :data:`POSITION` per group and partition."""
 
-POSITION: Final[pa.Schema] = pa.schema(
-    [
-        pa.field("group", pa.string()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("commit_timestamp", TIMESTAMP),
-        pa.field("expire_timestamp", TIMESTAMP),
-        pa.field("since", TIMESTAMP),
-        pa.field("goes_back", pa.bool_()),
-        pa.field("log_partition", pa.int32()),
-        pa.field("log_offset", pa.int64()),
-    ]
-)
+POSITION: Final = arrow_schema("positions")
 """``offset`` is null in a tombstone; ``goes_back``: what was read before may say the same too."""
-POSITION_DDL: Final = ddl_of(POSITION)
+POSITION_DDL: Final = spark_ddl("positions")
 
 
 def from_commits(commits: pa.Table) -> pa.Table:

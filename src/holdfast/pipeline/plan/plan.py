@@ -30,36 +30,18 @@ from holdfast.model.group import Group
 from holdfast.model.measure_history import balance_scores, needed_moves
 from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
-from holdfast.pipeline.batches.schemas import ddl_of
+from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.plan.plan_equal import Stack, sticky_targets
 from holdfast.pipeline.plan.plan_rows import FLEET, fleet_rows
 from holdfast.tables.reading import Tables
+from holdfast.tables.schemas import arrow_schema
 
 Batches = Iterator[pa.RecordBatch]
 
-PLAN: Final[pa.Schema] = pa.schema(
-    [
-        pa.field("group", pa.string()),
-        pa.field("n_members", pa.int32()),
-        pa.field("n_partitions", pa.int64()),
-        pa.field("n_kept", pa.int64()),
-        pa.field("n_moved", pa.int64()),
-        pa.field("balance_score_before", pa.int64()),
-        pa.field("balance_score", pa.int64()),
-        pa.field("largest_lag_before", pa.int64()),
-        pa.field("largest_lag", pa.int64()),
-        pa.field("n_stopped", pa.int64()),
-        pa.field("cost_lower_seconds", pa.float64()),
-        pa.field("cost_upper_seconds", pa.float64()),
-        pa.field("optimal", pa.bool_()),
-        pa.field("refused", pa.string()),
-        pa.field("moves", pa.string()),
-    ]
-)
-"""``largest_lag``: of one member; ``n_stopped``: partitions that stand still while it is applied;
-``cost_...``: partition-seconds; ``moves``: JSON of [topic, partition, from, to]."""
+PLAN: Final = arrow_schema("plan")
+"""Columns: :data:`holdfast.tables.answers.PLAN`."""
 
-PLAN_DDL: Final = ddl_of(PLAN)
+PLAN_DDL: Final = spark_ddl("plan")
 
 DRIVER_GROUPS: Final = 200
 TASK_GROUPS: Final = 1_000

@@ -22,25 +22,10 @@ import pyarrow.parquet as pq
 
 from holdfast.model.columns import I32, I64, NO_OWNER, starts
 from holdfast.tables.reading import Tables
+from holdfast.tables.schemas import arrow_schema
 
-FLEET: Final[pa.Schema] = pa.schema(
-    [
-        pa.field("group", pa.string()),
-        pa.field("generation", pa.int32()),
-        pa.field("topics", pa.list_(pa.string())),
-        pa.field("n_partitions", pa.list_(pa.int32())),
-        pa.field("member_ids", pa.list_(pa.string())),
-        pa.field("instance_ids", pa.list_(pa.string())),
-        pa.field("n_asked", pa.list_(pa.int32())),
-        pa.field("asked", pa.list_(pa.int32())),
-        pa.field("owner", pa.list_(pa.int32())),
-        pa.field("lag", pa.list_(pa.int64())),
-        pa.field("pause_lower_seconds", pa.float64()),
-        pa.field("pause_upper_seconds", pa.float64()),
-    ]
-)
-"""``asked``: indices into ``topics``, ``n_asked`` of them for each member; ``owner``: index into
-``member_ids`` or -1; ``pause_...``: how long a partition stood still, on average so far."""
+FLEET: Final = arrow_schema("fleet")
+"""Columns: :data:`holdfast.tables.steps.FLEET`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

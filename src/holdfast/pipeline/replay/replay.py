@@ -25,45 +25,19 @@ from holdfast.model.fidelity import (
     agreement_with_bounds,
     fidelity,
 )
-from holdfast.pipeline.batches.schemas import ddl_of
+from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.replay.replay_happenings import Story
 from holdfast.pipeline.replay.replay_world import ReplayCost, ReplaySettings, actual_setting
 from holdfast.pipeline.replay.replay_world import replay as replay_story
 from holdfast.sim.world.costs import Costs
+from holdfast.tables.schemas import arrow_schema
 
 Batches = Iterator[pa.RecordBatch]
 
-REPLAY: Final[pa.Schema] = pa.schema(
-    [
-        pa.field("group", pa.string()),
-        pa.field("policy", pa.string()),
-        pa.field("assignor", pa.string()),
-        pa.field("delay_ms", pa.int64()),
-        pa.field("actual", pa.bool_()),
-        pa.field("n_places", pa.int64()),
-        pa.field("n_partitions", pa.int64()),
-        pa.field("n_events", pa.int64()),
-        pa.field("rebalances", pa.int64()),
-        pa.field("moved", pa.int64()),
-        pa.field("moved_to_third", pa.int64()),
-        pa.field("partition_seconds_unowned", pa.float64()),
-        pa.field("partition_seconds_stopped", pa.float64()),
-        pa.field("longest_stop_seconds", pa.float64()),
-        pa.field("time_to_balance_seconds", pa.float64()),
-        pa.field("fidelity", pa.float64()),
-        pa.field("fidelity_rebalances", pa.float64()),
-        pa.field("fidelity_moves", pa.float64()),
-        pa.field("fidelity_pause", pa.float64()),
-        pa.field("recorded_rebalances", pa.int64()),
-        pa.field("recorded_moved", pa.int64()),
-        pa.field("recorded_pause_lower_seconds", pa.float64()),
-        pa.field("recorded_pause_upper_seconds", pa.float64()),
-        pa.field("note", pa.string()),
-    ]
-)
-"""One row per group and setting; see ``docs/metrics.md``, "Replay"."""
+REPLAY: Final = arrow_schema("replay")
+"""Columns: :data:`holdfast.tables.answers.REPLAY`; see ``docs/metrics.md``, "Replay"."""
 
-REPLAY_DDL: Final = ddl_of(REPLAY)
+REPLAY_DDL: Final = spark_ddl("replay")
 
 FIDELITY: Final = ("fidelity", "fidelity_rebalances", "fidelity_moves", "fidelity_pause")
 

@@ -8,15 +8,16 @@ with its number and time; partition numbers below 0 are left out.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from holdfast.tables.groups import GroupedTable
+from holdfast.tables.reading import Tables
 
 TopicPartition = tuple[str, int]
 
@@ -133,7 +134,7 @@ _COLUMNS = {
 
 
 def group_rows(
-    tables: Any, *, groups: Sequence[str] | None = None, lags: bool = False
+    tables: Tables, *, groups: Sequence[str] | None = None, lags: bool = False
 ) -> Iterator[GroupRows]:
     """Rows of every group, sorted by group.
 
@@ -147,9 +148,12 @@ def group_rows(
         Read the lag table too.
     """
     names = [name for name in _COLUMNS if lags or name != "lag"]
-    cut = {name: GroupSlices.of(tables, name, groups) for name in names}
-    for group in cut["generations"].groups:
-        rows = {name: slices.rows(group) for name, slices in cut.items()}
+    cut = {name: _cut(tables, name, groups) for name in names}
+    for group in cut["generations"].bounds:
+        rows = {
+            name: grouped.of_group(group).select(_COLUMNS[name]).to_pylist()
+            for name, grouped in cut.items()
+        }
         yield GroupRows(
             group=group,
             generations=_generations(rows),
@@ -159,43 +163,16 @@ def group_rows(
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSlices:
-    """One table and where each group stands in it."""
-
-    table: pa.Table
-    place: dict[str, tuple[int, int]]
-
-    @classmethod
-    def of(cls, tables: Any, name: str, groups: Sequence[str] | None = None) -> GroupSlices:
-        """Read a table, with times as whole milliseconds."""
-        table = tables.table(name, flat=False, groups=groups)
-        group = table["group"].combine_chunks()
-        place: dict[str, tuple[int, int]] = {}
-        if len(group):
-            change = pc.not_equal(group.slice(1), group.slice(0, len(group) - 1)).to_numpy(False)
-            first = np.concatenate([[0], np.flatnonzero(change) + 1, [len(group)]])
-            names = group.take(pa.array(first[:-1])).to_pylist()
-            edges = first.tolist()
-            place = dict(zip(names, itertools.pairwise(edges), strict=True))
-        columns = {}
-        for column in _COLUMNS[name]:
-            values = table[column].combine_chunks()
-            if pa.types.is_timestamp(values.type):
-                values = pc.divide(values.cast(pa.int64()), 1_000)
-            columns[column] = values
-        return cls(table=pa.table(columns), place=place)
-
-    @property
-    def groups(self) -> list[str]:
-        """Every group, sorted."""
-        return list(self.place)
-
-    def rows(self, group: str) -> list[dict[str, Any]]:
-        """Rows of a group."""
-        begin, end = self.place.get(group, (0, 0))
-        found: list[dict[str, Any]] = self.table.slice(begin, end - begin).to_pylist()
-        return found
+def _cut(tables: Tables, name: str, groups: Sequence[str] | None) -> GroupedTable:
+    """One table cut by group, with times as whole milliseconds."""
+    table = tables.table(name, flat=False, groups=groups)
+    columns = {"group": table["group"].combine_chunks()}
+    for column in _COLUMNS[name]:
+        values = table[column].combine_chunks()
+        if pa.types.is_timestamp(values.type):
+            values = pc.divide(values.cast(pa.int64()), 1_000)
+        columns[column] = values
+    return GroupedTable.of(pa.table(columns))
 
 
 def _generations(rows: dict[str, list[dict[str, Any]]]) -> list[RecordedGeneration]:

@@ -47,13 +47,14 @@ from holdfast.pipeline.replay.replay_rows import (
     group_rows,
 )
 from holdfast.sim.world.costs import Costs
+from holdfast.tables.reading import Tables
 
 MAX_GENERATIONS: Final = 1_000
 """The newest generations of a group that a story tells; older ones are left out, with a note."""
 
 
 def stories(
-    tables: Any,
+    tables: Tables,
     topics: Mapping[str, int] | None = None,
     *,
     groups: Sequence[str] | None = None,
