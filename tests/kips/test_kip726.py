@@ -189,9 +189,9 @@ def test_both_bounces_in_the_world_break_no_rule(path):
 
     def watch_joins(duties):
         def watched(process, action):
-            modes.add(process.member.mode)
+            modes.add(process.member.data.mode)
             for _, metadata in action.protocols:
-                if process.member.mode is RebalanceMode.EAGER:
+                if process.member.data.mode is RebalanceMode.EAGER:
                     kept.extend(read_subscribed_member("m", None, metadata).owned)
             duties[SendJoin](process, action)
 

@@ -134,7 +134,7 @@ def test_what_is_neither_assigned_nor_revoked_stays(play):
 def test_an_empty_non_null_list_of_revocations_is_joined_again_without_a_heartbeat(play):
     play.round(2, revoked=())
     due_ms = play.member.deadline_ms
-    assert due_ms < play.member.now_ms + play.member.options.heartbeat_interval_ms
+    assert due_ms < play.member.data.now_ms + play.member.data.options.heartbeat_interval_ms
     actions = play(Tick(due_ms))
     assert isinstance(actions[-1], SendJoin)
     assert not [a for a in play.done if isinstance(a, SendHeartbeat)]
@@ -148,15 +148,15 @@ def test_without_such_a_list_it_stays_until_it_hears_of_something(play):
 
 @pytest.mark.parametrize("play", [Design.DEFERRED, Design.INCREMENTAL], indirect=True)
 def test_a_scheduled_timeout_is_rejoined_as_soon_as_possible_after_it(play):
-    begin_ms = play.member.now_ms
+    begin_ms = play.member.data.now_ms
     play.round(2, delay_ms=7_000)
     joins = []
-    while play.member.now_ms < begin_ms + 7_000 and not joins:
+    while play.member.data.now_ms < begin_ms + 7_000 and not joins:
         actions = play(Tick(play.member.deadline_ms))
         for beat in [a for a in actions if isinstance(a, SendHeartbeat)]:
             play(HeartbeatAnswered(beat.request))
         joins = [a for a in actions if isinstance(a, SendJoin)]
-    assert play.member.now_ms == begin_ms + 7_000
+    assert play.member.data.now_ms == begin_ms + 7_000
     assert [j.reason for j in joins] == ["scheduled rebalance"]
 
 
@@ -164,6 +164,6 @@ def test_a_scheduled_timeout_is_rejoined_as_soon_as_possible_after_it(play):
 def test_a_round_before_the_timeout_replaces_it(play):
     play.round(2, delay_ms=7_000)
     play.round(3)
-    assert play.member.rejoin_at_ms is None
+    assert play.member.data.rejoin_at_ms is None
     play.round(4, delay_ms=5_000)
-    assert play.member.rejoin_at_ms == play.member.now_ms + 5_000
+    assert play.member.data.rejoin_at_ms == play.member.data.now_ms + 5_000

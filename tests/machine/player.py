@@ -57,7 +57,7 @@ class Player:
         self.done: list = []
 
     def __call__(self, event, at_ms: int | None = None):
-        now = self.member.now_ms if at_ms is None else at_ms
+        now = self.member.data.now_ms if at_ms is None else at_ms
         actions = self.member.step(now, event)
         self.done += actions
         return actions

@@ -15,12 +15,8 @@ from tests.machine.clients import (
 )
 
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator.coordinator import (
-    GROUP_MEANINGS,
-    GROUP_TRANSITIONS,
-    GroupState,
-)
 from holdfast.machine.events import SyncAnswered
+from holdfast.machine.states import GROUP_MEANINGS, GROUP_TRANSITIONS, GroupState
 from holdfast.wire.one.offsets_records import decode_record
 
 
@@ -32,12 +28,12 @@ def test_a_new_member_is_told_its_id_first():
     g = Group()
     (answer,) = g.join("c")
     assert (answer.error, answer.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "c-0000")
-    assert g.group.pending
+    assert g.group.data.pending
     assert not g.group.members
     (answer,) = g.join("c", "c-0000")
     assert (answer.error, answer.generation, answer.leader_id) == (NONE, 1, "c-0000")
     assert [m.metadata for m in answer.members] == [b"metarange"]
-    assert not g.group.pending
+    assert not g.group.data.pending
 
 
 def test_an_id_that_was_never_used_expires():
@@ -45,7 +41,7 @@ def test_an_id_that_was_never_used_expires():
     g.join("c")
     assert g.group.deadline_ms == SESSION_MS
     g(after_ms=SESSION_MS)
-    assert not g.group.pending
+    assert not g.group.data.pending
     (answer,) = g.join("c", "c-0000")
     assert answer.error == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -101,7 +97,7 @@ def test_the_protocol_is_one_that_all_offer_by_most_votes():
             g.enter(name, offers=offers)
         g(after_ms=3_000)
         g(after_ms=3_000)
-        assert g.group.protocol == chosen
+        assert g.group.data.protocol == chosen
         assert {g.last(n).protocol_name for n, _ in zip("abc", lists, strict=False)} == {chosen}
         leader = g.last("a")
         expected = b"meta" + chosen.encode()
@@ -245,12 +241,12 @@ def test_members_that_leave():
     g.join("b", b)
     assert g.last("b").leader_id == b
     assert g.leave("b", b) == NONE
-    assert (g.group.state, g.group.leader_id, g.group.protocol) == (EMPTY, None, None)
+    assert (g.group.state, g.group.leader_id, g.group.data.protocol) == (EMPTY, None, None)
     assert g.beat("b", b, g.group.generation) == ErrorCode.UNKNOWN_MEMBER_ID
     g.join("c")
-    pending = next(iter(g.group.pending))
+    pending = next(iter(g.group.data.pending))
     g.leave("c", pending)
-    assert not g.group.pending
+    assert not g.group.data.pending
 
 
 def test_a_member_that_waits_and_is_removed_hears_of_it():
@@ -260,7 +256,7 @@ def test_a_member_that_waits_and_is_removed_hears_of_it():
     g.leave("b", b)
     assert g.group.state is COMPLETING  # everybody that is left has joined
     g.join("c")
-    (member,) = g.group.pending
+    (member,) = g.group.data.pending
     g.join("c", member)
     g.leave("c", member)  # on its other connection, while its join waits
     assert g.last("c").error == ErrorCode.UNKNOWN_MEMBER_ID
@@ -288,7 +284,7 @@ def test_time_only_goes_forwards():
     (a,) = g.stable("a")
     g.beat("a", a, 1, after_ms=5_000)
     g.group.step(1_000)
-    assert g.group.now_ms == 5_000
+    assert g.group.data.now_ms == 5_000
 
 
 @pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "a", "b")])

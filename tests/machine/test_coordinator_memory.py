@@ -20,9 +20,7 @@ from tests.machine.clients import (
 
 from holdfast.errors import WireError
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator.coordinator import (
-    Coordinator,
-)
+from holdfast.machine.coordinator.coordinator import Coordinator
 from holdfast.machine.coordinator.group_log import (
     Durable,
     StoredGroup,
@@ -78,7 +76,7 @@ class TestStaticMembers:
         assert g.group.state is STABLE
         g = Group()
         self.two(g, offers=("sticky", "range"))
-        assert g.group.protocol == "sticky"
+        assert g.group.data.protocol == "sticky"
         g.join("b2", instance_id="j", offers=("range",))
         assert g.group.state is PREPARING
 
@@ -125,7 +123,7 @@ class TestStaticMembers:
         g.join("b", instance_id="j", **fields)
         g.join("a", a, instance_id="i", **fields)
         b = g.last("b").member_id
-        generation, name = g.group.generation, g.group.protocol
+        generation, name = g.group.generation, g.group.data.protocol
         g.sync("b", b, generation, instance_id="j", protocol_name=name)
         given = [(a, b"I"), (b, b"J")]
         g.sync("a", a, generation, given, instance_id="i", protocol_name=name)

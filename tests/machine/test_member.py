@@ -376,7 +376,7 @@ def test_scenario_26_a_plan_that_fails_completes_the_round_and_is_retried_within
     warn, sync = play(AssignmentFailed(compute.token, "worse"))
     assert sync.assignments == ()
     play.sync(T0, absence_revokes=False)
-    assert play.member.rejoin_at_ms is None  # bounded
+    assert play.member.data.rejoin_at_ms is None  # bounded
     assert join.reason == "scheduled rebalance"
 
 
@@ -412,5 +412,5 @@ def test_scenario_58_clocks_that_jump_backwards_change_nothing():
     play = Player().stable(T0, absence_revokes=False, delay_ms=10_000)
     play(Tick(2_000))
     assert play(Tick(-50_000)) == ()
-    assert play.member.now_ms == 2_000
-    assert play.member.rejoin_at_ms == 10_000
+    assert play.member.data.now_ms == 2_000
+    assert play.member.data.rejoin_at_ms == 10_000

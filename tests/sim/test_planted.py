@@ -23,7 +23,8 @@ from holdfast.machine.leader.deferral import recall
 from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.machine.leader.embedded import Instruction
 from holdfast.machine.leader.subscriptions import read_subscribed_member
-from holdfast.machine.member import holdings, member
+from holdfast.machine.member import answers, holdings
+from holdfast.machine.member.member_data import NEVER_MS, MemberData
 from holdfast.machine.policy import Policy
 from holdfast.model.partitions import grouped, resources_of
 from holdfast.sim.rules.checkers import RoundChecker
@@ -269,15 +270,15 @@ def test_15_another_round_is_not_announced():
 
 
 def test_16_a_zombie_that_does_not_stop(monkeypatch):
-    monkeypatch.setattr(member.Member, "_session_ends_ms", property(lambda self: member.NEVER_MS))
-    on_heartbeat = member.Member._on_heartbeat
+    monkeypatch.setattr(MemberData, "session_ends_ms", property(lambda member: NEVER_MS))
+    on_heartbeat = answers.on_heartbeat
 
-    def deaf(self, event):
+    def deaf(member, event):
         if event.error:
             event = HeartbeatAnswered(event.request, ErrorCode.NONE)
-        return on_heartbeat(self, event)
+        return on_heartbeat(member, event)
 
-    monkeypatch.setattr(member.Member, "_on_heartbeat", deaf)
+    monkeypatch.setattr(answers, "on_heartbeat", deaf)
     caught("simple", {"S2", "S1", "L1"})
 
 

@@ -8,11 +8,13 @@ import pytest
 from tests.sim.bugs import rejoin_before_the_hand_over
 
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator.coordinator import Coordinator
+from holdfast.machine.coordinator import coordinator
 from holdfast.machine.events import HeartbeatAnswered
 from holdfast.machine.leader.designs import DesignAssignor, assignors_for
-from holdfast.machine.member import member
+from holdfast.machine.member import answers
+from holdfast.machine.member.member_data import NEVER_MS, MemberData
 from holdfast.machine.policy import Policy
+from holdfast.machine.states import MemberState
 from holdfast.sim.search.search import KINDS, Bound, Found, Search
 from holdfast.wire.layouts.container import decode_member_assignment, encode_member_assignment
 
@@ -147,34 +149,34 @@ def test_a_rejoin_before_the_hand_over_is_found(monkeypatch):
 
 
 def test_a_zombie_that_does_not_stop_is_found(monkeypatch):
-    monkeypatch.setattr(member.Member, "_session_ends_ms", property(lambda self: member.NEVER_MS))
-    on_heartbeat = member.Member._on_heartbeat
+    monkeypatch.setattr(MemberData, "session_ends_ms", property(lambda member: NEVER_MS))
+    on_heartbeat = answers.on_heartbeat
 
-    def deaf(self, event):
+    def deaf(member, event):
         if event.error:
             event = HeartbeatAnswered(event.request, ErrorCode.NONE)
-        return on_heartbeat(self, event)
+        return on_heartbeat(member, event)
 
-    monkeypatch.setattr(member.Member, "_on_heartbeat", deaf)
+    monkeypatch.setattr(answers, "on_heartbeat", deaf)
     assert "L1" in rules("simple", PAIR)
 
 
 def test_a_join_that_is_not_sent_again_is_found(monkeypatch):
-    def gives_up(self):
-        self.state, self._retry_ms = member.UNJOINED, member.NEVER_MS
+    def gives_up(member):
+        member.state, member.retry_at_ms = MemberState.UNJOINED, NEVER_MS
         return ()
 
     assert rules("deferred", replace(PAIR, lost="join")) == set()
-    monkeypatch.setattr(member.Member, "_retry", gives_up)
+    monkeypatch.setattr(answers, "retry", gives_up)
     assert rules("deferred", replace(PAIR, lost="join")) == {"L1"}
 
 
 def test_a_coordinator_that_forgets_a_parked_sync_is_found(monkeypatch):
-    answer_syncs = Coordinator._answer_syncs
+    answer_syncs = coordinator.answer_syncs
 
-    def one_only(self, members):
-        return answer_syncs(self, members)[:1]
+    def one_only(group, members):
+        return answer_syncs(group, members)[:1]
 
-    monkeypatch.setattr(Coordinator, "_answer_syncs", one_only)
+    monkeypatch.setattr(coordinator, "answer_syncs", one_only)
     search_of = Search(assignors_for("simple", POLICY), Bound(members=1, joins=1, partitions=2))
     assert "L1" in {v.rule for v in search_of.run().violations}

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from tools.pages.tables import table
 
-from holdfast.machine.coordinator.coordinator import GROUP_MEANINGS, GROUP_TRANSITIONS, GroupState
-from holdfast.machine.states import MEANINGS, TRANSITIONS, MemberState
+from holdfast.machine.states import (
+    GROUP_MEANINGS,
+    GROUP_TRANSITIONS,
+    MEANINGS,
+    TRANSITIONS,
+    GroupState,
+    MemberState,
+)
 
 
 def machines_page() -> str:

@@ -141,7 +141,10 @@ GROUP_MEANINGS: Mapping[GroupState, str] = {
 }
 
 GROUP_TRANSITIONS: Mapping[GroupState, Mapping[str, GroupState]] = {
-    GroupState.EMPTY: {"first join": GroupState.PREPARING_REBALANCE},
+    GroupState.EMPTY: {
+        "first join": GroupState.PREPARING_REBALANCE,
+        "a failover: members are read from the log": GroupState.STABLE,
+    },
     GroupState.PREPARING_REBALANCE: {
         "all have joined, or the rebalance timeout": GroupState.COMPLETING_REBALANCE,
         "nobody is left": GroupState.EMPTY,
@@ -154,4 +157,4 @@ GROUP_TRANSITIONS: Mapping[GroupState, Mapping[str, GroupState]] = {
         "a join with other bytes, a leave, a session timeout": GroupState.PREPARING_REBALANCE,
     },
 }
-"""state -> cause -> next state, for the generated page."""
+"""state -> cause -> next state; the coordinator takes no other way."""

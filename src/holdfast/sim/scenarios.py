@@ -192,7 +192,7 @@ class Play:
             return False
         calm = all(
             p.member.state is MemberState.STABLE
-            and p.member.rejoin_at_ms is None
+            and p.member.data.rejoin_at_ms is None
             and not p.member.holdings.handing_over
             and p.member.holdings.calling is None
             for p in living

@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.machine.coordinator.coordinator import GroupState
 from holdfast.machine.leader.designs import Assignor, assignors_for
 from holdfast.machine.policy import Policy, When
-from holdfast.machine.states import MemberState
+from holdfast.machine.states import GroupState, MemberState
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ledger import Violation
 from holdfast.sim.world.world import World, WorldOptions
@@ -346,8 +345,8 @@ class Faults:
             return False
         calm = all(
             p.member.state is MemberState.STABLE
-            and p.member.coordinator_known
-            and p.member.rejoin_at_ms is None
+            and p.member.data.coordinator_known
+            and p.member.data.rejoin_at_ms is None
             and not p.member.holdings.handing_over
             and p.member.holdings.calling is None
             for p in living

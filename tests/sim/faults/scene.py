@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.coordinator.coordinator import Answer, SendCommit
+from holdfast.machine.coordinator.group_messages import Answer, SendCommit
 from holdfast.machine.events import AssignmentComputed, CommitAnswered
 from holdfast.machine.leader.designs import Assignor, assignors_for
 from holdfast.machine.policy import Policy
@@ -126,7 +126,7 @@ class Scene:
         """After a quiet minute everything is run once, evenly, and the group knows its members."""
         w.run(w.now_ms + after_ms)
         group = w.coordinator
-        known = [] if group is None or group.pending else sorted(group.members)
+        known = [] if group is None or group.data.pending else sorted(group.members)
         even = max(loads(w)) - min(loads(w)) <= 1
         self.expect(sum(loads(w)) == len(w.resources()), "in the end everything is processed")
         self.expect(even, "by members that have equally much")

@@ -32,7 +32,6 @@ from tests.sim.faults.scene import (
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.machine.actions import SendJoin
-from holdfast.machine.coordinator.coordinator import GroupState
 from holdfast.machine.events import JoinedMember, MetadataChanged, SyncAnswered
 from holdfast.machine.leader.designs import (
     Assignor,
@@ -43,7 +42,7 @@ from holdfast.machine.leader.designs import (
 )
 from holdfast.machine.leader.leader import SubscribedMember, plan_round
 from holdfast.machine.leader.leader_turn import assign_members
-from holdfast.machine.states import MemberState
+from holdfast.machine.states import GroupState, MemberState
 from holdfast.model.partitions import Resource
 from holdfast.sim.world.world import World
 from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
@@ -298,9 +297,11 @@ def scene_47(s: Scene) -> None:
     slot = next(p.slot for p in w.living() if p.running == {("b", 0)})
     w.crash(slot)
     w.run(w.now_ms + FOUND_MS)
-    s.expect(all(p.member.rejoin_at_ms for p in w.living()), "everybody waits for topic b's member")
+    s.expect(
+        all(p.member.data.rejoin_at_ms for p in w.living()), "everybody waits for topic b's member"
+    )
     w.resize("b", 0)
-    until(w, lambda: not any(p.member.rejoin_at_ms for p in w.living()), 3_000)
+    until(w, lambda: not any(p.member.data.rejoin_at_ms for p in w.living()), 3_000)
     rounds = w.rounds
     w.run(w.now_ms + 2 * DELAY_MS)
     s.expect(w.rounds == rounds, "the deadline is dropped with the topic")
@@ -355,7 +356,7 @@ def racked(s: Scene, racks: list[tuple[str, ...]]) -> SceneWorld:
     design = KnowsRacks(SIMPLE, racks=racks)
     w = s.world("simple", settle=False, offers=lambda slot: (design,))
     for p in w.living():
-        p.member.options = replace(p.member.options, rack=RACKS[p.slot])
+        p.member.data.options = replace(p.member.data.options, rack=RACKS[p.slot])
     return w
 
 
@@ -383,7 +384,7 @@ def scene_51(s: Scene) -> None:
     rounds = _refresh(w)
     s.expect(w.rounds == rounds and not kept.sent(SendJoin), "no rebalance for an unknown rack")
     w.start(3)
-    w.slots[3].member.options = replace(w.slots[3].member.options, rack="z")
+    w.slots[3].member.data.options = replace(w.slots[3].member.data.options, rack="z")
     w.run(w.now_ms + 10_000)  # a round for another reason, while it is still unknown
     moved = sum(len(m.revoked) for t in turns for m in t.members)
     s.expect(moved == 1, "a round for another reason moves one partition, not more")

@@ -31,7 +31,6 @@ from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.machine.actions import ListenerCall, SendHeartbeat, SendJoin, SendSync
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator.coordinator import GroupState
 from holdfast.machine.events import (
     HeartbeatAnswered,
     JoinAnswered,
@@ -40,6 +39,7 @@ from holdfast.machine.events import (
 )
 from holdfast.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
 from holdfast.machine.leader.embedded import MemberView
+from holdfast.machine.states import GroupState
 from holdfast.sim.world.world import World
 from holdfast.wire.one.offsets_records import decode_record
 
@@ -56,7 +56,7 @@ def scene_07(s: Scene) -> None:
     rounds = w.rounds
     w.crash(idle)
     w.run(w.now_ms + FOUND_MS)
-    s.expect(not any(p.member.rejoin_at_ms for p in w.living()), "nobody is told to wait")
+    s.expect(not any(p.member.data.rejoin_at_ms for p in w.living()), "nobody is told to wait")
     s.ends_well(w)
     s.expect(w.rounds == rounds + 1, "one round was enough")
 
@@ -138,8 +138,8 @@ def scene_21(s: Scene) -> None:
     w = s.world(n=3, partitions=9)
     kept = tape(w)
     w.start(3)
-    until(w, lambda: any(p.member.given_up for p in w.living()))
-    given_up = {r for p in w.living() for r in p.member.given_up}
+    until(w, lambda: any(p.member.data.given_up for p in w.living()))
+    given_up = {r for p in w.living() for r in p.member.data.given_up}
     until(w, lambda: not runs(w, given_up))
     w.stop(leader(w))
     waited_ms = until(w, lambda: runs(w, given_up))
@@ -254,7 +254,7 @@ def scene_27(s: Scene) -> None:
     generation = w.coordinator.generation
     hold(w, SendSync, old, 9_000)
     member = w.slots[old].member
-    until(w, lambda: member.is_leader and member.generation == generation)
+    until(w, lambda: member.data.is_leader and member.generation == generation)
     w.run(w.now_ms + 5)
     w.split(old, 8_500)
     until(w, lambda: w.coordinator and w.coordinator.generation > generation and leader(w) != old)
@@ -272,10 +272,10 @@ def scene_28(s: Scene) -> None:
     assert group is not None
     w.start(2)
     lost = lose(w, JoinAnswered, 2)
-    until(w, lambda: len(group.pending) + len(group.members) >= 4)
+    until(w, lambda: len(group.data.pending) + len(group.members) >= 4)
     s.expect(lost[0].error == ErrorCode.MEMBER_ID_REQUIRED, "the answer with the id was lost")
     ghost = lost[0].member_id
-    s.expect(ghost in group.pending, "its id is a ghost's")
+    s.expect(ghost in group.data.pending, "its id is a ghost's")
     s.ends_well(w)
     s.expect(w.slots[2].member.member_id != ghost, "the process is a member by another id")
     s.expect(loads(w) == [2, 2, 2], "with as much as the others")
@@ -365,7 +365,7 @@ def scene_32(s: Scene) -> None:
     assert group is not None
     before = group.generation
     hold(w, SendHeartbeat, first, 2_000)
-    until(w, lambda: member._heartbeat >= 0)  # it is on its way, slowly
+    until(w, lambda: member.data.heartbeat_request >= 0)  # it is on its way, slowly
     w.resize("a", 7)  # the leader joins at once
     until(w, lambda: group.generation > before, 4_000)
     until(w, lambda: kept.errors(HeartbeatAnswered, client), 4_000)

@@ -29,7 +29,7 @@ from tests.sim.faults.scene import (
 from holdfast.errors import ConfigError, WireError
 from holdfast.machine.actions import SendLeave
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator.coordinator import Answer, CommitDone, Received, SendCommit
+from holdfast.machine.coordinator.group_messages import Answer, CommitDone, Received, SendCommit
 from holdfast.machine.events import RejoinRequested
 from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.machine.policy import Policy
@@ -113,7 +113,7 @@ def scene_54(s: Scene) -> None:
         process, given_up = revoking(w)
         refused = refuse_commits(w, process.slot, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times)
         _handed_over(s, process, given_up)
-        limit = process.member.options.commit_retries
+        limit = process.member.data.options.commit_retries
         s.expect(len(refused) == min(times, limit), f"the commit is tried {len(refused)} times")
         s.ends_well(w)
 

@@ -48,7 +48,7 @@ def test_58_clocks_jump():
     quiet = play([])
     assert play([(7_000, hour_ms), (12_000, -30 * hour_ms), (21_000, 5_000)]) == quiet
     w = world()  # and no two processes ever have the same clock
-    clocks = [p.member.now_ms - w.now_ms for p in w.living()]
+    clocks = [p.member.data.now_ms - w.now_ms for p in w.living()]
     assert len({round(c, -5) for c in clocks}) == 3
 
 
@@ -57,7 +57,7 @@ def test_59_all_timers_fire_together_one_round():
     w.crash(2)
     w.run(w.now_ms + FOUND_MS)
     rounds, due = w.rounds, [p.deadline_ms for p in w.living()]
-    assert all(p.member.rejoin_at_ms for p in w.living())
+    assert all(p.member.data.rejoin_at_ms for p in w.living())
     assert due
     w.run(w.now_ms + 2 * DELAY_MS)
     assert w.rounds == rounds + 1
@@ -126,7 +126,7 @@ def test_62_a_member_returns_in_the_round_of_the_deadline():
     for early_ms in (900, 520, 200, 0, -200):
         w = world()
         w.crash(2)
-        until(w, lambda w=w: any(p.member.rejoin_at_ms for p in w.living()))
+        until(w, lambda w=w: any(p.member.data.rejoin_at_ms for p in w.living()))
         w.run(w.now_ms + DELAY_MS - early_ms)
         w.start(2)
         ends_well(w)  # either outcome, and each partition once

@@ -1,6 +1,7 @@
 """A member of a group.
 
-``member`` takes events and ``answers`` what the coordinator says; ``record`` is what the member
-knows of itself and the requests it writes; ``holdings`` is what it owns and the order of giving it
-up, ``listeners`` what an application hears; ``options`` are its settings.
+``member`` takes events. ``member_data`` is the member's state as a plain record, ``holdings`` the
+part of it that a member owns, and the order of giving it up. ``answers`` is what the coordinator's
+answers do to a member, ``steps`` what answers and other events have in common, ``requests`` writes
+its requests. ``options`` are its settings.
 """

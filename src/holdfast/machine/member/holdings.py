@@ -25,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from typing import Any, TypeAlias
 
 from holdfast.machine.actions import (
     Action,
@@ -97,38 +98,32 @@ def topics_of(resources: frozenset[Resource]) -> frozenset[str]:
     return frozenset(topic for topic, _ in resources)
 
 
+@dataclass(slots=True, kw_only=True)
 class Holdings:
     """Resources of one member, their callbacks and their hand-over.
 
-    Every slot holds an immutable value, so a copy of the slots is a copy of the state.
+    Parameters
+    ----------
+    auto_commit : bool
+        Whether a hand-over commits.
+    commit_retries : int
+        How often a commit that failed is tried again.
+    retry_backoff_ms : int
+        How long before the first of these; doubled for each one more.
     """
 
-    __slots__ = (
-        "auto_commit",
-        "calling",
-        "commit_retries",
-        "hand_over",
-        "next_token",
-        "out_token",
-        "owned",
-        "queue",
-        "retry_backoff_ms",
-        "started",
-        "told",
-    )
+    auto_commit: bool
+    commit_retries: int
+    retry_backoff_ms: int
 
-    def __init__(self, *, auto_commit: bool, commit_retries: int, retry_backoff_ms: int):
-        self.auto_commit = auto_commit
-        self.commit_retries = commit_retries
-        self.retry_backoff_ms = retry_backoff_ms
-        self.owned: frozenset[Resource] = frozenset()
-        self.told: frozenset[Resource] = frozenset()
-        self.started: frozenset[Resource] = frozenset()  # fetched at some time since assigned
-        self.queue: tuple[Call, ...] = ()
-        self.calling: Call | None = None
-        self.out_token = -1
-        self.next_token = 0
-        self.hand_over: HandOver | None = None
+    owned: frozenset[Resource] = frozenset()  # what the next join claims
+    told: frozenset[Resource] = frozenset()  # ASSIGNED was called, REVOKED or LOST not yet
+    started: frozenset[Resource] = frozenset()  # fetched at some time since assigned
+    queue: tuple[Call, ...] = ()  # callbacks to be made, in order
+    calling: Call | None = None  # the callback that is out
+    out_token: int = -1  # its token
+    next_token: int = 0
+    hand_over: HandOver | None = None
 
     @property
     def handing_over(self) -> bool:
@@ -361,3 +356,31 @@ class Holdings:
         token = self.next_token
         self.next_token += 1
         return token
+
+
+SavedHoldings: TypeAlias = tuple[Any, ...]
+"""A copy of a state of holdings: hashable, and equal for equal states."""
+
+
+def saved_holdings(holdings: Holdings) -> SavedHoldings:
+    """A copy of the state, without the settings."""
+    return (
+        holdings.owned, holdings.told, holdings.started, holdings.queue, holdings.calling,
+        holdings.out_token, holdings.next_token, holdings.hand_over,
+    )  # fmt: skip
+
+
+def restore_holdings(holdings: Holdings, values: SavedHoldings) -> None:
+    """Give holdings the state that :func:`saved_holdings` copied."""
+    (
+        holdings.owned, holdings.told, holdings.started, holdings.queue, holdings.calling,
+        holdings.out_token, holdings.next_token, holdings.hand_over,
+    ) = values  # fmt: skip
+
+
+def shift_holdings(holdings: Holdings, by_ms: int) -> None:
+    """Let ``by_ms`` pass: times of the hand-over lie so much earlier afterwards."""
+    job = holdings.hand_over
+    if job is not None:
+        retry_ms = None if job.retry_ms is None else job.retry_ms - by_ms
+        holdings.hand_over = replace(job, deadline_ms=job.deadline_ms - by_ms, retry_ms=retry_ms)

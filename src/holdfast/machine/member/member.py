@@ -43,9 +43,10 @@ Rebalancing, "Member process".
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from holdfast.errors import LocalProtocolError
+from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.machine.actions import (
     Action,
     FindCoordinator,
@@ -73,44 +74,130 @@ from holdfast.machine.events import (
     SyncAnswered,
     Tick,
 )
-from holdfast.machine.leader.embedded import RebalanceMode
-from holdfast.machine.member.answers import MemberAnswers
-from holdfast.machine.member.holdings import topics_of
-from holdfast.machine.member.record import (
-    COMPLETING,
-    HANDING_OVER,
-    LEAVING,
-    NEVER_MS,
-    NO_REQUEST,
-    PREPARING,
-    STABLE,
-    UNJOINED,
-    choose_mode,
-)
+from holdfast.machine.leader.embedded import Embedded, RebalanceMode
+from holdfast.machine.member import answers
+from holdfast.machine.member.holdings import Holdings, Identity, topics_of
+from holdfast.machine.member.member_data import NEVER_MS, NO_REQUEST, MemberData
+from holdfast.machine.member.options import MemberOptions
+from holdfast.machine.member.requests import new_request, send_heartbeat, send_join, send_leave
+from holdfast.machine.member.steps import die, forget_round, give_up, lose, want, watch_metadata
 from holdfast.machine.states import ENDED, TRANSITIONS, MemberState
 from holdfast.model.partitions import Resource
 
-__all__ = ["NEVER_MS", "NO_REQUEST", "Member", "choose_mode"]
-
 Actions = tuple[Action, ...]
 
-SHUT = ENDED | {HANDING_OVER, LEAVING}  # nothing begins there
+UNJOINED, STABLE = MemberState.UNJOINED, MemberState.STABLE
+PREPARING, COMPLETING = MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE
+HANDING_OVER, LEAVING = MemberState.HANDING_OVER, MemberState.LEAVING
+
+SHUT = ENDED | {HANDING_OVER, LEAVING}
+"""States in which the member begins nothing."""
 
 
-class Member(MemberAnswers):
-    """One member of one group: how it takes events. Its parameters are those of its record."""
+class Member:
+    """One member of one group: takes events, asks for actions.
 
-    __slots__ = ()
+    Parameters
+    ----------
+    assignors : sequence of Embedded
+        In order of preference.
+    options : MemberOptions
+        Times, identity, rules for commits.
+    now_ms : int
+        What a monotonic clock shows.
+    nonce : int
+        Where to begin counting joins.
+
+    Attributes
+    ----------
+    data : MemberData
+        The whole state, and the settings.
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(
+        self,
+        assignors: Sequence[Embedded],
+        options: MemberOptions | None = None,
+        *,
+        now_ms: int = 0,
+        nonce: int = 0,
+    ):
+        options = options or MemberOptions()
+        self.data = MemberData(
+            assignors=tuple(assignors),
+            options=options,
+            mode=choose_mode(assignors),
+            holdings=Holdings(
+                auto_commit=options.auto_commit,
+                commit_retries=options.commit_retries,
+                retry_backoff_ms=options.retry_backoff_ms,
+            ),
+            now_ms=now_ms,
+            polled_ms=now_ms,
+            contact_ms=now_ms,
+            retry_at_ms=now_ms,
+            nonce=nonce,
+            memory_ms=now_ms,
+            join_sent_ms=now_ms,
+            heartbeat_sent_ms=now_ms,
+            heartbeat_due_ms=now_ms,
+        )
+
+    # What a caller may look at
+
+    @property
+    def state(self) -> MemberState:
+        """Where the member stands."""
+        return self.data.state
+
+    @property
+    def member_id(self) -> str:
+        """The id that the coordinator gave, or an empty string."""
+        return self.data.member_id
+
+    @property
+    def generation(self) -> int:
+        """The generation of the last JoinGroup answer, -1 for none."""
+        return self.data.generation
+
+    @property
+    def holdings(self) -> Holdings:
+        """What is owned, the callbacks and the hand-over."""
+        return self.data.holdings
+
+    @property
+    def owned(self) -> tuple[Resource, ...]:
+        """What the next join claims, sorted; a hand-over in progress is still in it."""
+        return self.data.owned
+
+    @property
+    def identity(self) -> Identity:
+        """With what a commit of the application's own is fenced."""
+        return self.data.identity
+
+    def may_commit(self, resources: Iterable[Resource]) -> bool:
+        """Whether every one of these is owned now, in a generation that is valid."""
+        data = self.data
+        return data.generation >= 0 and data.holdings.owned.issuperset(resources)
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the member wants to hear of time next; None: not before the next event."""
+        deadline_ms = self.data.deadline_ms
+        return None if deadline_ms == NEVER_MS else deadline_ms
 
     # Events
 
     def step(self, now_ms: int, event: Event | None = None) -> Actions:
         """Move the clock to ``now_ms``, then deliver the event."""
+        data = self.data
         actions: Actions = ()
-        if now_ms >= self._deadline_ms:
+        if now_ms >= data.deadline_ms:
             actions = self.receive(Tick(now_ms))
-        elif now_ms > self.now_ms:
-            self.now_ms = now_ms
+        elif now_ms > data.now_ms:
+            data.now_ms = now_ms
         return actions if event is None else actions + self.receive(event)
 
     def receive(self, event: Event) -> Actions:
@@ -130,175 +217,206 @@ class Member(MemberAnswers):
         ----------
         Incremental Cooperative Rebalancing, "Member process"; KIP-429.
         """
-        name = type(event).__name__
-        allowed = TRANSITIONS[self.state].get(name)
+        data, name = self.data, type(event).__name__
+        allowed = TRANSITIONS[data.state].get(name)
         if allowed is None:
-            raise LocalProtocolError(f"{name} is not allowed in state {self.state}")
+            raise LocalProtocolError(f"{name} is not allowed in state {data.state}")
         if isinstance(event, Tick):
-            if event.now_ms < self.now_ms:
+            if event.now_ms < data.now_ms:
                 return ()
-            self.now_ms = event.now_ms
-            if event.now_ms < self._deadline_ms:
+            data.now_ms = event.now_ms
+            if event.now_ms < data.deadline_ms:
                 return ()
-        actions = self._dispatch(event)
-        if not self._rests:
-            actions = (*actions, *self._advance())
-        assert self.state in allowed, (name, sorted(allowed), self.state)
-        self._deadline_ms = self._next_deadline_ms()
+        actions = _dispatch(data, event)
+        if not _rests(data):
+            actions = (*actions, *_advance(data))
+        assert data.state in allowed, (name, sorted(allowed), data.state)
+        data.deadline_ms = data.next_deadline_ms()
         return actions
 
-    def _dispatch(self, event: Event) -> Actions:  # noqa: PLR0911, PLR0912 - one arm per event
-        match event:
-            case Tick():
-                return self._on_time()
-            case HeartbeatAnswered():
-                return self._on_heartbeat(event)
-            case Started():
-                self._started, self._polled_ms = True, self.now_ms
-                self.rejoin_reason = "first join"
-                return ()
-            case SubscriptionChanged(topics):
-                self.topics = tuple(sorted(set(topics)))
-                return self._want("subscription changed") if self._started else ()
-            case MetadataChanged(partitions):
-                self.partitions = tuple(sorted(partitions))
-                return self._watch_metadata()
-            case Polled():
-                self._polled_ms, self._stalled = self.now_ms, False
-                return ()
-            case RejoinRequested(reason):
-                return self._want(reason)
-            case LeaveRequested():
-                return self._on_leave_requested(event)
-            case CoordinatorFound(request):
-                return self._on_coordinator(request)
-            case JoinAnswered():
-                return self._on_join(event)
-            case SyncAnswered():
-                return self._on_sync(event)
-            case LeaveAnswered(request):
-                return self._on_left(request)
-            case RequestFailed(request):
-                return self._on_failed(request)
-            case AssignmentComputed() | AssignmentFailed():
-                return self._on_plan(event)
-            case Drained():
-                return self.holdings.drained(event)
-            case ListenerReturned():
-                return self.holdings.listener_returned(event)
-            case CommitAnswered():
-                return self._on_hand_over_commit(event)
-            case CommitRefused(generation, error):
-                return self._on_refusal(error, generation)
-            case _:
-                assert_never(event)
 
-    def _on_time(self) -> Actions:
-        if self.now_ms >= self._session_ends_ms:
-            text = f"no answer from the coordinator for {self.options.session_timeout_ms} ms"
-            return (Warn(text), *self._lose(reset_id=False, reason="session timeout"))
-        if self.now_ms >= self._poll_ends_ms:
-            return self._stall()
-        actions = self.holdings.tick(self.now_ms)
-        if self.rejoin_at_ms is not None and self.now_ms >= self.rejoin_at_ms:
-            self.rejoin_at_ms = None
-            if self.state is STABLE:
-                announced = self._announced_rounds > 0
-                self._want("another round was announced" if announced else "scheduled rebalance")
-        if self._beats and self._heartbeat == NO_REQUEST and self.now_ms >= self._heartbeat_due_ms:
-            actions = (*actions, self._send_heartbeat())
-        return actions
+def choose_mode(assignors: Sequence[Embedded]) -> RebalanceMode:
+    """The highest mode that every assignor offered supports.
 
-    def _stall(self) -> Actions:
-        """The application has stopped polling: leave, so that others take over (KIP-62)."""
-        leave: Actions = ()
-        if self.options.instance_id is None and self.coordinator_known:
-            leave = (self._send_leave("max.poll.interval.ms passed without a poll"),)
-            self._leave = NO_REQUEST
-        self._stalled = True
-        text = f"no poll for {self.options.max_poll_interval_ms} ms: left the group"
-        reset_id = self.options.instance_id is None
-        return (Warn(text), *leave, *self._lose(reset_id=reset_id, reason="polling again"))
+    Raises
+    ------
+    ConfigError
+        If there is no assignor, or they have no mode in common.
 
-    def _on_leave_requested(self, event: LeaveRequested) -> Actions:
-        if self.state in ENDED or self.leaving is not None:
+    References
+    ----------
+    KIP-429, "Consumer": ``[cooperative-sticky, range]`` therefore runs EAGER.
+    """
+    if not assignors:
+        raise ConfigError("partition.assignment.strategy: found none, expected an assignor")
+    modes = set(RebalanceMode).intersection(*(a.modes for a in assignors))
+    if not modes:
+        names = ", ".join(a.name for a in assignors)
+        raise ConfigError(f"partition.assignment.strategy: {names} share no rebalance protocol")
+    return max(modes)
+
+
+def _dispatch(member: MemberData, event: Event) -> Actions:  # noqa: PLR0911, PLR0912 - one arm per event
+    match event:
+        case Tick():
+            return _on_time(member)
+        case HeartbeatAnswered():
+            return answers.on_heartbeat(member, event)
+        case Started():
+            member.started, member.polled_ms = True, member.now_ms
+            member.rejoin_reason = "first join"
             return ()
-        self.leaving = event
-        self._forget_round()
-        if self.state in (PREPARING, COMPLETING, STABLE):
-            self.state = UNJOINED
+        case SubscriptionChanged(topics):
+            member.topics = tuple(sorted(set(topics)))
+            return want(member, "subscription changed") if member.started else ()
+        case MetadataChanged(partitions):
+            member.partitions = tuple(sorted(partitions))
+            return watch_metadata(member)
+        case Polled():
+            member.polled_ms, member.stalled = member.now_ms, False
+            return ()
+        case RejoinRequested(reason):
+            return want(member, reason)
+        case LeaveRequested():
+            return _on_leave_requested(member, event)
+        case CoordinatorFound(request):
+            return answers.on_coordinator(member, request)
+        case JoinAnswered():
+            return answers.on_join(member, event)
+        case SyncAnswered():
+            return answers.on_sync(member, event)
+        case LeaveAnswered(request):
+            return answers.on_left(member, request)
+        case RequestFailed(request):
+            return answers.on_failed(member, request)
+        case AssignmentComputed() | AssignmentFailed():
+            return answers.on_plan(member, event)
+        case Drained():
+            return member.holdings.drained(event)
+        case ListenerReturned():
+            return member.holdings.listener_returned(event)
+        case CommitAnswered():
+            return answers.on_hand_over_commit(member, event)
+        case CommitRefused(generation, error):
+            return answers.on_refusal(member, error, generation)
+        case _:
+            assert_never(event)
+
+
+def _on_time(member: MemberData) -> Actions:
+    if member.now_ms >= member.session_ends_ms:
+        text = f"no answer from the coordinator for {member.options.session_timeout_ms} ms"
+        return (Warn(text), *lose(member, reset_id=False, reason="session timeout"))
+    if member.now_ms >= member.poll_ends_ms:
+        return _stall(member)
+    actions = member.holdings.tick(member.now_ms)
+    if member.rejoin_at_ms is not None and member.now_ms >= member.rejoin_at_ms:
+        member.rejoin_at_ms = None
+        if member.state is STABLE:
+            announced = member.rounds_announced > 0
+            want(member, "another round was announced" if announced else "scheduled rebalance")
+    if (
+        member.sends_heartbeats
+        and member.heartbeat_request == NO_REQUEST
+        and member.now_ms >= member.heartbeat_due_ms
+    ):
+        actions = (*actions, send_heartbeat(member))
+    return actions
+
+
+def _stall(member: MemberData) -> Actions:
+    """The application has stopped polling: leave, so that others take over (KIP-62)."""
+    leave: Actions = ()
+    if member.options.instance_id is None and member.coordinator_known:
+        leave = (send_leave(member, "max.poll.interval.ms passed without a poll"),)
+        member.leave_request = NO_REQUEST
+    member.stalled = True
+    text = f"no poll for {member.options.max_poll_interval_ms} ms: left the group"
+    reset_id = member.options.instance_id is None
+    return (Warn(text), *leave, *lose(member, reset_id=reset_id, reason="polling again"))
+
+
+def _on_leave_requested(member: MemberData, event: LeaveRequested) -> Actions:
+    if member.state in ENDED or member.leaving is not None:
         return ()
+    member.leaving = event
+    forget_round(member)
+    if member.state in (PREPARING, COMPLETING, STABLE):
+        member.state = UNJOINED
+    return ()
 
-    # Going on
 
-    @property
-    def _rests(self) -> bool:
-        """Whether no step is open: the usual case, between two heartbeats."""
-        return (
-            self.state is STABLE
-            and self.rejoin_reason is None
-            and self.leaving is None
-            and self.coordinator_known
-        )
+def _rests(member: MemberData) -> bool:
+    """Whether no step is open: the usual case, between two heartbeats."""
+    return (
+        member.state is STABLE
+        and member.rejoin_reason is None
+        and member.leaving is None
+        and member.coordinator_known
+    )
 
-    def _advance(self) -> Actions:
-        """Take every step that is open now."""
-        if self.state is HANDING_OVER and not self.holdings.handing_over:
-            self.state = UNJOINED
-        if self.state in SHUT:
-            return ()
-        actions = self._look_for_coordinator()
-        if self.leaving is not None:
-            return (*actions, *self._advance_leave())
-        if not self._wants_round or not self.coordinator_known:
-            return actions
-        stop = self._to_give_up_before_join()
-        if stop is not None:
-            return (*actions, *self._give_up(stop, always_call=self.mode is RebalanceMode.EAGER))
-        return (*actions, self._send_join())
 
-    @property
-    def _wants_round(self) -> bool:
-        if not self._started or self._stalled:
-            return False
-        if self.state is UNJOINED:
-            return self.now_ms >= self._retry_ms
-        return self.state is STABLE and self.rejoin_reason is not None
+def _advance(member: MemberData) -> Actions:
+    """Take every step that is open now."""
+    if member.state is HANDING_OVER and not member.holdings.handing_over:
+        member.state = UNJOINED
+    if member.state in SHUT:
+        return ()
+    actions = _look_for_coordinator(member)
+    if member.leaving is not None:
+        return (*actions, *_advance_leave(member))
+    if not _wants_round(member) or not member.coordinator_known:
+        return actions
+    stop = _to_give_up_before_join(member)
+    if stop is not None:
+        return (*actions, *give_up(member, stop, always_call=member.mode is RebalanceMode.EAGER))
+    return (*actions, send_join(member))
 
-    def _look_for_coordinator(self) -> Actions:
-        if self.coordinator_known or not self._started:
-            return ()
-        if self._find != NO_REQUEST or self.now_ms < self._retry_ms:
-            return ()
-        self._find = self._request()
-        return (FindCoordinator(self._find, self.options.request_timeout_ms),)
 
-    def _to_give_up_before_join(self) -> frozenset[Resource] | None:
-        """What KIP-429's onJoinPrepare revokes; None when nothing is to be done."""
-        owned = self.holdings.owned
-        if self.mode is RebalanceMode.EAGER:
-            first = self.state is STABLE
-            return owned if owned or first else None
-        gone = topics_of(owned).difference(self.topics)
-        return frozenset(r for r in owned if r[0] in gone) if gone else None
+def _wants_round(member: MemberData) -> bool:
+    if not member.started or member.stalled:
+        return False
+    if member.state is UNJOINED:
+        return member.now_ms >= member.retry_at_ms
+    return member.state is STABLE and member.rejoin_reason is not None
 
-    def _advance_leave(self) -> Actions:
-        """Hand everything over, announce if that is wanted, leave."""
-        if self.state not in (UNJOINED, STABLE):
-            return ()
-        assert self.leaving is not None
-        if self.holdings.owned:
-            return self._give_up(self.holdings.owned)
-        static = self.options.instance_id is not None
-        if self.member_id == "" or (static and self.leaving.returns):
-            self.state, self.generation = MemberState.DEAD, -1
-            return ()
-        if not self.coordinator_known:  # the session timeout will tell the group
-            self.state, self.generation = MemberState.DEAD, -1
-            return ()
-        announce = self.options.announce_leave and not self.leaving.returns
-        if announce and not self._announced and self.generation >= 0:
-            self._announced = True
-            return (self._send_join(),)
-        self.state = LEAVING
-        return (self._send_leave("the consumer is being closed"),)
+
+def _look_for_coordinator(member: MemberData) -> Actions:
+    if member.coordinator_known or not member.started:
+        return ()
+    if member.find_request != NO_REQUEST or member.now_ms < member.retry_at_ms:
+        return ()
+    member.find_request = new_request(member)
+    return (FindCoordinator(member.find_request, member.options.request_timeout_ms),)
+
+
+def _to_give_up_before_join(member: MemberData) -> frozenset[Resource] | None:
+    """What KIP-429's onJoinPrepare revokes; None when nothing is to be done."""
+    owned = member.holdings.owned
+    if member.mode is RebalanceMode.EAGER:
+        first = member.state is STABLE
+        return owned if owned or first else None
+    gone = topics_of(owned).difference(member.topics)
+    return frozenset(r for r in owned if r[0] in gone) if gone else None
+
+
+def _advance_leave(member: MemberData) -> Actions:
+    """Hand everything over, announce if that is wanted, leave."""
+    if member.state not in (UNJOINED, STABLE):
+        return ()
+    assert member.leaving is not None
+    if member.holdings.owned:
+        return give_up(member, member.holdings.owned)
+    static = member.options.instance_id is not None
+    if member.member_id == "" or (static and member.leaving.returns):
+        die(member)
+        return ()
+    if not member.coordinator_known:  # the session timeout will tell the group
+        die(member)
+        return ()
+    announce = member.options.announce_leave and not member.leaving.returns
+    if announce and not member.departure_announced and member.generation >= 0:
+        member.departure_announced = True
+        return (send_join(member),)
+    member.state = LEAVING
+    return (send_leave(member, "the consumer is being closed"),)

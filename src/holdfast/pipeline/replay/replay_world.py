@@ -317,12 +317,12 @@ class _Session:
             return True
         if not living or coordinator is None or len(coordinator.members) != len(living):
             return False
-        wanted = {topic for process in living for topic in process.member.topics}
+        wanted = {topic for process in living for topic in process.member.data.topics}
         n_wanted = sum(n for topic, n in world.partitions.items() if topic in wanted)
         return sum(len(p.running) for p in living) >= n_wanted and all(
             p.member.state is MemberState.STABLE
             and not p.exiting
-            and p.member.rejoin_at_ms is None
+            and p.member.data.rejoin_at_ms is None
             and not p.member.holdings.handing_over
             and p.member.holdings.calling is None
             for p in living

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
-from holdfast.machine.coordinator.coordinator import CommitDone, GroupMember, GroupState, SendCommit
+from holdfast.machine.coordinator.group_messages import CommitDone, GroupMember, SendCommit
 from holdfast.machine.events import HeartbeatAnswered, JoinAnswered, LeaveAnswered, SyncAnswered
+from holdfast.machine.states import GroupState
 from holdfast.model.partitions import Resource
 
 KIND_OF: dict[type, str] = {

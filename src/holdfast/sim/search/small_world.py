@@ -36,10 +36,11 @@ from holdfast.machine.actions import (
     StartFetching,
     StopFetching,
 )
-from holdfast.machine.coordinator.coordinator import (
+from holdfast.machine.coordinator import group_data
+from holdfast.machine.coordinator.coordinator import Coordinator
+from holdfast.machine.coordinator.group_messages import (
     Answer,
     CommitDone,
-    Coordinator,
     CoordinatorOptions,
     Received,
     SendCommit,
@@ -56,21 +57,16 @@ from holdfast.machine.events import (
     SubscriptionChanged,
 )
 from holdfast.machine.leader.designs import Assignor, compute
-from holdfast.machine.member.member import NEVER_MS, Member
+from holdfast.machine.member import member_data
+from holdfast.machine.member.member import Member
 from holdfast.machine.states import ENDED, MemberState
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.search.canonical import (
     OPTIONS,
-    group_values,
-    member_values,
     renumber,
-    set_group,
-    set_member,
     settle_group,
     settle_member,
-    shift_group,
-    shift_member,
     stop_old_clocks,
 )
 from holdfast.sim.search.small_state import (
@@ -134,7 +130,7 @@ class SmallWorld:
             member.receive(MetadataChanged(counts))
             member.receive(SubscriptionChanged(("t",)))
             self.vessels.append(member)
-        self.newborn = [member_values(m) for m in self.vessels]
+        self.newborn = [member_data.saved(m.data) for m in self.vessels]
         self.coordinator = Coordinator("g", CoordinatorOptions(initial_delay_ms=0))
         self.resources = [("t", p) for p in range(partitions)]
         self.ledger = Ledger(self.resources)
@@ -156,37 +152,43 @@ class SmallWorld:
     def load(self, i: int, node: int) -> Member:
         """A member as it stands in a node."""
         member = self.vessels[i]
-        set_member(member, self.nodes.values[node].saved)
+        member_data.restore(member.data, self.nodes.values[node].saved)
         return member
 
     def _save(self, member: Member, running: frozenset[Resource], duty: int) -> int:
         if self.reduce:
-            settle_member(member)
+            settle_member(member.data)
         else:
-            stop_old_clocks(member)
+            stop_old_clocks(member.data)
         if member.state in ENDED and not running and not _calls(member):
             return GONE
-        return self.nodes.number(Node(member_values(member), running, duty))
+        return self.nodes.number(Node(member_data.saved(member.data), running, duty))
 
     def facts(self, i: int, node: int) -> NodeFacts:
         """What is asked of a node that has a member."""
         found = self._facts.get(node)
         if found is None:
-            member = self.load(i, node)
+            member = self.load(i, node).data
             _, running, duty = self.nodes.values[node]
             calm = member.state is MemberState.STABLE and member.rejoin_reason is None
             calm = calm and member.rejoin_at_ms is None and not member.holdings.handing_over
             job = member.holdings.hand_over
-            deadline_ms = NEVER_MS if member.deadline_ms is None else member.deadline_ms
             found = self._facts[node] = NodeFacts(
-                deadline_ms=deadline_ms,
+                deadline_ms=member.deadline_ms,
                 duty=duty,
                 leads=member.is_leader and member.leaving is None,
                 member_id=member.member_id,
                 running=running,
                 calm=calm,
                 ended=member.state in ENDED,
-                awaits=frozenset((member._join, member._sync, member._leave, member._heartbeat)),
+                awaits=frozenset(
+                    (
+                        member.join_request,
+                        member.sync_request,
+                        member.leave_request,
+                        member.heartbeat_request,
+                    )
+                ),
                 commits=-1 if job is None else job.token,
             )
         return found
@@ -271,8 +273,8 @@ class SmallWorld:
 
     def _check_own_start(self, i: int, resources: tuple[Resource, ...]) -> None:
         """A member starts nothing after its own session (S2): no other's state enters."""
-        member = self.vessels[i]
-        if member.now_ms >= member._session_ends_ms:
+        member = self.vessels[i].data
+        if member.now_ms >= member.session_ends_ms:
             self.ledger.fail("S2", 0, f"{resources[0]} starts at m{i} after its session")
 
     def shift(self, i: int, node: int, delta: int, *, alone: bool) -> int:
@@ -281,9 +283,9 @@ class SmallWorld:
         found = self._shifts.get(key)
         if found is None:
             member = self.load(i, node)
-            shift_member(member, delta)
+            member_data.shift(member.data, delta)
             if alone:
-                renumber(member)
+                renumber(member.data)
             _, running, duty = self.nodes.values[node]
             found = self._shifts[key] = self._save(member, running, duty)
         return found
@@ -292,15 +294,15 @@ class SmallWorld:
 
     def load_group(self, group: int) -> Coordinator:
         """The coordinator as it stands in a state."""
-        set_group(self.coordinator, self.groups.values[group][0])
+        group_data.restore(self.coordinator.data, self.groups.values[group][0])
         return self.coordinator
 
     def save_group(self, counters: tuple[tuple[str, int], ...] = ()) -> int:
         """The number of the coordinator's state and of how many ids each client was given."""
         if self.reduce:
-            settle_group(self.coordinator)
-            self.coordinator.next_id = 0
-        return self.groups.number((group_values(self.coordinator), counters))
+            settle_group(self.coordinator.data)
+            self.coordinator.data.next_id = 0
+        return self.groups.number((group_data.saved(self.coordinator.data), counters))
 
     def group_step(self, group: int, message: int) -> tuple[int, tuple[int, ...]]:
         """A request arrives: the coordinator after it, and its answers."""
@@ -311,10 +313,10 @@ class SmallWorld:
             client, counters = f"m{member}", dict(self.groups.values[group][1])
             coordinator = self.load_group(group)
             if self.reduce:
-                coordinator.next_id = counters.get(client, 0)
+                coordinator.data.next_id = counters.get(client, 0)
             outs = coordinator.step(0, Received(client, body))
-            if self.reduce and coordinator.next_id:
-                counters[client] = coordinator.next_id
+            if self.reduce and coordinator.data.next_id:
+                counters[client] = coordinator.data.next_id
             after = self.save_group(tuple(sorted(counters.items())))
             found = self._group_steps[key] = (after, self._answers(outs))
         return found
@@ -338,7 +340,7 @@ class SmallWorld:
         found = self._group_shifts.get(key)
         if found is None:
             coordinator = self.load_group(group)
-            shift_group(coordinator, delta)
+            group_data.shift(coordinator.data, delta)
             outs = coordinator.step(0)
             found = (self.save_group(self.groups.values[group][1]), self._answers(outs))
             self._group_shifts[key] = found
@@ -348,13 +350,12 @@ class SmallWorld:
         """What is asked of a coordinator's state."""
         found = self._group_facts.get(group)
         if found is None:
-            coordinator = self.load_group(group)
+            coordinator = self.load_group(group).data
             members = coordinator.members.values()
-            deadline_ms = coordinator.deadline_ms
             found = self._group_facts[group] = GroupFacts(
                 state=coordinator.state,
                 generation=coordinator.generation,
-                deadline_ms=NEVER_MS if deadline_ms is None else deadline_ms,
+                deadline_ms=coordinator.deadline_ms,
                 leader_id=coordinator.leader_id,
                 members=dict(coordinator.members),
                 sessions=dict(coordinator.sessions),

@@ -23,7 +23,7 @@ from holdfast.machine.actions import (
     StopFetching,
     Warn,
 )
-from holdfast.machine.coordinator.coordinator import SendCommit
+from holdfast.machine.coordinator.group_messages import SendCommit
 from holdfast.machine.events import Drained, ListenerReturned
 from holdfast.machine.leader.designs import Assignor, compute
 from holdfast.machine.leader.embedded import RebalanceMode
@@ -124,9 +124,9 @@ class Application:
         now_ms, ledger, member = self.clock.now_ms, self.ledger, process.member
         listener = self.costs.listener
         if listener is None:
-            eager = member.mode is RebalanceMode.EAGER
+            eager = member.data.mode is RebalanceMode.EAGER
             listener = Listener.OLD if eager else Listener.NEW
-        generation = member.claim_generation
+        generation = member.data.claim_generation
         coordinator = self.broker.coordinator
         if self.broker.lost_records and coordinator is not None:  # answers may be forgotten
             generation = min(generation, coordinator.generation)
@@ -134,7 +134,7 @@ class Application:
         for resource in action.resources:
             if listener is Listener.OLD or resource not in process.state:
                 busy_ms += self.costs.rebuild_ms
-            if resource not in member.holdings.owned or resource[0] not in member.topics:
+            if resource not in member.holdings.owned or resource[0] not in member.data.topics:
                 text = f"{process.client} starts {resource} outside what it owns or subscribes"
                 ledger.fail("S6", now_ms, text)
             ledger.start(
@@ -207,7 +207,7 @@ class Application:
 
     def plan(self, process: Process, action: ComputeAssignment) -> None:
         """The member leads: plan, and have the plan checked."""
-        assignors: Sequence[Any] = process.member.assignors
+        assignors: Sequence[Any] = process.member.data.assignors
         if process.plan_fails:
             process.plan_fails -= 1
             assignors = [Broken(a) for a in assignors]

@@ -18,16 +18,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from holdfast.machine.actions import SendSync
-from holdfast.machine.coordinator.coordinator import (
+from holdfast.machine.coordinator.coordinator import Coordinator
+from holdfast.machine.coordinator.group_log import Append
+from holdfast.machine.coordinator.group_messages import (
     Answer,
-    Coordinator,
     CoordinatorOptions,
     Out,
     Received,
     Request,
     SendCommit,
 )
-from holdfast.machine.coordinator.group_log import Append
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.world.clock import Clock, Trace
 from holdfast.sim.world.ledger import Ledger
@@ -109,7 +109,7 @@ class Broker:
     def stop(self, lose: int) -> None:
         """The coordinator goes down; ``lose`` records at the end of its log are gone."""
         assert self.coordinator is not None
-        self._next_id = self.coordinator.next_id
+        self._next_id = self.coordinator.data.next_id
         self.coordinator = None
         self._timer_ms = -1
         if lose:
@@ -133,7 +133,8 @@ class Broker:
         self.wall_ms += by_ms
         self.trace.note(f"the wall clock jumps by {by_ms} ms")
         if self.coordinator is not None:
-            self.coordinator.options = replace(self.coordinator.options, wall_ms=self.wall_ms)
+            group = self.coordinator.data
+            group.options = replace(group.options, wall_ms=self.wall_ms)
 
     def _new_coordinator(self, first_id: int = 0) -> Coordinator:
         options = CoordinatorOptions(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast.machine.actions import FindCoordinator, SendJoin, SendSync
-from holdfast.machine.coordinator.coordinator import (
+from holdfast.machine.coordinator.group_messages import (
     Answer,
     CommitDone,
     Request,

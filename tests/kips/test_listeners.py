@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
+from tests.kips.listeners import NewListener, OldListener, Work
 from tests.machine.test_member import COOPERATIVE, EAGER, T0, T1, T2, Player, Script
 
 from holdfast.machine.actions import (
@@ -23,7 +24,6 @@ from holdfast.machine.events import (
     ListenerReturned,
     RejoinRequested,
 )
-from holdfast.machine.member.listeners import NewListener, OldListener, Work
 
 
 @dataclass

@@ -10,8 +10,7 @@
   commits what is revoked, and cleans up or prepares only the difference between its last
   assignment and the new one.
 
-**Strategy.** Both are small objects that say which work they did; the simulation's cost model and
-the tests count it.
+**Strategy.** Both call three functions, which a test replaces and counts.
 
 References: KIP-54, "Public Interfaces" (``MyOldRebalanceListener``, ``MyNewRebalanceListener``);
 KIP-429, "Rebalance Callback".

@@ -1,0 +1,119 @@
+"""What a member does for more than one reason: want a round, give up, try again, lose membership.
+
+**Rules.** The rules are those of :mod:`holdfast.machine.member.member`. The caller does the
+returned actions in order.
+
+**Strategy.** Functions on the member's record, each of which leaves a whole state behind.
+
+References: KIP-345, KIP-429; Incremental Cooperative Rebalancing, "Member process".
+"""
+
+from __future__ import annotations
+
+from holdfast.machine.actions import Action, Fail
+from holdfast.machine.codes import ErrorCode, describe
+from holdfast.machine.member.member_data import NO_REQUEST, MemberData
+from holdfast.machine.states import MemberState
+from holdfast.model.partitions import Resource
+
+Actions = tuple[Action, ...]
+
+
+def want(member: MemberData, reason: str) -> Actions:
+    """Ask for a round; the first reason stays until the round begins. No actions."""
+    member.rejoin_reason = member.rejoin_reason or reason
+    return ()
+
+
+def watch_metadata(member: MemberData) -> Actions:
+    """Ask for a round if partition counts differ from those the leader planned with. No actions.
+
+    Only a stable leader does; followers leave it to the leader.
+
+    References
+    ----------
+    Incremental Cooperative Rebalancing, "Member process", (b.5).
+    """
+    if (
+        member.state is not MemberState.STABLE
+        or not member.is_leader
+        or member.planned_with is None
+    ):
+        return ()
+    if _relevant(member, member.partitions) != _relevant(member, member.planned_with):
+        want(member, "partition counts changed")
+    return ()
+
+
+def _relevant(
+    member: MemberData, partitions: tuple[tuple[str, int], ...]
+) -> tuple[tuple[str, int], ...]:
+    """Of these partition counts, those of topics that were planned with or are subscribed."""
+    names = {name for name, _ in member.planned_with or ()} | set(member.topics)
+    return tuple(entry for entry in partitions if entry[0] in names)
+
+
+def give_up(
+    member: MemberData,
+    resources: frozenset[Resource],
+    *,
+    of_round: bool = False,
+    always_call: bool = False,
+) -> Actions:
+    """Begin a hand-over (:meth:`Holdings.give_up`); it ends at the latest when a round would."""
+    member.state = MemberState.HANDING_OVER
+    limit_ms = min(member.options.drain_timeout_ms, member.options.rebalance_timeout_ms)
+    return member.holdings.give_up(
+        resources,
+        member.identity,
+        member.now_ms + limit_ms,
+        of_round=of_round,
+        always_call=always_call,
+    )
+
+
+def retry(member: MemberData) -> Actions:
+    """Join again after a pause; claims and identity stay as they are."""
+    member.state = MemberState.UNJOINED
+    member.retry_at_ms = member.now_ms + backoff_ms(member, member.retries)
+    member.retries += 1
+    return want(member, "the last round failed")
+
+
+def backoff_ms(member: MemberData, retries: int) -> int:
+    """How long to wait before the next attempt: doubled each time, and the same in every run."""
+    doubled = member.options.retry_backoff_ms << min(retries, 10)
+    return min(doubled, member.options.retry_backoff_max_ms)
+
+
+def lose(member: MemberData, *, reset_id: bool, reason: str) -> Actions:
+    """Membership is lost: drop everything that is owned, then join without claims."""
+    member.generation = member.claim_generation = -1
+    if reset_id:
+        member.member_id = ""
+    member.is_leader = False
+    member.given_up = member.previous = ()
+    forget_round(member)
+    member.heartbeat_request = NO_REQUEST
+    member.state = MemberState.UNJOINED
+    want(member, reason)
+    return member.holdings.lose()
+
+
+def forget_round(member: MemberData) -> None:
+    """Await no answer of the round that runs, and no round that was scheduled."""
+    member.join_request = member.sync_request = member.plan_token = NO_REQUEST
+    member.rejoin_at_ms = None
+
+
+def die(member: MemberData) -> None:
+    """The member has left; its id stays for the logs."""
+    member.state, member.generation = MemberState.DEAD, -1
+
+
+def fail(member: MemberData, error: int) -> Actions:
+    """The coordinator refuses this member for good."""
+    actions = lose(member, reset_id=False, reason="")
+    fenced = error == ErrorCode.FENCED_INSTANCE_ID
+    member.state = MemberState.FENCED if fenced else MemberState.DEAD
+    return (*actions, Fail(error, describe(error)))
