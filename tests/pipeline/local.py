@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
-from holdfast.pipeline.batches.split import SPLIT, split_task
-from holdfast.pipeline.batches.state import STATE
+from holdfast.pipeline.batches.split import SPLIT, SPLIT_ORDER, split_task
+from holdfast.pipeline.batches.state import STATE, state_task
 from holdfast.pipeline.batches.tasks import groups_task
 from holdfast.pipeline.history.history import taken_at_us, topic_names
 from holdfast.pipeline.history.lag import Ends
@@ -25,12 +25,14 @@ from holdfast.tables.writing import FILES_SCHEMA
 class LocalJob(Job):
     """A job whose first two steps run here; the others have little to do and run here anyway."""
 
-    def work(self, rows, names, *, batch_rows, selection):
+    def work(self, rows, names, *, batch_rows, selection, state=()):
         root = str(self.tables.root)
         records = iter(rows.combine_chunks().to_batches(max_chunksize=batch_rows))
         split = list(split_task(root, self.batch, selection)(records))
+        for table in state:
+            split += state_task(selection)(iter(table.to_batches()))
         whole = pa.Table.from_batches(split, SPLIT)
-        keys = [(name, "ascending") for name in ("group", "partition", "offset")]
+        keys = [(name, "ascending") for name in SPLIT_ORDER]
         ordered = whole.sort_by(keys).drop_columns(["group"]).combine_chunks()
         task = groups_task(root, self.batch, names, keep_state=self.keep_state)
         found = list(task(iter(ordered.to_batches(max_chunksize=batch_rows))))
@@ -69,9 +71,9 @@ def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):
         job = LocalJob(spark=None, tables=tables, batch=batch, keep_state=True, past=past)
         fresh = rows.filter(pa.array((times >= low) & (times < high), pa.bool_()))
         kept = [read_parquet(tables.root / f) for f, _ in past.get(STATE, [])]
-        whole = pa.concat_tables([*kept, fresh])
         everything = Selection(all_groups=True)
-        job.work(whole, topic_names(dump), batch_rows=batch_rows, selection=everything)
+        names = topic_names(dump)
+        job.work(fresh, names, batch_rows=batch_rows, selection=everything, state=kept)
         job.lag(ends)
         job.pauses()
         job.restate(logs)

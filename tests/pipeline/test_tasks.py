@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -145,6 +146,20 @@ def test_needed_moves_where_members_ask_for_different_topics(tmp_path):
         (3, 1, 2, True),
         (0, None, 0, False),
     ]
+
+
+@pytest.mark.parametrize("partition", [-1, -2])
+def test_a_record_at_a_negative_partition_is_a_record(tmp_path, monkeypatch, partition):
+    """A dump is a stranger's: no value in it names a file of ours or restores a state."""
+    monkeypatch.setattr(fleet, "log_partition", lambda group: partition)
+    forged = json.dumps([{"table": "lag", "file": "../stolen.parquet", "rows": 1}]).encode()
+    key, _ = fleet.classic(generation("g", 1))
+    history = [generation("h", 1, {"a-1": {"t": [0]}}, at=1)]
+    records = [("g", 1, (key, forged)), *classics(history)]
+    tables = local.run(fleet.write_dump(tmp_path / "dump", records), tmp_path / "out")
+    assert rows(tables, "bad_records", "log_partition") == [(partition,)]
+    assert rows(tables, "generations", "group", "log_partition") == [("h", partition)]
+    assert tables.rows("lag") == 1
 
 
 def test_a_tombstone_of_an_unknown_group(tmp_path):

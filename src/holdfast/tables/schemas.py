@@ -27,6 +27,7 @@ from holdfast.tables.steps import (
     PAUSE_INPUT,
     POSITION,
     SPLIT,
+    STATE,
 )
 from holdfast.tables.stored import TABLES
 
@@ -49,6 +50,7 @@ ARROW: Final[Mapping[DType, pa.DataType]] = {
 _STEPS: Final = (
     FILES,
     SPLIT,
+    STATE,
     COUNTS,
     HEAD,
     MEMBER_ROWS,

@@ -31,8 +31,21 @@ FILES = Table(
 
 SPLIT = Table(
     name="split",
-    doc="Records of the offsets topic with their group beside them.",
-    columns=(column("group", DType.BINARY, "consumer group, as bytes"), *RECORDS.columns),
+    doc="Rows on their way to their group: records, state, and names of written files.",
+    columns=(
+        column("group", DType.BINARY, "consumer group, as bytes"),
+        column("kind", _I, "what the row is: a RowKind"),
+        *RECORDS.columns,
+    ),
+)
+
+STATE = Table(
+    name="state",
+    doc="What a stream keeps of each group for its next batch.",
+    columns=(
+        column("group", DType.BINARY, "consumer group, as bytes"),
+        column("value", DType.BINARY, "generations and KIP-848 records that still count"),
+    ),
 )
 
 COUNTS = Table(
@@ -107,7 +120,7 @@ POSITION = Table(
 
 LAG_INPUT = Table(
     name="lag_input",
-    doc="A position (no member; a tombstone has no offset), or what a member owns (no log_offset).",
+    doc="A position (no member; a tombstone has no offset), or partitions that a member owns.",
     columns=(
         _GROUP,
         _TOPIC,
@@ -116,6 +129,7 @@ LAG_INPUT = Table(
         column("client_id", _S, "of that member", nullable=True),
         column("client_host", _S, "of that member", nullable=True),
         *_POSITION,
+        column("is_owner", _B, "the row says what a member owns"),
     ),
 )
 

@@ -33,13 +33,14 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from holdfast.pipeline.batches.schemas import FILES_DDL, spark_ddl
 from holdfast.pipeline.batches.split import (
     SPLIT_DDL,
+    SPLIT_ORDER,
     UNKNOWN,
     numbers,
     pieces,
     pieces_task,
     split_task,
 )
-from holdfast.pipeline.batches.state import STATE
+from holdfast.pipeline.batches.state import STATE, STATE_DDL, state_task
 from holdfast.pipeline.batches.tasks import groups_task
 from holdfast.pipeline.history.broker_log import read_files, restated, unmistakable
 from holdfast.pipeline.history.lag import INPUT, INPUT_DDL, OWNERS, Ends, lag_task, positions_input
@@ -107,15 +108,17 @@ class Job:
 
     def read(self, records: Any, selection: Selection, names: Mapping[str, str]) -> None:
         """Split and group records that Spark has, with the state of their groups."""
-        state = self._paths(self.past.get(STATE, []))
+        rows = records.mapInArrow(
+            split_task(str(self.tables.root), self.batch, selection), SPLIT_DDL
+        )
+        state = self.past.get(STATE, [])
         if state:
-            past = plain_reader(self.spark).schema(spark_ddl("records")).parquet(*state)
-            records = records.unionByName(past)
-        task = split_task(str(self.tables.root), self.batch, selection)
-        self._groups(records.mapInArrow(task, SPLIT_DDL), names)
+            past = self._read(state, STATE_DDL)
+            rows = rows.unionByName(past.mapInArrow(state_task(selection), SPLIT_DDL))
+        self._groups(rows, names)
 
-    def _groups(self, records: Any, names: Mapping[str, str]) -> None:
-        ordered = records.repartition("group").sortWithinPartitions("group", "partition", "offset")
+    def _groups(self, rows: Any, names: Mapping[str, str]) -> None:
+        ordered = rows.repartition("group").sortWithinPartitions(*SPLIT_ORDER)
         root = str(self.tables.root)
         task = groups_task(root, self.batch, names, keep_state=self.keep_state)
         with reading("the records"):
@@ -145,6 +148,7 @@ class Job:
     def _lag_input(self, owners: Files, positions: Files) -> Any:
         frame = self._read(owners, INPUT_DDL)
         rows = self._read(positions, POSITION_DDL).withColumn("partitions", F.array("partition"))
+        rows = rows.withColumn("is_owner", F.lit(False))
         return frame.unionByName(rows.drop("partition"), allowMissingColumns=True)
 
     def pauses(self) -> None:

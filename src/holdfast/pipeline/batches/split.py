@@ -1,9 +1,11 @@
-"""The first step of a batch: commits are written where they are read, the rest goes to its group.
+"""The first step of a batch: commits are written where they are read, all else goes to its group.
 
 **Rules.** Every record is looked at once. A record of a commit's type becomes a row of
-``offset_commits`` or of ``bad_records``; every other one goes on, with its group beside it, as
-bytes. What the task has written goes on too, as a record of its own kind, so the names of its files
-reach the driver exactly when its output counts: a task that ran twice is named once.
+``offset_commits`` or of ``bad_records``; every other record goes on, as bytes, with its group
+beside it. Each row that goes on says in ``kind`` what it is (:class:`RowKind`), so nothing that a
+record holds can be taken for a row of ours. The names of the files that a task has written go on
+too, as a row: they reach the driver exactly when the task's output counts, and a task that ran
+twice is named once.
 
 **Strategy.** Records come from Spark, or the task opens the files of a dump itself: Arrow reads
 them at a fifth of what the way through the JVM costs, and nine records out of ten are commits.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import IntEnum
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -24,7 +27,7 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.batches.schemas import spark_ddl
-from holdfast.pipeline.ingest.arrow_columns import binary_column
+from holdfast.pipeline.ingest.arrow_columns import Arrays, binary_column, constant, or_null
 from holdfast.pipeline.ingest.decode import COMMIT_TYPES
 from holdfast.pipeline.ingest.positions import POSITIONS, from_commits, reduced
 from holdfast.pipeline.ingest.records import Decoded, bad_table, read_commits
@@ -38,11 +41,22 @@ Pieces = list[tuple[str, int]]
 
 RECORDS: Final = arrow_schema("records")
 
+
+class RowKind(IntEnum):
+    """What a row on its way to its group is. The rows of a group are sorted by it."""
+
+    FILES = 0
+    """``value`` names the files that a task of this step wrote, as JSON; no group."""
+    STATE = 1
+    """``value`` is what the batch before kept of the group."""
+    RECORD = 2
+    """A record of the group, as it stands in the topic."""
+
+
 SPLIT: Final = arrow_schema("split")
 SPLIT_DDL: Final = spark_ddl("split")
-
-NAMES_PARTITION: Final = -2
-"""Where a record that names files of this step stands; state stands at -1, Kafka's from 0 on."""
+SPLIT_ORDER: Final = ("group", "kind", "partition", "offset")
+"""How the rows come to the task of their group."""
 
 UNKNOWN: Final = "_unknown"
 """In the names that go back: how many records had an unknown type."""
@@ -53,13 +67,13 @@ _REDUCE_ROWS: Final = 250_000
 
 
 def split_task(root: str, batch: int, selection: Selection) -> Callable[[Batches], Batches]:
-    """Records as Spark has them to ``offset_commits`` and records of :data:`SPLIT`."""
+    """Records as Spark has them to ``offset_commits`` and rows of :data:`SPLIT`."""
 
     def run(batches: Batches) -> Batches:
         step = _Split(BatchWriter(root, batch), selection)
         for rows in batches:
             yield from step.take(rows)
-        yield step.names()
+        yield step.files()
 
     return run
 
@@ -186,27 +200,31 @@ class _Split:
             self.writer.write(POSITIONS, reduced(pa.concat_tables(self.waiting)))
         self.waiting, self.n_waiting = [], 0
 
-    def names(self) -> pa.RecordBatch:
+    def files(self) -> pa.RecordBatch:
+        """One row that names the files of this task."""
         self._reduce()
         files = self.writer.close().to_pylist()
         if self.n_unknown:
             files.append({"table": UNKNOWN, "file": "", "rows": self.n_unknown})
-        row: Mapping[str, Any] = {
-            "group": b"",
-            "partition": NAMES_PARTITION,
-            "offset": -1,
-            "timestamp": 0,
-            "key": b"",
-            "value": json.dumps(files).encode(),
+        columns = {
+            "group": pa.array([b""], pa.binary()),
+            "value": pa.array([json.dumps(files)], pa.binary()),
         }
-        return pa.RecordBatch.from_pylist([row], schema=SPLIT)
+        return split_rows(RowKind.FILES, columns, 1)
+
+
+def split_rows(kind: RowKind, columns: Arrays, n_rows: int) -> pa.RecordBatch:
+    """Rows of :data:`SPLIT`; columns that are not given are null."""
+    columns = columns | {"kind": constant(int(kind), pa.int32(), n_rows)}
+    arrays = [or_null(columns, field, n_rows) for field in SPLIT]
+    return pa.RecordBatch.from_arrays(arrays, schema=SPLIT)
 
 
 def _with_group(rows: pa.RecordBatch) -> Batches:
     """Records with their group, in batches of bounded size."""
-    names = group_names(binary_column(rows["key"]))
-    columns = [_cast(rows[field.name], field.type) for field in RECORDS]
-    whole = pa.RecordBatch.from_arrays([names, *columns], schema=SPLIT)
+    columns = {field.name: _cast(rows[field.name], field.type) for field in RECORDS}
+    columns["group"] = group_names(binary_column(rows["key"]))
+    whole = split_rows(RowKind.RECORD, columns, rows.num_rows)
     step = max(1, whole.num_rows * BATCH_BYTES // max(whole.nbytes, 1))
     for start in range(0, whole.num_rows, step):
         yield whole.slice(start, step)
@@ -226,14 +244,18 @@ def is_commit(keys: Any) -> npt.NDArray[np.bool_]:
     return found
 
 
-def take_names(batch: pa.RecordBatch, files: list[dict[str, Any]]) -> pa.RecordBatch:
-    """Take the records that name files out of a batch; return the others."""
-    is_name = batch["partition"].to_numpy(zero_copy_only=False) == NAMES_PARTITION
-    if not is_name.any():
-        return batch
-    for value in batch["value"].filter(pa.array(is_name)).to_pylist():
-        files += json.loads(value)
-    return batch.filter(pa.array(~is_name))
+def by_kind(batch: pa.RecordBatch) -> list[tuple[RowKind, pa.RecordBatch]]:
+    """Rows of :data:`SPLIT`, sorted as Spark sorts them, by what they are: records last."""
+    kind = batch["kind"].to_numpy()
+    if bool((kind == RowKind.RECORD).all()):
+        return [(RowKind.RECORD, batch)]
+    found = [(one, kind == one) for one in RowKind]
+    return [(one, batch.filter(pa.array(rows))) for one, rows in found if rows.any()]
+
+
+def file_names(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The files that rows of kind FILES name, as rows of :data:`FILES_SCHEMA`."""
+    return [file for value in batch["value"].to_pylist() for file in json.loads(value)]
 
 
 def names_table(files: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -1,8 +1,9 @@
-"""What a stream keeps of each group between its batches: the least past, as records.
+"""What a stream keeps of each group between its batches: the least past that still counts.
 
-**Rules.** State is a function of the records read so far, so a batch that runs again makes the same
-state. A group's state is one row in the shape of a record: its key has a type of its own and the
-group, so it travels to the task of its group like any record and is sorted before all of them.
+**Rules.** State is a function of the records read so far, so a batch that runs again makes the
+same state. A group's state is one row of :data:`STATE_ROWS`. It goes to the task of its group as a
+row of its own kind (:class:`~holdfast.pipeline.batches.split.RowKind`), which is sorted before the
+group's records.
 
 **Strategy.** The value holds the context rows of :func:`holdfast.pipeline.history.movements.carry`
 as an Arrow stream each, and the KIP-848 records that still count (the latest of each key), as JSON.
@@ -11,22 +12,28 @@ as an Arrow stream each, and the KIP-848 records that still count (the latest of
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from holdfast.errors import SourceError
+from holdfast.pipeline.batches.schemas import spark_ddl
+from holdfast.pipeline.batches.split import RowKind, split_rows
 from holdfast.pipeline.history.dense import group_codes
 from holdfast.pipeline.history.generations import Generations, concat
+from holdfast.pipeline.ingest.selection import Selection
 from holdfast.tables.schemas import arrow_schema
 
 STATE: Final = "_state"
-STATE_TYPE: Final = -2
-"""Record type of a state row; Kafka's are not negative."""
-STATE_PARTITION: Final = -1
+"""Table of rows of :data:`STATE_ROWS` that a batch leaves for the next one."""
 
+STATE_ROWS: Final = arrow_schema("state")
+STATE_DDL: Final = spark_ddl("state")
+
+Batches = Iterator[pa.RecordBatch]
 Event = Mapping[str, Any]
 
 
@@ -46,14 +53,32 @@ class CarriedState:
     events: list[Event] = field(default_factory=list)
 
 
-def key_of(group: str) -> bytes:
-    """Key of a group's state row."""
-    name = group.encode()
-    return STATE_TYPE.to_bytes(2, "big", signed=True) + len(name).to_bytes(2, "big") + name
+def state_task(selection: Selection) -> Callable[[Batches], Batches]:
+    """Rows of :data:`STATE_ROWS` of the chosen groups to rows of the split step.
+
+    Raises
+    ------
+    SourceError
+        The state was written by an earlier version of holdfast.
+    """
+
+    def run(batches: Batches) -> Batches:
+        for rows in batches:
+            if rows["group"].null_count:
+                raise SourceError(
+                    "these tables were begun by an earlier version of holdfast: "
+                    "start with an empty folder"
+                )
+            keep = selection.keep_groups(rows["group"])
+            chosen = rows if keep is None else rows.filter(pa.array(keep))
+            columns = {name: chosen[name] for name in STATE_ROWS.names}
+            yield split_rows(RowKind.STATE, columns, chosen.num_rows)
+
+    return run
 
 
 def state_rows(past: Generations, events: Iterable[Event]) -> pa.Table:
-    """State of all groups as records, one row each.
+    """State of all groups, one row each, as :data:`STATE_ROWS`.
 
     Parameters
     ----------
@@ -63,7 +88,7 @@ def state_rows(past: Generations, events: Iterable[Event]) -> pa.Table:
         KIP-848 records of any groups, in the order of the log; only what still counts is kept.
     """
     code, first = group_codes(past)
-    rows: dict[str, list[Any]] = {"key": [], "value": []}
+    rows: list[dict[str, bytes]] = []
     kept: dict[str, dict[tuple[int, str | None], Event]] = {}
     for event in events:
         kept.setdefault(event["group"], {})[event["type"], event["member_id"]] = event
@@ -73,30 +98,16 @@ def state_rows(past: Generations, events: Iterable[Event]) -> pa.Table:
         i = names.get(group)
         gens = past.take(np.arange(first[i], end[i])) if i is not None else Generations.empty()
         alive = [dict(e) for e in kept.get(group, {}).values()]
-        rows["key"].append(key_of(group))
-        rows["value"].append(_pack(gens, alive))
-    n = len(rows["key"])
-    schema = arrow_schema("records")
-    columns = {
-        "partition": pa.array(np.full(n, STATE_PARTITION, np.int32)),
-        "offset": pa.array(np.full(n, -1)),
-        "timestamp": pa.array(np.zeros(n, np.int64)).cast(schema.field("timestamp").type),
-        "key": pa.array(rows["key"], pa.binary()),
-        "value": pa.array(rows["value"], pa.binary()),
-    }
-    return pa.table(columns, schema=schema)
+        rows.append({"group": group.encode(), "value": _pack(gens, alive)})
+    return pa.Table.from_pylist(rows, schema=STATE_ROWS)
 
 
-def split_state(batch: pa.RecordBatch, out: CarriedState) -> pa.RecordBatch:
-    """Take the state rows out of a batch; return the records that are left."""
-    is_state = batch["partition"].to_numpy() == STATE_PARTITION
-    if not is_state.any():
-        return batch
-    for value in batch["value"].filter(pa.array(is_state)).to_pylist():
+def read_state(batch: pa.RecordBatch, out: CarriedState) -> None:
+    """Add the state in rows of kind STATE to what is carried."""
+    for value in batch["value"].to_pylist():
         gens, events = _unpack(value)
         out.past.append(gens)
         out.events += events
-    return batch.filter(pa.array(~is_state))
 
 
 def _pack(gens: Generations, events: Sequence[Event]) -> bytes:

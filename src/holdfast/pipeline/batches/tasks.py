@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I64
-from holdfast.pipeline.batches.split import UNKNOWN, names_table, take_names
+from holdfast.pipeline.batches.split import UNKNOWN, RowKind, by_kind, file_names, names_table
 from holdfast.pipeline.batches.state import (
     STATE,
     CarriedState,
+    read_state,
     reported_until,
-    split_state,
     state_rows,
 )
 from holdfast.pipeline.history.consumer_groups import fold
@@ -66,9 +66,9 @@ def groups_task(
 ) -> Callable[[Batches], Batches]:
     """Records that are no commits to every table that comes from generations.
 
-    Records that name files (:mod:`holdfast.pipeline.batches.split`) may stand among them: what they
-    name goes back to the driver with what is written here. With ``keep_state`` the state of every
-    group is written too, and state rows of the batch before may stand among the records
+    The rows are those of the split step (:data:`holdfast.pipeline.batches.split.SPLIT`) without
+    their group. Names of files that the split step wrote go back to the driver with the names of
+    the files written here. With ``keep_state`` the state of every group is written too
     (:mod:`holdfast.pipeline.batches.state`).
     """
 
@@ -78,7 +78,14 @@ def groups_task(
         )
         files: list[dict[str, Any]] = []
         for rows in batches:
-            work.take(take_names(rows, files))
+            for kind, part in by_kind(rows):
+                match kind:
+                    case RowKind.FILES:
+                        files += file_names(part)
+                    case RowKind.STATE:
+                        read_state(part, work.remembered)
+                    case RowKind.RECORD:
+                        work.take(part)
         work.finish()
         files += work.writer.close().to_pylist()
         if work.n_unknown:
@@ -102,11 +109,9 @@ class GroupWork:
     n_unknown: int = 0
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Decode a batch; work on what is there when it is enough."""
+        """Decode records; work on what is there when it is enough."""
         before = len(self.waiting.generations)
-        batch = split_state(batch, self.remembered)
-        if batch.num_rows:
-            read_groups(batch, self.waiting)
+        read_groups(batch, self.waiting)
         for gens in self.waiting.generations[before:]:
             self.n_waiting += len(list_parts(gens.owned["partitions"])[1]) + gens.n_rows
         if self.n_waiting >= ASSIGNED_AT_ONCE:

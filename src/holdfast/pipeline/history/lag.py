@@ -38,7 +38,7 @@ from holdfast.tables.writing import BatchWriter
 Batches = Iterator[pa.RecordBatch]
 
 INPUT: Final = arrow_schema("lag_input")
-"""A position (no member; a tombstone has no offset), or what a member owns (no ``log_offset``)."""
+"""Partitions that a member owns (``is_owner``), or one position; a tombstone has no offset."""
 INPUT_DDL: Final = spark_ddl("lag_input")
 
 OWNERS: Final = "_owners"
@@ -90,7 +90,7 @@ def lag_task(
 
 
 def _write(writer: BatchWriter, rows: pa.Table, ends: Ends, *, keep_state: bool) -> None:
-    is_owner = rows["log_offset"].is_null()
+    is_owner = rows["is_owner"]
     latest = reduced(_positions(rows.filter(pc.invert(is_owner))))
     if keep_state:
         writer.write(LATEST, latest)
@@ -117,6 +117,7 @@ def owners_of(gens: Generations, rows: I64) -> pa.Table:
         "group": last.head["group"].take(row),
         "topic": last.owned["topic"],
         "partitions": last.owned["partitions"],
+        "is_owner": pa.repeat(True, n),
     }
     for name in ("member_id", "client_id", "client_host"):
         columns[name] = last.members[name].take(member)
@@ -129,6 +130,7 @@ def positions_input(positions: pa.Table) -> pa.Table:
     columns: dict[str, Any] = {field.name: pa.nulls(n, field.type) for field in INPUT}
     columns |= {name: positions[name] for name in INPUT.names if name in POSITION.names}
     columns["partitions"] = make_lists(ints(positions, "partition"), np.arange(n))
+    columns["is_owner"] = pa.repeat(False, n)
     return pa.table(columns, schema=INPUT)
 
 
@@ -145,7 +147,7 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
     if len(row) == 0:
         return arrow_schema("lag").empty_table()
     group, topic = codes(rows["group"])[row], codes(rows["topic"])[row]
-    is_owner = rows["log_offset"].is_null().to_numpy()[row]
+    is_owner = rows["is_owner"].to_numpy()[row]
     place = ints(rows, "log_offset")[row], ints(rows, "log_partition")[row]
     # Inside a partition: commits in the order of the log, then its owner, smallest id last.
     order = np.lexsort((-_ranks(rows)[row], *place, is_owner, partition, topic, group))

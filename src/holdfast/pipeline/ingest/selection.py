@@ -14,7 +14,7 @@ import fnmatch
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,7 @@ class Selection:
     groups: Sequence[str] = ()
     all_groups: bool = False
 
-    def keep(self, keys: Any) -> Mask | None:
+    def keep(self, keys: pa.Array) -> Mask | None:
         """Which records belong to these groups, by their keys; None: all of them.
 
         Parameters
@@ -61,9 +61,13 @@ class Selection:
         """
         if self.groups:
             return self._is_named(group_names(binary_column(keys)))
-        if self.all_groups:
-            return None
-        return _not_sparks(keys)
+        return None if self.all_groups else _not_sparks(keys, _NAME_AT)
+
+    def keep_groups(self, names: pa.Array) -> Mask | None:
+        """Which of these groups, given as bytes; None: all of them."""
+        if self.groups:
+            return self._is_named(names)
+        return None if self.all_groups else _not_sparks(names, 0)
 
     def _is_named(self, names: pa.Array) -> Mask:
         coded = names.dictionary_encode()
@@ -78,15 +82,16 @@ class Selection:
         return found
 
 
-def _not_sparks(keys: Any) -> Mask | None:
-    head = pc.binary_slice(keys, _NAME_AT, _NAME_AT + len(_COMMON))
+def _not_sparks(keys: pa.Array, name_at: int) -> Mask | None:
+    """Which keys are not of Spark's own groups; the name stands at byte ``name_at``."""
+    head = pc.binary_slice(keys, name_at, name_at + len(_COMMON))
     suspect = pc.fill_null(pc.equal(head, pa.scalar(_COMMON)), False)
     if not pc.any(suspect).as_py():
         return None
     hit = np.zeros(len(keys), bool)
     for name in SPARK_GROUPS:
         prefix = name.encode()
-        head = pc.binary_slice(keys, _NAME_AT, _NAME_AT + len(prefix))
+        head = pc.binary_slice(keys, name_at, name_at + len(prefix))
         same = pc.fill_null(pc.equal(head, pa.scalar(prefix)), False)
         hit |= same.to_numpy(zero_copy_only=False)
     return ~hit
