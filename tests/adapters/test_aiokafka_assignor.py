@@ -16,7 +16,7 @@ from tests.live.processes import create_topic
 
 from holdfast.adapters import aiokafka_assignor
 from holdfast.adapters.aiokafka_assignor import (
-    EagerAssignor,
+    AiokafkaAssignor,
     Range,
     RoundRobin,
     Sticky,
@@ -37,9 +37,9 @@ class Group:
     def __init__(self, partitions: int):
         self.cluster = Cluster({"t": partitions})
         self.generation = 0
-        self.members: dict[str, EagerAssignor] = {}
+        self.members: dict[str, AiokafkaAssignor] = {}
 
-    def join(self, name: str, plugin: EagerAssignor) -> None:
+    def join(self, name: str, plugin: AiokafkaAssignor) -> None:
         plugin.bind(lambda: self.generation)
         self.members[name] = plugin
 

@@ -40,7 +40,7 @@ from holdfast.model.columns import NO_GENERATION
 from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
 
-__all__ = ["EagerAssignor", "Range", "RoundRobin", "Sticky", "assignor", "attach"]
+__all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor", "attach"]
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ TESTED = ("0.12.", "0.13.", "0.14.")
 """Versions of aiokafka, by how they begin, that the live tests ran with."""
 
 
-class EagerAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
+class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
     """One eager assignor of the registry, as aiokafka calls it.
 
     Parameters
@@ -168,26 +168,26 @@ def _subscription(metadata: Any) -> bytes:
     )
 
 
-def assignor(name: str, *, lags: LagSource | None = None, **options: Any) -> EagerAssignor:
-    """Any eager assignor of the registry; parameters as for :class:`EagerAssignor`."""
-    return EagerAssignor(name, lags=lags, **options)
+def assignor(name: str, *, lags: LagSource | None = None, **options: Any) -> AiokafkaAssignor:
+    """Any eager assignor of the registry; parameters as for :class:`AiokafkaAssignor`."""
+    return AiokafkaAssignor(name, lags=lags, **options)
 
 
-class Sticky(EagerAssignor):
+class Sticky(AiokafkaAssignor):
     """Best balance, fewest moves; Java's ``sticky``."""
 
     def __init__(self) -> None:
         super().__init__("sticky")
 
 
-class Range(EagerAssignor):
+class Range(AiokafkaAssignor):
     """Java's ``range``."""
 
     def __init__(self) -> None:
         super().__init__("range")
 
 
-class RoundRobin(EagerAssignor):
+class RoundRobin(AiokafkaAssignor):
     """Java's ``roundrobin``."""
 
     def __init__(self) -> None:
@@ -222,5 +222,5 @@ def attach(consumer: Any, *, allow_untested: bool = False) -> None:
         return NO_GENERATION if coordinator is None else int(coordinator.generation)
 
     for one in consumer._partition_assignment_strategy:
-        if isinstance(one, EagerAssignor):
+        if isinstance(one, AiokafkaAssignor):
             one.bind(read_generation)

@@ -116,7 +116,7 @@ def write_metrics(folder: Path, target: Path) -> None:
     draft.replace(target)
 
 
-class _Server(ThreadingHTTPServer):
+class _MetricsServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Tell of a request that failed in one line; a scraper that left is nothing to tell."""
         error = sys.exception()
@@ -160,7 +160,7 @@ def serve(text: Callable[[], str], host: str, port: int) -> ThreadingHTTPServer:
             del format, args
 
     try:
-        return _Server((host, port), Handler)
+        return _MetricsServer((host, port), Handler)
     except OSError as error:
         raise AdapterError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 

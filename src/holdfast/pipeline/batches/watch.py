@@ -31,7 +31,7 @@ from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import (
     OFFSETS_TOPIC,
     Cluster,
-    ClusterSnapshot,
+    SourceSnapshot,
     kafka_options,
     reading,
 )
@@ -70,7 +70,7 @@ class Stream:
 
     tables: Tables
     query: str
-    snapshot: Callable[[], ClusterSnapshot]
+    snapshot: Callable[[], SourceSnapshot]
     selection: Selection
     auto_offset_reset: str = "latest"
     delta: bool = False
@@ -115,7 +115,7 @@ class Stream:
         self.tables.commit(done, earlier=job.amended(_without_lag(self.tables.committed())))
         self._sweep(batch_id)
 
-    def _ends(self, cluster: ClusterSnapshot) -> Ends:
+    def _ends(self, cluster: SourceSnapshot) -> Ends:
         taken_at = to_us(cluster.taken_at) or 0
         offsets = offsets_table(cluster)
         return Ends(offsets=offsets, taken_at_us=taken_at, reset=self.auto_offset_reset)

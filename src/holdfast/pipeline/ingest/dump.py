@@ -28,8 +28,8 @@ from holdfast.pipeline.ingest.source import (
     DUMP_VERSION,
     OFFSETS_TOPIC,
     Cluster,
-    ClusterSnapshot,
     Dump,
+    SourceSnapshot,
     kafka_records,
     reading,
 )
@@ -75,7 +75,7 @@ def write_dump(
     return dump
 
 
-def write_log(folder: Path | str, columns: Mapping[str, Any], snapshot: ClusterSnapshot) -> Dump:
+def write_log(folder: Path | str, columns: Mapping[str, Any], snapshot: SourceSnapshot) -> Dump:
     """Write records that are at hand, such as a simulation's, as a dump; needs no Spark.
 
     Parameters
@@ -84,7 +84,7 @@ def write_log(folder: Path | str, columns: Mapping[str, Any], snapshot: ClusterS
         New or empty, or a dump, which is replaced.
     columns : mapping of str to sequence
         ``partition``, ``offset``, ``timestamp`` (int64 microseconds), ``key``, ``value``.
-    snapshot : ClusterSnapshot
+    snapshot : SourceSnapshot
         Topics and offsets after the last record.
 
     Raises
@@ -99,7 +99,7 @@ def write_log(folder: Path | str, columns: Mapping[str, Any], snapshot: ClusterS
     return Dump.open(root)
 
 
-def write_parts(root: Path, snapshot: ClusterSnapshot) -> None:
+def write_parts(root: Path, snapshot: SourceSnapshot) -> None:
     """Write topics, offsets and, last, ``dump.json``."""
     ids, names, counts = zip(*snapshot.topics, strict=True) if snapshot.topics else ((), (), ())
     topics = from_columns("topics", {"topic_id": ids, "topic": names, "partitions": counts})
@@ -115,7 +115,7 @@ def write_parts(root: Path, snapshot: ClusterSnapshot) -> None:
     draft.replace(root / DUMP_FILE)
 
 
-def offsets_table(snapshot: ClusterSnapshot) -> pa.Table:
+def offsets_table(snapshot: SourceSnapshot) -> pa.Table:
     """Begin and end offsets as the part ``offsets`` of a dump."""
     rows = list(zip(*snapshot.offsets, strict=True)) if snapshot.offsets else [(), (), (), ()]
     return from_columns("offsets", dict(zip(arrow_schema("offsets").names, rows, strict=True)))

@@ -33,7 +33,7 @@ DUMP_FILE = "dump.json"
 DUMP_VERSION = 1
 
 
-class ClusterSnapshot(Protocol):
+class SourceSnapshot(Protocol):
     """Topics and offsets of a cluster at one moment."""
 
     @property
@@ -74,7 +74,7 @@ class Cluster(Protocol):
         """Begin and committed end offset of each partition of a topic."""
         ...
 
-    def snapshot(self) -> ClusterSnapshot:
+    def snapshot(self) -> SourceSnapshot:
         """Topics with ids, begin and end offsets: read after the records."""
         ...
 

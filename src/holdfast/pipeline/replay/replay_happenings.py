@@ -44,7 +44,7 @@ class Happening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class RecordedSession:
     """Generations with members, one after the other.
 
     Parameters
@@ -111,7 +111,7 @@ class Story:
     moved: int
     pause_lower_seconds: float
     pause_upper_seconds: float
-    sessions: tuple[Session, ...]
+    sessions: tuple[RecordedSession, ...]
     lags: dict[str, tuple[int, ...]] = field(default_factory=dict)
     note: str = ""
     blind: bool = False
@@ -142,12 +142,12 @@ class Story:
         return cls(**value)
 
 
-def _session(value: Mapping[str, Any]) -> Session:
+def _session(value: Mapping[str, Any]) -> RecordedSession:
     happenings = (
         Happening(**{**h, "do": Do(h["do"]), "topics": tuple(h["topics"])})
         for h in value["happenings"]
     )
-    return Session(
+    return RecordedSession(
         partitions=value["partitions"],
         slots=tuple(value["slots"]),
         happenings=tuple(happenings),

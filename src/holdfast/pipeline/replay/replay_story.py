@@ -39,7 +39,13 @@ import numpy as np
 
 from holdfast.pipeline.history.generations import STABLE
 from holdfast.pipeline.history.movements import COOPERATIVE_PROTOCOLS, RESTART_WINDOW_SECONDS
-from holdfast.pipeline.replay.replay_happenings import Do, Happening, Session, Story, as_seen
+from holdfast.pipeline.replay.replay_happenings import (
+    Do,
+    Happening,
+    RecordedSession,
+    Story,
+    as_seen,
+)
 from holdfast.pipeline.replay.replay_rows import (
     GroupRows,
     RecordedGeneration,
@@ -132,7 +138,7 @@ class _Teller:
         self.places_by_instance: dict[str, int] = {}
         self.sizes = _sizes(rows, topics)
         self.partitions = _first_counts(rows, self.sizes)
-        self.sessions: list[Session] = []
+        self.sessions: list[RecordedSession] = []
         self.moved = 0
         self.pause = [0.0, 0.0]
         self.away = False
@@ -191,7 +197,7 @@ class _Teller:
                 self.pause[i] += value
         happenings.sort(key=lambda h: h.at_ms)
         self.sessions.append(
-            Session(
+            RecordedSession(
                 partitions=partitions,
                 slots=slots,
                 happenings=tuple(happenings),

@@ -31,7 +31,13 @@ from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
 from holdfast.model.columns import INT32_MAX
 from holdfast.pipeline.history.movements import RESTART_WINDOW_SECONDS
-from holdfast.pipeline.replay.replay_happenings import Do, Happening, Session, Story, as_seen
+from holdfast.pipeline.replay.replay_happenings import (
+    Do,
+    Happening,
+    RecordedSession,
+    Story,
+    as_seen,
+)
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.world import World, WorldOptions
 from holdfast.wire.one.offsets_records import decode_record
@@ -199,15 +205,20 @@ def replay(story: Story, setting: ReplaySettings, costs: Costs, *, seed: int = 0
     total = ReplayCost()
     for number, session in enumerate(story.sessions):
         if session.happenings:
-            _Session(story, session, setting, costs, seed + number).play(total)
+            _ReplayedSession(story, session, setting, costs, seed + number).play(total)
     return total
 
 
-class _Session:
+class _ReplayedSession:
     """One session in a world."""
 
     def __init__(
-        self, story: Story, session: Session, setting: ReplaySettings, costs: Costs, seed: int
+        self,
+        story: Story,
+        session: RecordedSession,
+        setting: ReplaySettings,
+        costs: Costs,
+        seed: int,
     ):
         self.story, self.session, self.setting = story, session, setting
         self.costs = _with_timeouts(costs, story)
@@ -389,7 +400,7 @@ def _with_timeouts(costs: Costs, story: Story) -> Costs:
     )
 
 
-def _returns(story: Story, session: Session) -> list[bool]:
+def _returns(story: Story, session: RecordedSession) -> list[bool]:
     """Whether, before each happening, somebody is away who comes back soon."""
     back: dict[int, int] = {}
     away_until: list[int] = []

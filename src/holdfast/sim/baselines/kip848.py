@@ -29,7 +29,7 @@ from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ledger import Ledger
 
 
-class Setup(Protocol):
+class KIP848Setup(Protocol):
     """What of a scenario's setup this model needs."""
 
     @property
@@ -87,7 +87,7 @@ class RunTotals:
 class Group848:
     """The group and its broker in one."""
 
-    def __init__(self, plan: Setup):
+    def __init__(self, plan: KIP848Setup):
         self.plan, self.costs = plan, plan.costs
         self.rng = np.random.Generator(np.random.PCG64(plan.seed))
         self.resources: list[Resource] = [("topic", p) for p in range(plan.partitions)]
@@ -260,7 +260,7 @@ class Group848:
         self.run(self.now_ms + self.costs.pause_ms)
 
 
-def run_kip848(scenario: str, plan: Setup) -> RunTotals:
+def run_kip848(scenario: str, plan: KIP848Setup) -> RunTotals:
     """Play a scenario with this model."""
     group = Group848(plan)
     for slot in range(plan.members):

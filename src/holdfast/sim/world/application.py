@@ -29,7 +29,7 @@ from holdfast.machine.leader.designs import Assignor, compute
 from holdfast.machine.leader.embedded import RebalanceMode
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.checkers import RoundChecker
-from holdfast.sim.world.broker import Broker
+from holdfast.sim.world.broker import SimulatedBroker
 from holdfast.sim.world.connections import Requests
 from holdfast.sim.world.costs import Costs, Listener
 from holdfast.sim.world.hooks import Hooks
@@ -43,7 +43,7 @@ class Application:
     ----------
     requests : Requests
         The way to the coordinator, for commits.
-    broker : Broker
+    broker : SimulatedBroker
         Asked who is a member, to know which rules hold for a process that stalls or is cut off.
     processes : mapping of str to Process
         Client -> process.
@@ -54,7 +54,7 @@ class Application:
     def __init__(
         self,
         requests: Requests,
-        broker: Broker,
+        broker: SimulatedBroker,
         processes: Mapping[str, Process],
         *,
         checker: RoundChecker,

@@ -38,7 +38,7 @@ WALL_MS = 1_767_225_600_000  # what the coordinator's wall clock shows at time 0
 
 
 @dataclass(slots=True)
-class Counts:
+class RunCounts:
     """What a run counts.
 
     Parameters
@@ -62,7 +62,7 @@ class Counts:
     round_bytes: list[int] = field(default_factory=list)
 
 
-class Broker:
+class SimulatedBroker:
     """The coordinator of the one group, and its log.
 
     Parameters
@@ -77,7 +77,7 @@ class Broker:
         trace: Trace,
         ledger: Ledger,
         checker: RoundChecker,
-        counts: Counts,
+        counts: RunCounts,
         *,
         initial_delay_ms: int,
         answer: Callable[[Answer], None],

@@ -27,7 +27,7 @@ from holdfast.machine.events import (
     RequestFailed,
     SyncAnswered,
 )
-from holdfast.sim.world.broker import Broker, Counts
+from holdfast.sim.world.broker import RunCounts, SimulatedBroker
 from holdfast.sim.world.clock import Clock
 from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.network import FAIL_MS, Network
@@ -50,7 +50,7 @@ class Answers:
         clock: Clock,
         network: Network,
         processes: Mapping[str, Process],
-        counts: Counts,
+        counts: RunCounts,
         hooks: Hooks,
     ):
         self.clock, self.network, self.processes, self.counts = clock, network, processes, counts
@@ -87,7 +87,12 @@ class Requests:
     """From the processes to the coordinator."""
 
     def __init__(
-        self, clock: Clock, network: Network, broker: Broker, counts: Counts, hooks: Hooks
+        self,
+        clock: Clock,
+        network: Network,
+        broker: SimulatedBroker,
+        counts: RunCounts,
+        hooks: Hooks,
     ):
         self.clock, self.network, self.broker, self.counts = clock, network, broker, counts
         self.arrive = hooks.arrive(self._arrive)

@@ -10,7 +10,7 @@
 :class:`~holdfast.sim.world.clock.Clock` and the ledger are at the bottom,
 :class:`~holdfast.sim.world.process.Process` stands on them,
 :class:`~holdfast.sim.world.connections.Answers` knows processes, the
-:class:`~holdfast.sim.world.broker.Broker` sends by it,
+:class:`~holdfast.sim.world.broker.SimulatedBroker` sends by it,
 :class:`~holdfast.sim.world.connections.Requests` knows the broker, and
 :class:`~holdfast.sim.world.application.Application` sends by that. What requests and the
 application do for a member is a table that each process is given when it starts. Safety is checked
@@ -56,7 +56,7 @@ from holdfast.machine.states import ENDED
 from holdfast.model.partitions import Resource, resources_of_topic
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.world.application import Application
-from holdfast.sim.world.broker import Broker, Counts
+from holdfast.sim.world.broker import RunCounts, SimulatedBroker
 from holdfast.sim.world.clock import Clock, Trace
 from holdfast.sim.world.connections import Answers, Requests
 from holdfast.sim.world.costs import Costs
@@ -123,9 +123,9 @@ class World:
         self.ledger = Ledger(self.resources())
         self.ledger.zombie_limit_ms = costs.session_ms + costs.slow_poll_ms + 1_000
         self.checker = RoundChecker(self.ledger, options.delay_ms)
-        self.counts = Counts()
+        self.counts = RunCounts()
         answers = Answers(self.clock, self.network, self.processes, self.counts, hooks)
-        self.broker = Broker(
+        self.broker = SimulatedBroker(
             self.clock,
             self.notes,
             self.ledger,
