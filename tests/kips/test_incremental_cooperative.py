@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.machine.subscribed import reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.machine.leader.designs import DesignAssignor, assignors_for
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
-from holdfast.machine.leader.leader import SubscribedMember, plan_round
+from holdfast.machine.leader.leader import plan_round
+from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.machine.policy import Policy, When
 from holdfast.wire.layouts.container import Leaving
 from holdfast.wire.layouts.incremental import Design
@@ -146,7 +148,7 @@ class TestDesignII:
         play = four(DEFERRED)
         play.partitions["U"] = 2
         for name in "ABCD":
-            play.members[name] = replace(play.members[name], topics=("T", "U"))
+            play.members[name] = reports(play.members[name], topics=("T", "U"))
         done = play.round()
         assert done.delay_ms == 0
         assert sum("U" in play.owned(name) for name in "ABCD") == 2
@@ -158,7 +160,7 @@ class TestDesignII:
         play.now_ms += 1_000
         play.partitions["U"] = 3
         for name in "ABC":
-            play.members[name] = replace(play.members[name], topics=("T", "U"))
+            play.members[name] = reports(play.members[name], topics=("T", "U"))
         done = play.round()
         assert done.delay_ms == 29_000
         assert all("U" in play.owned(name) for name in "ABC")
@@ -219,13 +221,13 @@ class TestDesignII:
             owners = {"A": 0, "B": 1, "C": 2}
             return [
                 *(
-                    SubscribedMember(member_id=m, topics=("T",), owned=(("T", (p,)),), generation=3)
+                    subscribed(m, topics=("T",), owned=(("T", (p,)),), generation=3)
                     for m, p in owners.items()
                 ),
                 *more,
             ]
 
-        back = SubscribedMember(member_id="D2", topics=("T",))
+        back = subscribed("D2", topics=("T",))
         done = plan_round(DEFERRED, claims(back), {"T": 4}, generation=5)
         assert done.shares["D2"].gained == (("T", (3,)),)
         assert done.delay_ms == 0
@@ -247,7 +249,7 @@ class TestDesignII:
     def test_voluntary_leave_is_deferred_as_a_crash_or_not_as_the_policy_says(self):
         for when, delay_ms in ((When.DEFERRED, 30_000), (When.IMMEDIATE, 0)):
             play = four(replace(DEFERRED, clean_leave=when))
-            play.members["D"] = replace(
+            play.members["D"] = reports(
                 play.members["D"], leaving=Leaving.FOR_GOOD, owned=(), given_up=()
             )
             assert play.round().delay_ms == delay_ms
@@ -314,13 +316,13 @@ def told(policy: Policy, play: HandPlayedGroup) -> dict[str, Instruction]:
             instance_id=c.instance_id,
             metadata=design.subscribe(
                 MemberView(
-                    topics=c.topics,
-                    owned=tuple((t, p) for t, numbers in c.owned for p in numbers),
+                    topics=c.subscription.topics,
+                    owned=tuple((t, p) for t, numbers in c.subscription.owned for p in numbers),
                     previous=(),
-                    generation=c.generation,
+                    generation=c.subscription.generation,
                     mode=RebalanceMode.COOPERATIVE,
-                    memory=c.memory,
-                    memory_age_ms=c.memory_age_ms,
+                    memory=c.subscription.memory,
+                    memory_age_ms=c.subscription.memory_age_ms,
                 )
             ),
         )
@@ -346,8 +348,8 @@ def test_the_formats_carry_what_the_document_lists():
 @pytest.mark.parametrize("design", list(Design))
 def test_leadership_only_groups_are_not_affected(design):
     play = HandPlayedGroup(Policy(design=design), {})
-    play.members["A"] = SubscribedMember(member_id="A", topics=())
-    play.members["B"] = SubscribedMember(member_id="B", topics=())
+    play.members["A"] = subscribed("A", topics=())
+    play.members["B"] = subscribed("B", topics=())
     play.received_ms = {"A": 0, "B": 0}
     done = play.round()
     assert (done.delay_ms, done.again) == (0, False)

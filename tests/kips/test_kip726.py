@@ -108,7 +108,7 @@ def test_owned_is_reported_empty_while_eager():
         mode=RebalanceMode.EAGER,
     )
     for assignor in (CooperativeAssignor(), DesignAssignor(Policy(design=Design.SIMPLE))):
-        assert read_subscribed_member("m", None, assignor.subscribe(view)).owned == ()
+        assert read_subscribed_member("m", None, assignor.subscribe(view)).subscription.owned == ()
     assert choose_mode([CooperativeAssignor(), EagerAssignor("range")]) is RebalanceMode.EAGER
 
 
@@ -192,7 +192,7 @@ def test_both_bounces_in_the_world_break_no_rule(path):
             modes.add(process.member.data.mode)
             for _, metadata in action.protocols:
                 if process.member.data.mode is RebalanceMode.EAGER:
-                    kept.extend(read_subscribed_member("m", None, metadata).owned)
+                    kept.extend(read_subscribed_member("m", None, metadata).subscription.owned)
             duties[SendJoin](process, action)
 
         return {**duties, SendJoin: watched}

@@ -28,10 +28,13 @@ from holdfast.machine.events import (
     Tick,
 )
 from holdfast.machine.leader.designs import DesignAssignor
-from holdfast.machine.leader.leader import SubscribedMember
 from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.machine.policy import Policy
-from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
+from holdfast.wire.layouts.container import (
+    MemberAssignment,
+    MemberSubscription,
+    encode_member_assignment,
+)
 from holdfast.wire.layouts.incremental import Design
 
 BOTH = (("t", (0, 1)),)
@@ -48,10 +51,10 @@ class Speaking(Player):
         data = encode_member_assignment(MemberAssignment(**verdict))
         return self(SyncAnswered(request=self.last(SendSync).request, assignment=data))
 
-    def claims(self) -> SubscribedMember:
+    def claims(self) -> MemberSubscription:
         """What its last JoinGroup says."""
         ((_, metadata),) = self.last(SendJoin).protocols
-        return read_subscribed_member("m", None, metadata)
+        return read_subscribed_member("m", None, metadata).subscription
 
     def round(self, generation: int, **verdict):
         """Another round, caused by somebody else."""

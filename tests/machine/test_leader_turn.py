@@ -1,4 +1,4 @@
-"""A leader assign_members, bytes to bytes."""
+"""A leader's turn, bytes to bytes."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.machine.clients import Group
+from tests.machine.subscribed import reports, subscribed
 
 from holdfast.errors import ConfigError
 from holdfast.machine.codes import ErrorCode
@@ -19,8 +20,8 @@ from holdfast.machine.leader.designs import (
     assignors_for,
 )
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
-from holdfast.machine.leader.leader import SubscribedMember, plan_round
-from holdfast.machine.leader.subscriptions import subscribed_members
+from holdfast.machine.leader.leader import plan_round
+from holdfast.machine.leader.subscriptions import SubscribedMember, subscribed_members
 from holdfast.machine.policy import Policy
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
@@ -60,9 +61,7 @@ def claimant(
     name: str, *owned: int, generation: int = 1, memory: bytes | None = None
 ) -> SubscribedMember:
     own = (("t", owned),) if owned else ()
-    return SubscribedMember(
-        member_id=name, topics=("t",), owned=own, generation=generation, memory=memory
-    )
+    return subscribed(name, topics=("t",), owned=own, generation=generation, memory=memory)
 
 
 def test_what_is_missing_waits_for_who_is_gone_though_no_memory_names_owners():
@@ -100,13 +99,13 @@ def test_the_newest_memory_counts_and_of_one_generation_the_last(order):
     members = [claimant("A", 0, memory=older), claimant("B", 2, memory=newer)][order]
     done = plan_round(who, members, {"t": 3}, generation=3)
     assert done.delay_ms == 30_000
-    twin = replace(members[0], memory=remembered(2, "A"), memory_age_ms=500)  # came before it
+    twin = reports(members[0], memory=remembered(2, "A"), memory_age_ms=500)  # came before it
     done = plan_round(who, [twin, members[1]], {"t": 3}, generation=3)
-    assert (done.delay_ms > 0) == (members[1].memory == newer)
+    assert (done.delay_ms > 0) == (members[1].subscription.memory == newer)
 
 
 def test_who_leaves_for_good_with_nothing_is_no_returning_member():
-    leaves = SubscribedMember(member_id="B", topics=("t",), leaving=Leaving.FOR_GOOD)
+    leaves = subscribed("B", topics=("t",), leaving=Leaving.FOR_GOOD)
     done = plan_round(POLICY, [claimant("A", 0), leaves], {"t": 2}, generation=3)
     assert (done.delay_ms, done.shares["A"].gained) == (30_000, ())
 
@@ -116,7 +115,7 @@ def test_what_members_say_they_gave_up_is_no_loss_though_the_memory_does_not_nam
         generation=2,
         members=(RememberedMember(member_id="gone"), RememberedMember(member_id=OWNERS_NOT_NAMED)),
     )
-    says = replace(claimant("A", 0, memory=encode_memory(unnamed)), given_up=(("t", (1,)),))
+    says = reports(claimant("A", 0, memory=encode_memory(unnamed)), given_up=(("t", (1,)),))
     done = plan_round(POLICY, [says], {"t": 3}, generation=3)
     assert done.shares["A"].gained == (("t", (1,)),)  # partition 2 waits for whoever had it
     assert done.delay_ms == 30_000
@@ -145,7 +144,7 @@ def test_while_something_waits_nobody_who_was_there_gets_what_was_lost():
 
 def test_what_a_newcomer_does_not_subscribe_to_goes_on_waiting():
     memory = told(had("A", 0), had("C", 1))
-    stranger = SubscribedMember(member_id="E", topics=("u",))
+    stranger = subscribed("E", topics=("u",))
     done = plan_round(
         WIDE, [claimant("A", 0, memory=memory), stranger], {"t": 2, "u": 1}, generation=2
     )
@@ -169,7 +168,7 @@ def test_what_is_given_by_identity_is_balanced_in_a_round_of_its_own():
     away = had("S", 2, 3, 4, 5, 6, instance_id="s", delay_ms=20_000)
     memory = told(had("A", 0, 1), had("B"), away)
     members = [claimant("A", 0, 1, memory=memory), claimant("B", memory=memory)]
-    back = SubscribedMember(member_id="S2", instance_id="s", topics=("t",))
+    back = subscribed("S2", instance_id="s", topics=("t",))
     done = plan_round(WIDE, [*members, back], {"t": 7}, generation=2)
     assert done.shares["S2"].gained == (("t", (2, 3, 4, 5, 6)),)
     assert (done.again, done.delay_ms) == (True, 0)
@@ -245,7 +244,9 @@ def test_the_leader_s_own_memory_is_older_by_what_its_join_has_waited():
         )
         for name in "ab"
     )
-    ages = {c.member_id: c.memory_age_ms for c in subscribed_members(members, "a", 700)}
+    ages = {
+        c.member_id: c.subscription.memory_age_ms for c in subscribed_members(members, "a", 700)
+    }
     assert ages == {"a": 1_000, "b": 300}
 
 

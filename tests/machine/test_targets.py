@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import strategies
+from tests.machine.subscribed import subscribed
 
 from holdfast.assignors.registry import assign
-from holdfast.machine.leader.leader import SubscribedMember, plan_round
+from holdfast.machine.leader.leader import plan_round
 from holdfast.machine.leader.targets import isolated_target, weighted_target
 from holdfast.machine.policy import Policy
 from holdfast.model.columns import NO_OWNER
@@ -198,8 +199,8 @@ def test_a_leader_plans_with_them(how):
     policy = replace(Policy(design=Design.SIMPLE), **how)
     kinds = {"connector": 2, "task": 6}
     members = [
-        SubscribedMember(
-            member_id=m,
+        subscribed(
+            m,
             topics=("connector", "task"),
             owned=(("connector", (i,)), ("task", (3 * i, 3 * i + 1, 3 * i + 2))),
             generation=3,
@@ -211,7 +212,7 @@ def test_a_leader_plans_with_them(how):
     done = plan_round(policy, members[:1], kinds, generation=5)  # b has gone
     assert done.shares["a"].revoked == ()
     assert done.shares["a"].gained == (("connector", (1,)), ("task", (3, 4, 5)))
-    joined = [*members, SubscribedMember(member_id="c", topics=("connector", "task"))]
+    joined = [*members, subscribed("c", topics=("connector", "task"))]
     done = plan_round(policy, joined, kinds, generation=6)
     taken = {kind for s in done.shares.values() for kind, _ in s.revoked}
     # by themselves, two connectors are even over three members; heavy ones weigh more than tasks

@@ -10,10 +10,13 @@ References: Incremental Cooperative Rebalancing, examples.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.machine.leader.leader import PlannedRound, SubscribedMember, plan_round
+from tests.machine.subscribed import reports, subscribed
+
+from holdfast.machine.leader.leader import PlannedRound, plan_round
+from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.machine.policy import Policy
 from holdfast.model.partitions import TopicPartitions, grouped, resources_of
 
@@ -38,7 +41,7 @@ class HandPlayedGroup:
             play.join(name)
         for name, what in owned.items():
             numbers = tuple(int(x[1:]) for x in what.split(",") if x)
-            play.members[name] = replace(
+            play.members[name] = reports(
                 play.members[name], owned=(("T", numbers),) if numbers else (), generation=1
             )
         play.generation = 1
@@ -48,8 +51,8 @@ class HandPlayedGroup:
 
     def join(self, name: str, *topics: str, instance: str | None = None, **fields: Any) -> None:
         """A member comes, with topic T unless others are named."""
-        self.members[name] = SubscribedMember(
-            member_id=name, instance_id=instance, topics=topics or ("T",), **fields
+        self.members[name] = subscribed(
+            name, instance_id=instance, topics=topics or ("T",), **fields
         )
         self.received_ms[name] = self.now_ms
 
@@ -61,7 +64,7 @@ class HandPlayedGroup:
     def claims(self) -> list[SubscribedMember]:
         """What the leader is told now."""
         return [
-            replace(m, memory_age_ms=self.now_ms - self.received_ms[m.member_id])
+            reports(m, memory_age_ms=self.now_ms - self.received_ms[m.member_id])
             for m in self.members.values()
         ]
 
@@ -73,9 +76,11 @@ class HandPlayedGroup:
         for name, share in done.shares.items():
             if name in deaf:
                 continue
-            owned = resources_of(self.members[name].owned) - resources_of(share.revoked)
+            owned = resources_of(self.members[name].subscription.owned) - resources_of(
+                share.revoked
+            )
             owned |= resources_of(share.gained)
-            self.members[name] = replace(
+            self.members[name] = reports(
                 self.members[name],
                 owned=grouped(sorted(owned)),
                 generation=self.generation,
@@ -100,7 +105,7 @@ class HandPlayedGroup:
 
     def owned(self, name: str) -> str:
         """What a member has."""
-        return _short(self.members[name].owned)
+        return _short(self.members[name].subscription.owned)
 
     def all_owned(self) -> dict[str, str]:
         """What each member has."""

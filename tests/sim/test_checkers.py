@@ -16,12 +16,11 @@ from holdfast.machine.leader.designs import (
     CooperativeAssignor,
     EagerAssignor,
 )
-from holdfast.machine.leader.leader import SubscribedMember
 from holdfast.sim.rules.checkers import RULES
 from holdfast.sim.rules.seen import newest_memory
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world.world import World, WorldOptions
-from holdfast.wire.layouts.container import Memory, encode_memory
+from holdfast.wire.layouts.container import MemberSubscription, Memory, encode_memory
 
 NAMED = re.compile(r"([sld]\d+|iii|again)(_|$)")
 
@@ -78,8 +77,8 @@ def test_plans_of_other_assignors_do_not_depend_on_order_either(assignor):
 
 def test_a_memory_that_nobody_can_read_is_no_memory():
     claims = [
-        SubscribedMember(member_id="a", topics=("t",), memory=b"\x00junk"),
-        SubscribedMember(member_id="b", topics=("t",)),
+        MemberSubscription(topics=("t",), memory=b"\x00junk"),
+        MemberSubscription(topics=("t",)),
     ]
     assert newest_memory(claims, 9) is None
     right = encode_memory(Memory(generation=3, delay_ms=0, members=()))

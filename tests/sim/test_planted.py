@@ -300,7 +300,7 @@ def test_18_revoked_though_not_claimed():
 
 
 def test_19_new_resources_wait_like_lost_ones(monkeypatch):
-    losses = deferral._losses
+    losses = deferral._departed
 
     def everything(policy, claims, present, memory, free):
         found = losses(policy, claims, present, memory, free)
@@ -310,7 +310,7 @@ def test_19_new_resources_wait_like_lost_ones(monkeypatch):
         tps = np.flatnonzero(free).astype(np.int32)
         return [deferral.DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
 
-    monkeypatch.setattr(deferral, "_losses", everything)
+    monkeypatch.setattr(deferral, "_departed", everything)
     caught("deferred", {"D3", "D4"})
 
 
@@ -366,7 +366,7 @@ def test_24_survivors_get_what_a_newcomer_could_carry():
         claims = {
             m.member_id: read_subscribed_member(m.member_id, None, m.metadata) for m in turn.members
         }
-        old = sorted(m for m, claimant in claims.items() if claimant.owned)
+        old = sorted(m for m, claimant in claims.items() if claimant.subscription.owned)
         for name in sorted(set(verdicts) - set(old)):
             mine = sorted(resources_of(verdicts[name].assigned))
             if old and len(mine) > 1:

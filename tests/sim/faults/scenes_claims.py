@@ -1,7 +1,7 @@
 """Fault scenarios 35 to 51 as scenes: what members claim, and what becomes of topics.
 
 **Rules.** A name is its number; titles stand in :mod:`tests.sim.faults.titles`. Where a scenario is
-about one leader's assign_members, the real leader is asked, with its members in every order.
+about one leader's turn, the real leader is asked, with its members in every order.
 
 **Strategy.** Claims by hand for the leader, small worlds for what follows from them.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 
+from tests.machine.subscribed import reports, subscribed
 from tests.sim.faults.scene import (
     DEFERRED,
     DELAY_MS,
@@ -40,7 +41,7 @@ from holdfast.machine.leader.designs import (
     EagerAssignor,
     LeaderRound,
 )
-from holdfast.machine.leader.leader import SubscribedMember, plan_round
+from holdfast.machine.leader.leader import plan_round
 from holdfast.machine.leader.leader_turn import assign_members
 from holdfast.machine.states import GroupState, MemberState
 from holdfast.model.partitions import Resource
@@ -97,7 +98,7 @@ def scene_36(s: Scene) -> None:
 def claimed(**generations: int) -> dict[str, str]:
     """What becomes of the claims that these members make to one partition, in any order."""
     members = [
-        SubscribedMember(member_id=m, topics=("t",), owned=(("t", (0,)),), generation=g)
+        subscribed(m, topics=("t",), owned=(("t", (0,)),), generation=g)
         for m, g in generations.items()
     ]
     found: list[dict[str, str]] = []
@@ -175,7 +176,7 @@ def scene_38(s: Scene) -> None:
 def scene_39(s: Scene) -> None:
     """Claims of what does not exist."""
     odd = (("gone", (0,)), ("t", (0, 0, 7, -1)))
-    members = [SubscribedMember(member_id="a", topics=("t",), owned=odd, generation=3)]
+    members = [subscribed("a", topics=("t",), owned=odd, generation=3)]
     done = plan_round(SIMPLE, members, {"t": 2}, generation=4)
     s.expect(done.shares["a"].gained == (("t", (1,)),), "only what exists is claimed")
     handed_out = cooperative(2, a=(3, (0, 0, 7, -1)))
@@ -185,8 +186,8 @@ def scene_39(s: Scene) -> None:
 def scene_40(s: Scene) -> None:
     """A claim outside the subscription."""
     members = [
-        SubscribedMember(member_id="a", topics=("u",), owned=(("t", (0,)),), generation=3),
-        SubscribedMember(member_id="b", topics=("t",), generation=3),
+        subscribed("a", topics=("u",), owned=(("t", (0,)),), generation=3),
+        subscribed("b", topics=("t",), generation=3),
     ]
     done = plan_round(SIMPLE, members, {"t": 1, "u": 1}, generation=4)
     s.expect(done.shares["a"].revoked == (("t", (0,)),), "the claim is revoked")
@@ -223,8 +224,8 @@ def scene_41(s: Scene) -> None:
 def scene_42(s: Scene) -> None:
     """A member with an empty subscription."""
     members = [
-        SubscribedMember(member_id="a", topics=()),
-        SubscribedMember(member_id="b", topics=("t",)),
+        subscribed("a", topics=()),
+        subscribed("b", topics=("t",)),
     ]
     done = plan_round(DEFERRED, members, {"t": 2}, generation=1)
     s.expect(done.shares["a"].gained == (), "it gets nothing")
@@ -273,8 +274,8 @@ def scene_44(s: Scene) -> None:
 def scene_45(s: Scene) -> None:
     """A generation from the far future."""
     members = [
-        SubscribedMember(member_id="liar", topics=("t",), owned=(("t", (0,)),), generation=10**9),
-        SubscribedMember(member_id="m", topics=("t",), owned=(("t", (0, 1)),), generation=4),
+        subscribed("liar", topics=("t",), owned=(("t", (0,)),), generation=10**9),
+        subscribed("m", topics=("t",), owned=(("t", (0, 1)),), generation=4),
     ]
     done = plan_round(SIMPLE, members, {"t": 2}, generation=5)
     s.expect(done.shares["liar"].kept == (("t", (0,)),), "the liar wins what it claims")
@@ -325,7 +326,7 @@ def scene_50(s: Scene) -> None:
     """A pattern begins to match a new topic."""
     play = HandPlayedGroup.of(DEFERRED, {"T": 2}, A="T0", B="T1")
     play.partitions["new"] = 1
-    play.members = {n: replace(m, topics=("T", "new")) for n, m in play.members.items()}
+    play.members = {n: reports(m, topics=("T", "new")) for n, m in play.members.items()}
     s.expect(play.round().delay_ms == 0, "a new topic waits for nobody")
     s.expect("new0" in ",".join(play.all_owned().values()), "it is assigned in that round")
     w = s.world()

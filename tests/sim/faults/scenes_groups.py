@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from tests.machine.subscribed import reports
 from tests.sim.faults.scene import (
     DEFERRED,
     DELAY_MS,
@@ -85,7 +86,7 @@ def scene_17(s: Scene) -> None:
     generations = [r.value["generation"] for r in written if r.name == "GroupMetadata" and r.value]
     s.expect(broken not in generations, f"generation {broken} was never completed")
     after = next(t for t in turns if t.generation > broken)
-    claimed = {m.claimant.generation for m in after.members}
+    claimed = {m.subscription.generation for m in after.members}
     s.expect(claimed == {-1, broken - 1}, f"members join with their claims of {broken - 1}")
     s.expect(sum(len(m.claims) for m in after.members) == 4, "two survivors claim two each")
 
@@ -104,7 +105,7 @@ def scene_18(s: Scene) -> None:
     until(w, lambda: missed)
     w.crash(leader(w))
     s.ends_well(w)
-    mixed = [{m.claimant.generation for m in t.members if m.claims} for t in turns]
+    mixed = [{m.subscription.generation for m in t.members if m.claims} for t in turns]
     s.expect({generation - 1, generation} in mixed, "claims of two generations met in one round")
 
 
@@ -157,7 +158,7 @@ def scene_23(s: Scene) -> None:
     play.now_ms += DELAY_MS
     s.expect(play.round().delay_ms == 0, "the delay is over")
     s.expect("T3" in ",".join(play.all_owned().values()), "what waited is handed out")
-    play.members["A"] = replace(play.members["A"], memory=old.memory)
+    play.members["A"] = reports(play.members["A"], memory=old.subscription.memory)
     play.received_ms["A"] = play.now_ms  # and believes to have heard it just now
     done = play.round()
     s.expect(done.delay_ms == 0, "the old leader's memory starts no other delay")
@@ -296,7 +297,7 @@ def scene_29(s: Scene) -> None:
     s.expect(True, "SyncGroup said REBALANCE_IN_PROGRESS")
     until(w, lambda: len(kept.turns) >= 2)
     claims = [m for m in kept.turns[1].members if m.claims]
-    same = {m.claimant.generation for m in claims} == {generation - 1}
+    same = {m.subscription.generation for m in claims} == {generation - 1}
     s.expect(same, "claims keep the generation they come from")
     s.expect(sum(len(m.claims) for m in claims) == 6, "and are complete")
     s.expect(runs(w, before) and not said(w, "drops"), "nothing stopped for it")
@@ -321,7 +322,7 @@ def scene_30(s: Scene) -> None:
     until(w, lambda: len(kept.turns) == 1)
     heard = kept.errors(HeartbeatAnswered)
     s.expect(heard == {ErrorCode.ILLEGAL_GENERATION}, "heartbeats hear ILLEGAL_GENERATION")
-    lost = [m for m in kept.turns[0].members if m.claimant.generation < 0]
+    lost = [m for m in kept.turns[0].members if m.subscription.generation < 0]
     s.expect(lost and not any(m.claims for m in lost), "who heard it claims nothing")
     s.expect(said(w, f" {ListenerCall.LOST} "), "and has told its listener of a loss")
     s.ends_well(w)

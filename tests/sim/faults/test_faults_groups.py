@@ -225,7 +225,7 @@ def test_34_the_coordinator_loses_the_group_record():
     ends_well(w)
     first = turns[0].members  # members joined again, and what they claim decides
     assert {m.name for m in first} == {p.member.member_id for p in w.living()}
-    reset = [m for m in first if m.claimant.generation < 0]
+    reset = [m for m in first if m.subscription.generation < 0]
     kept = [m for m in first if m.claims]
     assert reset
     assert kept

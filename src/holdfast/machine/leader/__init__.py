@@ -1,7 +1,15 @@
-"""A leader's round, and assignors as members speak them.
+"""What a group's leader does with subscriptions, and the assignors that members offer.
 
-``designs`` are the assignors of members: eager, cooperative, Designs I, II and III; ``embedded`` is
-the interface they share. ``leader_turn`` is one leader turn, bytes to bytes, without a machine.
-``leader`` plans a round of a design: ``subscriptions`` reads the members, ``deferral`` says what
-waits for whom, ``targets`` who shall own what.
+Kafka's coordinator chooses one assignor and hands its leader the subscriptions of all members
+(``onLeaderElected``, ``performAssignment``); the leader answers with one assignment a member.
+
+================  =================================================================================
+``embedded``      what an assignor writes in a subscription and reads in an assignment
+``designs``       the assignors: eager, cooperative, Designs I, II and III; ``compute`` is a round
+``leader_turn``   a round of an eager or cooperative assignor: subscriptions in, assignments out
+``subscriptions`` a round of a design, part 1: the subscriptions of its members
+``deferral``      part 2: which partitions wait for a departed member
+``targets``       part 3: who shall own what, by kind of resource or by weight
+``leader``        all parts in order: what each member keeps, gains and gives up
+================  =================================================================================
 """

@@ -1,20 +1,37 @@
-"""Who has gone, what waits for it, and who is served from what waits: Design II's judgement.
+"""Design II's decision: which partitions wait for a departed member, and who gets the others.
+
+A partition that nobody claims is *unclaimed*. A member that the memory names and that is not in the
+round is *departed*. All examples are a group of members A, B and C that own partitions 0, 1 and 2
+of one topic, with a delay of 30 s.
 
 **Rules.**
 
-1. The memory of the newest generation counts; its copies differ only in age, and the smallest
-   remaining time is the freshest. It is never shorter than the truth, because a copy can only be
-   late; so deadlines are kept, not restarted, whoever leads (L5, L6).
-2. An unclaimed resource is *lost* only if the memory names an owner that is gone. If its owner is
-   here (a sync that failed), if it was given up on request, or if it is new, it is free at once
-   (D3, D4, KAFKA-9848).
-3. Each departed member has its own deadline. A second loss gets its own and changes no other.
-4. During a deadline the resources of a static member go to nobody but the member with its instance
-   id, and to that one exactly. Those of a dynamic member go to an empty-handed newcomer: one
-   departed member's set to one newcomer, up to the newcomer's fair share (D1, D2).
-5. Without any memory the document's heuristic decides: a topic that nobody claims at all is new; an
-   empty-handed member is a returning one; else what is missing was lost.
-6. No claims and no memory is a new group: the policy's ``first_member`` decides.
+1. Of several memories the one with the highest generation counts. Each member carries a copy and
+   says how old it is; the age of the oldest copy is subtracted from every delay in the memory. A
+   deadline therefore goes on when the leader changes, and never starts again (L5, L6).
+   Example: C departs, the memory says "partition 2 waits 30 s". The leader A departs 10 s later.
+   B, whose copy is 10 s old, leads and waits 20 s more.
+2. An unclaimed partition waits only if the memory names an owner of it and that owner has departed.
+   It does not wait if its owner is here, if its owner gave it up because the leader asked, or if
+   the memory does not know it (D3, D4, KAFKA-9848). A memory that was too large names no owners;
+   then every unclaimed partition counts as one of the departed member that comes first by id.
+   Example: the topic grows to four partitions; nobody ever owned partition 3, so it does not wait.
+3. Each departed member has a deadline of its own; a later departure does not change it. A member
+   that leaves for good counts as departed; under ``Policy.clean_leave`` immediate nothing waits
+   for it.
+   Example: C departs, 20 s later B. Partition 2 waits 10 s more, partition 1 waits 30 s.
+4. Until the deadline, a member that is back by its identity (its instance id, or its member id if
+   it is dynamic) gets exactly the partitions that wait for it. The partitions of a *static* member
+   go to nobody else. Those of a *dynamic* member go to newcomers that claim nothing: each newcomer
+   gets partitions of one departed member, at most its fair share and only of topics it subscribes
+   to. What is left waits on (D1, D2).
+   Example: C departs and D joins. If C was dynamic, D gets partition 2 at once.
+5. Without any memory the leader guesses. If no member claims anything of a topic, the topic is new
+   and does not wait. If some member claims nothing, it counts as a departed member that is back,
+   and nothing waits. Else what is unclaimed waits for an owner that nobody knows.
+   Example: A and B join with claims of 0 and 1 and without memory: partition 2 waits 30 s.
+6. Without memory and without any claim the group is new: ``Policy.first_member`` decides whether
+   its partitions are assigned now or after one delay.
 
 **Strategy.** Pure functions from claims and memories to masks over topic-partitions.
 
@@ -23,53 +40,47 @@ References: Incremental Cooperative Rebalancing, Design II, "Leader process" and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from holdfast.assignors.claims import Claims
+from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.machine.policy import Policy, When
 from holdfast.model.columns import I32, NO_OWNER, Mask
 from holdfast.model.group import Group
 from holdfast.model.partitions import TopicPartitions, partitions_of, tps_of
 from holdfast.model.topics import Topics
-from holdfast.wire.layouts.container import Leaving, Memory, RememberedMember, read_memory
+from holdfast.wire.layouts.container import (
+    MemberSubscription,
+    Memory,
+    RememberedMember,
+    read_memory,
+)
 
 UNKNOWN_OWNER = ""
-"""Member id of a loss whose owner nobody remembers."""
+"""Member id that stands for an owner whom no memory names (rule 5)."""
 
 FIRST_MEMBERS = "(first members)"
-"""Member id under which a new group waits for more members."""
-
+"""Member id for which the partitions of a new group wait (rule 6)."""
 
 OWNERS_NOT_NAMED = "(owners not named)"
-"""Member id that says: the memory was too large to name who owned what."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryCopy:
-    """A member's copy of the leader's memory."""
-
-    memory: bytes
-    age_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresentMember:
-    """A member of the round, as deferral sees it, in the order of the group's columns."""
-
-    member_id: str
-    instance_id: str | None
-    claims: int  # how many
-    leaving: Leaving
+"""Member id of an entry that says: this memory was too large to name who owned what."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DepartedMember:
-    """A departed member whose resources wait.
+    """A departed member and its unclaimed partitions.
 
-    ``remaining_ms`` counts from now; ``tps`` are still lost, sorted.
+    Parameters
+    ----------
+    who : RememberedMember
+        As the memory has it.
+    remaining_ms : int
+        How long ``tps`` still wait, from now.
+    tps : int32[...]
+        Sorted.
     """
 
     who: RememberedMember
@@ -79,18 +90,18 @@ class DepartedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Deferral:
-    """What deferral decides about unclaimed topic-partitions.
+    """What the leader decides about unclaimed topic-partitions.
 
     Parameters
     ----------
     waiting : tuple of DepartedMember
-        Not to be handed out in this round.
+        Their partitions are assigned to nobody in this round.
     pinned : int32[n_tps]
-        Member that gets a lost topic-partition back, or NO_OWNER.
+        The one member that may get an unclaimed topic-partition, or NO_OWNER.
     exact : tuple of int
-        Members that return by identity: they get exactly what is pinned to them.
+        Members that are back by their identity: they get exactly what is pinned to them.
     pace_ms : int
-        Design III: what remains until the next batch may move.
+        Design III: how long until the next batch may move.
     """
 
     waiting: tuple[DepartedMember, ...]
@@ -100,17 +111,17 @@ class Deferral:
 
     @property
     def delay_ms(self) -> int:
-        """Until the first deadline, 0 if nothing waits."""
+        """Time until the first deadline, 0 if nothing waits."""
         return min((w.remaining_ms for w in self.waiting), default=0)
 
 
-def recall(echoes: Sequence[MemoryCopy], generation: int) -> Memory | None:
-    """The group's memory, with times brought up to date.
+def recall(subscriptions: Iterable[MemberSubscription], generation: int) -> Memory | None:
+    """The memory of the group, with its delays brought up to date (rule 1).
 
     Parameters
     ----------
-    echoes : sequence of MemoryCopy
-        What members carry; unreadable copies count as none.
+    subscriptions : iterable of MemberSubscription
+        Those of the round; a copy of the memory that cannot be read counts as none.
     generation : int
         Of this round: a copy that claims to be of it or a later one cannot be true.
 
@@ -119,8 +130,9 @@ def recall(echoes: Sequence[MemoryCopy], generation: int) -> Memory | None:
     Incremental Cooperative Rebalancing, "Leader exits and new leader is elected".
     """
     ages: dict[bytes, list[int]] = {}
-    for echo in echoes:
-        ages.setdefault(echo.memory, []).append(echo.age_ms)
+    for one in subscriptions:
+        if one.memory is not None:
+            ages.setdefault(one.memory, []).append(one.memory_age_ms)
     text = newest_text(ages, generation)
     newest = read_memory(text)
     if newest is None or text is None:
@@ -136,8 +148,8 @@ def recall(echoes: Sequence[MemoryCopy], generation: int) -> Memory | None:
 def newest_text(ages: Mapping[bytes, Sequence[int]], generation: int) -> bytes | None:
     """The memory that counts, of several with the ages of their copies.
 
-    The newest generation wins. A coordinator that lost records counts a generation twice; of two
-    memories of one generation the one that came last is the group's.
+    The highest generation wins. A coordinator that lost records uses a generation number twice; of
+    two memories of one generation the one with the youngest copy wins.
     """
     best: tuple[int, int, bytes] | None = None
     for text, copies in ages.items():
@@ -153,18 +165,18 @@ def newest_text(ages: Mapping[bytes, Sequence[int]], generation: int) -> bytes |
 def defer(
     policy: Policy,
     claims: Claims,
-    present: Sequence[PresentMember],
+    members: Sequence[SubscribedMember],
     memory: Memory | None,
     free: Mask,
 ) -> Deferral:
-    """Decide what waits and what goes back to whom.
+    """Decide which unclaimed topic-partitions wait, and which are pinned to a member.
 
     Parameters
     ----------
     claims : Claims
         Of this round, normalised.
-    present : sequence of PresentMember
-        One per member, in the group's order.
+    members : sequence of SubscribedMember
+        Those of the group, in its order.
     memory : Memory or None
         From :func:`recall`.
     free : bool[n_tps]
@@ -179,25 +191,26 @@ def defer(
     pace_ms = 0 if memory is None else memory.delay_ms
     if not policy.defers:
         return Deferral(waiting=(), pinned=pinned, exact=(), pace_ms=pace_ms)
-    lost = _losses(policy, claims, present, memory, free)
-    exact, lost = _return_known([w for w in lost if len(w.tps)], present, pinned)
+    lost = _departed(policy, claims, members, memory, free)
+    exact, lost = _return_known([w for w in lost if len(w.tps)], members, pinned)
     lost = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
-    lost = _serve_newcomers(lost, present, memory, pinned, free=free, group=claims.group)
+    lost = _serve_newcomers(lost, members, memory, pinned, free=free, group=claims.group)
     return Deferral(waiting=tuple(lost), pinned=pinned, exact=exact, pace_ms=pace_ms)
 
 
-def _losses(
+def _departed(
     policy: Policy,
     claims: Claims,
-    present: Sequence[PresentMember],
+    members: Sequence[SubscribedMember],
     memory: Memory | None,
     free: Mask,
 ) -> list[DepartedMember]:
+    """Departed members by deadline, with what is unclaimed of theirs (rules 2 and 3)."""
     topics = claims.group.topics
     if memory is None:
-        return _guess(policy, claims, present, free)
-    leaves = {p.member_id for p in present if p.leaving is Leaving.FOR_GOOD}
-    here = {p.member_id for p in present} - leaves
+        return _guess(policy, claims, members, free)
+    leaves = {m.member_id for m in members if m.leaves_for_good}
+    here = {m.member_id for m in members} - leaves
     unowned = free.copy()
     unowned[tps_of(topics, memory.given_up)] = False
     departed = []
@@ -225,9 +238,9 @@ def _losses(
 
 
 def _guess(
-    policy: Policy, claims: Claims, present: Sequence[PresentMember], free: Mask
+    policy: Policy, claims: Claims, members: Sequence[SubscribedMember], free: Mask
 ) -> list[DepartedMember]:
-    """No memory at all: the document's heuristic."""
+    """What waits where no member carries a memory (rules 5 and 6)."""
     topics = claims.group.topics
     claimed = claims.claim_tp
     if not len(claimed):
@@ -235,7 +248,8 @@ def _guess(
             return []
         who, lost = FIRST_MEMBERS, free
     else:
-        if any(p.claims == 0 and p.leaving is Leaving.STAYS for p in present):
+        n_claims = np.diff(claims.group.claim_start).tolist()
+        if any(n == 0 and m.stays for m, n in zip(members, n_claims, strict=True)):
             return []
         seen = np.zeros(topics.n_topics, bool)
         seen[topics.topic_of[claimed]] = True
@@ -246,15 +260,15 @@ def _guess(
 
 
 def _return_known(
-    lost: list[DepartedMember], present: Sequence[PresentMember], pinned: I32
+    lost: list[DepartedMember], members: Sequence[SubscribedMember], pinned: I32
 ) -> tuple[tuple[int, ...], list[DepartedMember]]:
-    """A member that is back by its identity gets exactly what waited for it."""
+    """Pin to each member that is back by its identity what waited for it (rule 4)."""
     back: dict[str, int] = {}
-    for i, p in enumerate(present):
-        if p.leaving is not Leaving.FOR_GOOD:
-            back["member " + p.member_id] = i
-            if p.instance_id is not None:
-                back["instance " + p.instance_id] = i
+    for i, m in enumerate(members):
+        if not m.leaves_for_good:
+            back["member " + m.member_id] = i
+            if m.instance_id is not None:
+                back["instance " + m.instance_id] = i
     exact, rest = set(), []
     for waiting in lost:
         who = waiting.who
@@ -272,29 +286,24 @@ def _return_known(
 
 def _serve_newcomers(
     lost: list[DepartedMember],
-    present: Sequence[PresentMember],
+    members: Sequence[SubscribedMember],
     memory: Memory | None,
     pinned: I32,
     *,
     free: Mask,
     group: Group,
 ) -> list[DepartedMember]:
-    """One departed member's set to one empty-handed newcomer, up to its fair share.
-
-    What the newcomer does not subscribe to goes on waiting (D1).
-    """
+    """Pin what one departed member owned to one newcomer without claims (rule 4)."""
     old = set() if memory is None else {m.member_id for m in memory.members}
     served = set(pinned.tolist())
+    n_claims = np.diff(group.claim_start).tolist()
     newcomers = [
         i
-        for i, p in enumerate(present)
-        if p.claims == 0
-        and p.member_id not in old
-        and p.leaving is Leaving.STAYS
-        and i not in served
+        for i, (m, n) in enumerate(zip(members, n_claims, strict=True))
+        if n == 0 and m.member_id not in old and m.stays and i not in served
     ]
-    takers = sum(p.leaving is Leaving.STAYS for p in present)
-    total = int(np.count_nonzero(free)) + sum(p.claims for p in present)
+    takers = sum(m.stays for m in members)
+    total = int(np.count_nonzero(free)) + sum(n_claims)
     share = -(-total // max(1, takers))
     rest = []
     for waiting in lost:
@@ -319,40 +328,48 @@ def remember(
     *,
     generation: int,
     owned: Mapping[int, TopicPartitions] | None,
-    present: Sequence[PresentMember],
+    members: Sequence[SubscribedMember],
     topics: Topics,
-    verdicts: Deferral,
+    deferral: Deferral,
     given_up: I32,
     pace_ms: int,
 ) -> Memory:
-    """What the next leader must know: who is here with what, who is gone, what was given up.
+    """What the next leader must know: who is here with what, who has departed, what was given up.
 
-    ``owned`` None: name nobody's, because that would be too large.
+    Parameters
+    ----------
+    owned : mapping of int to (topic, partitions), or None
+        What each member owns after this round. None: too large to be written, so the memory names
+        no owners.
+    members : sequence of SubscribedMember
+        Those of the round, in the order of the group.
+    given_up : int32[...]
+        Topic-partitions that are revoked in this round.
     """
     here = [
         RememberedMember(
-            member_id=p.member_id,
-            instance_id=p.instance_id,
-            leaving=p.leaving,
+            member_id=m.member_id,
+            instance_id=m.instance_id,
+            leaving=m.subscription.leaving,
             owned=() if owned is None else owned.get(i, ()),
         )
-        for i, p in enumerate(present)
+        for i, m in enumerate(members)
     ]
-    gone = [
+    departed = [
         replace(w.who, delay_ms=w.remaining_ms, owned=partitions_of(topics, w.tps))
-        for w in verdicts.waiting
+        for w in deferral.waiting
     ]
     mark = [RememberedMember(member_id=OWNERS_NOT_NAMED)] if owned is None else []
     return Memory(
         generation=generation,
         delay_ms=pace_ms,
-        members=(*here, *gone, *mark),
+        members=(*here, *departed, *mark),
         given_up=partitions_of(topics, given_up),
     )
 
 
 def handed_out(memory: bytes | None) -> tuple[tuple[str, int], ...]:
-    """Topics and how many partitions of each the leader that wrote a memory knew.
+    """The topics in a memory, and how many partitions of each its leader knew.
 
     Parameters
     ----------
@@ -362,8 +379,8 @@ def handed_out(memory: bytes | None) -> tuple[tuple[str, int], ...]:
     Returns
     -------
     tuple of (str, int)
-        By topic; empty when the memory does not tell. A topic of which something has no owner and
-        waits for none may count less than it had.
+        By topic; empty if the memory cannot be read. The count may be too low for a topic whose
+        last partitions had no owner and waited for none.
 
     References
     ----------

@@ -31,7 +31,7 @@ from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import AssignmentComputed, JoinedMember
 from holdfast.machine.leader.deferral import recall
 from holdfast.machine.leader.embedded import Embedded, Instruction, MemberView, RebalanceMode
-from holdfast.machine.leader.leader import PlannedAssignment, memory_copies, plan_round
+from holdfast.machine.leader.leader import PlannedAssignment, plan_round
 from holdfast.machine.leader.leader_turn import assign_members as decide
 from holdfast.machine.leader.leader_turn import perform_assignment
 from holdfast.machine.leader.subscriptions import subscribed_members, undisputed
@@ -95,10 +95,10 @@ class LeaderRound:
 class Assignor(Embedded, Protocol):
     """An assignor with both halves: what members say and what a leader does."""
 
-    def lead(self, assign_members: LeaderRound) -> dict[str, bytes]:
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """One assignment per member."""
 
-    def stay(self, assign_members: LeaderRound) -> dict[str, bytes]:
+    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """The assignment that changes nothing, for a leader that cannot plan."""
 
 
@@ -176,23 +176,23 @@ class EagerAssignor:
         """Everything it is to own."""
         return Instruction(assigned=resources_of(decode_assignment(assignment).partitions))
 
-    def lead(self, assign_members: LeaderRound) -> dict[str, bytes]:
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """The registry's assignor, bytes to bytes."""
         return perform_assignment(
             self.name,
-            [(m.member_id, m.instance_id, m.metadata) for m in assign_members.members],
-            assign_members.partitions,
-            lags=assign_members.lags,
-            racks=assign_members.racks,
+            [(m.member_id, m.instance_id, m.metadata) for m in turn.members],
+            turn.partitions,
+            lags=turn.lags,
+            racks=turn.racks,
             **self.options,
         )
 
-    def stay(self, assign_members: LeaderRound) -> dict[str, bytes]:
+    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """All was given up before the join, so the plainest plan there is: by range."""
         return perform_assignment(
             "range",
-            [(m.member_id, None, m.metadata) for m in assign_members.members],
-            assign_members.partitions,
+            [(m.member_id, None, m.metadata) for m in turn.members],
+            turn.partitions,
         )
 
 
@@ -228,15 +228,15 @@ class CooperativeAssignor:
             again = decode_member_assignment(assignment).revoked is not None
         return Instruction(assigned=resources_of(message.partitions), again=again)
 
-    def lead(self, assign_members: LeaderRound) -> dict[str, bytes]:
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """Target minus what others still claim; all are told when something is withheld."""
-        members = [(m.member_id, m.instance_id, m.metadata) for m in assign_members.members]
+        members = [(m.member_id, m.instance_id, m.metadata) for m in turn.members]
         result = decide(
             self.name,
             members,
-            assign_members.partitions,
-            lags=assign_members.lags,
-            racks=assign_members.racks,
+            turn.partitions,
+            lags=turn.lags,
+            racks=turn.racks,
             **self.options,
         )
         plan = {
@@ -253,14 +253,12 @@ class CooperativeAssignor:
             for m, p in plan.items()
         }
 
-    def stay(self, assign_members: LeaderRound) -> dict[str, bytes]:
+    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """What everybody claims, where the claim is not disputed."""
-        claimants = subscribed_members(
-            assign_members.members, assign_members.leader_id, assign_members.waited_ms
-        )
+        members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
         return {
             member_id: encode_assignment(AssignmentMessage(partitions=own, user_data=None))
-            for member_id, own in undisputed(claimants).items()
+            for member_id, own in undisputed(members).items()
         }
 
 
@@ -313,35 +311,33 @@ class DesignAssignor:
             memory=verdict.memory,
         )
 
-    def lead(self, assign_members: LeaderRound) -> dict[str, bytes]:
+    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """Plan one round; see :func:`holdfast.machine.leader.leader.plan_round`."""
-        claimants = subscribed_members(
-            assign_members.members, assign_members.leader_id, assign_members.waited_ms
-        )
+        members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
         done = plan_round(
             self.policy,
-            claimants,
-            assign_members.partitions,
-            generation=assign_members.generation,
-            lags=assign_members.lags,
-            racks=assign_members.racks,
+            members,
+            turn.partitions,
+            generation=turn.generation,
+            lags=turn.lags,
+            racks=turn.racks,
         )
         # A static member that is back is answered with what was stored for it: it needs all.
-        static = {c.member_id for c in claimants if c.instance_id is not None}
+        static = {m.member_id for m in members if m.instance_id is not None}
         revoked = {member_id: share.revoked for member_id, share in done.shares.items()}
         again, delay_ms = done.again, done.delay_ms
-        for c in claimants:
-            if gone := _vanished(c.owned, assign_members.partitions):
+        for m in members:
+            if gone := _vanished(m.subscription.owned, turn.partitions):
                 again, delay_ms = True, 0  # S9: no delay beside it, the memory keeps the deadline
-                both = gone | resources_of(revoked[c.member_id])
-                revoked[c.member_id] = grouped(sorted(both))
+                both = gone | resources_of(revoked[m.member_id])
+                revoked[m.member_id] = grouped(sorted(both))
         return {
             member_id: encode_member_assignment(
                 MemberAssignment(
                     assigned=self._listed(share, static=member_id in static),
                     revoked=revoked[member_id] if revoked[member_id] or again else None,
                     delay_ms=delay_ms,
-                    nonce=assign_members.generation,
+                    nonce=turn.generation,
                     memory=done.memory or None,
                 )
             )
@@ -353,22 +349,20 @@ class DesignAssignor:
             return share.gained
         return merge_topics((*share.kept, *share.gained)) if share.gained else share.kept
 
-    def stay(self, assign_members: LeaderRound) -> dict[str, bytes]:
+    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """Nothing new, nothing revoked; the memory travels on, brought up to date."""
-        claimants = subscribed_members(
-            assign_members.members, assign_members.leader_id, assign_members.waited_ms
-        )
-        keeps = undisputed(claimants)
-        memory = recall(memory_copies(claimants), assign_members.generation)
+        members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
+        keeps = undisputed(members)
+        memory = recall((m.subscription for m in members), turn.generation)
         return {
-            c.member_id: encode_member_assignment(
+            m.member_id: encode_member_assignment(
                 MemberAssignment(
-                    assigned=keeps[c.member_id],
-                    nonce=assign_members.generation,
+                    assigned=keeps[m.member_id],
+                    nonce=turn.generation,
                     memory=None if memory is None else encode_memory(memory),
                 )
             )
-            for c in claimants
+            for m in members
         }
 
 

@@ -1,21 +1,23 @@
-"""A leader's round: what members claim in, what each gets, gives up and remembers out.
+"""A round of a design: subscriptions in; out, for each member, what it keeps, gains and gives up.
 
 **Rules.**
 
-- A pure function of the set of subscriptions, the partition counts and the policy; time enters only
-  through what remains of deadlines (S13).
-- What any member claims is assigned to nobody else in the same round (S3, S4); what is revoked was
-  claimed by that member in this round (S8).
-- While anything waits nothing is revoked, and all members are told the same delay (S9). The one
-  exception keeps S1: what two members claim at once is revoked from both although a delay runs; the
-  round then carries no delay, and the deadline, kept in the memory, is told again in the next.
-- Design III moves at most ``batch`` resources, then waits ``interval_ms``; claims that cannot stand
-  (doubled, stale, unsubscribed) are not moves and are revoked at once.
+- A pure function of the set of subscriptions, the partition counts and the policy. Time enters only
+  as what remains of deadlines (S13).
+- A partition that some member claims is assigned to no other member in the same round (S3, S4). A
+  partition is revoked only from a member that claims it in this round (S8).
+- While a partition waits for a departed member nothing is revoked, and all members are given the
+  same delay (S9). One exception keeps S1: a partition that two members claim at once is revoked
+  from both although a delay runs. That round carries no delay; the deadline stays in the memory,
+  and the next round gives it to all members again.
+- Design III moves at most ``batch`` partitions, then waits ``interval_ms``. To revoke a claim that
+  cannot stand (claimed twice, of an old generation, not subscribed) is not a move and happens at
+  once.
 
-**Strategy.** Claims are normalised into columns (:mod:`holdfast.assignors.claims`), deferral says
-what waits and what is pinned (:mod:`holdfast.machine.leader.deferral`), the registry's assignor
-computes the target of everything, and the difference between claims and target is handed out or
-asked back.
+**Strategy.** Subscriptions become columns (:func:`group_of`); :mod:`holdfast.assignors.claims`
+settles the claims; :mod:`holdfast.machine.leader.deferral` says what waits and what is pinned to a
+member; an assignor of the registry computes the target, the owner wanted for every partition. What
+a member does not claim and shall own it gains; what it claims and shall not own it gives up.
 
 References: Incremental Cooperative Rebalancing, "Leader process" of Designs I, II and III;
 KIP-429, "Consumer leader".
@@ -32,57 +34,28 @@ from holdfast.assignors.claims import Claims, normalise
 from holdfast.assignors.registry import assign
 from holdfast.machine.leader.deferral import (
     Deferral,
-    MemoryCopy,
-    PresentMember,
     defer,
     recall,
     remember,
 )
+from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.machine.leader.targets import isolated_target, weighted_target
 from holdfast.machine.policy import Policy
-from holdfast.model.columns import I32, NO_GENERATION, NO_OWNER, Mask, frozen, starts
+from holdfast.model.columns import I32, NO_OWNER, Mask, frozen, starts
 from holdfast.model.group import Group
 from holdfast.model.lag import lag_column
 from holdfast.model.partitions import TopicPartitions, partitions_by_member, partitions_by_owner
 from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
-from holdfast.wire.layouts.container import Leaving, Memory, encode_memory
+from holdfast.wire.layouts.container import Memory, encode_memory
 from holdfast.wire.layouts.incremental import Design
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubscribedMember:
-    """One member's subscription, as its leader reads it.
-
-    Parameters
-    ----------
-    topics : tuple of str
-        Topics or kinds subscribed.
-    owned : tuple of (topic, partitions)
-        What it claims, learned in ``generation``.
-    memory : bytes or None
-        Its copy of the leader's memory, ``memory_age_ms`` old.
-    given_up : tuple of (topic, partitions)
-        What it gave up on request since ``generation``.
-    """
-
-    member_id: str
-    topics: tuple[str, ...]
-    instance_id: str | None = None
-    owned: TopicPartitions = ()
-    generation: int = NO_GENERATION
-    rack: str | None = None
-    leaving: Leaving = Leaving.STAYS
-    given_up: TopicPartitions = ()
-    memory: bytes | None = None
-    memory_age_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedAssignment:
-    """What one member is told.
+    """What one round means for one member: next = (owned - revoked) + gained.
 
-    next = (owned - revoked) + gained; ``kept`` is what of its claims it keeps.
+    ``kept`` are its claims that it keeps.
     """
 
     kept: TopicPartitions
@@ -99,11 +72,11 @@ class PlannedRound:
     shares : dict of str to PlannedAssignment
         By member id, sorted.
     delay_ms : int
-        When all rejoin at the latest, 0 none.
+        Until all members rejoin at the latest, 0 for no such time.
     again : bool
-        Whether another round is coming at once.
+        Whether all members rejoin at once.
     memory : bytes
-        To be carried by every member.
+        The leader's memory, to be carried by every member.
     moves_left : int
         Moves that a later batch makes (Design III).
     """
@@ -149,62 +122,44 @@ def plan_round(
     Incremental Cooperative Rebalancing, "Leader process".
     """
     members = sorted(members, key=lambda m: m.member_id)
-    group = read_claimants(members, partitions, lags=lags, racks=racks)
+    group = group_of(members, partitions, lags=lags, racks=racks)
     claims = normalise(group)
-    present = _present(members, group)
-    memory = recall(memory_copies(members), generation)
-    verdicts = defer(policy, claims, present, _told(memory, members), _free(claims))
-    turn = _RoundPlanner(policy, claims, verdicts)
-    return turn.finish(generation, present)
+    memory = recall((m.subscription for m in members), generation)
+    deferral = defer(policy, claims, members, _with_given_up(memory, members), _unclaimed(claims))
+    return _RoundPlanner(policy, claims, members, deferral).finish(generation)
 
 
-def memory_copies(members: Sequence[SubscribedMember]) -> list[MemoryCopy]:
-    """The copies of the memory that members carry."""
-    return [
-        MemoryCopy(memory=m.memory, age_ms=m.memory_age_ms) for m in members if m.memory is not None
-    ]
-
-
-def _told(memory: Memory | None, members: Sequence[SubscribedMember]) -> Memory | None:
-    """The memory, with what members say they gave up on request added to it."""
-    extra = tuple(entry for m in members for entry in m.given_up)
+def _with_given_up(memory: Memory | None, members: Sequence[SubscribedMember]) -> Memory | None:
+    """The memory, and added to it what members report to have given up on request."""
+    extra = tuple(entry for m in members for entry in m.subscription.given_up)
     if memory is None or not extra:
         return memory
     return replace(memory, given_up=memory.given_up + extra)
 
 
-def read_claimants(
+def group_of(
     members: Sequence[SubscribedMember],
     partitions: Mapping[str, int],
     *,
     lags: Mapping[str, Sequence[int]] | None = None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
 ) -> Group:
-    """Members sorted by id as a group; one that leaves for good subscribes to nothing."""
+    """Members, sorted by id, as a group; one that leaves for good subscribes to nothing."""
+    said = [m.subscription for m in members]
     topics = Topics.from_counts(
-        partitions, racks=racks, more_racks=(m.rack for m in members if m.rack is not None)
+        partitions, racks=racks, more_racks=(s.rack for s in said if s.rack is not None)
     )
     return Group.build(
         topics=topics,
         member_ids=tuple(m.member_id for m in members),
         instance_ids=tuple(m.instance_id for m in members),
         subscriptions=Subscriptions.from_names(
-            topics, (() if m.leaving is Leaving.FOR_GOOD else m.topics for m in members)
+            topics, (() if m.leaves_for_good else m.subscription.topics for m in members)
         ),
-        claims=ReportedClaims.from_partitions(topics, [m.owned for m in members]),
-        generation=np.array([m.generation for m in members], np.int32),
-        rack=topics.rack_indices([m.rack for m in members]),
+        claims=ReportedClaims.from_partitions(topics, [s.owned for s in said]),
+        generation=np.array([s.generation for s in said], np.int32),
+        rack=topics.rack_indices([s.rack for s in said]),
         lags=lag_column(lags, topics),
-    )
-
-
-def _present(members: Sequence[SubscribedMember], group: Group) -> tuple[PresentMember, ...]:
-    counts = np.diff(group.claim_start).tolist()
-    return tuple(
-        PresentMember(
-            member_id=m.member_id, instance_id=m.instance_id, claims=int(n), leaving=m.leaving
-        )
-        for m, n in zip(members, counts, strict=True)
     )
 
 
@@ -216,7 +171,7 @@ def _subscribes(group: Group) -> Mask:
     return table
 
 
-def _free(claims: Claims) -> Mask:
+def _unclaimed(claims: Claims) -> Mask:
     """Subscribed by somebody and claimed by nobody, bool[n_tps]."""
     group = claims.group
     used = np.unique(group.subscription)
@@ -227,17 +182,24 @@ def _free(claims: Claims) -> Mask:
 
 
 class _RoundPlanner:
-    """One round in columns: who holds, who shall hold, who gives up."""
+    """One round in columns: who owns, who shall own, who gives up."""
 
-    def __init__(self, policy: Policy, claims: Claims, verdicts: Deferral):
+    def __init__(
+        self,
+        policy: Policy,
+        claims: Claims,
+        members: Sequence[SubscribedMember],
+        deferral: Deferral,
+    ):
         self.policy = policy
         self.claims = claims
+        self.members = members
         self.group = claims.group
         self.waits = np.zeros(self.group.topics.n_tps, bool)
-        for waiting in verdicts.waiting:
+        for waiting in deferral.waiting:
             self.waits[waiting.tps] = True
-        self.verdicts = verdicts
-        self.pinned = self._valid(verdicts.pinned)
+        self.deferral = deferral
+        self.pinned = self._valid(deferral.pinned)
         self.claimed = np.zeros(self.group.topics.n_tps, bool)
         self.claimed[claims.claim_tp] = True
         self.again = False
@@ -293,7 +255,7 @@ class _RoundPlanner:
             generation=frozen(generation),
         )
 
-    def finish(self, generation: int, present: Sequence[PresentMember]) -> PlannedRound:
+    def finish(self, generation: int) -> PlannedRound:
         """Hand out what may be, ask back what must be, write the memory."""
         target = self.target()
         owner = self.claims.owner
@@ -302,7 +264,7 @@ class _RoundPlanner:
         revoked_member = np.concatenate((wrong_member, owner[moves]))
         revoked_tp = np.concatenate((wrong_tp, moves)).astype(np.int32)
         handed = np.where(self.claimed | self.waits, NO_OWNER, target)
-        exact = np.isin(self.pinned, np.array(self.verdicts.exact, np.int32)) & ~self.claimed
+        exact = np.isin(self.pinned, np.array(self.deferral.exact, np.int32)) & ~self.claimed
         if self.waits.any():  # while something waits, others that were here get nothing lost (D1)
             exact = (self.pinned != NO_OWNER) & ~self.claimed
         handed = np.where(exact, self.pinned, handed)
@@ -314,16 +276,16 @@ class _RoundPlanner:
         next_owner[moves] = NO_OWNER  # other claims that are revoked were not their owner's
         delay_ms = 0 if self.again else self._delay_ms()
         held = partitions_by_owner(self.group.topics, next_owner)
-        memory = self._memory(generation, present, held, revoked_tp)
+        memory = self._memory(generation, held, revoked_tp)
         kept_owner = np.where(handed != NO_OWNER, NO_OWNER, next_owner).astype(np.int32)
         gained = partitions_by_owner(self.group.topics, handed.astype(np.int32))
         kept = partitions_by_owner(self.group.topics, kept_owner) if gained else held
         revoked = partitions_by_member(self.group.topics, revoked_member, revoked_tp)
         shares = {
-            p.member_id: PlannedAssignment(
+            m.member_id: PlannedAssignment(
                 kept=kept.get(i, ()), gained=gained.get(i, ()), revoked=revoked.get(i, ())
             )
-            for i, p in enumerate(present)
+            for i, m in enumerate(self.members)
         }
         return PlannedRound(
             shares=shares,
@@ -346,12 +308,12 @@ class _RoundPlanner:
         none = np.empty(0, np.int32)
         moves = np.flatnonzero((owner != NO_OWNER) & (target != owner)).astype(np.int32)
         if self.waits.any() or not len(moves):
-            self.pace_ms = self.verdicts.pace_ms
+            self.pace_ms = self.deferral.pace_ms
             return none
         if self.policy.design is not Design.INCREMENTAL:
             return moves
-        if self.verdicts.pace_ms > self.policy.tolerance_ms:
-            self.pace_ms, self.moves_left = self.verdicts.pace_ms, len(moves)
+        if self.deferral.pace_ms > self.policy.tolerance_ms:
+            self.pace_ms, self.moves_left = self.deferral.pace_ms, len(moves)
             return none
         if (~self.claimed & ~self.waits & (target != NO_OWNER)).any():
             # Hand out first: a batch begins when the one before has arrived.
@@ -378,13 +340,12 @@ class _RoundPlanner:
 
     def _delay_ms(self) -> int:
         if self.waits.any():
-            return self.verdicts.delay_ms
+            return self.deferral.delay_ms
         return self.pace_ms if self.moves_left else 0
 
     def _memory(
         self,
         generation: int,
-        present: Sequence[PresentMember],
         held: Mapping[int, TopicPartitions],
         given_up: I32,
     ) -> bytes:
@@ -393,9 +354,9 @@ class _RoundPlanner:
                 remember(
                     generation=generation,
                     owned=owned,
-                    present=present,
+                    members=self.members,
                     topics=self.group.topics,
-                    verdicts=self.verdicts,
+                    deferral=self.deferral,
                     given_up=given_up,
                     pace_ms=self.pace_ms,
                 )
@@ -403,7 +364,7 @@ class _RoundPlanner:
 
         if self.policy.design is Design.SIMPLE:
             return b""
-        limit = self.policy.memory_limit_bytes // max(1, len(present))
+        limit = self.policy.memory_limit_bytes // max(1, len(self.members))
         n_held = sum(len(numbers) for own in held.values() for _, numbers in own)
         if n_held > limit:  # each takes a byte at least
             return write(None)

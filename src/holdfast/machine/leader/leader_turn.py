@@ -1,4 +1,4 @@
-"""One leader assign_members, bytes to bytes: every subscription in, every assignment out.
+"""A leader's turn, bytes to bytes: the subscriptions of all members in, their assignments out.
 
 **Rules.** Odd bytes of one member never stop the group: a subscription that cannot be read counts
 as a member with no topics, unreadable user data as a member with no claims. Claims of an eager

@@ -1,34 +1,63 @@
-"""What members say in a design's container, read for a leader: claimants and their resources.
+"""The subscriptions of a round whose members speak a design, as their leader reads them.
 
-**Rules.** Leniently: bytes that do not parse are a member without topics or claims.
+**Rules.** One member's odd bytes never stop the group: a subscription that cannot be read counts as
+one without topics and without owned partitions.
 
-**Strategy.** One :class:`~holdfast.machine.leader.leader.SubscribedMember` a member; what was read
-last is kept, because who checks a plan reads the same subscriptions again.
+**Strategy.** A :class:`SubscribedMember` is a member of the JoinGroup response with its decoded
+message. The subscriptions that were read last are kept, because a checker reads the same ones.
 
-References: Incremental Cooperative Rebalancing, "Subscription".
+References: Incremental Cooperative Rebalancing, "Subscription"; ``onLeaderElected`` of Kafka's
+ConsumerCoordinator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from holdfast.errors import WireError
 from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader.leader import SubscribedMember
 from holdfast.model.partitions import Resource, TopicPartitions, grouped, resources_of
-from holdfast.wire.layouts.container import decode_member_subscription
+from holdfast.wire.layouts.container import (
+    Leaving,
+    MemberSubscription,
+    decode_member_subscription,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribedMember:
+    """One member of the round, with its subscription.
+
+    Parameters
+    ----------
+    member_id, instance_id
+        As in the JoinGroup response.
+    subscription : MemberSubscription
+        What the member reported; ``memory_age_ms`` counts to the moment of planning.
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    subscription: MemberSubscription
+
+    @property
+    def leaves_for_good(self) -> bool:
+        """Whether the member announced that it will not come back."""
+        return self.subscription.leaving is Leaving.FOR_GOOD
+
+    @property
+    def stays(self) -> bool:
+        """Whether the member announced nothing."""
+        return self.subscription.leaving is Leaving.STAYS
 
 
 @lru_cache(maxsize=1)
 def subscribed_members(
     members: tuple[JoinedMember, ...], leader_id: str, waited_ms: int
 ) -> tuple[SubscribedMember, ...]:
-    """The subscriptions of a round, whose leader's own was written ``waited_ms`` ago.
-
-    Bytes that do not parse are a member without topics or claims. The last round is remembered:
-    who checks a plan reads the same subscriptions again.
-    """
+    """Read the subscriptions of a round; the leader's own was written ``waited_ms`` ago."""
     return tuple(
         read_subscribed_member(
             m.member_id,
@@ -43,41 +72,33 @@ def subscribed_members(
 def read_subscribed_member(
     member_id: str, instance_id: str | None, metadata: bytes, *, older_ms: int = 0
 ) -> SubscribedMember:
-    """Read one subscription for planning, leniently."""
+    """Read one subscription that was written ``older_ms`` ago, leniently."""
     try:
-        claim = decode_member_subscription(metadata, lenient=True)
+        read = decode_member_subscription(metadata, lenient=True)
     except WireError:
-        return SubscribedMember(member_id=member_id, instance_id=instance_id, topics=())
-    return SubscribedMember(
-        member_id=member_id,
-        instance_id=instance_id,
-        topics=claim.topics,
-        owned=claim.owned,
-        generation=claim.generation,
-        rack=claim.rack,
-        leaving=claim.leaving,
-        given_up=claim.given_up,
-        memory=claim.memory,
-        memory_age_ms=claim.memory_age_ms + older_ms,
-    )
+        read = MemberSubscription(topics=())
+    if older_ms:
+        read = replace(read, memory_age_ms=read.memory_age_ms + older_ms)
+    return SubscribedMember(member_id=member_id, instance_id=instance_id, subscription=read)
 
 
-def undisputed(claimants: Sequence[SubscribedMember]) -> dict[str, TopicPartitions]:
-    """Claims that nobody else makes at the same or a later generation, sorted by member."""
+def undisputed(members: Sequence[SubscribedMember]) -> dict[str, TopicPartitions]:
+    """The claims of each member that no other member makes at the same or a later generation.
+
+    A claim of a topic that the member does not subscribe to is left out.
+    """
     best: dict[Resource, tuple[int, str | None]] = {}
-    for c in sorted(claimants, key=lambda c: c.member_id):
-        for resource in resources_of(c.owned):
+    for m in sorted(members, key=lambda m: m.member_id):
+        claimed = m.subscription.generation
+        for resource in resources_of(m.subscription.owned):
             generation, _ = best.get(resource, (-2, None))
-            if c.generation > generation:
-                best[resource] = (c.generation, c.member_id)
-            elif c.generation == generation:
+            if claimed > generation:
+                best[resource] = (claimed, m.member_id)
+            elif claimed == generation:
                 best[resource] = (generation, None)
-    keeps: dict[str, list[Resource]] = {c.member_id: [] for c in claimants}
+    topics = {m.member_id: m.subscription.topics for m in members}
+    keeps: dict[str, list[Resource]] = {m.member_id: [] for m in members}
     for resource, (_, owner) in sorted(best.items()):
-        if owner is not None and resource[0] in _topics(claimants, owner):
+        if owner is not None and resource[0] in topics[owner]:
             keeps[owner].append(resource)
     return {member_id: grouped(own) for member_id, own in sorted(keeps.items())}
-
-
-def _topics(claimants: Sequence[SubscribedMember], member_id: str) -> tuple[str, ...]:
-    return next(c.topics for c in claimants if c.member_id == member_id)

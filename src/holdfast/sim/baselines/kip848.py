@@ -23,10 +23,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from holdfast.assignors.registry import assign
-from holdfast.machine.leader.leader import SubscribedMember, read_claimants
+from holdfast.machine.leader.leader import group_of
+from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.model.partitions import Resource, grouped, partitions_by_owner
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ledger import Ledger
+from holdfast.wire.layouts.container import MemberSubscription
 
 
 class KIP848Setup(Protocol):
@@ -161,13 +163,13 @@ class Group848:
         claims = [
             SubscribedMember(
                 member_id=m.client,
-                topics=("topic",),
-                owned=grouped(sorted(m.owned)),
-                generation=self.epoch,
+                subscription=MemberSubscription(
+                    topics=("topic",), owned=grouped(sorted(m.owned)), generation=self.epoch
+                ),
             )
             for m in sorted(living, key=lambda m: m.client)
         ]
-        group = read_claimants(claims, {"topic": self.plan.partitions})
+        group = group_of(claims, {"topic": self.plan.partitions})
         owner = assign(group, "sticky").target
         rows = partitions_by_owner(group.topics, owner)
         self.target = {

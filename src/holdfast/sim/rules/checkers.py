@@ -165,10 +165,10 @@ class RoundChecker:
         fail = self.ledger.fail
         claimed: dict[Resource, list[tuple[int, str]]] = {}
         for s in turn.members:
-            if s.claims and s.claimant.generation < 0:
+            if s.claims and s.subscription.generation < 0:
                 fail("S10", now_ms, f"{s.name} has no generation and claims {min(s.claims)}")
             for resource in s.claims:
-                claimed.setdefault(resource, []).append((s.claimant.generation, s.name))
+                claimed.setdefault(resource, []).append((s.subscription.generation, s.name))
         owner: dict[Resource, str] = {}
         for s in turn.members:
             for resource in sorted(s.after):
@@ -179,7 +179,7 @@ class RoundChecker:
             for resource in sorted(s.gained):
                 topic, partition = resource
                 exists = 0 <= partition < turn.partitions.get(topic, 0)
-                if not exists or topic not in s.claimant.topics or not s.stays:
+                if not exists or topic not in s.subscription.topics or not s.stays:
                     fail("S12", now_ms, f"{resource} goes to {s.name}, which cannot have it")
             if s.revoked - s.claims:
                 fail("S8", now_ms, f"{s.name} is to give up {min(s.revoked - s.claims)}")
@@ -198,7 +198,7 @@ class RoundChecker:
             if claims:
                 fail("S3", now_ms, f"{resource} goes to {s.name}, claimed by {claims[0][1]}")
             return
-        mine = s.claimant.generation
+        mine = s.subscription.generation
         if mine < newest:
             fail("S10", now_ms, f"{resource} stays with {s.name} at {mine} < {newest}")
         elif sum(g == newest for g, _ in claims) > 1:
@@ -259,11 +259,11 @@ def _plainly_safe(turn: SeenTurn) -> bool:
         return False
     for s in members:
         gained = s.gained
-        if (s.claims and s.claimant.generation < 0) or not s.revoked <= s.claims:
+        if (s.claims and s.subscription.generation < 0) or not s.revoked <= s.claims:
             return False
         if not gained:
             continue
-        subscribed = s.claimant.topics if s.stays else ()
+        subscribed = s.subscription.topics if s.stays else ()
         if not gained.isdisjoint(turn.claimed):
             return False
         if any(t not in subscribed or not 0 <= p < turn.partitions.get(t, 0) for t, p in gained):
@@ -279,13 +279,13 @@ def _moves(turn: SeenTurn) -> int:
     times: dict[tuple[Resource, int], int] = {}
     for s in turn.members:
         for r in s.claims:
-            newest[r] = max(newest.get(r, -1), s.claimant.generation)
-            key = (r, s.claimant.generation)
+            newest[r] = max(newest.get(r, -1), s.subscription.generation)
+            key = (r, s.subscription.generation)
             times[key] = times.get(key, 0) + 1
     return sum(
-        s.claimant.generation == newest[r]
+        s.subscription.generation == newest[r]
         and times[r, newest[r]] == 1
-        and r[0] in s.claimant.topics
+        and r[0] in s.subscription.topics
         and turn.exists(r)
         for s in turn.members
         for r in s.revoked & s.claims

@@ -104,7 +104,7 @@ def moves_left(turn: SeenTurn, policy: Policy) -> int:
 def _inputs(turn: SeenTurn) -> Any:
     """What a turn depends on beside claims."""
     members = tuple(
-        (s.name, s.claimant.instance_id, s.claimant.topics, s.claimant.leaving)
+        (s.name, s.claimant.instance_id, s.subscription.topics, s.subscription.leaving)
         for s in turn.members
     )
     return members, tuple(sorted(turn.partitions.items()))
@@ -117,7 +117,7 @@ def _whole(turn: SeenTurn) -> bool:
     if not times == len(claimed) == sum(counts):
         return False
     fits = all(
-        (s.stays or not s.claims) and {t for t, _ in s.claims} <= set(s.claimant.topics)
+        (s.stays or not s.claims) and {t for t, _ in s.claims} <= set(s.subscription.topics)
         for s in turn.members
     )
     return fits and all(0 <= p < turn.partitions.get(t, 0) for t, p in claimed)

@@ -8,7 +8,7 @@ References: Incremental Cooperative Rebalancing, "Member process"; KIP-429.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -16,10 +16,14 @@ from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import AssignmentComputed
 from holdfast.machine.leader.designs import Assignor, DesignAssignor
 from holdfast.machine.leader.embedded import Instruction
-from holdfast.machine.leader.leader import SubscribedMember
-from holdfast.machine.leader.subscriptions import subscribed_members
+from holdfast.machine.leader.subscriptions import SubscribedMember, subscribed_members
 from holdfast.model.partitions import Resource, resources_of, resources_of_topic
-from holdfast.wire.layouts.container import Leaving, decode_member_assignment, read_memory
+from holdfast.wire.layouts.container import (
+    Leaving,
+    MemberSubscription,
+    decode_member_assignment,
+    read_memory,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +47,14 @@ class Seen:
         return self.told.assigned - self.claims
 
     @property
+    def subscription(self) -> MemberSubscription:
+        """What it reported."""
+        return self.claimant.subscription
+
+    @property
     def stays(self) -> bool:
         """Whether it has not said that it leaves for good."""
-        return self.claimant.leaving is not Leaving.FOR_GOOD
+        return self.subscription.leaving is not Leaving.FOR_GOOD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +72,7 @@ class SeenTurn:
 
     def __post_init__(self) -> None:
         stay = [s for s in self.members if s.stays]
-        topics = {s.claimant.topics for s in stay}
+        topics = {s.subscription.topics for s in stay}
         object.__setattr__(self, "present", frozenset(s.name for s in self.members))
         claimed = union(s.claims for s in self.members)
         changed = any(s.after is not s.claims for s in self.members)
@@ -100,7 +109,7 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
     for claimant in subscribed_members(request.members, request.member_id, request.waited_ms):
         data = given.get(claimant.member_id)
         told = Instruction(assigned=frozenset()) if data is None else instruct(assignor, data)
-        claims = resources_of(claimant.owned)
+        claims = resources_of(claimant.subscription.owned)
         revoked = claims - told.assigned if told.absence_revokes else told.revoked
         stays = told.assigned == claims and not revoked
         after = claims if stays else (claims - revoked) | told.assigned
@@ -136,10 +145,10 @@ def _instruction(data: bytes) -> Instruction:
     )
 
 
-def newest_memory(claimants: Sequence[SubscribedMember], generation: int) -> bytes | None:
+def newest_memory(subscriptions: Iterable[MemberSubscription], generation: int) -> bytes | None:
     """The memory that counts of those that are carried, as it was written."""
     best: tuple[int, int, bytes] | None = None
-    for c in claimants:
+    for c in subscriptions:
         memory = read_memory(c.memory)
         if memory is None or c.memory is None or memory.generation >= generation:
             continue

@@ -78,7 +78,7 @@ class WaitingRules:
 
     def check(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
         """Take one turn that has effect."""
-        text = newest_memory([s.claimant for s in turn.members], turn.generation)
+        text = newest_memory((s.subscription for s in turn.members), turn.generation)
         memory = read_memory(text)
         at = Moment(turn, policy, memory, _owed(text, turn), now_ms)
         self._ended(at)
@@ -152,7 +152,7 @@ class WaitingRules:
         """What the new memory says about deadlines (D7, D8, L5, L6)."""
         policy, turn, now_ms = at.policy, at.turn, at.now_ms
         at_once = policy.clean_leave is When.IMMEDIATE
-        leaves = {s.name for s in turn.members if s.claimant.leaving is Leaving.FOR_GOOD}
+        leaves = {s.name for s in turn.members if s.subscription.leaving is Leaving.FOR_GOOD}
         texts = sorted({s.told.memory for s in turn.members if s.told.memory})
         for memory in map(read_memory, texts):
             for m in () if memory is None else memory.members:
@@ -197,12 +197,12 @@ class WaitingRules:
         turn = at.turn
         new = [s for s in turn.members if s.name not in known]
         gone = {w for r, w in at.owed.items() if turn.exists(r)}
-        equal = len({s.claimant.topics for s in turn.members}) == 1
+        equal = len({s.subscription.topics for s in turn.members}) == 1
         if len(new) != 1 or len(gone) != 1 or not equal:
             return
         (s,), (who,) = new, gone
         alone = who.instance_id is None and who.member_id not in {*turn.present, FIRST_MEMBERS}
-        if s.claims or s.claimant.leaving is not Leaving.STAYS or not alone:
+        if s.claims or s.subscription.leaving is not Leaving.STAYS or not alone:
             return
         waited = _fitting(frozenset(at.owed) - turn.claimed, s, turn)
         if who.remaining_ms <= EARLY_MS or not waited:
@@ -236,7 +236,7 @@ def _known(at: Moment) -> Known | None:
     owned = union(resources_of(m.owned) for m in memory.members)
     return Known(
         given_up=resources_of(memory.given_up)
-        | union(resources_of(s.claimant.given_up) for s in at.turn.members),
+        | union(resources_of(s.subscription.given_up) for s in at.turn.members),
         owned=owned,
         topics=frozenset(topic for topic, _ in owned),
         unnamed=any(m.member_id == OWNERS_NOT_NAMED for m in memory.members),
@@ -273,7 +273,7 @@ def _places_taken(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozen
             places[who] = places.get(who, frozenset()) | {owner[resource]}
     spare = sorted(new.keys() - set().union(*places.values()))
     for resource, who in owed.items():
-        fit = [name for name in spare if resource[0] in new[name].claimant.topics]
+        fit = [name for name in spare if resource[0] in new[name].subscription.topics]
         if fit and who not in waits | places.keys():
             places[who] = frozenset(fit[:1])
             spare.remove(fit[0])
@@ -288,7 +288,7 @@ def _load(name: str, at: Moment, resource: Resource) -> int:
 
 def _fitting(resources: frozenset[Resource], s: Seen, turn: SeenTurn) -> frozenset[Resource]:
     """Those that exist and that this member subscribes to."""
-    return frozenset(r for r in resources if turn.exists(r) and r[0] in s.claimant.topics)
+    return frozenset(r for r in resources if turn.exists(r) and r[0] in s.subscription.topics)
 
 
 def _owed(text: bytes | None, turn: SeenTurn) -> dict[Resource, Owed]:
@@ -296,7 +296,7 @@ def _owed(text: bytes | None, turn: SeenTurn) -> dict[Resource, Owed]:
     memory = read_memory(text)
     if memory is None:
         return {}
-    ages = [s.claimant.memory_age_ms for s in turn.members if s.claimant.memory == text]
+    ages = [s.subscription.memory_age_ms for s in turn.members if s.subscription.memory == text]
     age_ms = max(ages, default=0)
     return {
         r: Owed(m.member_id, m.instance_id, m.delay_ms - age_ms)
