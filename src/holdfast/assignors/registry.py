@@ -7,7 +7,7 @@ that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -148,6 +148,20 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
     ----------
     KIP-54, KIP-429.
     """
+    info = check_options(name, options)
+    claims = normalise(group)
+    plan = info.function(claims, **options)
+    return Result.of(name, claims, plan, cooperative=info.cooperative)
+
+
+def check_options(name: str, options: Iterable[str]) -> AssignorInfo:
+    """The assignor called ``name``, if it has all these options.
+
+    Raises
+    ------
+    ConfigError
+        There is no such assignor, or it has no such option.
+    """
     info = find(name)
     unknown = sorted(set(options) - set(info.options))
     if unknown:
@@ -156,9 +170,7 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
             f"did you mean {near[0]}?" if near else f"it takes {', '.join(info.options) or 'none'}"
         )
         raise ConfigError(f"{name}: unknown option {unknown[0]!r}; {hint}")
-    claims = normalise(group)
-    plan = info.function(claims, **options)
-    return Result.of(name, claims, plan, cooperative=info.cooperative)
+    return info
 
 
 def find(name: str) -> AssignorInfo:

@@ -50,7 +50,8 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
     """
     from pyspark.sql import SparkSession
 
-    from holdfast.pipeline.plan.plan import PLAN, check_options
+    from holdfast.assignors.registry import check_options
+    from holdfast.pipeline.plan.plan import PLAN
     from holdfast.pipeline.plan.plan import plan as plan_groups
     from holdfast.pipeline.plan.plan_rows import topics_of
 

@@ -32,6 +32,7 @@ from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import Generations, ints, list_parts, make_lists
 from holdfast.pipeline.history.movements import take
 from holdfast.pipeline.ingest.positions import LATEST, POSITION, reduced
+from holdfast.tables.groups import whole_groups
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
 from holdfast.tables.writing import BatchWriter
 
@@ -43,8 +44,6 @@ INPUT_DDL: Final = spark_ddl("lag_input")
 
 OWNERS: Final = "_owners"
 """Staged by the groups job: what the members of each group own now, in the shape of INPUT."""
-
-_FLUSH_ROWS: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,17 +72,8 @@ def lag_task(
 
     def run(batches: Batches) -> Batches:
         writer = BatchWriter(root, batch)
-        waiting: list[pa.Table] = []
-        for rows in batches:
-            waiting.append(pa.Table.from_batches([rows]).cast(INPUT))
-            if sum(part.num_rows for part in waiting) >= _FLUSH_ROWS:
-                whole = pa.concat_tables(waiting)
-                # The last group may go on: it waits.
-                open_rows = pc.equal(whole["group"], whole["group"][whole.num_rows - 1])
-                _write(writer, whole.filter(pc.invert(open_rows)), ends, keep_state=keep_state)
-                waiting = [whole.filter(open_rows)]
-        if waiting:
-            _write(writer, pa.concat_tables(waiting), ends, keep_state=keep_state)
+        for rows in whole_groups(batches, INPUT):
+            _write(writer, rows, ends, keep_state=keep_state)
         yield from writer.close().to_batches()
 
     return run

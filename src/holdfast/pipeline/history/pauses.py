@@ -24,6 +24,7 @@ from holdfast.model.columns import I64
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import ints, list_parts, make_lists
+from holdfast.tables.groups import whole_groups
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
 from holdfast.tables.writing import BatchWriter
 
@@ -41,7 +42,6 @@ STAGED_DDL: Final = spark_ddl("pause_input")
 
 COMMIT: Final = "commit"
 OPEN: Final = "open"
-_FLUSH_ROWS: Final = 500_000
 
 
 def pauses_task(root: str, batch: int) -> Callable[[Batches], Batches]:
@@ -49,27 +49,13 @@ def pauses_task(root: str, batch: int) -> Callable[[Batches], Batches]:
 
     def run(batches: Batches) -> Batches:
         writer = BatchWriter(root, batch)
-        waiting: list[pa.Table] = []
-        for rows in batches:
-            waiting.append(pa.Table.from_batches([rows]).cast(STAGED))
-            if sum(part.num_rows for part in waiting) >= _FLUSH_ROWS:
-                whole = pa.concat_tables(waiting)
-                # The last group may go on: it waits.
-                last = whole["group"][whole.num_rows - 1]
-                open_rows = pc.equal(whole["group"], last)
-                _write(writer, whole.filter(pc.invert(open_rows)))
-                waiting = [whole.filter(open_rows)]
-        if waiting:
-            _write(writer, pa.concat_tables(waiting))
+        for rows in whole_groups(batches, STAGED):
+            pauses, seen = narrow(rows)
+            writer.write("pauses", pauses)
+            writer.write(SEEN, seen)
         yield from writer.close().to_batches()
 
     return run
-
-
-def _write(writer: BatchWriter, rows: pa.Table) -> None:
-    pauses, seen = narrow(rows)
-    writer.write("pauses", pauses)
-    writer.write(SEEN, seen)
 
 
 def commit_rows(positions: pa.Table) -> pa.Table:

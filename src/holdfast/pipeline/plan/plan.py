@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.assignors.registry import ASSIGNORS, assign, find
+from holdfast.assignors.registry import ASSIGNORS, assign, check_options, find
 from holdfast.errors import ModelError
 from holdfast.model.columns import I32, I64, NO_OWNER, row_of, starts, within
 from holdfast.model.group import Group
@@ -355,18 +355,3 @@ def plan(
         chunks = pa.Table.from_batches(rows.combine_chunks().to_batches(TASK_GROUPS))
         planned = spark.createDataFrame(chunks).mapInArrow(task, PLAN_DDL).toArrow().cast(PLAN)
     return planned.sort_by("group")
-
-
-def check_options(assignor: str, options: Mapping[str, Any]) -> None:
-    """Refuse an assignor or an option that does not exist, in the registry's own words.
-
-    Raises
-    ------
-    ConfigError
-        There is no such assignor, or it has no such option.
-    """
-    if set(options) - set(find(assignor).options):
-        assign(_NOBODY, assignor, **options)
-
-
-_NOBODY: Final = Group.from_dict({"partitions": {}, "members": []})
