@@ -10,6 +10,8 @@ from holdfast.errors import (
     RemoteProtocolError,
     SourceError,
     WireError,
+    nearest,
+    suggest,
 )
 
 ERRORS = [
@@ -34,3 +36,13 @@ def test_texts_say_where():
     assert str(ERRORS[0]) == "S v3: truncated in a[1] at byte 7: why"
     assert str(ERRORS[1]) == "S: bad-length in message"
     assert str(ERRORS[2]) == "lags[2]: bad"
+
+
+def test_a_near_name_is_suggested_and_a_short_list_otherwise():
+    many = [f"group-{i:02}" for i in range(50)]
+    assert suggest("stikcy", ["sticky", "range"]) == "did you mean sticky?"
+    assert suggest("x", ["sticky", "range"]) == "known: sticky, range"
+    assert suggest("x", []) == "known: none"
+    assert suggest("x", many).endswith("group-04 and 45 more")
+    assert nearest("x", many) == ""
+    assert nearest("group-7", many) == "; did you mean group-47?"

@@ -128,8 +128,22 @@ class SourceError(AdapterError):
     """A cluster, dump or file cannot be reached or read."""
 
 
+MOST_LISTED = 40
+
+
 def suggest(name: str, known: Iterable[str], most: int = 1) -> str:
-    """What an error about an unknown name ends with: the nearest known ones, or all of them."""
+    """End of an error about an unknown name: the nearest known names, or a list of them.
+
+    Of more than ``MOST_LISTED`` known names the first five are listed.
+    """
     known = tuple(known)
-    near = get_close_matches(name, known, n=most)
-    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+    rest = len(known) - 5 if len(known) > MOST_LISTED else 0
+    listed = ", ".join(known[:5] if rest else known) or "none"
+    more = f" and {rest} more" if rest else ""
+    return nearest(name, known, most, before="") or f"known: {listed}{more}"
+
+
+def nearest(name: str, known: Iterable[str], most: int = 1, before: str = "; ") -> str:
+    """As :func:`suggest`, with ``before`` in front, but empty where no known name is near."""
+    near = get_close_matches(name, tuple(known), n=most)
+    return f"{before}did you mean {' or '.join(near)}?" if near else ""

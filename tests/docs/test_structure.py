@@ -34,8 +34,6 @@ NOT_YET_CIRCLES = {
 NOT_YET_MYPY: set[str] = set()
 NOT_YET_LONG = {
     "holdfast.cli.commands.simulate.run",
-    "holdfast.cli.commands.replay.run",
-    "holdfast.cli.commands.watch.watch",
 }
 NOT_YET_PRIVATE = {
     "holdfast.sim.scenes_claims",

@@ -15,13 +15,12 @@ Kafka consumer configuration; KIP-429, KIP-345 (group.instance.id), KIP-415
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, nearest
 from holdfast.model.columns import INT32_MAX
 
 POLICIES = ("eager", "simple", "deferred", "incremental")
@@ -54,8 +53,7 @@ def _one_of(*allowed: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         text = _text(value)
         if text not in allowed:
-            near = difflib.get_close_matches(text, allowed, 1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            hint = nearest(repr(text), map(repr, allowed))
             raise ValueError(f"one of {', '.join(allowed)} is expected, found {text!r}{hint}")
         return text
 
@@ -225,9 +223,7 @@ class Settings:
 
 
 def _unknown(key: str) -> str:
-    near = difflib.get_close_matches(key, [*KEYS, *ALIASES], 1, cutoff=0.6)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"unknown configuration key {key!r}{hint}"
+    return f"unknown configuration key {key!r}{nearest(repr(key), map(repr, [*KEYS, *ALIASES]))}"
 
 
 def _apply_jaas(values: dict[str, Any]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -165,10 +164,7 @@ def check_options(name: str, options: Iterable[str]) -> AssignorInfo:
     info = find(name)
     unknown = sorted(set(options) - set(info.options))
     if unknown:
-        near = get_close_matches(unknown[0], info.options, n=1)
-        hint = (
-            f"did you mean {near[0]}?" if near else f"it takes {', '.join(info.options) or 'none'}"
-        )
+        hint = suggest(unknown[0], info.options)
         raise ConfigError(f"{name}: unknown option {unknown[0]!r}; {hint}")
     return info
 

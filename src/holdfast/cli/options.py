@@ -2,11 +2,83 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from holdfast.cli.output import Format
+
+
+class TableFormat(StrEnum):
+    """``--format`` of commands that can keep their tables."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    DELTA = "delta"
+
+
+class ReplayFormat(StrEnum):
+    """``--format`` of ``replay``; Parquet needs a file."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+class ExplainFormat(StrEnum):
+    """``--format`` of ``explain``; markdown is the page of the documentation."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
+class JsonFormat(StrEnum):
+    """``--format`` of ``decode``: one line each, or an indented document."""
+
+    JSONL = "jsonl"
+    JSON = "json"
+
+
+class StoredFormat(StrEnum):
+    """``--format`` of the tables that ``watch`` keeps."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+
+
+class Reset(StrEnum):
+    """Kafka's ``auto.offset.reset``."""
+
+    LATEST = "latest"
+    EARLIEST = "earliest"
+    NONE = "none"
+
+
+PrintFormat = Annotated[Format, typer.Option("--format", help="How to print it.")]
+PrintOrDelta = Annotated[
+    TableFormat,
+    typer.Option("--format", help="How to print it; delta: Delta tables in the -o folder."),
+]
+PrintOrParquet = Annotated[ReplayFormat, typer.Option("--format", help="How to print it.")]
+OutputFile = Annotated[
+    Path | None, typer.Option("--output", "-o", help="A file; stdout by default.")
+]
+TablesFolder = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Keep the tables in this folder.")
+]
+OffsetReset = Annotated[
+    Reset,
+    typer.Option("--auto-offset-reset", help="What a partition without a commit lags behind."),
+]
 Bootstrap = Annotated[
     str | None,
     typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A live cluster."),

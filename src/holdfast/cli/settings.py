@@ -10,7 +10,6 @@ gets its variable. ``effective`` repeats that order for ``holdfast config show``
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,7 @@ from typing import Any
 
 import typer
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, nearest
 
 FILE_NAME = "holdfast.toml"
 PREFIX = "HOLDFAST"
@@ -180,8 +179,7 @@ def _takes(command: Any, option: str, value: Any) -> bool:
 
 
 def _near(word: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(word, known, 1, 0.5)
-    return f"{word!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    return f"{word!r}{nearest(repr(word), map(repr, known))}"
 
 
 def _variable(command: str, option: str) -> str:

@@ -11,7 +11,6 @@ reads everything at once and holds it, so what it shows belongs together.
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -23,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.errors import ConfigError, SourceError
+from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.tables.definition import DType, Table
 from holdfast.tables.groups import GroupedTable
 from holdfast.tables.manifest import Batch, commit_batches, has_manifest, read_batches, sweep
@@ -114,7 +113,8 @@ class Tables:
             hits = [g for g in self.groups if g == name or fnmatch.fnmatchcase(g, name)]
             chosen |= dict.fromkeys(hits)
             if not hits:
-                raise ConfigError(f"no group {name!r} in these tables; {self._hint(name)}")
+                hint = suggest(name, self.groups, 3)
+                raise ConfigError(f"no group {name!r} in these tables; {hint}")
         return tuple(chosen) if groups else None
 
     def hold(self) -> Tables:
@@ -166,14 +166,6 @@ class Tables:
             return self.stored(name)["group"]
         parts = [pq.ParquetFile(file).read(columns=["group"])["group"] for file in self.files(name)]
         return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
-
-    def _hint(self, name: str) -> str:
-        near = difflib.get_close_matches(name, self.groups, 3, 0.5)
-        if near:
-            return f"did you mean {' or '.join(near)}?"
-        rest = len(self.groups) - 5
-        shown = ", ".join(self.groups[:5]) + (f" and {rest} more" if rest > 0 else "")
-        return f"there are {shown}" if shown else "there is none"
 
 
 def read_tables(source: Source, names: Sequence[str] | None = None) -> Tables:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,8 +20,9 @@ import typer
 from holdfast.assignors.registry import ASSIGNORS, assign, find
 from holdfast.assignors.result import Result
 from holdfast.assignors.rounds import follow
+from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, write_json, write_rows
-from holdfast.errors import ConfigError, InfeasibleError, ModelError, SourceError
+from holdfast.errors import ConfigError, InfeasibleError, ModelError, SourceError, suggest
 from holdfast.model import measure
 from holdfast.model.group import Group
 
@@ -71,11 +71,9 @@ def run(
         list[str] | None,
         typer.Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
     ] = None,
-    fmt: Annotated[Format, typer.Option("--format", help="table is for people.")] = Format.TABLE,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file; stdout by default.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr.")] = False,
+    fmt: PrintFormat = Format.TABLE,
+    output: OutputFile = None,
+    quiet: Quiet = False,
 ) -> None:
     """Assign the partitions of a group as one of the assignors would.
 
@@ -186,8 +184,7 @@ def _compare(
     """One answer an assignor; each takes the options it knows, one that nobody knows is wrong."""
     known = {each for name in names for each in find(name).options}
     for unknown in sorted(set(options) - known):
-        near = get_close_matches(unknown, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"they take {sorted(known) or 'none'}"
+        hint = suggest(unknown, sorted(known)) if known else "they take none"
         raise ConfigError(f"none of {', '.join(names)} has an option {unknown!r}; {hint}")
     answers = []
     for name in names:

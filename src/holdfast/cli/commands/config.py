@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.options import OutputFile, PrintFormat
 from holdfast.cli.output import Format, print_note, write_rows
 from holdfast.cli.settings import effective, find_file
 from holdfast.errors import ConfigError
@@ -51,10 +51,8 @@ def show(
     changed: Annotated[
         bool, typer.Option("--changed", help="Only what differs from the defaults.")
     ] = False,
-    fmt: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File instead of stdout.")
-    ] = None,
+    fmt: PrintFormat = Format.TABLE,
+    output: OutputFile = None,
 ) -> None:
     """Show every option's value as it counts without flags, and where it comes from."""
     group: Any = context.find_root().command

@@ -11,14 +11,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
 
+from holdfast.cli.options import JsonFormat, OutputFile, Quiet
 from holdfast.cli.output import print_error, track
 from holdfast.cli.wire_json import (
     BAD_HEX,
@@ -28,7 +27,7 @@ from holdfast.cli.wire_json import (
     decode_record_hex,
     error_json,
 )
-from holdfast.errors import ConfigError, SourceError, WireError
+from holdfast.errors import ConfigError, SourceError, WireError, nearest
 
 EXIT_BAD_BYTES = 3
 NAMES = (*SCHEMAS, RECORD)
@@ -40,13 +39,6 @@ Examples:
   holdfast decode record --key 0001000365746c00017400000000 --format json
   holdfast decode assignment - < assignments.hex
 """
-
-
-class JsonFormat(StrEnum):
-    """``--format``: one line each, or an indented document."""
-
-    JSONL = "jsonl"
-    JSON = "json"
 
 
 def register(app: typer.Typer) -> None:
@@ -67,10 +59,8 @@ def decode(
     fmt: Annotated[
         JsonFormat, typer.Option("--format", help="json is indented, jsonl one line each.")
     ] = JsonFormat.JSONL,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file; stdout by default.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr.")] = False,
+    output: OutputFile = None,
+    quiet: Quiet = False,
 ) -> None:
     """Read messages of group rebalancing, and records of the offsets topic, as JSON.
 
@@ -88,8 +78,7 @@ def decode(
 def check_name(schema: str) -> None:
     """Refuse a schema that is not known, with the nearest names."""
     if schema not in NAMES:
-        near = get_close_matches(schema, NAMES)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(NAMES)}"
+        hint = nearest(schema, NAMES, 3, before="") or f"known are {', '.join(NAMES)}"
         raise ConfigError(f"no schema is called {schema!r}; {hint}")
 
 

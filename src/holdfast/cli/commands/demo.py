@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.options import Quiet
 from holdfast.cli.output import Format, print_note, stderr, write_json
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def demo(  # noqa: PLR0917 - typer passes every option by name
     fmt: Annotated[Format, typer.Option("--format", help="Of the summary: table or json.")] = (
         Format.TABLE
     ),
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No stages on stderr.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Bounce a group of real members on a real Kafka, and report what it cost.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +13,7 @@ from holdfast.cli.options import (
     CommandConfig,
     FleetInput,
     Groups,
+    OutputFile,
     Quiet,
 )
 from holdfast.cli.output import (
@@ -82,9 +82,7 @@ def doctor(
     fmt: Annotated[
         Format, typer.Option("--format", help="json follows the published schema (--schema).")
     ] = Format.TABLE,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File instead of stdout.")
-    ] = None,
+    output: OutputFile = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON schema of --format json and stop.")
     ] = False,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.commands.history import count_records
+from holdfast.cli.commands.history import count_records, live_cluster
 from holdfast.cli.options import CommandConfig, NeededBootstrap, Quiet
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
@@ -36,13 +36,10 @@ def dump(
 
     Reads without joining a group. `history`, `lag` and the others take the folder as --input.
     """
-    from holdfast.adapters.cluster.cluster import LiveCluster, read_properties
     from holdfast.pipeline.ingest.dump import write_dump
 
     note = notes(quiet)
-    config = read_properties(command_config) if command_config else {}
-    cluster = LiveCluster(bootstrap=bootstrap, config=config)
-    cluster.check()
+    cluster = live_cluster(bootstrap, command_config)
     note("starting Spark")
     spark = open_session(kafka=True)
     note(f"reading the offsets topic of {bootstrap}")

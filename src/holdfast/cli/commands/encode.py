@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.commands.decode import NAMES, check_name, stdin_lines, write_lines
+from holdfast.cli.options import OutputFile, Quiet
 from holdfast.cli.wire_json import encode_line, error_json
 from holdfast.errors import SourceError, WireError
 
@@ -44,10 +45,8 @@ def encode(
     version: Annotated[
         int | None, typer.Option("--version", help="Layout to write; by default the JSON's own.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file; stdout by default.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr.")] = False,
+    output: OutputFile = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write messages and records as hex, from the JSON that decode prints.
 

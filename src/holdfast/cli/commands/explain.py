@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 from contextlib import nullcontext
-from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from holdfast.cli.options import ExplainFormat, OutputFile
 from holdfast.cli.output import Format, write_json, write_rows, write_text
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from holdfast.report.findings.finding import Rule
@@ -28,16 +26,6 @@ Examples:
 """
 
 
-class ExplainFormat(StrEnum):
-    """``--format``, and the page of the documentation."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
-    CSV = "csv"
-    MARKDOWN = "markdown"
-
-
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("explain", epilog=_EXAMPLES)(explain)
@@ -46,14 +34,13 @@ def register(app: typer.Typer) -> None:
 def explain(
     *,
     code: Annotated[
-        str | None, typer.Argument(help="A code such as HF104; without one, all are listed.")
+        str | None,
+        typer.Argument(help="A code such as HF104; without one, all are listed."),
     ] = None,
     fmt: Annotated[
         ExplainFormat, typer.Option("--format", help="markdown is docs/doctor.md.")
     ] = ExplainFormat.TABLE,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File instead of stdout.")
-    ] = None,
+    output: OutputFile = None,
 ) -> None:
     """Explain a code of ``holdfast doctor``, or list them all."""
     from holdfast.report.findings.doctor import markdown
@@ -71,14 +58,9 @@ def explain(
         return
     wanted = code.upper() if code.upper().startswith("HF") else f"HF{code}"
     if wanted not in rules:
-        by_name = {rule.name: c for c, rule in rules.items()}
-        near = difflib.get_close_matches(wanted, rules, 3, 0.6)
-        near += [by_name[n] for n in difflib.get_close_matches(code.lower(), by_name, 2, 0.5)]
-        raise ConfigError(
-            f"no code {code!r}; did you mean {' or '.join(dict.fromkeys(near))}?"
-            if near
-            else f"no code {code!r}; `holdfast explain` lists them all"
-        )
+        named = [f"{rule.code} {rule.name}" for rule in rules.values()]
+        hint = nearest(wanted, rules, 3) or nearest(wanted, named, 2)
+        raise ConfigError(f"no code {code!r}{hint or '; `holdfast explain` lists them all'}")
     if fmt is ExplainFormat.JSON:
         write_json({"schema_version": 1, **as_dict[wanted]}, output)
     elif fmt is ExplainFormat.TABLE:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.options import Groups, Quiet
+from holdfast.cli.options import Groups, OutputFile, Quiet
 from holdfast.cli.output import print_error, print_note, track, write_text
 from holdfast.errors import AdapterError, ConfigError, HoldfastError
 
@@ -50,9 +50,7 @@ def export(
     dashboard: Annotated[
         bool, typer.Option("--dashboard", help="Print the Grafana dashboard and stop.")
     ] = False,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File instead of stdout.")
-    ] = None,
+    output: OutputFile = None,
     quiet: Quiet = False,
 ) -> None:
     """Serve /metrics: kafka_consumergroup_* as exporters name them, and holdfast_group_*.

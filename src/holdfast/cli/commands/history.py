@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Collection, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,16 +15,20 @@ from holdfast.cli.options import (
     CommandConfig,
     DumpInput,
     Groups,
+    PrintOrDelta,
     Quiet,
     SparkGroups,
+    TableFormat,
+    TablesFolder,
 )
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
-from holdfast.errors import ConfigError, SourceError
+from holdfast.errors import ConfigError, SourceError, nearest, suggest
 from holdfast.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
+    from holdfast.adapters.cluster.cluster import LiveCluster
     from holdfast.pipeline.history.history import History
 
 
@@ -35,16 +38,6 @@ Examples:
   holdfast history --input dump --group 'etl-*' --table movements
   holdfast history --input dump --table pauses --format jsonl | jq .topic
 """
-
-
-class TableFormat(StrEnum):
-    """``--format`` of commands that can keep their tables."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
-    CSV = "csv"
-    DELTA = "delta"
 
 
 def wants_delta(fmt: TableFormat, output: Path | None) -> bool:
@@ -68,16 +61,11 @@ def register(app: typer.Typer) -> None:
 def history(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: Bootstrap = None,
     source: DumpInput = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Keep the tables in this folder.")
-    ] = None,
+    output: TablesFolder = None,
     table: Annotated[
         str, typer.Option("--table", help="Table to print (rebalances, movements, ...).")
     ] = "rebalances",
-    fmt: Annotated[
-        TableFormat,
-        typer.Option("--format", help="How to print it; delta: Delta tables in the -o folder."),
-    ] = TableFormat.TABLE,
+    fmt: PrintOrDelta = TableFormat.TABLE,
     group: Groups = None,
     all_groups: SparkGroups = False,
     broker_log: BrokerLogs = None,
@@ -129,15 +117,11 @@ def known_table(name: str) -> Any:
     ConfigError
         There is none; the text names the nearest.
     """
-    import difflib
-
     from holdfast.tables.stored import TABLES
 
     if name in TABLES:
         return TABLES[name]
-    near = difflib.get_close_matches(name, TABLES, n=1)
-    hint = f"; did you mean {near[0]}?" if near else f": there are {', '.join(TABLES)}"
-    raise ConfigError(f"no table {name!r}{hint}")
+    raise ConfigError(f"no table {name!r}; {suggest(name, TABLES)}")
 
 
 def make_history(
@@ -197,7 +181,6 @@ def check_groups(
     known : callable
         Names of every group of the source, asked for when one was not found.
     """
-    import difflib
     from fnmatch import fnmatchcase
 
     if not groups:
@@ -209,8 +192,7 @@ def check_groups(
     }
     for wanted in groups:
         if not any(name == wanted or fnmatchcase(name, wanted) for name in there):
-            near = difflib.get_close_matches(wanted, sorted({*there, *known()}), 3)
-            hint = f": did you mean {' or '.join(near)}?" if near else ""
+            hint = nearest(wanted, sorted({*there, *known()}), 3, before=": ")
             note(f"no record of a group {wanted!r}{hint}")
 
 
@@ -230,10 +212,21 @@ def named_source(bootstrap: str | None, source: Path | None, command_config: Pat
         raise ConfigError("name one source: -b HOST:PORT for a live cluster, or --input DUMP")
     if source is not None:
         return Dump.open(source)
+    return live_cluster(str(bootstrap), command_config)
+
+
+def live_cluster(bootstrap: str, command_config: Path | None) -> LiveCluster:
+    """A cluster that answers, with the client properties of ``--command-config``.
+
+    Raises
+    ------
+    SourceError
+        It cannot be reached, or the file cannot be read.
+    """
     from holdfast.adapters.cluster.cluster import LiveCluster, read_properties
 
     config = read_properties(command_config) if command_config else {}
-    cluster = LiveCluster(bootstrap=str(bootstrap), config=config)
+    cluster = LiveCluster(bootstrap=bootstrap, config=config)
     cluster.check()
     return cluster
 

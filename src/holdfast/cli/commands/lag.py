@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from holdfast.cli.commands.history import TableFormat, make_history, rows_of, wants_delta
-from holdfast.cli.options import Bootstrap, CommandConfig, DumpInput, Groups, Quiet, SparkGroups
+from holdfast.cli.commands.history import make_history, rows_of, wants_delta
+from holdfast.cli.options import (
+    Bootstrap,
+    CommandConfig,
+    DumpInput,
+    Groups,
+    OffsetReset,
+    PrintOrDelta,
+    Quiet,
+    Reset,
+    SparkGroups,
+    TableFormat,
+    TablesFolder,
+)
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, nearest
 
 _EXAMPLES = """\b
 Examples:
@@ -22,14 +33,6 @@ Examples:
   holdfast lag --input dump --topic orders --auto-offset-reset earliest
   holdfast lag --input dump --format csv > lag.csv
 """
-
-
-class Reset(StrEnum):
-    """Kafka's ``auto.offset.reset``."""
-
-    LATEST = "latest"
-    EARLIEST = "earliest"
-    NONE = "none"
 
 
 def register(app: typer.Typer) -> None:
@@ -44,34 +47,22 @@ def check_topics(wanted: Sequence[str], there: Collection[str]) -> None:
     ------
     ConfigError
     """
-    import difflib
-
     for name in wanted:
         if name not in there:
-            near = difflib.get_close_matches(name, there, 3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise ConfigError(f"no group reads a topic {name!r}{hint}")
+            raise ConfigError(f"no group reads a topic {name!r}{nearest(name, sorted(there), 3)}")
 
 
 def lag(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: Bootstrap = None,
     source: DumpInput = None,
-    reset: Annotated[
-        Reset,
-        typer.Option("--auto-offset-reset", help="What a partition without a commit lags behind."),
-    ] = Reset.LATEST,
-    fmt: Annotated[
-        TableFormat,
-        typer.Option("--format", help="How to print it; delta: Delta tables in the -o folder."),
-    ] = TableFormat.TABLE,
+    reset: OffsetReset = Reset.LATEST,
+    fmt: PrintOrDelta = TableFormat.TABLE,
     group: Groups = None,
     all_groups: SparkGroups = False,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Keep the tables in this folder.")
-    ] = None,
+    output: TablesFolder = None,
     command_config: CommandConfig = None,
     quiet: Quiet = False,
 ) -> None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from holdfast.cli.commands.assign import parse_option
-from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Quiet
+from holdfast.cli.options import (
+    Bootstrap,
+    CommandConfig,
+    FleetInput,
+    Groups,
+    OutputFile,
+    PrintFormat,
+    Quiet,
+)
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.sources import open_source
 from holdfast.cli.spark_progress import spark_bar
@@ -31,16 +38,14 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
     assignor: Annotated[str, typer.Option("--assignor", help="A name of `holdfast assign`.")],
     bootstrap: Bootstrap = None,
     source: FleetInput = None,
-    fmt: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+    fmt: PrintFormat = Format.TABLE,
     group: Groups = None,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
     ] = None,
     command_config: CommandConfig = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File instead of stdout.")
-    ] = None,
+    output: OutputFile = None,
     quiet: Quiet = False,
 ) -> None:
     """Plan a new assignment for every group that has members, with its moves, gain and cost.

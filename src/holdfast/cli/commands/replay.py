@@ -13,14 +13,25 @@ import typer
 
 from holdfast.cli.commands.simulate import read_costs
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.options import Bootstrap, CommandConfig, FleetInput, Groups, Quiet
+from holdfast.cli.options import (
+    Bootstrap,
+    CommandConfig,
+    FleetInput,
+    Groups,
+    OutputFile,
+    PrintOrParquet,
+    Quiet,
+    ReplayFormat,
+)
 from holdfast.cli.output import Format, notes, track, write_rows
-from holdfast.cli.sources import open_source
+from holdfast.cli.sources import OpenedTables, open_source
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.errors import ConfigError
 from holdfast.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
+    from holdfast.pipeline.replay.replay import Request
+    from holdfast.pipeline.replay.replay_happenings import Story
     from holdfast.pipeline.replay.replay_world import ReplaySettings
 
 _EXAMPLES = """\b
@@ -44,16 +55,6 @@ class ReplayPolicy(StrEnum):
     SIMPLE = "simple"
     DEFERRED = "deferred"
     INCREMENTAL = "incremental"
-
-
-class ReplayFormat(StrEnum):
-    """``--format``; Parquet needs a file."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
-    CSV = "csv"
-    PARQUET = "parquet"
 
 
 SHORT = (
@@ -117,10 +118,8 @@ def run(
         float, typer.Option("--fail-below", help="Exit 1 if a group's fidelity is lower.")
     ] = 0.0,
     command_config: CommandConfig = None,
-    fmt: Annotated[
-        ReplayFormat, typer.Option("--format", help="How to print it.")
-    ] = ReplayFormat.TABLE,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file.")] = None,
+    fmt: PrintOrParquet = ReplayFormat.TABLE,
+    output: OutputFile = None,
     quiet: Quiet = False,
 ) -> None:
     """Replay every group's real history under other settings, by the same machines.
@@ -129,19 +128,16 @@ def run(
     2 a wrong option; 3 a source that cannot be read.
     """
     from holdfast.pipeline.replay.replay import Request
-    from holdfast.pipeline.replay.replay_story import stories
 
     if fmt is ReplayFormat.PARQUET and output is None:
         raise ConfigError("--format parquet: name a file with -o")
     delays = [parse_duration_ms(text, "--delay") for text in delay or ("30s",)]
-    costs = read_costs(["slow-members=0", *(cost or ())])
+    interval_ms = parse_duration_ms(interval, "--interval")
+    settings = settings_from(policy or _DEFAULTS, assignor or (), delays)
     request = Request(
-        settings=tuple(
-            replace(setting, batch=batch, interval_ms=parse_duration_ms(interval, "--interval"))
-            for setting in settings_from(policy or _DEFAULTS, assignor or (), delays)
-        ),
+        settings=tuple(replace(each, batch=batch, interval_ms=interval_ms) for each in settings),
         default_delay_ms=delays[0],
-        costs=costs,
+        costs=read_costs(["slow-members=0", *(cost or ())]),
         seed=seed,
     )
     _check(request)
@@ -149,20 +145,11 @@ def run(
     with open_source(
         source, bootstrap, command_config, group, auto_offset_reset="earliest", quiet=quiet
     ) as opened:
-        found = stories(
-            opened.tables,
-            opened.topics,
-            groups=opened.groups,
-            costs=costs,
-            lags=_wants_lags(request),
-        )
-        told = list(track(found, None, "groups read", quiet=quiet))
-        note(f"replaying {len(told)} groups under {len(request.settings)} settings and their own")
-        rows = _replayed(told, request, quiet=quiet)
+        rows = _replayed(_stories(opened, request, note, quiet=quiet), request, quiet=quiet)
     _write(rows, fmt, output)
-    worst = [r["fidelity"] for r in rows.to_pylist() if r["fidelity"] is not None]
-    if worst and min(worst) < fail_below:
-        note(f"a fidelity of {min(worst):.2f} is below {fail_below}")
+    lowest = min((f for f in rows["fidelity"].to_pylist() if f is not None), default=1.0)
+    if lowest < fail_below:
+        note(f"a fidelity of {lowest:.2f} is below {fail_below}")
         raise typer.Exit(1)
 
 
@@ -211,7 +198,7 @@ def _fitting(policy: ReplayPolicy, assignor: str) -> str:
     raise ConfigError(f"--assignor {assignor}: has no cooperative form; use --policy simple")
 
 
-def _check(request: Any) -> None:
+def _check(request: Request) -> None:
     """Build every setting's assignors once, so that a wrong number is found before Spark starts."""
     from holdfast.pipeline.replay.replay_world import offered
 
@@ -219,11 +206,27 @@ def _check(request: Any) -> None:
         offered(setting, {})
 
 
-def _wants_lags(request: Any) -> bool:
+def _wants_lags(request: Request) -> bool:
     return any(setting.assignor.startswith("lag") for setting in request.settings)
 
 
-def _replayed(told: Sequence[Any], request: Any, *, quiet: bool) -> Any:
+def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[Story]:
+    """What happened to every group, from the tables, with a bar."""
+    from holdfast.pipeline.replay.replay_story import stories
+
+    read = stories(
+        opened.tables,
+        opened.topics,
+        groups=opened.groups,
+        costs=request.costs,
+        lags=_wants_lags(request),
+    )
+    found = list(track(read, None, "groups read", quiet=quiet))
+    note(f"replaying {len(found)} groups under {len(request.settings)} settings and their own")
+    return found
+
+
+def _replayed(told: Sequence[Story], request: Request, *, quiet: bool) -> Any:
     """All replays, with a bar: of pairs of group and setting here, of tasks under Spark."""
     from holdfast.pipeline.replay.replay import replay as replay_all
 

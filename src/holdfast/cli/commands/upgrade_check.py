@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.options import OutputFile, PrintFormat
 from holdfast.cli.output import Format, print_note, write_json, write_rows
 from holdfast.errors import ConfigError, SourceError
 from holdfast.machine.upgrade import (
@@ -61,8 +62,8 @@ def run(
     plan: Annotated[
         bool, typer.Option("--plan", help="Say which bounces lead there safely.")
     ] = False,
-    fmt: Annotated[Format, typer.Option("--format", help="table is for people.")] = Format.TABLE,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file.")] = None,
+    fmt: PrintFormat = Format.TABLE,
+    output: OutputFile = None,
 ) -> None:
     """Check whether one rolling bounce to other assignors is safe, and say why not.
 

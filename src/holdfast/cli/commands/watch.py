@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from holdfast.cli.commands.export import write_metrics
-from holdfast.cli.commands.history import SMALL_RECORDS, check_logs
-from holdfast.cli.commands.lag import Reset
+from holdfast.cli.commands.history import SMALL_RECORDS, check_logs, live_cluster
 from holdfast.cli.options import (
     BrokerLogs,
     CommandConfig,
     Groups,
     NeededBootstrap,
+    OffsetReset,
     Quiet,
+    Reset,
     SparkGroups,
+    StoredFormat,
 )
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
@@ -32,13 +33,6 @@ Examples:
   holdfast watch -b localhost:9092 -o tables --every 30 &
   holdfast export --input tables
 """
-
-
-class Stored(StrEnum):
-    """``--format`` of what is kept."""
-
-    PARQUET = "parquet"
-    DELTA = "delta"
 
 
 def register(app: typer.Typer) -> None:
@@ -64,13 +58,10 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
         Path | None,
         typer.Option("--metrics", help="What `export` serves, to a file after each batch."),
     ] = None,
-    reset: Annotated[
-        Reset,
-        typer.Option("--auto-offset-reset", help="What a partition without a commit lags behind."),
-    ] = Reset.LATEST,
+    reset: OffsetReset = Reset.LATEST,
     fmt: Annotated[
-        Stored, typer.Option("--format", help="delta: Delta tables beside the Parquet files.")
-    ] = Stored.PARQUET,
+        StoredFormat, typer.Option("--format", help="delta: Delta tables beside the Parquet files.")
+    ] = StoredFormat.PARQUET,
     broker_log: BrokerLogs = None,
     command_config: CommandConfig = None,
     quiet: Quiet = False,
@@ -80,7 +71,6 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     The tables equal those of one `holdfast history` over all of it. With --every it runs until
     Ctrl-C; without, it takes what is there since the last time and ends.
     """
-    from holdfast.adapters.cluster.cluster import LiveCluster, read_properties
     from holdfast.pipeline.batches.watch import CHECKPOINT
     from holdfast.pipeline.batches.watch import watch as follow
     from holdfast.pipeline.ingest.selection import Selection
@@ -89,13 +79,11 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
 
     note = notes(quiet)
     check_logs(broker_log or ())
-    config = read_properties(command_config) if command_config else {}
-    cluster = LiveCluster(bootstrap=bootstrap, config=config)
-    cluster.check()
+    cluster = live_cluster(bootstrap, command_config)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     begins = {partition: begin for partition, (begin, _) in ends.items()}
     quick = sum(end for _, end in ends.values()) - sum(begins.values()) < SMALL_RECORDS
-    spark = open_session(kafka=True, delta=fmt is Stored.DELTA, quick=quick)
+    spark = open_session(kafka=True, delta=fmt is StoredFormat.DELTA, quick=quick)
 
     def say(tables: Tables, batch: int) -> None:
         if metrics is not None:
@@ -111,7 +99,7 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
             every_seconds=every,
             max_records=max_records,
             auto_offset_reset=str(reset),
-            delta=fmt is Stored.DELTA,
+            delta=fmt is StoredFormat.DELTA,
             broker_logs=broker_log or (),
             after_batch=say,
         )
