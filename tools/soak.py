@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 PARTS = {
-    "seeds": ["-m", "holdfast", "simulate", "--soak", "{seeds}"],
+    "seeds": ["-m", "holdfast", "simulate-soak", "--runs", "{seeds}"],
     "fuzz": ["-m", "tests.fuzz.fuzz_wire", "--runs", "{runs}"],
     "slow": ["-m", "pytest", "-q", "-m", "slow"],
     "chaos": ["-m", "tests.live.chaos"],

@@ -10,8 +10,7 @@ import sys
 import pytest
 from tests.cli.running import run
 
-from holdfast.cli import simulate_search
-from holdfast.cli.commands import simulate
+from holdfast.cli.commands import simulate, simulate_search
 from holdfast.sim.scenarios import POLICIES, SCENARIOS
 
 SMALL = ("--members", 4, "--partitions", 8, "--format", "json")
@@ -40,7 +39,7 @@ def test_every_policy_and_both_baselines(policy):
 
 def in_a_process(hash_seed: str, *arguments: object) -> tuple[str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "simulate", *map(str, arguments)],
+        [sys.executable, "-m", "holdfast", *map(str, arguments)],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
@@ -59,8 +58,8 @@ FLAPS = [
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--scenario", "FILE", "--policy", "deferred", "--seed", 9, "--trace", *SMALL),
-        ("--soak", 2, "--seed", 9, "--format", "json"),
+        ("simulate", "--scenario", "FILE", "--policy", "deferred", "--seed", 9, "--trace", *SMALL),
+        ("simulate-soak", "--runs", 2, "--seed", 9, "--format", "json"),
     ],
 )
 def test_a_seed_replays_bit_for_bit_in_another_process(tmp_path, arguments):
@@ -74,27 +73,33 @@ def test_a_seed_replays_bit_for_bit_in_another_process(tmp_path, arguments):
 
 
 def test_a_search_prints_the_states_it_counted():
-    done = run("simulate", "--search", "--policy", "eager", "--format", "json")
+    done = run("simulate-search", "--policy", "eager", "--format", "json")
     assert done.code == 0
     found = json.loads(done.out)
     assert found["complete"] is True
     assert found["violations"] == []
     assert found["states"] > 10_000
     assert found["partitions"] == 4
-    done = run("simulate", "--search", "--policy", "eager", "--partitions", 2, "--format", "json")
+    done = run("simulate-search", "--policy", "eager", "--partitions", 2, "--format", "json")
     fewer = json.loads(done.out)
     assert (fewer["partitions"], fewer["violations"]) == (2, [])
     assert fewer["states"] < found["states"]
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments", "what", "total"),
+    ("module", "command", "arguments", "what", "total"),
     [
-        (simulate_search, ("--search", "--policy", "eager", "--partitions", "2"), "states", None),
-        (simulate, ("--policy", "simple", "--members", "3"), "members bounced", 3),
+        (
+            simulate_search,
+            "simulate-search",
+            ("--policy", "eager", "--partitions", "2"),
+            "states",
+            None,
+        ),
+        (simulate, "simulate", ("--policy", "simple", "--members", "3"), "members bounced", 3),
     ],
 )
-def test_what_takes_long_shows_how_far_it_is(module, arguments, what, total, monkeypatch):
+def test_what_takes_long_shows_how_far_it_is(module, command, arguments, what, total, monkeypatch):
     passed = []
 
     def track(items, asked_total, asked_what, *, quiet):
@@ -104,14 +109,14 @@ def test_what_takes_long_shows_how_far_it_is(module, arguments, what, total, mon
             yield item
 
     monkeypatch.setattr(module, "track", track)
-    done = run("simulate", *arguments, "--format", "json")
+    done = run(command, *arguments, "--format", "json")
     assert done.code == 0
     assert len(passed) == json.loads(done.out).get("states", total)
 
 
 def test_what_a_search_refuses():
     for wrong in (("--policy", "kip848"), ("--lost", "joins"), ("--partitions", 24)):
-        done = run("simulate", "--search", *wrong)
+        done = run("simulate-search", *wrong)
         assert done.code == 2
         assert "expected" in done.err
 
@@ -169,10 +174,10 @@ def test_steps_that_cannot_be_taken(tmp_path, text, code, words):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--members", 0), ("--partitions", 0), ("--steps", 0), ("--seed", -1), ("--soak", -3)],
+    [("--members", 0), ("--partitions", 0), ("--steps", 0), ("--seed", -1), ("--runs", -3)],
 )
 def test_numbers_too_small_are_refused(option, value):
-    done = run("simulate", option, value)
+    done = run("simulate-soak" if option == "--runs" else "simulate", option, value)
     assert (done.code, option in done.err) == (2, True), done.err
 
 
@@ -195,6 +200,6 @@ def test_a_broken_rule_is_exit_code_1(monkeypatch):
     done = run("simulate", *SMALL)
     assert done.code == 1
     assert json.loads(done.out)["violations"][0]["rule"] == "S1"
-    done = run("simulate", "--soak", 1, "--seed", 5, "--format", "json")
+    done = run("simulate-soak", "--runs", 1, "--seed", 5, "--format", "json")
     assert done.code == 1
     assert json.loads(done.out)["violations"][0]["seed"] == 5

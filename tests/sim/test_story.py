@@ -121,17 +121,17 @@ def test_random_runs_of_one_policy_and_what_happened_in_them():
 
 def test_options_that_would_mean_nothing_are_refused():
     for words, option in (
-        (("--soak", 1, "--members", 3), "--members"),
-        (("--search", "--policy", "eager", "--seed", 1), "--seed"),
-        (("--lost", "sync"), "--search"),
+        (("simulate-soak", "--runs", 1, "--members", 3), "--members"),
+        (("simulate-search", "--policy", "eager", "--seed", 1), "--seed"),
+        (("simulate", "--lost", "sync"), "--lost"),
     ):
-        done = run("simulate", *words)
+        done = run(*words)
         assert done.code == 2
         assert option in done.err
 
 
 def test_a_random_run_can_be_looked_at():
-    done = run("simulate", "--soak", 1, "--seed", 7, "--policy", "eager", "--trace")
+    done = run("simulate-soak", "--runs", 1, "--seed", 7, "--policy", "eager", "--trace")
     assert done.code == 0
     assert "seed 7, eager" in done.err
     assert "m0000.0 starts" in done.err

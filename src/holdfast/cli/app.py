@@ -42,6 +42,8 @@ from holdfast.errors import (
 HELP_ORDER = (
     "assign",
     "simulate",
+    "simulate_soak",
+    "simulate_search",
     "upgrade_check",
     "broker",
     "demo",

@@ -1,4 +1,4 @@
-"""``holdfast simulate --search``: every interleaving of a small world, and how many states it has.
+"""``holdfast simulate-search``: every interleaving of a small world, and how many states it has.
 
 **Rules.** Exit 1 when a rule is broken or the search did not end.
 
@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.errors import ConfigError
 from holdfast.machine.leader.designs import POLICIES, assignors_for
@@ -21,25 +22,44 @@ SEARCHED = (*POLICIES, "sticky", "cooperative-sticky")
 POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
 
 
-def run_search(
-    policy: str, lost: str, fmt: Format, output: Path | None, *, partitions: int, quiet: bool
+_EXAMPLES = """\b
+Examples:
+  holdfast simulate-search --policy deferred --lost sync
+  holdfast simulate-search --policy eager --partitions 3 --format json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("simulate-search", epilog=_EXAMPLES)(run)
+
+
+def run(
+    *,
+    policy: Annotated[str, typer.Option("--policy", help=", ".join(SEARCHED))] = "deferred",
+    lost: Annotated[
+        str,
+        typer.Option(
+            "--lost",
+            metavar="KINDS",
+            help=f"One message of each is lost or late: {', '.join(KINDS)}; commas between.",
+        ),
+    ] = "",
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=1, help="Of one topic, at most 8.")
+    ] = Bound().partitions,
+    fmt: PrintFormat = Format.TABLE,
+    output: OutputFile = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Search the default bound under a policy and print what was counted.
+    """Search every order of events of a small group: joins, a crash, a leave, lost messages.
 
-    Parameters
-    ----------
-    lost : str
-        Kinds of request with commas between; of each one message is lost or late.
-
-    Raises
-    ------
-    ConfigError
-        If the policy or a kind is unknown, or there are not 1 to 8 partitions.
+    Exit codes: 0 done; 1 a rule is broken or the search did not end; 2 a wrong option.
     """
-    if not 1 <= partitions <= 8:
-        raise ConfigError(f"--search --partitions {partitions}: expected 1 to 8, the bound is 4")
+    if partitions > 8:
+        raise ConfigError(f"--partitions {partitions}: expected 1 to 8, the bound is 4")
     if policy not in SEARCHED:
-        raise ConfigError(f"--search --policy {policy}: expected {', '.join(SEARCHED)}")
+        raise ConfigError(f"--policy {policy}: expected {', '.join(SEARCHED)}")
     kinds = tuple(kind.strip() for kind in lost.split(",") if kind.strip())
     for kind in kinds:
         if kind not in KINDS:
