@@ -2,7 +2,8 @@
 
 **Rules.** A page is a function of the code and nothing else, so a test compares it with its file
 (`tests/docs/test_pages.py`). A page may end in a part that people write; that part begins with the
-heading named in :data:`PAGES` and stays as it is.
+heading named in :data:`PAGES` and stays as it is. Or people write the page, and the code writes the
+part between two marks.
 
 **Strategy.** :data:`PAGES` is the only list of generated pages: one row a page.
 """
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.pages.columns import columns_part
 from tools.pages.designs import designs_page
 from tools.pages.faults import faults_page
 from tools.pages.machines import machines_page
@@ -23,15 +25,30 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a file generates, and the heading at which the part by hand begins, if there is one."""
+    """What writes a page, and which part of the page it writes.
+
+    Parameters
+    ----------
+    text : callable
+        Returns what the code writes.
+    by_hand_from : str
+        Heading at which the part by hand begins; "" where there is no such part.
+    between_marks : bool
+        The code writes only what stands between the two :data:`MARKS`.
+    """
 
     text: Callable[[], str]
     by_hand_from: str = ""
+    between_marks: bool = False
 
+
+MARKS = ("<!-- begin: written by tools/write_pages.py -->", "<!-- end -->")
+"""Comments around what the code writes of a page by hand."""
 
 PAGES: Mapping[str, Page] = {
     "docs/designs.md": Page(text=designs_page, by_hand_from="## Measured live"),
     "docs/machines.md": Page(text=machines_page),
+    "docs/metrics.md": Page(text=columns_part, between_marks=True),
     "tests/sim/faults/README.md": Page(text=faults_page),
 }
 """File below the root -> what writes it."""
@@ -40,6 +57,11 @@ PAGES: Mapping[str, Page] = {
 def whole_text(name: str) -> str:
     """A page as its file must be: what the code writes, then the part by hand as it stands."""
     page, file = PAGES[name], ROOT / name
+    if page.between_marks:
+        before, begin, rest = file.read_text(encoding="utf-8").partition(MARKS[0])
+        _, end, after = rest.partition(MARKS[1])
+        assert begin and end, f"{name}: expected the marks {MARKS}"
+        return f"{before}{begin}\n{page.text()}\n{end}{after}"
     if not page.by_hand_from:
         return page.text()
     heading = f"\n{page.by_hand_from}\n"

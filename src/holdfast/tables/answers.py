@@ -12,12 +12,24 @@ PLAN = Table(
     columns=(
         column("group", _S, "consumer group"),
         column("n_members", _I, "members of the last generation", "members"),
-        column("n_partitions", _L, "partitions of the topics that members ask for", "partitions"),
+        column(
+            "n_partitions",
+            _L,
+            "partitions of the topics that members ask for",
+            "partitions",
+            nullable=True,
+        ),
         column("n_kept", _L, "partitions whose owner stays", "partitions", nullable=True),
         column("n_moved", _L, "partitions whose owner changes", "partitions", nullable=True),
-        column("balance_score_before", _L, "balance_score of the last generation", "partitions"),
+        column(
+            "balance_score_before",
+            _L,
+            "balance_score of the last generation",
+            "partitions",
+            nullable=True,
+        ),
         column("balance_score", _L, "balance_score of the plan", "partitions", nullable=True),
-        column("largest_lag_before", _L, "largest lag of one member now", "records"),
+        column("largest_lag_before", _L, "largest lag of one member now", "records", nullable=True),
         column("largest_lag", _L, "the same under the plan", "records", nullable=True),
         column(
             "n_stopped", _L, "partitions that stand still meanwhile", "partitions", nullable=True

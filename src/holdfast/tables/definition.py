@@ -62,6 +62,11 @@ class Column:
     heading: str = ""
     behind: str = ""
 
+    @property
+    def is_number(self) -> bool:
+        """Whether its values are counts or amounts."""
+        return self.dtype in (DType.INT32, DType.INT64, DType.FLOAT64)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -124,9 +129,10 @@ class Table:
                 return column
         raise KeyError(name)
 
-    def heading(self, name: str) -> str:
-        """Heading of the column called ``name``; KeyError where there is none."""
-        return self.column(name).heading
+    def headings(self, *names: str) -> list[tuple[str, bool]]:
+        """Heading of each of these columns, and whether its values are numbers."""
+        columns = map(self.column, names)
+        return [(column.heading, column.is_number) for column in columns]
 
 
 def column(

@@ -13,8 +13,15 @@ _F = DType.FLOAT64
 
 _GROUP = column("group", _S, "consumer group")
 _TYPE = column("group_type", _S, "protocol of the group: classic or consumer (KIP-848)")
-_GENERATION = column("generation", _I, "generation of a classic group, assignment epoch of KIP-848")
-_TIMESTAMP = column("timestamp", _T, "time of the record in the offsets topic")
+_GENERATION = column(
+    "generation",
+    _I,
+    "generation of a classic group, assignment epoch of KIP-848",
+    heading="Generation",
+)
+_TIMESTAMP = column(
+    "timestamp", _T, "time of the record in the offsets topic", heading="Time (UTC)"
+)
 _TOPIC = column("topic", _S, "topic; for KIP-848 the topic id where the name is not known")
 _PARTITION = column("partition", _I, "partition of the topic")
 _MEMBER = column("member_id", _S, "member id")
@@ -44,6 +51,7 @@ OFFSET_COMMITS = Table(
         *_LOG,
     ),
     order=("log_partition", "log_offset"),
+    first=("group", "topic", "partition", "offset", "timestamp", "is_tombstone"),
 )
 
 GENERATIONS = Table(
@@ -63,6 +71,7 @@ GENERATIONS = Table(
         *_LOG,
     ),
     order=("group", "log_partition", "log_offset"),
+    first=("group", "generation", "state", "protocol", "n_members", "n_partitions"),
 )
 
 MEMBERS = Table(
@@ -87,6 +96,7 @@ MEMBERS = Table(
         _TIMESTAMP,
     ),
     order=("group", "generation", "member_id"),
+    first=("group", "generation", "client_id", "client_host", "n_partitions", "n_claimed"),
 )
 
 ASSIGNMENTS = Table(
@@ -103,6 +113,7 @@ ASSIGNMENTS = Table(
     order=("group", "generation", "member_id", "topic"),
     explode="partitions",
     flat_name="partition",
+    first=("group", "generation", "topic", "partition", "member_id"),
 )
 
 MOVEMENTS = Table(
@@ -124,6 +135,7 @@ MOVEMENTS = Table(
         _TIMESTAMP,
     ),
     order=("group", "generation", "topic", "partition"),
+    first=("group", "generation", "topic", "partition", "kind", "from_member", "to_member"),
 )
 
 REBALANCES = Table(
@@ -135,32 +147,89 @@ REBALANCES = Table(
         _TYPE,
         column("previous_generation", _I, "generation it is compared with", nullable=True),
         _TIMESTAMP,
-        column("cause", _S, "inferred reason, or stated by a broker log"),
+        column("cause", _S, "inferred reason, or stated by a broker log", heading="Cause"),
         column("confidence", _F, "of the cause, 0 to 1; 1 where it is stated"),
         column("cause_basis", _S, "inferred from two generations, or stated by a broker log"),
         column("stated_reason", _S, "the broker's own words, where a log has them", nullable=True),
         column("n_missed_generations", _I, "generations in between that left no record"),
-        column("n_members", _I, "members after it", "members"),
-        column("n_joined", _I, "members that are new", "members"),
-        column("n_left", _I, "members that are gone", "members"),
-        column("n_restarted", _I, "members that came back under a new id", "members"),
+        column("n_members", _I, "members after it", "members", heading="Members"),
+        column("n_joined", _I, "members that are new", "members", heading="Joined"),
+        column("n_left", _I, "members that are gone", "members", heading="Left"),
+        column(
+            "n_restarted",
+            _I,
+            "members that came back under a new id",
+            "members",
+            heading="Restarted",
+        ),
         column("n_partitions", _L, "partitions with an owner after it", "partitions"),
-        column("n_kept", _L, "partitions with the same owner before and after", "partitions"),
-        column("n_moved", _L, "partitions that went from one member to another", "partitions"),
+        column(
+            "n_kept",
+            _L,
+            "partitions with the same owner before and after",
+            "partitions",
+            heading="Kept",
+        ),
+        column(
+            "n_moved",
+            _L,
+            "partitions that went from one member to another",
+            "partitions",
+            heading="Moved",
+        ),
         column("n_moved_through_gap", _L, "the same, with no owner in between", "partitions"),
-        column("n_gained", _L, "partitions that had no owner known before", "partitions"),
-        column("n_lost", _L, "partitions that have no owner any more", "partitions"),
+        column(
+            "n_gained",
+            _L,
+            "partitions that had no owner known before",
+            "partitions",
+            heading="Gained",
+        ),
+        column(
+            "n_lost", _L, "partitions that have no owner any more", "partitions", heading="Lost"
+        ),
         column("n_needed_moves", _L, "least moves at the most even loads", "moves", nullable=True),
-        column("n_avoidable_moves", _L, "moves beyond the needed ones", "moves", nullable=True),
+        column(
+            "n_avoidable_moves",
+            _L,
+            "moves beyond the needed ones",
+            "moves",
+            nullable=True,
+            heading="Avoidable",
+            behind="n_moved",
+        ),
         column("balance_score", _L, "sum of pairwise load differences (KIP-54)", "partitions"),
         column("stickiness", _F, "kept / owned before and after, 0 to 1", nullable=True),
         column("pause_lower_seconds", _F, "time without an owner, at least", "partition-seconds"),
-        column("pause_upper_seconds", _F, "time without an owner, at most", "partition-seconds"),
+        column(
+            "pause_upper_seconds",
+            _F,
+            "time without an owner, at most",
+            "partition-seconds",
+            heading="Stood still, s",
+        ),
         column("leader_changed", _B, "the leader is another member id"),
         column("cooperative", _B, "members keep working through the rebalance"),
         column("needed_moves_proven", _B, "n_needed_moves comes from an exact optimum"),
     ),
     order=("group", "generation", "group_type"),
+    first=(
+        "group",
+        "generation",
+        "timestamp",
+        "cause",
+        "n_moved",
+        "n_avoidable_moves",
+        "pause_upper_seconds",
+        "n_members",
+        "n_restarted",
+        "n_joined",
+        "n_left",
+        "stickiness",
+        "balance_score",
+        "pause_lower_seconds",
+        "n_partitions",
+    ),
 )
 
 PAUSES = Table(
@@ -181,6 +250,7 @@ PAUSES = Table(
     order=("group", "generation", "topic", "partitions"),
     explode="partitions",
     flat_name="partition",
+    first=("group", "generation", "topic", "partition", "pause_upper_seconds", "basis"),
 )
 
 LAG = Table(
@@ -190,16 +260,32 @@ LAG = Table(
         _GROUP,
         _TOPIC,
         _PARTITION,
-        column("current_offset", _L, "committed offset; null where there is none", nullable=True),
-        column("log_start_offset", _L, "first offset the broker still has", nullable=True),
-        column("log_end_offset", _L, "offset of the next record to be written", nullable=True),
         column(
-            "lag", _L, "records between them, never negative; null: unknown topic", nullable=True
+            "current_offset",
+            _L,
+            "committed offset; null where there is none",
+            nullable=True,
+            heading="Committed",
+        ),
+        column("log_start_offset", _L, "first offset the broker still has", nullable=True),
+        column(
+            "log_end_offset",
+            _L,
+            "offset of the next record to be written",
+            nullable=True,
+            heading="Log end",
+        ),
+        column(
+            "lag",
+            _L,
+            "records between them, never negative; null: unknown topic",
+            nullable=True,
+            heading="Lag",
         ),
         column(
             "lag_seconds", _F, "since the group came to current_offset; 0: no lag", nullable=True
         ),
-        column("member_id", _S, "owner in the last generation", nullable=True),
+        column("member_id", _S, "owner in the last generation", nullable=True, heading="Member id"),
         column("client_id", _S, "of that member", nullable=True),
         column("client_host", _S, "of that member", nullable=True),
         column("commit_timestamp", _T, "when current_offset was committed", nullable=True),
@@ -208,6 +294,7 @@ LAG = Table(
         column("is_idle", _B, "the topic holds no record"),
     ),
     order=("group", "topic", "partition"),
+    first=("group", "topic", "partition", "lag", "lag_seconds", "client_id", "status"),
 )
 
 ANOMALIES = Table(
@@ -241,6 +328,7 @@ BAD_RECORDS = Table(
         column("value_hex", _S, "the value; null for a tombstone", nullable=True),
     ),
     order=("log_partition", "log_offset", "reason", "position"),
+    first=("reason", "record_type", "log_partition", "log_offset", "position"),
 )
 
 TABLES: dict[str, Table] = {

@@ -14,23 +14,11 @@ import numpy.typing as npt
 from holdfast.model.columns import F64, I64
 from holdfast.report.drawing.timeline import Timeline, read_generations
 from holdfast.tables.reading import Tables
+from holdfast.tables.stored import REBALANCES
 from holdfast.tables.values import ArrowTable, codes, floats, ints, times_ms, words
 
 _KINDS = ("moved", "moved_through_gap", "gained", "lost")
-_COUNTS = (
-    "n_members",
-    "n_joined",
-    "n_left",
-    "n_restarted",
-    "n_kept",
-    "n_moved",
-    "n_moved_through_gap",
-    "n_gained",
-    "n_lost",
-    "n_needed_moves",
-    "n_avoidable_moves",
-    "n_missed_generations",
-)
+_COUNTS = tuple(column.name for column in REBALANCES.counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

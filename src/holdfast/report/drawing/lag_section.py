@@ -14,6 +14,7 @@ from holdfast.report.drawing.markup import Markup, name_of, tag
 from holdfast.report.drawing.sections import NONE, number, table
 from holdfast.report.drawing.timeline import Timeline
 from holdfast.tables.reading import Tables
+from holdfast.tables.stored import LAG
 from holdfast.tables.values import codes, ints
 
 WORST = 20
@@ -104,7 +105,8 @@ def _by_owner(tables: Tables, timeline: Timeline) -> Markup:
                 (number(int(total[i])), int(total[i])),
             ]
         )
-    heads = [("Owner", False), ("Member id", False), ("Partitions", True), ("Lag", True)]
+    member, lag_head = LAG.headings("member_id", "lag")
+    heads = [("Owner", False), member, ("Partitions", True), lag_head]
     return table(heads, shown)
 
 
@@ -123,13 +125,8 @@ def _worst(tables: Tables, group: str) -> Markup:
         ]
         for row in picked.to_pylist()
     ]
-    heads = [
-        ("Partition", False),
-        ("Lag", True),
-        ("Committed", True),
-        ("Log end", True),
-        ("Member id", False),
-    ]
+    columns = LAG.headings("lag", "current_offset", "log_end_offset", "member_id")
+    heads = [("Partition", False), *columns]
     if not shown:
         return tag("p", "No partition is behind.")
     summary = tag("summary", f"The {len(shown)} partitions furthest behind")

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from holdfast.errors import SourceError
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.report.drawing.sections import NONE, number, seconds, table
+from holdfast.tables.answers import REPLAY
 
 COLUMNS = (
     "group",
@@ -89,18 +90,12 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     top = max((_cost(r) for r in ordered if _cost(r) < math.inf), default=0.0)
     many = len({row.get("group") for row in ordered}) > 1
     heads = [
-        *([("Group", False)] if many else []),
-        ("Policy", False),
-        ("Assignor", False),
+        *(REPLAY.headings("group") if many else []),
+        *REPLAY.headings("policy", "assignor"),
         ("Delay, s", True),
-        ("Rebalances", True),
-        ("Moved", True),
-        ("To a third", True),
-        ("Stopped, partition-s", True),
+        *REPLAY.headings("rebalances", "moved", "moved_to_third", "partition_seconds_stopped"),
         ("", False),
-        ("Longest stop, s", True),
-        ("Balanced after, s", True),
-        ("Fidelity", True),
+        *REPLAY.headings("longest_stop_seconds", "time_to_balance_seconds", "fidelity"),
     ]
     lead = (
         "The same history under other settings, by the same machines. The actual setting was "

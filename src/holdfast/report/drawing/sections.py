@@ -19,20 +19,10 @@ from holdfast.report.findings.examination import all_rules
 from holdfast.report.findings.finding import Finding
 from holdfast.report.findings.finding import count as counted
 from holdfast.tables.reading import Tables
+from holdfast.tables.stored import REBALANCES
 
 MAX_ROWS = 100
 NONE = "–"
-_COUNTS = (
-    ("Members", "n_members"),
-    ("Joined", "n_joined"),
-    ("Left", "n_left"),
-    ("Restarted", "n_restarted"),
-    ("Kept", "n_kept"),
-    ("Moved", "n_moved"),
-    ("Avoidable", "n_avoidable_moves"),
-    ("Gained", "n_gained"),
-    ("Lost", "n_lost"),
-)
 
 
 def when(ms: int, timespec: str = "milliseconds") -> str:
@@ -164,10 +154,9 @@ def rebalance_section(rebalances: Rebalances) -> Markup:
     if n > MAX_ROWS:
         cost = np.nan_to_num(rebalances.pause_upper_s) * 1000 + rebalances.counts["n_moved"]
         shown = np.sort(np.argsort(-cost, kind="stable")[:MAX_ROWS])
-    counts = [(head, name) for head, name in _COUNTS if (rebalances.counts[name] >= 0).any()]
-    heads = [("Time (UTC)", False), ("Cause", False), ("Generation", True)]
-    heads += [(head, True) for head, _ in counts] + [("Stood still, s", True)]
-    names = [name for _, name in counts]
+    counts = [column.name for column in REBALANCES.headed_counts]
+    names = [name for name in counts if (rebalances.counts[name] >= 0).any()]
+    heads = REBALANCES.headings("timestamp", "cause", "generation", *names, "pause_upper_seconds")
     rows = (_rebalance_row(rebalances, int(i), names) for i in shown)
     note = f"The {MAX_ROWS} costliest of {n:,} are shown. " if n > MAX_ROWS else ""
     lead = (
