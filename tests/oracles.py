@@ -11,13 +11,13 @@ from holdfast import Group
 
 def owner_by_claims(group: Group) -> dict[int, int]:
     """Owner of each tp by the written rule: the one claimant of the highest generation."""
-    claimants: dict[int, list[tuple[int, int]]] = {}
+    claimed_by: dict[int, list[tuple[int, int]]] = {}
     for member in range(group.n_members):
         row = group.claim_tp[group.claim_start[member] : group.claim_start[member + 1]]
         for tp in row.tolist():
-            claimants.setdefault(tp, []).append((int(group.generation[member]), member))
+            claimed_by.setdefault(tp, []).append((int(group.generation[member]), member))
     owners = {}
-    for tp, found in claimants.items():
+    for tp, found in claimed_by.items():
         newest = max(generation for generation, _ in found)
         alone = [member for generation, member in found if generation == newest]
         if len(alone) == 1:

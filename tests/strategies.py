@@ -133,7 +133,7 @@ def claims() -> SearchStrategy[MemberSubscription]:
     )
 
 
-def verdicts() -> SearchStrategy[MemberAssignment]:
+def member_assignments() -> SearchStrategy[MemberAssignment]:
     return st.builds(
         MemberAssignment,
         assigned=grouped_topic_partitions(),

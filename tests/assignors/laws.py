@@ -88,12 +88,12 @@ def never_revokes_and_assigns(snapshot: Snapshot, result: Result) -> None:
         for member in snapshot["members"]
         for topic, partition in member.get("owned", ())
     }
-    claimants: dict[tuple[str, int], set[str]] = {}
+    claimed_by: dict[tuple[str, int], set[str]] = {}
     for member in snapshot["members"]:
         for topic, partition in member.get("owned", ()):
-            claimants.setdefault((topic, partition), set()).add(member["id"])
+            claimed_by.setdefault((topic, partition), set()).add(member["id"])
     for tp, member_id in owners(result.to_dict()).items():
-        assert claimants.get(tp, {member_id}) == {member_id}, (tp, claims)
+        assert claimed_by.get(tp, {member_id}) == {member_id}, (tp, claims)
 
 
 def is_deterministic(snapshot: Snapshot, result: Result, options: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def test_owner_is_the_one_claimant_of_the_highest_generation(snapshot: dict[str,
 def test_withheld_is_exactly_what_goes_to_another_than_a_claimant(snapshot: dict[str, Any]) -> None:
     group = Group.from_dict(snapshot)
     result = assign(group, "cooperative-sticky")
-    claims = set(zip(group.claim_tp.tolist(), group.claimant_of().tolist(), strict=True))
+    claims = set(zip(group.claim_tp.tolist(), group.claim_members().tolist(), strict=True))
     claims |= set(zip(group.foreign_tp.tolist(), group.foreign_member.tolist(), strict=True))
     target = result.target.tolist()
     waits = {tp for tp, member in claims if target[tp] not in (-1, member)}

@@ -361,7 +361,7 @@ VALUES = {
     "design-subscription": (wire.design_subscriptions(), encode_design_subscription),
     "design-assignment": (wire.design_assignments(), encode_design_assignment),
     "claim": (wire.claims(), encode_member_subscription),
-    "verdict": (wire.verdicts(), encode_member_assignment),
+    "verdict": (wire.member_assignments(), encode_member_assignment),
     "memory": (wire.memories(), encode_memory),
 }
 

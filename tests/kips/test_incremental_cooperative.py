@@ -175,7 +175,7 @@ class TestDesignII:
         play.join("D", instance="d")
         done = play.round()
         assert done.delay_ms > 0
-        assert not any(share.revoked for share in done.shares.values())
+        assert not any(planned.revoked for planned in done.assignments.values())
         play.now_ms += 30_000
         play.settle()
         assert len(play.owned("D").split(",")) == 2
@@ -229,7 +229,7 @@ class TestDesignII:
 
         back = subscribed("D2", topics=("T",))
         done = plan_round(DEFERRED, claims(back), {"T": 4}, generation=5)
-        assert done.shares["D2"].gained == (("T", (3,)),)
+        assert done.assignments["D2"].gained == (("T", (3,)),)
         assert done.delay_ms == 0
         done = plan_round(DEFERRED, claims(), {"T": 4}, generation=5)
         assert done.delay_ms == 30_000
@@ -266,7 +266,7 @@ class TestDesignIII:
         while True:
             done = play.round()
             rounds += 1
-            revoked.append(sum(len(p) for s in done.shares.values() for _, p in s.revoked))
+            revoked.append(sum(len(p) for s in done.assignments.values() for _, p in s.revoked))
             if done.delay_ms:
                 assert done.delay_ms == 5_000
                 play.now_ms += 5_000
@@ -293,7 +293,7 @@ class TestDesignIII:
         play.now_ms += 2_000
         done = play.round()  # unrelated, whoever leads it
         assert done.delay_ms == 3_000
-        assert not any(s.revoked for s in done.shares.values())
+        assert not any(s.revoked for s in done.assignments.values())
 
     def test_no_pause_where_the_interval_is_zero(self):
         play = HandPlayedGroup.of(

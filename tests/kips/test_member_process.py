@@ -46,9 +46,9 @@ class Speaking(Player):
     def __init__(self, design: Design):
         super().__init__(DesignAssignor(Policy(design=design)))
 
-    def told(self, **verdict):
+    def told(self, **assignment):
         """The answer of a sync."""
-        data = encode_member_assignment(MemberAssignment(**verdict))
+        data = encode_member_assignment(MemberAssignment(**assignment))
         return self(SyncAnswered(request=self.last(SendSync).request, assignment=data))
 
     def claims(self) -> MemberSubscription:
@@ -56,12 +56,12 @@ class Speaking(Player):
         ((_, metadata),) = self.last(SendJoin).protocols
         return read_subscribed_member("m", None, metadata).subscription
 
-    def round(self, generation: int, **verdict):
+    def round(self, generation: int, **assignment):
         """Another round, caused by somebody else."""
         self.done.clear()
         self(RejoinRequested())
         self.join(generation)
-        return self.told(**verdict)
+        return self.told(**assignment)
 
 
 @pytest.fixture(params=list(Design), ids=lambda d: d.name.lower())

@@ -57,7 +57,7 @@ def test_settings_out_of_range_are_refused(fields, words):
         Policy(**fields)
 
 
-def claimant(
+def member_owning(
     name: str, *owned: int, generation: int = 1, memory: bytes | None = None
 ) -> SubscribedMember:
     own = (("t", owned),) if owned else ()
@@ -65,25 +65,27 @@ def claimant(
 
 
 def test_what_is_missing_waits_for_who_is_gone_though_no_memory_names_owners():
-    both = [claimant("A", 0, 1), claimant("B", 2, 3)]
+    both = [member_owning("A", 0, 1), member_owning("B", 2, 3)]
     first = plan_round(POLICY, both, {"t": 4}, generation=2)
-    alone = [claimant("A", 0, 1, generation=2, memory=first.memory)]
+    alone = [member_owning("A", 0, 1, generation=2, memory=first.memory)]
     second = plan_round(POLICY, alone, {"t": 4}, generation=3)
-    assert (second.delay_ms, second.shares["A"].gained) == (30_000, ())
+    assert (second.delay_ms, second.assignments["A"].gained) == (30_000, ())
 
 
 @pytest.mark.parametrize("memory", [b"no frame", None])
 def test_without_a_memory_that_can_be_read_the_heuristic_decides(memory):
-    alone = [claimant("A", 0, 1, memory=memory)]
+    alone = [member_owning("A", 0, 1, memory=memory)]
     done = plan_round(POLICY, alone, {"t": 4}, generation=2)
-    assert (done.delay_ms, done.shares["A"].gained) == (30_000, ())
+    assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
 
 
 def test_a_memory_of_a_generation_to_come_counts_as_none():
-    first = plan_round(POLICY, [claimant("A", 0), claimant("B", 1)], {"t": 2}, generation=9)
-    newcomer = [claimant("A", 0, memory=first.memory), claimant("C", generation=-1)]
+    first = plan_round(
+        POLICY, [member_owning("A", 0), member_owning("B", 1)], {"t": 2}, generation=9
+    )
+    newcomer = [member_owning("A", 0, memory=first.memory), member_owning("C", generation=-1)]
     done = plan_round(POLICY, newcomer, {"t": 2}, generation=9)
-    assert done.shares["C"].gained == (("t", (1,)),)
+    assert done.assignments["C"].gained == (("t", (1,)),)
 
 
 def remembered(generation: int, owner: str, *, given_up=(), delay_ms: int = 0) -> bytes:
@@ -96,7 +98,7 @@ def remembered(generation: int, owner: str, *, given_up=(), delay_ms: int = 0) -
 def test_the_newest_memory_counts_and_of_one_generation_the_last(order):
     who = replace(POLICY, memory_limit_bytes=1 << 20)
     older, newer = remembered(1, "A"), remembered(2, "gone")  # by the older one nothing was lost
-    members = [claimant("A", 0, memory=older), claimant("B", 2, memory=newer)][order]
+    members = [member_owning("A", 0, memory=older), member_owning("B", 2, memory=newer)][order]
     done = plan_round(who, members, {"t": 3}, generation=3)
     assert done.delay_ms == 30_000
     twin = reports(members[0], memory=remembered(2, "A"), memory_age_ms=500)  # came before it
@@ -106,8 +108,8 @@ def test_the_newest_memory_counts_and_of_one_generation_the_last(order):
 
 def test_who_leaves_for_good_with_nothing_is_no_returning_member():
     leaves = subscribed("B", topics=("t",), leaving=Leaving.FOR_GOOD)
-    done = plan_round(POLICY, [claimant("A", 0), leaves], {"t": 2}, generation=3)
-    assert (done.delay_ms, done.shares["A"].gained) == (30_000, ())
+    done = plan_round(POLICY, [member_owning("A", 0), leaves], {"t": 2}, generation=3)
+    assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
 
 
 def test_what_members_say_they_gave_up_is_no_loss_though_the_memory_does_not_name_it():
@@ -115,9 +117,9 @@ def test_what_members_say_they_gave_up_is_no_loss_though_the_memory_does_not_nam
         generation=2,
         members=(RememberedMember(member_id="gone"), RememberedMember(member_id=OWNERS_NOT_NAMED)),
     )
-    says = reports(claimant("A", 0, memory=encode_memory(unnamed)), given_up=(("t", (1,)),))
+    says = reports(member_owning("A", 0, memory=encode_memory(unnamed)), given_up=(("t", (1,)),))
     done = plan_round(POLICY, [says], {"t": 3}, generation=3)
-    assert done.shares["A"].gained == (("t", (1,)),)  # partition 2 waits for whoever had it
+    assert done.assignments["A"].gained == (("t", (1,)),)  # partition 2 waits for whoever had it
     assert done.delay_ms == 30_000
 
 
@@ -134,9 +136,9 @@ def told(*members: RememberedMember) -> bytes:
 
 def test_while_something_waits_nobody_who_was_there_gets_what_was_lost():
     memory = told(had("A", 0, 1, 2), had("B"), had("C", 3, 4, 5), had("S", 6, instance_id="s"))
-    members = [claimant("A", 0, 1, 2, memory=memory), claimant("B", memory=memory)]
-    done = plan_round(WIDE, [*members, claimant("E", generation=-1)], {"t": 7}, generation=2)
-    gained = {m: share.gained for m, share in done.shares.items()}
+    members = [member_owning("A", 0, 1, 2, memory=memory), member_owning("B", memory=memory)]
+    done = plan_round(WIDE, [*members, member_owning("E", generation=-1)], {"t": 7}, generation=2)
+    gained = {m: planned.gained for m, planned in done.assignments.items()}
     # Even loads would be 3, 2 and 2: the one that is above E's is not B's before the deadline.
     assert gained == {"A": (), "B": (), "E": (("t", (3, 4, 5)),)}
     assert (done.delay_ms, done.again) == (30_000, False)
@@ -146,10 +148,10 @@ def test_what_a_newcomer_does_not_subscribe_to_goes_on_waiting():
     memory = told(had("A", 0), had("C", 1))
     stranger = subscribed("E", topics=("u",))
     done = plan_round(
-        WIDE, [claimant("A", 0, memory=memory), stranger], {"t": 2, "u": 1}, generation=2
+        WIDE, [member_owning("A", 0, memory=memory), stranger], {"t": 2, "u": 1}, generation=2
     )
-    assert (done.delay_ms, done.shares["A"].gained) == (30_000, ())
-    assert done.shares["E"].gained == (("u", (0,)),)
+    assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
+    assert done.assignments["E"].gained == (("u", (0,)),)
 
 
 def test_an_eager_leader_that_cannot_plan_goes_by_range():
@@ -167,12 +169,12 @@ def test_an_eager_leader_that_cannot_plan_goes_by_range():
 def test_what_is_given_by_identity_is_balanced_in_a_round_of_its_own():
     away = had("S", 2, 3, 4, 5, 6, instance_id="s", delay_ms=20_000)
     memory = told(had("A", 0, 1), had("B"), away)
-    members = [claimant("A", 0, 1, memory=memory), claimant("B", memory=memory)]
+    members = [member_owning("A", 0, 1, memory=memory), member_owning("B", memory=memory)]
     back = subscribed("S2", instance_id="s", topics=("t",))
     done = plan_round(WIDE, [*members, back], {"t": 7}, generation=2)
-    assert done.shares["S2"].gained == (("t", (2, 3, 4, 5, 6)),)
+    assert done.assignments["S2"].gained == (("t", (2, 3, 4, 5, 6)),)
     assert (done.again, done.delay_ms) == (True, 0)
-    assert not any(share.revoked for share in done.shares.values())
+    assert not any(planned.revoked for planned in done.assignments.values())
 
 
 def view(**fields) -> MemberView:

@@ -208,12 +208,12 @@ def test_a_leader_plans_with_them(how):
         for i, m in enumerate("ab")
     ]
     done = plan_round(policy, members, kinds, generation=4)
-    assert not any(s.revoked or s.gained for s in done.shares.values())
+    assert not any(s.revoked or s.gained for s in done.assignments.values())
     done = plan_round(policy, members[:1], kinds, generation=5)  # b has gone
-    assert done.shares["a"].revoked == ()
-    assert done.shares["a"].gained == (("connector", (1,)), ("task", (3, 4, 5)))
+    assert done.assignments["a"].revoked == ()
+    assert done.assignments["a"].gained == (("connector", (1,)), ("task", (3, 4, 5)))
     joined = [*members, subscribed("c", topics=("connector", "task"))]
     done = plan_round(policy, joined, kinds, generation=6)
-    taken = {kind for s in done.shares.values() for kind, _ in s.revoked}
+    taken = {kind for s in done.assignments.values() for kind, _ in s.revoked}
     # by themselves, two connectors are even over three members; heavy ones weigh more than tasks
     assert ("connector" in taken) == bool(policy.weights)

@@ -163,8 +163,8 @@ def completed(*owned: int, gained=(), revoked=(), name: str = "holdfast-simple")
 def s7():
     history = History.of(SIMPLE, 3, a="012")
     checker = history.checker
-    verdict = encode_member_assignment(MemberAssignment(assigned=t(2), revoked=t(1)))
-    checker.stored(9, "holdfast-simple", {"a": verdict})
+    assignment = encode_member_assignment(MemberAssignment(assigned=t(2), revoked=t(1)))
+    checker.stored(9, "holdfast-simple", {"a": assignment})
     checker.completed(completed(0, 2, gained=[2], revoked=[1]), 0)
     yield rules(history.ledger)
     checker.completed(completed(2, gained=[2], revoked=[0, 1]), 0)  # as if absence revoked

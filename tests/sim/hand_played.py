@@ -73,18 +73,18 @@ class HandPlayedGroup:
         self.generation += 1
         done = plan_round(self.policy, self.claims(), self.partitions, generation=self.generation)
         self.last = done
-        for name, share in done.shares.items():
+        for name, planned in done.assignments.items():
             if name in deaf:
                 continue
             owned = resources_of(self.members[name].subscription.owned) - resources_of(
-                share.revoked
+                planned.revoked
             )
-            owned |= resources_of(share.gained)
+            owned |= resources_of(planned.gained)
             self.members[name] = reports(
                 self.members[name],
                 owned=grouped(sorted(owned)),
                 generation=self.generation,
-                given_up=share.revoked,
+                given_up=planned.revoked,
                 memory=done.memory or None,
             )
             self.received_ms[name] = self.now_ms
@@ -100,8 +100,8 @@ class HandPlayedGroup:
     def said(self, name: str) -> str:
         """What the last round told a member, in the document's notation."""
         assert self.last is not None
-        share = self.last.shares[name]
-        return f"assigned:{_short(share.gained)},revoked:{_short(share.revoked)}"
+        planned = self.last.assignments[name]
+        return f"assigned:{_short(planned.gained)},revoked:{_short(planned.revoked)}"
 
     def owned(self, name: str) -> str:
         """What a member has."""

@@ -84,15 +84,15 @@ class History:
                 leader_id=lead,
             )
         )
-        verdicts = {m: decode_member_assignment(data) for m, data in plan.items()}
+        assignments = {m: decode_member_assignment(data) for m, data in plan.items()}
         if bend is not None:
-            bend(verdicts)
+            bend(assignments)
         done = AssignmentComputed(
-            0, tuple((m, encode_member_assignment(v)) for m, v in verdicts.items())
+            0, tuple((m, encode_member_assignment(v)) for m, v in assignments.items())
         )
         before = len(self.ledger.violations)
         self.checker.check(request, done, self.now_ms, self.design)
-        self._apply(verdicts)
+        self._apply(assignments)
         return {v.rule for v in self.ledger.violations[before:]}
 
     def _joined(self, name: str) -> JoinedMember:
@@ -103,8 +103,8 @@ class History:
             metadata=encode_member_subscription(claim),
         )
 
-    def _apply(self, verdicts: dict[str, MemberAssignment]) -> None:
-        for name, v in verdicts.items():
+    def _apply(self, assignments: dict[str, MemberAssignment]) -> None:
+        for name, v in assignments.items():
             claim = self.members[name]
             revoked = resources_of(v.revoked or ())
             owned = (resources_of(claim.owned) - revoked) | resources_of(v.assigned)
@@ -121,8 +121,8 @@ class History:
 def tell(name: str, **fields) -> Bend:
     """Tell one member something else."""
 
-    def bend(verdicts: dict[str, MemberAssignment]) -> None:
-        verdicts[name] = replace(verdicts[name], **fields)
+    def bend(assignments: dict[str, MemberAssignment]) -> None:
+        assignments[name] = replace(assignments[name], **fields)
 
     return bend
 
@@ -130,9 +130,9 @@ def tell(name: str, **fields) -> Bend:
 def tell_all(**fields) -> Bend:
     """Tell all members something else."""
 
-    def bend(verdicts: dict[str, MemberAssignment]) -> None:
-        for name, v in verdicts.items():
-            verdicts[name] = replace(v, **fields)
+    def bend(assignments: dict[str, MemberAssignment]) -> None:
+        for name, v in assignments.items():
+            assignments[name] = replace(v, **fields)
 
     return bend
 
@@ -140,11 +140,11 @@ def tell_all(**fields) -> Bend:
 def remember(change: Callable[[Memory], Memory]) -> Bend:
     """Write another memory."""
 
-    def bend(verdicts: dict[str, MemberAssignment]) -> None:
-        for name, v in verdicts.items():
+    def bend(assignments: dict[str, MemberAssignment]) -> None:
+        for name, v in assignments.items():
             assert v.memory is not None
             memory = encode_memory(change(decode_memory(v.memory)))
-            verdicts[name] = replace(v, memory=memory)
+            assignments[name] = replace(v, memory=memory)
 
     return bend
 
@@ -162,8 +162,8 @@ def waits(delay_ms: int) -> Callable[[Memory], Memory]:
 def together(*bends: Bend) -> Bend:
     """Several at once."""
 
-    def bend(verdicts: dict[str, MemberAssignment]) -> None:
+    def bend(assignments: dict[str, MemberAssignment]) -> None:
         for each in bends:
-            each(verdicts)
+            each(assignments)
 
     return bend

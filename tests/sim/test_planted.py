@@ -49,14 +49,14 @@ Bend = Callable[[dict[str, MemberAssignment], LeaderRound], None]
 class Bent(DesignAssignor):
     """A design whose leader writes something else in the end."""
 
-    bend: Bend = lambda verdicts, turn: None
+    bend: Bend = lambda assignments, turn: None
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
-        verdicts = {
+        assignments = {
             m: decode_member_assignment(data) for m, data in DesignAssignor.lead(self, turn).items()
         }
-        self.bend(verdicts, turn)
-        return {m: encode_member_assignment(v) for m, v in verdicts.items()}
+        self.bend(assignments, turn)
+        return {m: encode_member_assignment(v) for m, v in assignments.items()}
 
 
 def bent(bend: Bend):
@@ -84,17 +84,17 @@ def test_no_bug_no_finding():
 
 
 def test_01_double_assignment_in_one_round():
-    def bend(verdicts, turn):
-        names = sorted(verdicts)
+    def bend(assignments, turn):
+        names = sorted(assignments)
         for a, b in pairwise(names):
-            verdicts[b] = replace(verdicts[b], assigned=verdicts[a].assigned)
+            assignments[b] = replace(assignments[b], assigned=assignments[a].assigned)
 
     caught("simple", {"S1", "S3"}, bent(bend))
 
 
 def test_02_delay_restarted_by_each_round(monkeypatch):
-    def restarted(echoes, generation):
-        memory = recall(echoes, generation)
+    def restarted(members, generation):
+        memory = recall(members, generation)
         if memory is None:
             return None
         waiting = tuple(replace(m, delay_ms=12_000 * bool(m.delay_ms)) for m in memory.members)
@@ -113,13 +113,13 @@ def test_03_stale_claim_wins(monkeypatch):
         owner[claims.former_tp] = claims.former_member
         return replace(claims, owner=owner)
 
-    assert judged({"a": 7, "b": 5}) == set()
+    assert broken_rules({"a": 7, "b": 5}) == set()
     monkeypatch.setattr(leader, "normalise", oldest)
     monkeypatch.setattr(leader._RoundPlanner, "target", lambda self: self.claims.owner)
-    assert judged({"a": 7, "b": 5}) == {"S10"}
+    assert broken_rules({"a": 7, "b": 5}) == {"S10"}
 
 
-def judged(generations: dict[str, int]) -> set[str]:
+def broken_rules(generations: dict[str, int]) -> set[str]:
     """Rules that Design I's leader breaks when these members all claim t-0."""
     design = DesignAssignor(Policy(design=Design.SIMPLE))
     members = tuple(
@@ -153,8 +153,8 @@ def test_04_revoke_after_rejoin(monkeypatch):
 
 
 def test_05_timer_lost_on_leader_change(monkeypatch):
-    def forgets(echoes, generation):
-        memory = recall(echoes, generation)
+    def forgets(members, generation):
+        memory = recall(members, generation)
         if memory is None:
             return None
         return replace(memory, members=tuple(m for m in memory.members if not m.delay_ms))
@@ -208,12 +208,12 @@ def test_08_rejoin_before_the_commit_is_answered(monkeypatch):
 
 
 def test_09_revoked_and_assigned_in_one_round():
-    def bend(verdicts, turn):
-        taken = [entry for v in verdicts.values() for entry in v.revoked or ()]
-        for name in sorted(verdicts):
-            if not verdicts[name].revoked and taken:
-                verdicts[name] = replace(
-                    verdicts[name], assigned=(*verdicts[name].assigned, *taken)
+    def bend(assignments, turn):
+        taken = [entry for v in assignments.values() for entry in v.revoked or ()]
+        for name in sorted(assignments):
+            if not assignments[name].revoked and taken:
+                assignments[name] = replace(
+                    assignments[name], assigned=(*assignments[name].assigned, *taken)
                 )
                 return
 
@@ -221,28 +221,30 @@ def test_09_revoked_and_assigned_in_one_round():
 
 
 def test_10_revocation_beside_a_delay():
-    def bend(verdicts, turn):
-        if any(v.revoked for v in verdicts.values()):
-            for name, v in verdicts.items():
-                verdicts[name] = replace(v, delay_ms=5_000)
+    def bend(assignments, turn):
+        if any(v.revoked for v in assignments.values()):
+            for name, v in assignments.items():
+                assignments[name] = replace(v, delay_ms=5_000)
 
     caught("deferred", {"S9"}, bent(bend))
 
 
 def test_11_different_delays():
-    def bend(verdicts, turn):
-        for i, name in enumerate(sorted(verdicts)):
-            if verdicts[name].delay_ms:
-                verdicts[name] = replace(verdicts[name], delay_ms=verdicts[name].delay_ms + i)
+    def bend(assignments, turn):
+        for i, name in enumerate(sorted(assignments)):
+            if assignments[name].delay_ms:
+                assignments[name] = replace(
+                    assignments[name], delay_ms=assignments[name].delay_ms + i
+                )
 
     caught("deferred", {"S9"}, bent(bend))
 
 
 def test_12_assigned_beyond_the_topic():
-    def bend(verdicts, turn):
-        name = min(verdicts)
+    def bend(assignments, turn):
+        name = min(assignments)
         more = ("a", (turn.partitions.get("a", 0),))
-        verdicts[name] = replace(verdicts[name], assigned=(*verdicts[name].assigned, more))
+        assignments[name] = replace(assignments[name], assigned=(*assignments[name].assigned, more))
 
     caught("simple", {"S12"}, bent(bend))
 
@@ -261,10 +263,10 @@ def test_14_design_iii_moves_everything_at_once(monkeypatch):
 
 
 def test_15_another_round_is_not_announced():
-    def bend(verdicts, turn):
-        for name, v in verdicts.items():
+    def bend(assignments, turn):
+        for name, v in assignments.items():
             if v.revoked == ():
-                verdicts[name] = replace(v, revoked=None)
+                assignments[name] = replace(v, revoked=None)
 
     caught("simple", {"again"}, bent(bend))
 
@@ -283,18 +285,18 @@ def test_16_a_zombie_that_does_not_stop(monkeypatch):
 
 
 def test_17_another_round_for_ever():
-    def bend(verdicts, turn):
-        for name, v in verdicts.items():
+    def bend(assignments, turn):
+        for name, v in assignments.items():
             if v.revoked is None and not v.delay_ms:
-                verdicts[name] = replace(v, revoked=())
+                assignments[name] = replace(v, revoked=())
 
     caught("simple", {"L4", "L1"}, bent(bend))
 
 
 def test_18_revoked_though_not_claimed():
-    def bend(verdicts, turn):
-        name = min(verdicts)
-        verdicts[name] = replace(verdicts[name], revoked=(("a", (99,)),))
+    def bend(assignments, turn):
+        name = min(assignments)
+        assignments[name] = replace(assignments[name], revoked=(("a", (99,)),))
 
     caught("simple", {"S8"}, bent(bend))
 
@@ -315,10 +317,10 @@ def test_19_new_resources_wait_like_lost_ones(monkeypatch):
 
 
 def test_20_a_delay_where_the_policy_has_none():
-    def bend(verdicts, turn):
-        for name, v in verdicts.items():
+    def bend(assignments, turn):
+        for name, v in assignments.items():
             if v.revoked is None:
-                verdicts[name] = replace(v, delay_ms=3_000)
+                assignments[name] = replace(v, delay_ms=3_000)
 
     caught("simple", {"D6"}, bent(bend))
 
@@ -357,23 +359,23 @@ def test_22_a_resource_claimed_twice_stays_with_one():
         ledger = Ledger([("t", 0)])
         RoundChecker(ledger, 0).check(request, done, 0, design)
         assert {v.rule for v in ledger.violations} == rules
-    for verdict in map(decode_member_assignment, dict(right.assignments).values()):
-        assert resources_of(verdict.revoked) == {("t", 0)}
+    for assignment in map(decode_member_assignment, dict(right.assignments).values()):
+        assert resources_of(assignment.revoked) == {("t", 0)}
 
 
 def test_24_survivors_get_what_a_newcomer_could_carry():
-    def bend(verdicts, turn):
+    def bend(assignments, turn):
         claims = {
             m.member_id: read_subscribed_member(m.member_id, None, m.metadata) for m in turn.members
         }
         old = sorted(m for m, claimant in claims.items() if claimant.subscription.owned)
-        for name in sorted(set(verdicts) - set(old)):
-            mine = sorted(resources_of(verdicts[name].assigned))
+        for name in sorted(set(assignments) - set(old)):
+            mine = sorted(resources_of(assignments[name].assigned))
             if old and len(mine) > 1:
-                heir = verdicts[old[0]]
+                heir = assignments[old[0]]
                 theirs = sorted(resources_of(heir.assigned) | set(mine[1:]))
-                verdicts[name] = replace(verdicts[name], assigned=grouped(mine[:1]))
-                verdicts[old[0]] = replace(heir, assigned=grouped(theirs))
+                assignments[name] = replace(assignments[name], assigned=grouped(mine[:1]))
+                assignments[old[0]] = replace(heir, assigned=grouped(theirs))
 
     caught("deferred", {"D1"}, bent(bend))
 

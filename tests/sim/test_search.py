@@ -103,13 +103,13 @@ class Generous(DesignAssignor):
     """Gives everybody everything."""
 
     def lead(self, turn):
-        verdicts = {
+        assignments = {
             m: decode_member_assignment(data) for m, data in DesignAssignor.lead(self, turn).items()
         }
         everything = (("t", tuple(range(turn.partitions["t"]))),)
         return {
             m: encode_member_assignment(replace(v, assigned=everything, revoked=None))
-            for m, v in verdicts.items()
+            for m, v in assignments.items()
         }
 
 
@@ -119,12 +119,12 @@ class Restless(DesignAssignor):
     def lead(self, turn):
         if len(turn.members) < 2:
             return DesignAssignor.lead(self, turn)
-        verdicts = {
+        assignments = {
             m: decode_member_assignment(data) for m, data in DesignAssignor.lead(self, turn).items()
         }
         return {
             m: encode_member_assignment(replace(v, revoked=v.revoked or ()))
-            for m, v in verdicts.items()
+            for m, v in assignments.items()
         }
 
 

@@ -63,7 +63,7 @@ SCHEMAS: dict[str, tuple[Callable[[bytes], object], st.SearchStrategy[bytes]]] =
         wire.design_assignments().map(encode_design_assignment),
     ),
     "claim": (decode_member_subscription, wire.claims().map(encode_member_subscription)),
-    "verdict": (decode_member_assignment, wire.verdicts().map(encode_member_assignment)),
+    "verdict": (decode_member_assignment, wire.member_assignments().map(encode_member_assignment)),
     "memory": (decode_memory, wire.memories().map(encode_memory)),
     "connect-metadata": (decode_connect_metadata, of_connect("connect-metadata")),
     "connect-assignment": (decode_connect_assignment, of_connect("connect-assignment")),

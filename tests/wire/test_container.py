@@ -57,8 +57,8 @@ def test_a_claim_is_a_standard_subscription(value: MemberSubscription) -> None:
     assert (message.generation, message.rack) == (value.generation, value.rack)
 
 
-@given(wire.verdicts())
-def test_a_verdict_is_a_standard_assignment(value: MemberAssignment) -> None:
+@given(wire.member_assignments())
+def test_a_member_assignment_is_a_standard_assignment(value: MemberAssignment) -> None:
     assert decode_assignment(encode_member_assignment(value)).partitions == value.assigned
 
 
@@ -72,7 +72,7 @@ def test_a_frame_looks_like_no_claim_to_kafkas_sticky_assignors(magic: bytes) ->
     assert read_claims(message, cooperative=False).partitions == ()
 
 
-def test_messages_of_others_are_claims_and_verdicts_without_a_frame() -> None:
+def test_messages_of_others_are_read_without_a_frame() -> None:
     for user_data in (None, b""):
         message = Subscription(topics=("a",), owned=OWNED, generation=3, user_data=user_data)
         expected = MemberSubscription(topics=("a",), owned=OWNED, generation=3)
@@ -136,8 +136,8 @@ def test_frames_of_another_kind_are_refused() -> None:
     assert frame is not None
     assert refused(decode_memory, frame).reason == "bad-magic"
     assert refused(decode_memory, b"").reason == "bad-magic"
-    verdict = encode_assignment(AssignmentMessage(partitions=(), user_data=frame))
-    error = refused(decode_member_assignment, verdict)
+    assignment = encode_assignment(AssignmentMessage(partitions=(), user_data=frame))
+    error = refused(decode_member_assignment, assignment)
     assert (error.reason, error.schema, error.position) == ("bad-magic", "HoldfastVerdict", 0)
 
 

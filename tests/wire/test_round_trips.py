@@ -114,8 +114,8 @@ def test_claim(value: MemberSubscription) -> None:
     assert decode_member_subscription(encode_member_subscription(value), lenient=True) == value
 
 
-@given(wire.verdicts())
-def test_verdict(value: MemberAssignment) -> None:
+@given(wire.member_assignments())
+def test_member_assignment(value: MemberAssignment) -> None:
     assert decode_member_assignment(encode_member_assignment(value)) == value
 
 

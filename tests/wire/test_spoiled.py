@@ -182,7 +182,7 @@ CLAIM: Pieces = [
     *opaque(),
     *tags([]),
 ]
-VERDICT: Pieces = [
+MEMBER_ASSIGNMENT: Pieces = [
     *frame(b"v"),
     Piece(bytes(8)),
     *sets(nullable=True),
@@ -239,7 +239,7 @@ MESSAGES: dict[tuple[str, int], Pieces] = {
 # The frames stand in the user data of a standard message; positions are those within the frame.
 FRAMES: dict[str, tuple[Pieces, bytes, bytes]] = {
     "claim": (CLAIM, b"\0\3" + bytes(4), bytes(4) + b"\xff\xff\xff\xff\xff\xff"),
-    "verdict": (VERDICT, b"\0\3" + bytes(4), b""),
+    "verdict": (MEMBER_ASSIGNMENT, b"\0\3" + bytes(4), b""),
 }
 
 

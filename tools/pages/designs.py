@@ -70,7 +70,7 @@ def designs_page() -> str:
         "",
         *_measured(Setup(), FREE),
         "",
-        *_verdict(),
+        *_assignment(),
         "",
     ]
     return "\n".join(lines)
@@ -105,7 +105,7 @@ def _row(report: Report) -> tuple[object, ...]:
     )
 
 
-def _verdict() -> list[str]:
+def _assignment() -> list[str]:
     head = ("the document's characteristic", "Design I", "Design II", "Design III")
     rows = (
         ("Kubernetes process death", "IMPROVED", "YES", "YES"),

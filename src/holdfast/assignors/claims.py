@@ -64,14 +64,14 @@ class Claims:
     @cached_property
     def claim_member(self) -> I32:
         """Member of each of :attr:`claim_tp`, int32[...]."""
-        return np.concatenate((self.group.claimant_of(), self.group.foreign_member))
+        return np.concatenate((self.group.claim_members(), self.group.foreign_member))
 
     def withheld(self, target: I32) -> tuple[I32, I32]:
         """Partitions that ``target`` gives to a member while another still claims them.
 
         Returns
         -------
-        tp, claimant : int32[...]
+        tp, claim_member : int32[...]
             Sorted by tp, each once. The claimant is the owner before the round if there is one,
             else the claimant with the lowest member index.
         """
@@ -84,9 +84,9 @@ class Claims:
         waits = np.flatnonzero((goes_to != self.claim_member) & (goes_to != NO_OWNER))
         order = waits[np.lexsort((self.claim_member[waits], self.claim_tp[waits]))]
         tp, first = np.unique(self.claim_tp[order], return_index=True)
-        claimant = self.claim_member[order][first]
+        claim_member = self.claim_member[order][first]
         mine = (self.owner[tp] != NO_OWNER) & (self.owner[tp] != target[tp])
-        return tp, np.where(mine, self.owner[tp], claimant).astype(np.int32)
+        return tp, np.where(mine, self.owner[tp], claim_member).astype(np.int32)
 
     def without_owners(self) -> Claims:
         """The same group as if nobody had claimed anything."""
@@ -128,7 +128,7 @@ def normalise(group: Group) -> Claims:
     KIP-54, KIP-341 (generations), KAFKA-12984 (two claims).
     """
     owner = np.full(group.topics.n_tps, NO_OWNER, np.int32)
-    member = group.claimant_of()
+    member = group.claim_members()
     owner[group.claim_tp] = member
     none = np.empty(0, np.int32)
     if int(np.count_nonzero(owner != NO_OWNER)) == len(member):

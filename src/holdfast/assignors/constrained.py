@@ -95,10 +95,10 @@ def constrained_owner(group: Group, owned: I32) -> I32:
     floor, rest = divmod(partitions.size, group.n_members)
     ceiling = floor + (rest > 0)
 
-    claims, claimant, count = _owned_rows(group, owned, partitions)
+    claims, claim_member, count = _owned_rows(group, owned, partitions)
     capacity = np.where(count < floor, count, np.where(count == floor, floor, ceiling))
-    kept = within(count) < capacity[claimant]
-    owner[claims[kept]] = claimant[kept]
+    kept = within(count) < capacity[claim_member]
+    owner[claims[kept]] = claim_member[kept]
     size = np.minimum(count, capacity)
     unassigned = partitions[owner[partitions] == NO_OWNER]
     wanting = np.repeat(np.arange(group.n_members, dtype=np.int32), np.maximum(floor - size, 0))
@@ -146,11 +146,15 @@ def _in_partition_order(group: Group) -> I64:
 def _owned_rows(group: Group, owned: I32, partitions: I64) -> tuple[I64, I32, I64]:
     """Valid claims by member and partition order: (tp, claimant) of each, and the count of each."""
     current = group.generation == group.generation.max()
-    claimant = owned[partitions]
-    valid = (claimant != NO_OWNER) & current[claimant]
-    by_member = np.argsort(claimant[valid], kind="stable")
-    claims, claimant = partitions[valid][by_member], claimant[valid][by_member]
-    return claims, claimant, np.bincount(claimant, minlength=group.n_members).astype(np.int64)
+    claim_member = owned[partitions]
+    valid = (claim_member != NO_OWNER) & current[claim_member]
+    by_member = np.argsort(claim_member[valid], kind="stable")
+    claims, claim_member = partitions[valid][by_member], claim_member[valid][by_member]
+    return (
+        claims,
+        claim_member,
+        np.bincount(claim_member, minlength=group.n_members).astype(np.int64),
+    )
 
 
 def _last_kept(claims: I64, count: I64, size: I64) -> I64:

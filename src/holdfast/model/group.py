@@ -222,7 +222,7 @@ class Group:
         """The columns ``set_start``, ``set_topic`` and ``subscription`` as one value."""
         return Subscriptions(self.set_start, self.set_topic, self.subscription)
 
-    def claimant_of(self) -> I32:
+    def claim_members(self) -> I32:
         """Member of each claim in ``claim_tp``, int32[n_claims]."""
         return row_of(self.claim_start)
 
@@ -235,7 +235,7 @@ class Group:
         racks = None
         if topics.rack_start is not None:
             racks = topics.by_name([list(topics.racks_of(tp)) for tp in range(topics.n_tps)])
-        owned = partitions_by_member(topics, self.claimant_of(), self.claim_tp)
+        owned = partitions_by_member(topics, self.claim_members(), self.claim_tp)
         members = tuple(
             snapshots.MemberRow(
                 member_id=member_id,

@@ -104,11 +104,11 @@ def claimed(**generations: int) -> dict[str, str]:
     found: list[dict[str, str]] = []
     for order in permutations(members):
         done = plan_round(SIMPLE, order, {"t": 1}, generation=99)
-        assert not any(x.gained for x in done.shares.values()), "somebody gains it as well"
+        assert not any(x.gained for x in done.assignments.values()), "somebody gains it as well"
         found.append(
             {
                 m: "keeps" if x.kept else "revoked" if x.revoked else "nothing"
-                for m, x in done.shares.items()
+                for m, x in done.assignments.items()
             }
         )
     assert all(each == found[0] for each in found), "the order of members decides"
@@ -178,7 +178,7 @@ def scene_39(s: Scene) -> None:
     odd = (("gone", (0,)), ("t", (0, 0, 7, -1)))
     members = [subscribed("a", topics=("t",), owned=odd, generation=3)]
     done = plan_round(SIMPLE, members, {"t": 2}, generation=4)
-    s.expect(done.shares["a"].gained == (("t", (1,)),), "only what exists is claimed")
+    s.expect(done.assignments["a"].gained == (("t", (1,)),), "only what exists is claimed")
     handed_out = cooperative(2, a=(3, (0, 0, 7, -1)))
     s.expect(handed_out == ({"a": {0, 1}}, {}), "and cooperative-sticky hands out the same")
 
@@ -190,8 +190,8 @@ def scene_40(s: Scene) -> None:
         subscribed("b", topics=("t",), generation=3),
     ]
     done = plan_round(SIMPLE, members, {"t": 1, "u": 1}, generation=4)
-    s.expect(done.shares["a"].revoked == (("t", (0,)),), "the claim is revoked")
-    s.expect(done.shares["b"].gained == (), "and goes to nobody in that round")
+    s.expect(done.assignments["a"].revoked == (("t", (0,)),), "the claim is revoked")
+    s.expect(done.assignments["b"].gained == (), "and goes to nobody in that round")
     w = s.world("simple", partitions={"a": 4, "b": 2})
     w.subscribe(0, ("b",))  # what it has of a is claimed no more: given up before it joins
     w.run(w.now_ms + 8_000)
@@ -228,8 +228,8 @@ def scene_42(s: Scene) -> None:
         subscribed("b", topics=("t",)),
     ]
     done = plan_round(DEFERRED, members, {"t": 2}, generation=1)
-    s.expect(done.shares["a"].gained == (), "it gets nothing")
-    s.expect(done.shares["b"].gained == (("t", (0, 1)),), "the other one everything")
+    s.expect(done.assignments["a"].gained == (), "it gets nothing")
+    s.expect(done.assignments["b"].gained == (("t", (0, 1)),), "the other one everything")
     w = s.world()
     w.subscriptions[3] = ()
     w.start(3)
@@ -278,8 +278,8 @@ def scene_45(s: Scene) -> None:
         subscribed("m", topics=("t",), owned=(("t", (0, 1)),), generation=4),
     ]
     done = plan_round(SIMPLE, members, {"t": 2}, generation=5)
-    s.expect(done.shares["liar"].kept == (("t", (0,)),), "the liar wins what it claims")
-    s.expect(done.shares["m"].kept == (("t", (1,)),), "and nothing else")
+    s.expect(done.assignments["liar"].kept == (("t", (0,)),), "the liar wins what it claims")
+    s.expect(done.assignments["m"].kept == (("t", (1,)),), "and nothing else")
     own, withheld = cooperative(3, liar=(10**9, (0,)), m=(4, (0, 1)))
     s.expect(withheld == {0: "liar"} and own["m"] >= {1}, "the same under cooperative-sticky")
 

@@ -162,7 +162,9 @@ def scene_23(s: Scene) -> None:
     play.received_ms["A"] = play.now_ms  # and believes to have heard it just now
     done = play.round()
     s.expect(done.delay_ms == 0, "the old leader's memory starts no other delay")
-    s.expect(not any(x.revoked for x in done.shares.values()), "and takes nothing from anybody")
+    s.expect(
+        not any(x.revoked for x in done.assignments.values()), "and takes nothing from anybody"
+    )
 
 
 def _of_tomorrow(data: bytes) -> bytes:

@@ -172,7 +172,7 @@ def test_48_a_topic_is_recreated_smaller():
     play = HandPlayedGroup.of(SIMPLE, {"T": 4}, A="T0,T1", B="T2,T3")
     play.partitions["T"] = 2
     done = play.round()
-    assert all(p < 2 for s in done.shares.values() for _, ps in s.kept + s.gained for p in ps)
+    assert all(p < 2 for s in done.assignments.values() for _, ps in s.kept + s.gained for p in ps)
     w = world("simple")
     turns = tape(w).turns
     w.resize("a", 2)

@@ -249,16 +249,16 @@ class Exchanges:
             moves = [Move(tp=m.tp, source=m.end, end=m.source) for m in offer.moves]
         self.state.apply(moves)
         for move in moves:
-            lag, claimant = float(self.lags[move.tp]), int(self.state.claimed[move.tp])
+            lag, claimed_by = float(self.lags[move.tp]), int(self.state.claimed[move.tp])
             self.lag[move.source] -= lag
             self.lag[move.end] += lag
             self._rows.pop(move.source, None)
             self._rows.pop(move.end, None)
-            if claimant == move.end:
-                self.away[claimant].discard(move.tp)
+            if claimed_by == move.end:
+                self.away[claimed_by].discard(move.tp)
             else:
                 self.has_foreign[move.end] = True
-                self.away[claimant].add(move.tp)
+                self.away[claimed_by].add(move.tp)
         self._rank_again(moves)
 
     def _rank_again(self, moves: list[Move]) -> None:

@@ -299,16 +299,16 @@ class DesignAssignor:
 
     def read(self, assignment: bytes) -> Instruction:
         """What is assigned and revoked: next = (owned - revoked) + assigned."""
-        verdict = decode_member_assignment(assignment)
-        revoked = resources_of(verdict.revoked or ())
-        assigned = resources_of(verdict.assigned)
+        message = decode_member_assignment(assignment)
+        revoked = resources_of(message.revoked or ())
+        assigned = resources_of(message.assigned)
         return Instruction(
             assigned=assigned - revoked if revoked else assigned,
             revoked=revoked,
             absence_revokes=False,
-            delay_ms=verdict.delay_ms,
-            again=verdict.revoked is not None,
-            memory=verdict.memory,
+            delay_ms=message.delay_ms,
+            again=message.revoked is not None,
+            memory=message.memory,
         )
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
@@ -324,7 +324,7 @@ class DesignAssignor:
         )
         # A static member that is back is answered with what was stored for it: it needs all.
         static = {m.member_id for m in members if m.instance_id is not None}
-        revoked = {member_id: share.revoked for member_id, share in done.shares.items()}
+        revoked = {member_id: planned.revoked for member_id, planned in done.assignments.items()}
         again, delay_ms = done.again, done.delay_ms
         for m in members:
             if gone := _vanished(m.subscription.owned, turn.partitions):
@@ -334,20 +334,20 @@ class DesignAssignor:
         return {
             member_id: encode_member_assignment(
                 MemberAssignment(
-                    assigned=self._listed(share, static=member_id in static),
+                    assigned=self._listed(planned, static=member_id in static),
                     revoked=revoked[member_id] if revoked[member_id] or again else None,
                     delay_ms=delay_ms,
                     nonce=turn.generation,
                     memory=done.memory or None,
                 )
             )
-            for member_id, share in done.shares.items()
+            for member_id, planned in done.assignments.items()
         }
 
-    def _listed(self, share: PlannedAssignment, *, static: bool) -> TopicPartitions:
+    def _listed(self, planned: PlannedAssignment, *, static: bool) -> TopicPartitions:
         if self.policy.omit_unchanged and not static:
-            return share.gained
-        return merge_topics((*share.kept, *share.gained)) if share.gained else share.kept
+            return planned.gained
+        return merge_topics((*planned.kept, *planned.gained)) if planned.gained else planned.kept
 
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """Nothing new, nothing revoked; the memory travels on, brought up to date."""

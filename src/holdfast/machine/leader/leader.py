@@ -69,7 +69,7 @@ class PlannedRound:
 
     Parameters
     ----------
-    shares : dict of str to PlannedAssignment
+    assignments : dict of str to PlannedAssignment
         By member id, sorted.
     delay_ms : int
         Until all members rejoin at the latest, 0 for no such time.
@@ -81,7 +81,7 @@ class PlannedRound:
         Moves that a later batch makes (Design III).
     """
 
-    shares: dict[str, PlannedAssignment]
+    assignments: dict[str, PlannedAssignment]
     delay_ms: int
     again: bool
     memory: bytes
@@ -241,7 +241,7 @@ class _RoundPlanner:
         tps = tps[speaks[self.pinned[tps]]]
         if not len(tps):
             return group
-        member = np.concatenate((group.claimant_of(), self.pinned[tps]))
+        member = np.concatenate((group.claim_members(), self.pinned[tps]))
         tp = np.concatenate((group.claim_tp, tps))
         order = np.lexsort((tp, member))
         counts = np.bincount(member, minlength=len(group.member_ids))
@@ -281,14 +281,14 @@ class _RoundPlanner:
         gained = partitions_by_owner(self.group.topics, handed.astype(np.int32))
         kept = partitions_by_owner(self.group.topics, kept_owner) if gained else held
         revoked = partitions_by_member(self.group.topics, revoked_member, revoked_tp)
-        shares = {
+        assignments = {
             m.member_id: PlannedAssignment(
                 kept=kept.get(i, ()), gained=gained.get(i, ()), revoked=revoked.get(i, ())
             )
             for i, m in enumerate(self.members)
         }
         return PlannedRound(
-            shares=shares,
+            assignments=assignments,
             delay_ms=delay_ms,
             again=self.again,
             memory=memory,

@@ -76,7 +76,7 @@ def _only(group: Group, topic: int) -> Group:
     row = np.repeat(np.arange(len(group.set_start) - 1), np.diff(group.set_start))
     sizes = np.bincount(row[keep], minlength=len(group.set_start) - 1)
     mine = group.topics.topic_of[group.claim_tp] == topic
-    counts = np.bincount(group.claimant_of()[mine], minlength=len(group.member_ids))
+    counts = np.bincount(group.claim_members()[mine], minlength=len(group.member_ids))
     foreign = group.topics.topic_of[group.foreign_tp] == topic
     return replace(
         group,
@@ -92,7 +92,7 @@ def _only(group: Group, topic: int) -> Group:
 def _relabelled(group: Group, order: I32) -> Group:
     """The same group with its members in another order, under ids that sort so."""
     back = np.argsort(order)
-    member = back[group.claimant_of()]
+    member = back[group.claim_members()]
     by_member = np.lexsort((group.claim_tp, member))
     counts = np.bincount(member, minlength=len(order))
     return replace(

@@ -95,18 +95,18 @@ class _RowGroups:
         topic, partition = self.owned_topic[at][which], self.parts[place]
         # Of two owners the first counts, as everywhere; the stable order keeps it first.
         key, first = np.unique(_key(topic, partition), return_index=True)
-        claimant, had_owner = member[which][first], np.ones(len(key), np.bool_)
+        claim_member, had_owner = member[which][first], np.ones(len(key), np.bool_)
         span = slice(self.event_start[row], self.event_start[row + 1])
         where = np.searchsorted(key, self.event_key[span])
         before = self.event_before[span]
-        claimant[where] = np.where(before >= 0, before - members[0], NO_OWNER)
+        claim_member[where] = np.where(before >= 0, before - members[0], NO_OWNER)
         had_owner[where] = self.event_moved[span]
-        result = assign(self._group(members, key >> 32, claimant), "sticky")
+        result = assign(self._group(members, key >> 32, claim_member), "sticky")
         if result.quality.needed_moves is None:
             return None
         return int(np.count_nonzero(had_owner)) - result.quality.kept
 
-    def _group(self, members: I64, topic: I64, claimant: I64) -> Group:
+    def _group(self, members: I64, topic: I64, claim_member: I64) -> Group:
         """The row as a group; ``topic`` is sorted, one entry per partition."""
         there, counts = np.unique(topic, return_counts=True)
         names = [f"{number:09d}" for number in range(len(there))]
@@ -115,7 +115,7 @@ class _RowGroups:
             topics=topics,
             member_ids=tuple(f"{number:09d}" for number in range(len(members))),
             subscriptions=Subscriptions.from_rows(self._asks(m, there) for m in members.tolist()),
-            claims=ReportedClaims.from_owner(topics, claimant.astype(np.int32)),
+            claims=ReportedClaims.from_owner(topics, claim_member.astype(np.int32)),
             generation=np.zeros(len(members), np.int32),
         )
 

@@ -66,21 +66,19 @@ class ConnectAssignor:
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """One round of Connect's algorithm over one kind of resource."""
         past = self.pasts.setdefault(turn.leader_id, Past())
-        claimants = sorted(
+        members = sorted(
             (read_subscribed_member(m.member_id, m.instance_id, m.metadata) for m in turn.members),
             key=lambda c: c.member_id,
         )
-        own = {c.member_id: set(resources_of(c.subscription.owned)) for c in claimants}
-        newest = max((c.subscription.generation for c in claimants), default=-1)
+        own = {c.member_id: set(resources_of(c.subscription.owned)) for c in members}
+        newest = max((c.subscription.generation for c in members), default=-1)
         if past.generation != newest:
             past.previous = frozenset()  # led before, but not the last round
         configured = {(t, p) for t in sorted(turn.partitions) for p in range(turn.partitions[t])}
         active = set().union(*own.values()) & configured
         lost = (past.previous & configured) - active
         created = configured - active - lost
-        now_given = self._handle_lost(
-            past, lost, own, claimants[0].subscription.memory_age_ms, turn
-        )
+        now_given = self._handle_lost(past, lost, own, members[0].subscription.memory_age_ms, turn)
         if now_given is None:  # still waiting
             placed = created
             handed: dict[str, set[Resource]] = {m: set() for m in own}

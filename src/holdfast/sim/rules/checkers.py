@@ -140,14 +140,16 @@ class RoundChecker:
             return
         if self._stored_as != (done.generation, done.protocol_name):
             return
-        told = instruct(assignor, data)
-        if ordered(told.assigned) == done.owned and not (told.revoked or done.revoked):
+        instruction = instruct(assignor, data)
+        if ordered(instruction.assigned) == done.owned and not (
+            instruction.revoked or done.revoked
+        ):
             return  # the usual case: all that it has was listed
         owned = frozenset(done.owned)
-        right = told.assigned
-        if not told.absence_revokes:
+        right = instruction.assigned
+        if not instruction.absence_revokes:
             before = owned.difference(done.gained).union(done.revoked)
-            right = right.union(before - told.revoked)
+            right = right.union(before - instruction.revoked)
         if right != owned:
             wrong = min(right ^ owned)
             self.ledger.fail(
@@ -226,7 +228,7 @@ class RoundChecker:
 
     def _designs(self, turn: SeenTurn, assignor: DesignAssignor, now_ms: int) -> None:
         fail, policy = self.ledger.fail, assignor.policy
-        delays = {s.told.delay_ms for s in turn.members}
+        delays = {s.instruction.delay_ms for s in turn.members}
         if len(delays) > 1:
             fail("S9", now_ms, f"different delays: {sorted(delays)}")
         delay_ms = max(delays, default=0)
@@ -238,7 +240,7 @@ class RoundChecker:
         paced = policy.design is Design.INCREMENTAL and policy.interval_ms > 0
         if delay_ms and not policy.defers and not paced:
             fail("D6", now_ms, f"a delay of {delay_ms} ms where the policy has none")
-        if n_revoked and not all(s.told.again for s in turn.members):
+        if n_revoked and not all(s.instruction.again for s in turn.members):
             fail("again", now_ms, "somebody is not told that another round is coming")
         if policy.design is Design.INCREMENTAL:
             moves = _moves(turn)

@@ -94,17 +94,17 @@ def moves_left(turn: SeenTurn, policy: Policy) -> int:
     """How many resources are not where the target wants them."""
     done = plan_round(
         replace(policy, design=Design.SIMPLE),
-        [s.claimant for s in turn.members],
+        [s.member for s in turn.members],
         turn.partitions,
         generation=turn.generation,
     )
-    return sum(len(numbers) for s in done.shares.values() for _, numbers in s.revoked)
+    return sum(len(numbers) for s in done.assignments.values() for _, numbers in s.revoked)
 
 
 def _inputs(turn: SeenTurn) -> Any:
     """What a turn depends on beside claims."""
     members = tuple(
-        (s.name, s.claimant.instance_id, s.subscription.topics, s.subscription.leaving)
+        (s.name, s.member.instance_id, s.subscription.topics, s.subscription.leaving)
         for s in turn.members
     )
     return members, tuple(sorted(turn.partitions.items()))

@@ -30,26 +30,26 @@ from holdfast.wire.layouts.container import (
 class Seen:
     """One member in one round: what it claimed and what it was told."""
 
-    claimant: SubscribedMember
+    member: SubscribedMember
     claims: frozenset[Resource]
-    told: Instruction
+    instruction: Instruction
     revoked: frozenset[Resource]
     after: frozenset[Resource]
 
     @property
     def name(self) -> str:
         """Its member id."""
-        return self.claimant.member_id
+        return self.member.member_id
 
     @property
     def gained(self) -> frozenset[Resource]:
         """What it did not claim and gets."""
-        return self.told.assigned - self.claims
+        return self.instruction.assigned - self.claims
 
     @property
     def subscription(self) -> MemberSubscription:
         """What it reported."""
-        return self.claimant.subscription
+        return self.member.subscription
 
     @property
     def stays(self) -> bool:
@@ -106,14 +106,22 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
     """Read a turn from its bytes."""
     given = dict(done.assignments)
     seen = []
-    for claimant in subscribed_members(request.members, request.member_id, request.waited_ms):
-        data = given.get(claimant.member_id)
-        told = Instruction(assigned=frozenset()) if data is None else instruct(assignor, data)
-        claims = resources_of(claimant.subscription.owned)
-        revoked = claims - told.assigned if told.absence_revokes else told.revoked
-        stays = told.assigned == claims and not revoked
-        after = claims if stays else (claims - revoked) | told.assigned
-        seen.append(Seen(claimant=claimant, claims=claims, told=told, revoked=revoked, after=after))
+    for member in subscribed_members(request.members, request.member_id, request.waited_ms):
+        data = given.get(member.member_id)
+        instruction = (
+            Instruction(assigned=frozenset()) if data is None else instruct(assignor, data)
+        )
+        claims = resources_of(member.subscription.owned)
+        revoked = (
+            claims - instruction.assigned if instruction.absence_revokes else instruction.revoked
+        )
+        stays = instruction.assigned == claims and not revoked
+        after = claims if stays else (claims - revoked) | instruction.assigned
+        seen.append(
+            Seen(
+                member=member, claims=claims, instruction=instruction, revoked=revoked, after=after
+            )
+        )
     return SeenTurn(
         members=tuple(sorted(seen, key=lambda s: s.name)),
         partitions=dict(request.partitions),
@@ -132,16 +140,16 @@ def instruct(assignor: Assignor, data: bytes) -> Instruction:
 @lru_cache(maxsize=1024)
 def _instruction(data: bytes) -> Instruction:
     """Read once where a leader says it, and not again where its member hears it."""
-    verdict = decode_member_assignment(data)
-    revoked = resources_of(verdict.revoked or ())
-    assigned = resources_of(verdict.assigned)
+    assignment = decode_member_assignment(data)
+    revoked = resources_of(assignment.revoked or ())
+    assigned = resources_of(assignment.assigned)
     return Instruction(
         assigned=assigned - revoked if revoked else assigned,
         revoked=revoked,
         absence_revokes=False,
-        delay_ms=verdict.delay_ms,
-        again=verdict.revoked is not None,
-        memory=verdict.memory,
+        delay_ms=assignment.delay_ms,
+        again=assignment.revoked is not None,
+        memory=assignment.memory,
     )
 
 

@@ -102,7 +102,7 @@ class WaitingRules:
         that serves a newcomer with less than others have, and them with the rest, breaks D1.
         """
         turn = at.turn
-        instances = {s.claimant.instance_id for s in turn.members} - {None}
+        instances = {s.member.instance_id for s in turn.members} - {None}
         if not self.losses:
             return
         asked = at.owed.keys() | self.losses.keys()
@@ -153,7 +153,7 @@ class WaitingRules:
         policy, turn, now_ms = at.policy, at.turn, at.now_ms
         at_once = policy.clean_leave is When.IMMEDIATE
         leaves = {s.name for s in turn.members if s.subscription.leaving is Leaving.FOR_GOOD}
-        texts = sorted({s.told.memory for s in turn.members if s.told.memory})
+        texts = sorted({s.instruction.memory for s in turn.members if s.instruction.memory})
         for memory in map(read_memory, texts):
             for m in () if memory is None else memory.members:
                 if not m.delay_ms:
@@ -185,7 +185,7 @@ class WaitingRules:
             if m.instance_id is None or not m.delay_ms:
                 continue
             for s in at.turn.members:
-                if s.claimant.instance_id != m.instance_id or not s.stays:
+                if s.member.instance_id != m.instance_id or not s.stays:
                     continue
                 waited = _fitting(resources_of(m.owned) - claimed, s, at.turn)
                 if not waited <= s.after:

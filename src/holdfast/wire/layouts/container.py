@@ -299,12 +299,12 @@ def encode_member_assignment(value: MemberAssignment) -> bytes:
     Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     revoked = None if value.revoked is None else sort_partitions(value.revoked)
-    frame = _verdict_frame(value.nonce, revoked, value.delay_ms, value.memory)
+    frame = _assignment_frame(value.nonce, revoked, value.delay_ms, value.memory)
     return encode_assignment(AssignmentMessage(partitions=value.assigned, user_data=frame))
 
 
 @lru_cache(maxsize=2)
-def _verdict_frame(
+def _assignment_frame(
     nonce: int, revoked: TopicPartitions | None, delay_ms: int, memory: bytes | None
 ) -> bytes:
     """Most members of a round are told the same, and a memory may be long."""
