@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.report.unpacking import of_digits, unpack
 
-from holdfast.report.drawing.packing import DIGITS, MAX_VALUE, of_digits, pack, to_digits, unpack
+from holdfast.report.drawing.packing import DIGITS, MAX_VALUE, pack, to_digits
 
 NUMBERS = st.lists(st.integers(0, MAX_VALUE - 1))
 

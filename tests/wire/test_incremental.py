@@ -7,6 +7,7 @@ from hypothesis import given
 from tests.strategies import any_topic_partitions, grouped_topic_partitions, partition_sets
 
 from holdfast.errors import WireError
+from holdfast.model.partitions import TopicPartitions, grouped, resources_of
 from holdfast.wire.layouts.incremental import (
     Design,
     DesignAssignment,
@@ -15,10 +16,22 @@ from holdfast.wire.layouts.incremental import (
     decode_design_subscription,
     encode_design_assignment,
     encode_design_subscription,
-    next_owned,
 )
 
 T1, T4 = (("T", (1,)),), (("T", (4,)),)
+
+
+def next_owned(
+    owned: TopicPartitions, assigned: TopicPartitions | None, revoked: TopicPartitions | None
+) -> TopicPartitions:
+    """(owned - revoked) + assigned, sorted; null is empty.
+
+    References
+    ----------
+    Incremental Cooperative Rebalancing, Design I, "Member process".
+    """
+    held = resources_of(owned) - resources_of(revoked or ()) | resources_of(assigned or ())
+    return grouped(sorted(held))
 
 
 @pytest.mark.parametrize("design", Design)

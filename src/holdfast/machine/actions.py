@@ -1,10 +1,10 @@
 """What a member machine asks its caller to do, in the order it is listed.
 
 **Rules.** The caller does the actions of one answer in order and starts none of a later answer
-before. Requests on :data:`JOIN_CONNECTION` and :data:`HEARTBEAT_CONNECTION` travel on two
-connections, because a coordinator answers a connection in order and holds a JoinGroup for as long
-as the round takes: a heartbeat behind it would starve. ``timeout_ms`` is when the caller reports
-``RequestFailed``.
+before. JoinGroup and SyncGroup travel on a connection of their own, the join connection, because a
+coordinator answers the requests of one connection in order. It holds a JoinGroup until the round is
+complete, so a heartbeat behind it would come too late. After ``timeout_ms`` without an answer the
+caller reports ``RequestFailed``.
 
 **Strategy.** Values only; nothing here knows a client.
 
@@ -19,9 +19,6 @@ from typing import TypeAlias
 
 from holdfast.machine.events import JoinedMember
 from holdfast.model.partitions import Resource
-
-JOIN_CONNECTION = "join"
-HEARTBEAT_CONNECTION = "heartbeat"
 
 
 class ListenerCall(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -147,7 +148,7 @@ def run(
     ) as opened:
         rows = _replayed(_stories(opened, request, note, quiet=quiet), request, quiet=quiet)
     _write(rows, fmt, output)
-    lowest = min((f for f in rows["fidelity"].to_pylist() if f is not None), default=1.0)
+    lowest = min((f for f in rows["fidelity"].to_pylist() if f is not None), default=math.inf)
     if lowest < fail_below:
         note(f"a fidelity of {lowest:.2f} is below {fail_below}")
         raise typer.Exit(1)

@@ -7,8 +7,7 @@ legend and the search single a member out, and every picture has its table.
 
 from __future__ import annotations
 
-_HUES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442")
-N_HUES = len(_HUES)
+HUES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442")
 
 
 def _mix(colour: str, other: int, share: float) -> str:
@@ -17,7 +16,7 @@ def _mix(colour: str, other: int, share: float) -> str:
 
 
 COLOURS: tuple[str, ...] = (
-    *_HUES,
-    *(_mix(hue, 255, 0.45) for hue in _HUES),
-    *(_mix(hue, 0, 0.3) for hue in _HUES),
+    *HUES,
+    *(_mix(hue, 255, 0.45) for hue in HUES),
+    *(_mix(hue, 0, 0.3) for hue in HUES),
 )

@@ -96,11 +96,6 @@ class Timeline:
     first_ms: int
     last_ms: int
 
-    @property
-    def n_intervals(self) -> int:
-        """Segments that have a working owner."""
-        return int(((self.owner >= 0) & ~self.paused).sum())
-
 
 def read_generations(table: ArrowTable) -> Settlements:
     """Settlements of one group; records that repeat a generation count once."""

@@ -33,7 +33,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from holdfast.model.partitions import TopicPartitions, grouped, resources_of
+from holdfast.model.partitions import TopicPartitions
 from holdfast.wire.one.reader import TOPIC_PARTITIONS_MIN, Reader, read_topic_partitions
 from holdfast.wire.one.reasons import Reason
 from holdfast.wire.one.writer import Writer, write_string, write_topic_partitions
@@ -92,19 +92,6 @@ class DesignAssignment:
     assigned: TopicPartitions | None = ()
     revoked: TopicPartitions | None = ()
     timeout_ms: int = 0
-
-
-def next_owned(
-    owned: TopicPartitions, assigned: TopicPartitions | None, revoked: TopicPartitions | None
-) -> TopicPartitions:
-    """(owned - revoked) + assigned, sorted; null is empty.
-
-    References
-    ----------
-    Incremental Cooperative Rebalancing, Design I, "Member process".
-    """
-    held = resources_of(owned) - resources_of(revoked or ()) | resources_of(assigned or ())
-    return grouped(sorted(held))
 
 
 def decode_design_subscription(data: bytes) -> DesignSubscription:
