@@ -297,7 +297,7 @@ def test_a_leader_that_cannot_plan_lets_members_keep_what_they_have(monkeypatch,
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(designs, "decide", broken)
+    monkeypatch.setattr(designs, "assign_members", broken)
     group.members["b"].rejoin = True
     group.settle()
     assert group.log[-1] == before

@@ -38,7 +38,7 @@ def test_a_cooperative_assignor_is_refused_under_the_eager_policy(name):
         assignors_of(wanted)
 
 
-def plan(leadership, members, partitions):
+def plan(leadership, members, partitions, topics=("t",)):
     """Who gets what, by a leader of these members."""
     computed = leadership.compute(
         ComputeAssignment(
@@ -49,7 +49,7 @@ def plan(leadership, members, partitions):
                 JoinedMember(
                     member_id=name,
                     metadata=encode_subscription(
-                        Subscription(version=3, topics=("t",), user_data=None, owned=(), rack=rack)
+                        Subscription(version=3, topics=topics, user_data=None, owned=(), rack=rack)
                     ),
                 )
                 for name, rack in members
@@ -99,3 +99,22 @@ def test_without_an_answer_the_round_is_planned_without_racks(caplog):
 
 def test_topics_of_others_are_counted_not_guessed():
     assert plan(leadership(), [("m1", None)], ()) == {"m1": [0, 1, 2, 3]}
+
+
+@pytest.mark.parametrize("missing", [(), ("gone",)])
+def test_a_leader_reads_every_subscription_once(monkeypatch, missing):
+    from holdfast.machine.leader import leader_turn
+
+    real, reads = leader_turn.decode_subscriptions, []
+
+    def counted(messages, table, *, cooperative):
+        reads.append(len(messages))
+        return real(messages, table, cooperative=cooperative)
+
+    monkeypatch.setattr(leader_turn, "decode_subscriptions", counted)
+    topics = ("t", *missing)
+    assert plan(leadership(), [("m1", None), ("m2", None)], (), topics) == {
+        "m1": [0, 1],
+        "m2": [2, 3],
+    }
+    assert reads == [2] + [2] * len(missing)  # again only where a topic does not exist

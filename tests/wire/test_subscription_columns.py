@@ -235,3 +235,20 @@ def test_both_kinds_of_claims_are_read_in_the_second_bounce_of_an_upgrade() -> N
 
 def test_no_members() -> None:
     assert read([], cooperative=True) == []
+
+
+@given(st.lists(well_formed | damaged(), max_size=9))
+def test_the_topics_that_stand_in_subscriptions_are_found_before_they_are_known(
+    messages: list[bytes],
+) -> None:
+    readable, names = [], topic_blocks.named_topics(messages)
+    for data in messages:
+        try:
+            readable.append(decode_subscription(data))
+        except WireError:
+            continue
+    assert {topic for one in readable for topic in one.topics} <= set(names)
+    assert len(set(names)) == len(names)
+    # A block of a message that is broken further on may add some, which nobody subscribes to.
+    if len(readable) == len(messages):
+        assert {topic for one in readable for topic in one.topics} == set(names)

@@ -21,7 +21,7 @@ from holdfast.adapters.cluster.lag_source import NEEDS_LAGS, AskedInTime, LagSou
 from holdfast.adapters.member.member_log import MemberLog
 from holdfast.adapters.settings import Settings
 from holdfast.assignors.registry import find
-from holdfast.errors import ConfigError, HoldfastError, WireError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.machine import actions, events
 from holdfast.machine.leader.designs import (
     Assignor,
@@ -29,11 +29,11 @@ from holdfast.machine.leader.designs import (
     DesignAssignor,
     EagerAssignor,
     compute,
+    read_round,
 )
 from holdfast.machine.member.member import Member
 from holdfast.machine.member.options import MemberOptions
 from holdfast.machine.policy import Policy, When
-from holdfast.wire.layouts.consumer_protocol import Subscription, decode_subscription
 from holdfast.wire.layouts.incremental import Design
 
 Racks = Mapping[str, Sequence[Sequence[str]]]
@@ -170,15 +170,15 @@ class Leadership:
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         """Plan a round; other members' topics are looked up, not guessed."""
         known = dict(request.partitions)
-        subscriptions = _subscriptions(request.members)
-        wanted = frozenset[str]().union(*(s.topics for s in subscriptions))
+        asked = read_round(self._assignors, request)
+        wanted = frozenset(asked.topics)
         if not wanted <= known.keys():
             known = {**known, **self._count(wanted)}
-        counts = {topic: n for topic, n in sorted(known.items()) if topic in wanted}
+        counts = {topic: known[topic] for topic in asked.topics if topic in known}
         fresh = replace(request, partitions=tuple(counts.items()))
         lags = self._ask(counts) if self._wants_lags else None
-        racks = self._racks(counts) if any(s.rack for s in subscriptions) else None
-        return compute(self._assignors, fresh, lags=lags, racks=racks)
+        racks = self._racks(counts) if asked.has_racks else None
+        return compute(self._assignors, fresh, lags=lags, racks=racks, read=asked.read)
 
     def _racks(self, counts: Mapping[str, int]) -> Racks | None:
         if self._find_racks is None:
@@ -196,14 +196,3 @@ def _fitting(found: Racks, counts: Mapping[str, int]) -> Racks:
         topic: [found[topic][p] if p < len(found.get(topic, ())) else () for p in range(count)]
         for topic, count in counts.items()
     }
-
-
-def _subscriptions(members: Sequence[events.JoinedMember]) -> list[Subscription]:
-    """What members subscribe to; one that cannot be read subscribes to nothing."""
-    found = []
-    for metadata in {member.metadata for member in members}:
-        try:
-            found.append(decode_subscription(metadata))
-        except WireError:
-            continue
-    return found

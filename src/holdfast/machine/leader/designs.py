@@ -32,8 +32,13 @@ from holdfast.machine.events import AssignmentComputed, JoinedMember
 from holdfast.machine.leader.deferral import recall
 from holdfast.machine.leader.embedded import Embedded, Instruction, MemberView, RebalanceMode
 from holdfast.machine.leader.leader import PlannedAssignment, plan_round
-from holdfast.machine.leader.leader_turn import assign_members as decide
-from holdfast.machine.leader.leader_turn import perform_assignment
+from holdfast.machine.leader.leader_turn import (
+    Member,
+    ReadMembers,
+    assign_members,
+    perform_assignment,
+    read_members,
+)
 from holdfast.machine.leader.subscriptions import subscribed_members, undisputed
 from holdfast.machine.policy import Policy
 from holdfast.model.partitions import Resource, TopicPartitions, grouped, merge_topics, resources_of
@@ -80,7 +85,10 @@ class LeaderRound:
     generation : int
         Of this round.
     leader_id : str
-        Whose own subscription was written ``waited_ms`` ago.
+        The leader, whose own subscription was written ``waited_ms`` ago.
+    read : ReadMembers, optional
+        The members' subscriptions, where they were read before the partitions were looked up
+        (:func:`read_round`).
     """
 
     members: tuple[JoinedMember, ...]
@@ -90,6 +98,46 @@ class LeaderRound:
     waited_ms: int = 0
     lags: Lags | None = None
     racks: Racks | None = None
+    read: ReadMembers | None = None
+
+    def triples(self) -> list[Member]:
+        """Member id, instance id and subscription of each member."""
+        return _triples(self.members)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribedTopics:
+    """What a leader looks up before it plans.
+
+    Parameters
+    ----------
+    topics : tuple of str
+        Topics that some member subscribes to, sorted; not all need exist.
+    has_racks : bool
+        Whether some member names a rack.
+    read : ReadMembers or None
+        The subscriptions as columns, for :func:`compute`.
+    """
+
+    topics: tuple[str, ...]
+    has_racks: bool
+    read: ReadMembers | None = None
+
+
+def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> SubscribedTopics:
+    """Read the subscriptions of a round, so that partitions can be looked up before it is planned.
+
+    References
+    ----------
+    KIP-429, "Consumer leader"; KIP-881 (racks).
+    """
+    if isinstance(_chosen(assignors, request), DesignAssignor):
+        members = subscribed_members(request.members, request.member_id, request.waited_ms)
+        said = [m.subscription for m in members]
+        topics = sorted(dict.fromkeys(topic for s in said for topic in s.topics))
+        return SubscribedTopics(topics=tuple(topics), has_racks=any(s.rack for s in said))
+    read = read_members(request.protocol_name, _triples(request.members))
+    return SubscribedTopics(topics=read.topics, has_racks=read.has_racks, read=read)
 
 
 class Assignor(Embedded, Protocol):
@@ -108,6 +156,7 @@ def compute(
     *,
     lags: Lags | None = None,
     racks: Racks | None = None,
+    read: ReadMembers | None = None,
 ) -> AssignmentComputed:
     """Do what ``ComputeAssignment`` asks for.
 
@@ -119,13 +168,15 @@ def compute(
         The member machine's action.
     lags, racks : mapping, optional
         What the caller knows of partitions.
+    read : ReadMembers, optional
+        From :func:`read_round`: the subscriptions need not be read again.
 
     Returns
     -------
     AssignmentComputed
         With ``failure`` set and everybody keeping its claims if the plan could not be computed.
     """
-    chosen = next(a for a in assignors if a.name == request.protocol_name)
+    chosen = _chosen(assignors, request)
     ready = LeaderRound(
         members=request.members,
         partitions=dict(request.partitions),
@@ -134,12 +185,21 @@ def compute(
         waited_ms=request.waited_ms,
         lags=lags,
         racks=racks,
+        read=read,
     )
     try:
         plan, failure = chosen.lead(ready), None
     except Exception as error:  # whatever is wrong with the plan, the group must not hang
         plan, failure = chosen.stay(ready), f"{type(error).__name__}: {error}"
     return AssignmentComputed(request.token, tuple(sorted(plan.items())), failure)
+
+
+def _chosen(assignors: Sequence[Assignor], request: ComputeAssignment) -> Assignor:
+    return next(a for a in assignors if a.name == request.protocol_name)
+
+
+def _triples(members: Sequence[JoinedMember]) -> list[Member]:
+    return [(m.member_id, m.instance_id, m.metadata) for m in members]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +240,7 @@ class EagerAssignor:
         """The registry's assignor, bytes to bytes."""
         return perform_assignment(
             self.name,
-            [(m.member_id, m.instance_id, m.metadata) for m in turn.members],
+            turn.read or turn.triples(),
             turn.partitions,
             lags=turn.lags,
             racks=turn.racks,
@@ -230,10 +290,9 @@ class CooperativeAssignor:
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """Target minus what others still claim; all are told when something is withheld."""
-        members = [(m.member_id, m.instance_id, m.metadata) for m in turn.members]
-        result = decide(
+        result = assign_members(
             self.name,
-            members,
+            turn.read or turn.triples(),
             turn.partitions,
             lags=turn.lags,
             racks=turn.racks,

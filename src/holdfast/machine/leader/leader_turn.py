@@ -9,6 +9,7 @@ generation beside them or else in the user data (KIP-429, KIP-341, KAFKA-12984).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
@@ -21,14 +22,15 @@ from holdfast.model.lag import MAX_LAG, lag_column, lag_column_of
 from holdfast.model.topics import Topics
 from holdfast.wire.many.assignment_columns import encode_assignments
 from holdfast.wire.many.name_table import NameTable
-from holdfast.wire.many.subscription_columns import decode_subscriptions
+from holdfast.wire.many.subscription_columns import SubscriptionColumns, decode_subscriptions
+from holdfast.wire.many.topic_blocks import named_topics
 
 Member = tuple[str, str | None, bytes]
 
 
 def perform_assignment(
     name: str,
-    members: Sequence[Member],
+    members: Sequence[Member] | ReadMembers,
     partitions: Mapping[str, int],
     *,
     lags: Mapping[str, Sequence[int]] | None = None,
@@ -42,7 +44,8 @@ def perform_assignment(
     name : str
         A name of the registry.
     members : sequence of (member id, instance id or None, subscription bytes)
-        As in the JoinGroup response of the leader, in any order.
+        As in the JoinGroup response of the leader, in any order; or what :func:`read_members` made
+        of them.
     partitions : mapping
         Partition count of each topic.
     lags : mapping, optional
@@ -66,15 +69,17 @@ def perform_assignment(
     ----------
     KIP-54; KIP-429, "Consumer leader".
     """
-    group, table = _read(name, members, partitions, lags=lags, racks=racks)
-    result = assign(group, name, **options)
-    messages = encode_assignments(group.topics, result.owner, group.n_members, table)
-    return dict(zip(group.member_ids, messages, strict=True))
+    read = members if isinstance(members, ReadMembers) else read_members(name, members, partitions)
+    read = _with_topics(read, partitions)
+    result = assign(_group_of(read, partitions, lags=lags, racks=racks), name, **options)
+    topics, n_members = result.group.topics, result.group.n_members
+    messages = encode_assignments(topics, result.owner, n_members, read.table)
+    return dict(zip(read.member_ids, messages, strict=True))
 
 
 def assign_members(
     name: str,
-    members: Sequence[Member],
+    members: Sequence[Member] | ReadMembers,
     partitions: Mapping[str, int],
     *,
     lags: Mapping[str, Sequence[int]] | None = None,
@@ -88,45 +93,113 @@ def assign_members(
 
 def read_group(
     name: str,
-    members: Sequence[Member],
+    members: Sequence[Member] | ReadMembers,
     partitions: Mapping[str, int],
     *,
     lags: Mapping[str, Sequence[int]] | None = None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
 ) -> Group:
     """Turn the members of a JoinGroup response into a group."""
-    return _read(name, members, partitions, lags=lags, racks=racks)[0]
+    if not isinstance(members, ReadMembers):
+        members = read_members(name, members, partitions)
+    return _group_of(_with_topics(members, partitions), partitions, lags=lags, racks=racks)
 
 
-def _read(
-    name: str,
-    members: Sequence[Member],
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReadMembers:
+    """The members of a JoinGroup response, by id, with their subscriptions as columns.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Sorted names of the topics that the columns know.
+    table : NameTable
+        The same names, ready to be found and written.
+    cooperative : bool
+        Whether claims were read as those of cooperative members.
+    """
+
+    member_ids: tuple[str, ...]
+    instance_ids: tuple[str | None, ...]
+    messages: tuple[bytes, ...]
+    names: tuple[str, ...]
+    table: NameTable
+    cooperative: bool
+    columns: SubscriptionColumns
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The known topics that somebody subscribes to, sorted."""
+        return tuple(self.names[i] for i in np.unique(self.columns.subscriptions.topic).tolist())
+
+    @property
+    def has_racks(self) -> bool:
+        """Whether some member names a rack."""
+        return any(self.columns.racks)
+
+
+def read_members(
+    name: str, members: Sequence[Member], topics: Iterable[str] | None = None
+) -> ReadMembers:
+    """Read the subscriptions of a round once.
+
+    Parameters
+    ----------
+    name : str
+        The assignor, which says where its members write their claims.
+    members : sequence of (member id, instance id or None, subscription bytes)
+        In any order.
+    topics : iterable of str, optional
+        Topics that exist. Without them all topics are known that some subscription names, so that a
+        leader can look up their partitions afterwards.
+    """
+    ordered = sorted(members, key=itemgetter(0))
+    ids, instance_ids, messages = zip(*ordered, strict=True) if ordered else ((), (), ())
+    names = tuple(sorted(named_topics(messages) if topics is None else topics))
+    table = NameTable(names)
+    cooperative = name in ASSIGNORS and ASSIGNORS[name].cooperative
+    return ReadMembers(
+        member_ids=ids,
+        instance_ids=instance_ids,
+        messages=messages,
+        names=names,
+        table=table,
+        cooperative=cooperative,
+        columns=decode_subscriptions(messages, table, cooperative=cooperative),
+    )
+
+
+def _with_topics(read: ReadMembers, topics: Iterable[str]) -> ReadMembers:
+    """The same members with exactly these topics known; they are read again only if they differ."""
+    names = tuple(sorted(topics))
+    if names == read.names:
+        return read
+    table = NameTable(names)
+    columns = decode_subscriptions(read.messages, table, cooperative=read.cooperative)
+    return replace(read, names=names, table=table, columns=columns)
+
+
+def _group_of(
+    read: ReadMembers,
     partitions: Mapping[str, int],
     *,
     lags: Mapping[str, Sequence[int]] | None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None,
-) -> tuple[Group, NameTable]:
-    """The group, and the table of topic names for the way back."""
-    ordered = sorted(members, key=itemgetter(0))
-    ids, instance_ids, messages = zip(*ordered, strict=True) if ordered else ((), (), ())
-    table = NameTable(sorted(partitions))
-    cooperative = name in ASSIGNORS and ASSIGNORS[name].cooperative
-    read = decode_subscriptions(messages, table, cooperative=cooperative)
-    named = any(read.racks)
+) -> Group:
+    columns, named = read.columns, read.has_racks
     topics = Topics.from_counts(
-        partitions, racks=racks, more_racks=filter(None, read.racks) if named else ()
+        partitions, racks=racks, more_racks=filter(None, columns.racks) if named else ()
     )
-    group = Group.build(
+    return Group.build(
         topics=topics,
-        member_ids=ids,
-        instance_ids=instance_ids,
-        subscriptions=read.subscriptions,
-        claims=read.claims,
-        generation=read.generation,
-        rack=topics.rack_indices(read.racks) if named else None,
+        member_ids=read.member_ids,
+        instance_ids=read.instance_ids,
+        subscriptions=columns.subscriptions,
+        claims=columns.claims,
+        generation=columns.generation,
+        rack=topics.rack_indices(columns.racks) if named else None,
         lags=lag_column(_to_length(lags, topics), topics),
     )
-    return group, table
 
 
 def _to_length(

@@ -36,6 +36,20 @@ _INT32 = Struct(">i").unpack_from
 _INT16 = Struct(">h").unpack_from
 
 
+def named_topics(messages: Sequence[bytes]) -> list[str]:
+    """Topics that stand in these subscriptions, each once; equal blocks are read once."""
+    ends = TopicBlocks(NameTable(())).read(messages)
+    blocks = dict.fromkeys(data[2:end] for data, end in zip(messages, ends, strict=True) if end)
+    names: dict[bytes, None] = {}
+    for block in blocks:
+        end = 4
+        for _ in range(*_INT32(block)):
+            first = end + 2
+            end = first + _INT16(block, end)[0]
+            names[block[first:end]] = None
+    return [name.decode() for name in names]
+
+
 class TopicBlocks:
     """Blocks of topics, each read once. ``row`` of a member is -1 where its block is unreadable."""
 
