@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -141,7 +141,7 @@ def _defaults(
     return defaults
 
 
-def is_connect(spark: Any) -> bool:
+def is_connect(spark: SparkSession) -> bool:
     """Whether a session is a client of a Spark Connect server."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
@@ -255,13 +255,12 @@ def parse_defaults(text: str) -> dict[str, str]:
     return settings
 
 
-def _with_runtime_conf(spark: Any, wanted: Mapping[str, str]) -> SparkSession:
+def _with_runtime_conf(spark: SparkSession, wanted: Mapping[str, str]) -> SparkSession:
     for key, value in RUNTIME_CONF.items():
         if key not in wanted and _unset(spark, key):
             spark.conf.set(key, value)
-    result: SparkSession = spark
-    return result
+    return spark
 
 
-def _unset(spark: Any, key: str) -> bool:
+def _unset(spark: SparkSession, key: str) -> bool:
     return spark.conf.get(key, None) is None

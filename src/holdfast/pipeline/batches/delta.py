@@ -12,17 +12,20 @@ the manifest names and writes them again.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.pipeline.batches.views import stored
 from holdfast.tables.reading import Tables
 from holdfast.tables.stored import TABLES
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 DELTA_FOLDER: Final = "delta"
 WHOLE: Final = ("lag", "rebalances")
 
 
-def write_delta(spark: Any, tables: Tables) -> Path:
+def write_delta(spark: SparkSession, tables: Tables) -> Path:
     """Write every table anew.
 
     Parameters
@@ -42,7 +45,7 @@ def write_delta(spark: Any, tables: Tables) -> Path:
     return target
 
 
-def append_delta(spark: Any, tables: Tables, batch: int) -> Path:
+def append_delta(spark: SparkSession, tables: Tables, batch: int) -> Path:
     """Add one committed batch of a stream; nothing happens to a table that has it already."""
     target = tables.root / DELTA_FOLDER
     (found,) = [one for one in tables.batches() if one.id == batch]

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,6 +62,9 @@ from holdfast.tables.reading import Tables, read_parquet
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.writing import FILES_SCHEMA, BatchWriter, files_of, remove_tree
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 Files = list[tuple[str, int]]
 
 DRIVER_ROWS: Final = 200_000
@@ -90,7 +93,7 @@ class Job:
         Files of :data:`STATE_TABLES` that the batch before left.
     """
 
-    spark: Any
+    spark: SparkSession
     tables: Tables
     batch: int
     keep_state: bool = False
@@ -106,7 +109,7 @@ class Job:
         task = pieces_task(str(self.tables.root), self.batch, selection, listed)
         self._groups(numbers(self.spark, len(listed)).mapInArrow(task, SPLIT_DDL), names)
 
-    def read(self, records: Any, selection: Selection, names: Mapping[str, str]) -> None:
+    def read(self, records: DataFrame, selection: Selection, names: Mapping[str, str]) -> None:
         """Split and group records that Spark has, with the state of their groups."""
         rows = records.mapInArrow(
             split_task(str(self.tables.root), self.batch, selection), SPLIT_DDL
@@ -117,7 +120,7 @@ class Job:
             rows = rows.unionByName(past.mapInArrow(state_task(selection), SPLIT_DDL))
         self._groups(rows, names)
 
-    def _groups(self, rows: Any, names: Mapping[str, str]) -> None:
+    def _groups(self, rows: DataFrame, names: Mapping[str, str]) -> None:
         ordered = rows.repartition("group").sortWithinPartitions(*SPLIT_ORDER)
         root = str(self.tables.root)
         task = groups_task(root, self.batch, names, keep_state=self.keep_state)
@@ -126,7 +129,7 @@ class Job:
 
     def _n_parts(self, dump: Dump) -> int:
         size = sum(file.stat().st_size for file in dump.record_files())
-        master = self.spark.conf.get("spark.master", "")
+        master = self.spark.conf.get("spark.master") or ""
         cores = local_cores(master) if master.startswith("local") else 1
         return cores * max(1, -(-size // (cores * PIECE_BYTES)))
 
@@ -145,7 +148,7 @@ class Job:
         ordered = frame.repartition("group").sortWithinPartitions("group")
         self.collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
 
-    def _lag_input(self, owners: Files, positions: Files) -> Any:
+    def _lag_input(self, owners: Files, positions: Files) -> DataFrame:
         frame = self._read(owners, INPUT_DDL)
         rows = self._read(positions, POSITION_DDL).withColumn("partitions", F.array("partition"))
         rows = rows.withColumn("is_owner", F.lit(False))
@@ -180,10 +183,11 @@ class Job:
         known = known.filter(pc.is_in(known["group"], groups))
         yield from pa.concat_tables([pauses, known]).sort_by("group").to_batches()
 
-    def _with_commits(self, staged: Files, commits: Files, latest: Files, seen: Files) -> Any:
+    def _with_commits(self, staged: Files, commits: Files, latest: Files, seen: Files) -> DataFrame:
         pauses = self._read(staged, STAGED_DDL)
         time = F.coalesce("commit_timestamp", "timestamp").alias("timestamp")
-        plain = ["group", "topic", "log_offset", F.array("partition").alias("partitions")]
+        plain = [F.col(name) for name in ("group", "topic", "log_offset")]
+        plain.append(F.array("partition").alias("partitions"))
         made = self._read(commits, spark_ddl("offset_commits")).where(~F.col("is_tombstone"))
         known = made.select(*plain, time)
         held = self._read(latest, POSITION_DDL).where(F.col("offset").isNotNull())
@@ -220,7 +224,7 @@ class Job:
     def _paths(self, files: Files) -> list[str]:
         return [str(self.tables.root / name) for name, _ in files]
 
-    def _read(self, files: Files, ddl: str) -> Any:
+    def _read(self, files: Files, ddl: str) -> DataFrame:
         if not files:
             return self.spark.createDataFrame([], ddl)
         return plain_reader(self.spark).schema(ddl).parquet(*self._paths(files))

@@ -14,20 +14,21 @@ them at a fifth of what the way through the JVM costs, and nine records out of t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
+from holdfast.model.columns import Mask
+from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
-from holdfast.pipeline.ingest.arrow_columns import Arrays, binary_column, constant, or_null
+from holdfast.pipeline.ingest.arrow_columns import binary_column, constant, or_null
 from holdfast.pipeline.ingest.decode import COMMIT_TYPES
 from holdfast.pipeline.ingest.positions import POSITIONS, from_commits, reduced
 from holdfast.pipeline.ingest.records import Decoded, bad_table, read_commits
@@ -35,7 +36,9 @@ from holdfast.pipeline.ingest.selection import Selection, group_names
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.writing import FILES_SCHEMA, BatchWriter
 
-Batches = Iterator[pa.RecordBatch]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 Pieces = list[tuple[str, int]]
 """Files, and a row group of each."""
 
@@ -66,7 +69,7 @@ BATCH_ROWS: Final = 65_536
 _REDUCE_ROWS: Final = 250_000
 
 
-def split_task(root: str, batch: int, selection: Selection) -> Callable[[Batches], Batches]:
+def split_task(root: str, batch: int, selection: Selection) -> BatchTask:
     """Records as Spark has them to ``offset_commits`` and rows of :data:`SPLIT`."""
 
     def run(batches: Batches) -> Batches:
@@ -78,9 +81,7 @@ def split_task(root: str, batch: int, selection: Selection) -> Callable[[Batches
     return run
 
 
-def pieces_task(
-    root: str, batch: int, selection: Selection, parts: Sequence[Pieces]
-) -> Callable[[Batches], Batches]:
+def pieces_task(root: str, batch: int, selection: Selection, parts: Sequence[Pieces]) -> BatchTask:
     """Numbers of parts of a dump (of :func:`pieces`) to the same."""
     split = split_task(root, batch, selection)
 
@@ -95,7 +96,7 @@ def named(batches: Batches, parts: Sequence[Pieces]) -> Pieces:
     return [piece for rows in batches for n in rows["id"].to_pylist() for piece in parts[n]]
 
 
-def numbers(spark: Any, n_parts: int) -> Any:
+def numbers(spark: SparkSession, n_parts: int) -> DataFrame:
     """A frame with one row, and so one task, for each part.
 
     A frame of data that the driver has gets as many tasks as there are cores, and no more.
@@ -157,7 +158,7 @@ def to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
 
 
-def _cast(column: Any, dtype: pa.DataType) -> Any:
+def _cast(column: pa.Array, dtype: pa.DataType) -> pa.Array:
     return column if column.type == dtype else column.cast(dtype, safe=False)
 
 
@@ -230,7 +231,7 @@ def _with_group(rows: pa.RecordBatch) -> Batches:
         yield whole.slice(start, step)
 
 
-def is_commit(keys: Any) -> npt.NDArray[np.bool_]:
+def is_commit(keys: pa.Array) -> Mask:
     """Whether each record is an offset commit by its key's type; False for a key without one."""
     column = binary_column(keys)
     start = column.start.astype(np.int64)

@@ -12,7 +12,7 @@ as an Arrow stream each, and the KIP-848 records that still count (the latest of
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import SourceError
+from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.batches.split import RowKind, split_rows
 from holdfast.pipeline.history.dense import group_codes
@@ -33,7 +34,6 @@ STATE: Final = "_state"
 STATE_ROWS: Final = arrow_schema("state")
 STATE_DDL: Final = spark_ddl("state")
 
-Batches = Iterator[pa.RecordBatch]
 Event = Mapping[str, Any]
 
 
@@ -53,7 +53,7 @@ class CarriedState:
     events: list[Event] = field(default_factory=list)
 
 
-def state_task(selection: Selection) -> Callable[[Batches], Batches]:
+def state_task(selection: Selection) -> BatchTask:
     """Rows of :data:`STATE_ROWS` of the chosen groups to rows of the split step.
 
     Raises

@@ -12,7 +12,7 @@ the same code runs in a Spark worker, in a stream, and in a test without a JVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I64
+from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.split import UNKNOWN, RowKind, by_kind, file_names, names_table
 from holdfast.pipeline.batches.state import (
     STATE,
@@ -58,12 +59,10 @@ CELLS_AT_ONCE: Final = 16_000_000
 ROWS_AT_ONCE: Final = 64
 """Generations at once of a group that alone needs more cells than that."""
 
-Batches = Iterator[pa.RecordBatch]
-
 
 def groups_task(
     root: str, batch: int, topic_names: Mapping[str, str], *, keep_state: bool = False
-) -> Callable[[Batches], Batches]:
+) -> BatchTask:
     """Records that are no commits to every table that comes from generations.
 
     The rows are those of the split step (:data:`holdfast.pipeline.batches.split.SPLIT`) without

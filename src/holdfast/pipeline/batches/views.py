@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
@@ -18,8 +18,11 @@ from holdfast.pipeline.ingest.source import plain_reader
 from holdfast.tables.reading import Tables
 from holdfast.tables.stored import TABLES
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
-def stored(spark: Any, name: str, files: Sequence[Path]) -> Any:
+
+def stored(spark: SparkSession, name: str, files: Sequence[Path]) -> DataFrame:
     """Files of a table as they are, nested where it is."""
     ddl = spark_ddl(name)
     if not files:
@@ -27,7 +30,7 @@ def stored(spark: Any, name: str, files: Sequence[Path]) -> Any:
     return plain_reader(spark).schema(ddl).parquet(*[str(file) for file in files])
 
 
-def frame(spark: Any, tables: Tables, name: str) -> Any:
+def frame(spark: SparkSession, tables: Tables, name: str) -> DataFrame:
     """One table as a flat frame, in no order.
 
     Raises
@@ -42,7 +45,7 @@ def frame(spark: Any, tables: Tables, name: str) -> Any:
     return rows.select(*(opened if c == definition.explode else c for c in definition.names))
 
 
-def register_views(spark: Any, tables: Tables) -> tuple[str, ...]:
+def register_views(spark: SparkSession, tables: Tables) -> tuple[str, ...]:
     """Give every table its name in this session's SQL; return the names."""
     for name in TABLES:
         frame(spark, tables, name).createOrReplaceTempView(name)

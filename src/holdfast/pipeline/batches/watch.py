@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.batches.delta import append_delta
@@ -39,6 +39,11 @@ from holdfast.pipeline.session import is_connect
 from holdfast.tables.manifest import MANIFEST, Batch
 from holdfast.tables.reading import Tables
 from holdfast.tables.writing import batch_folder, remove_tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 CHECKPOINT: Final = "_checkpoint"
 START_TRIES: Final = 3
@@ -76,7 +81,7 @@ class Stream:
     delta: bool = False
     broker_logs: Sequence[Path] = ()
 
-    def process(self, records: Any, batch_id: int) -> None:
+    def process(self, records: DataFrame, batch_id: int) -> None:
         """Take one batch in; do nothing if it is there already.
 
         Parameters
@@ -95,7 +100,7 @@ class Stream:
         if self.delta:
             append_delta(records.sparkSession, self.tables, batch_id)
 
-    def _take(self, records: Any, batch_id: int, before: Batch | None) -> None:
+    def _take(self, records: DataFrame, batch_id: int, before: Batch | None) -> None:
         job = Job(
             spark=records.sparkSession,
             tables=self.tables,
@@ -158,7 +163,7 @@ def _without_lag(batches: Sequence[Batch]) -> list[Batch]:
 
 
 def watch(
-    spark: Any,
+    spark: SparkSession,
     cluster: Cluster,
     out_dir: Path | str,
     *,
@@ -218,7 +223,7 @@ def watch(
 
 
 def follow(
-    records: Any,
+    records: DataFrame,
     into: Stream,
     *,
     every_seconds: float | None = None,
@@ -240,7 +245,7 @@ def follow(
     here = not is_connect(records.sparkSession)
     after = after_batch if here else None
 
-    def take(batch: Any, batch_id: int) -> None:
+    def take(batch: DataFrame, batch_id: int) -> None:
         query = json.loads((checkpoint / "metadata").read_text())["id"]
         replace(into, query=query).process(batch, batch_id)
         if after is not None:
@@ -254,7 +259,7 @@ def follow(
     told = tables.next_batch()
     query = started(writer.trigger(**trigger))
     try:
-        ended = False
+        ended: bool | None = False
         while not ended:
             ended = query.awaitTermination(LOOK_EVERY_S)
             if after_batch is not None and not here:
@@ -274,7 +279,7 @@ def _tell(tables: Tables, told: int, after_batch: Callable[[Tables, int], None])
     return following
 
 
-def started(writer: Any) -> Any:
+def started(writer: DataStreamWriter) -> StreamingQuery:
     """Start a stream, again if Spark did not wait long enough for its own Python.
 
     A Spark Connect server gives the Python that runs our batches 10 s to come up, and no setting

@@ -12,17 +12,14 @@ generation of every group is one slice, and the slices only get shorter (lock st
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I32, I64, NO_OWNER
+from holdfast.pipeline.arrow_types import ArrowColumn
 from holdfast.pipeline.history.generations import Generations, ints, list_parts
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,7 +50,7 @@ class Dense:
     tp_group: I64
     tp_topic: I64
     tp_partition: I64
-    topics: Any
+    topics: pa.Array
     n_active: I64
     step_start: I64
     owner: I32
@@ -82,7 +79,7 @@ def identities(members: pa.Table) -> I32:
     return codes(pc.coalesce(static, dynamic)).astype(np.int32)
 
 
-def codes(column: Any) -> I64:
+def codes(column: ArrowColumn) -> I64:
     """Strings as dense integers in the order of their first appearance."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     found: I64 = array.dictionary_encode().indices.to_numpy().astype(np.int64)
@@ -147,7 +144,7 @@ def dense(gens: Generations) -> Dense:
     )
 
 
-def _sorted_codes(column: Any) -> tuple[Any, I64]:
+def _sorted_codes(column: pa.ChunkedArray) -> tuple[pa.Array, I64]:
     """Distinct strings sorted, and the index of each row among them."""
     encoded = pa.chunked_array(column).combine_chunks().dictionary_encode()
     encoded = encoded if isinstance(encoded, pa.Array) else pa.concat_arrays(encoded.chunks)
@@ -157,7 +154,7 @@ def _sorted_codes(column: Any) -> tuple[Any, I64]:
     return encoded.dictionary.take(pa.array(order)), rank[encoded.indices.to_numpy()]
 
 
-def _valid_partitions(column: Any) -> tuple[I64, I64]:
+def _valid_partitions(column: ArrowColumn) -> tuple[I64, I64]:
     """Length of each list and all values, without negative ones."""
     starts, values = list_parts(column)
     counts, partition = np.diff(starts), values.astype(np.int64)

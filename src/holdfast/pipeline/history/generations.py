@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.model.columns import I32, I64
+from holdfast.model.columns import I32, I64, Mask
+from holdfast.pipeline.arrow_types import ArrowColumn
 from holdfast.tables.schemas import arrow_schema, from_columns
 
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
@@ -66,7 +66,7 @@ class Generations:
         n: int = self.head.num_rows
         return n
 
-    def take(self, rows: npt.NDArray[Any], *, context: bool | None = None) -> Generations:
+    def take(self, rows: I64, *, context: bool | None = None) -> Generations:
         """The generations at ``rows`` (indices), with their members, in that order."""
         order = np.asarray(rows, np.int64)
         head = self.head.take(pa.array(order))
@@ -135,14 +135,14 @@ def gather(start: I64, rows: I64) -> tuple[I64, I64]:
     return np.repeat(start[rows] - before, counts) + np.arange(total), new
 
 
-def list_parts(column: Any) -> tuple[I64, I32]:
+def list_parts(column: ArrowColumn) -> tuple[I64, I32]:
     """Starts and values of a list<int32> column without null lists."""
     lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     starts = lists.offsets.to_numpy().astype(np.int64)
     return starts - starts[0], lists.flatten().to_numpy()
 
 
-def make_lists(values: npt.NDArray[Any], starts: npt.NDArray[Any]) -> Any:
+def make_lists(values: I32 | I64, starts: I32 | I64) -> pa.ListArray:
     """A list<int32> array from values and the position at which each list starts."""
     offsets = np.append(starts, len(values)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.astype(np.int32)))
@@ -166,7 +166,7 @@ def generation_tables(gens: Generations) -> dict[str, pa.Table]:
     for name in ("group", "generation", "group_type", "timestamp"):
         members[name] = gens.head[name].take(pa.array(member_row))
     members["n_partitions"] = pa.array(per_member)
-    owned: dict[str, Any] = {n: gens.owned[n] for n in ("topic", "partitions")}
+    owned = {n: gens.owned[n] for n in ("topic", "partitions")}
     owned["member_id"] = gens.members["member_id"].take(pa.array(owned_member))
     for name in ("group", "generation", "timestamp"):
         owned[name] = gens.head[name].take(pa.array(member_row[owned_member]))
@@ -177,7 +177,7 @@ def generation_tables(gens: Generations) -> dict[str, pa.Table]:
     }
 
 
-def _filter(table: pa.Table, mask: npt.NDArray[np.bool_]) -> pa.Table:
+def _filter(table: pa.Table, mask: Mask) -> pa.Table:
     return table if bool(mask.all()) else table.filter(pa.array(mask))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -27,6 +27,9 @@ from holdfast.pipeline.ingest.source import Cluster, Dump
 from holdfast.tables.manifest import Batch
 from holdfast.tables.reading import Tables
 from holdfast.tables.writing import remove_tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["History", "Selection", "history_of", "run", "taken_at_us", "to_us"]
 
@@ -62,7 +65,7 @@ class History:
 
 
 def run(
-    spark: Any,
+    spark: SparkSession,
     source: Dump | Cluster | Path | str,
     out_dir: Path | str,
     *,
@@ -101,7 +104,7 @@ def run(
 
 
 def history_of(
-    spark: Any,
+    spark: SparkSession,
     dump: Dump,
     tables: Tables,
     selection: Selection,
@@ -127,7 +130,9 @@ def history_of(
     return History(tables=tables, dump=dump, n_records=n_records, n_unknown=job.n_unknown)
 
 
-def _open(spark: Any, source: Dump | Cluster | Path | str, root: Path, note: Note | None) -> Dump:
+def _open(
+    spark: SparkSession, source: Dump | Cluster | Path | str, root: Path, note: Note | None
+) -> Dump:
     if isinstance(source, Dump):
         return source
     if isinstance(source, (str, Path)):

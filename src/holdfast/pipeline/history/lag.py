@@ -18,7 +18,6 @@ KAFKA-5337 (what the lag of an unknown commit is); KIP-496 (tombstones of delete
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.model.columns import I64
+from holdfast.model.columns import I32, I64, Mask
+from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import Generations, ints, list_parts, make_lists
@@ -35,8 +35,6 @@ from holdfast.pipeline.ingest.positions import LATEST, POSITION, reduced
 from holdfast.tables.groups import whole_groups
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
 from holdfast.tables.writing import BatchWriter
-
-Batches = Iterator[pa.RecordBatch]
 
 INPUT: Final = arrow_schema("lag_input")
 """Partitions that a member owns (``is_owner``), or one position; a tombstone has no offset."""
@@ -65,9 +63,7 @@ class Ends:
     reset: str
 
 
-def lag_task(
-    root: str, batch: int, ends: Ends, *, keep_state: bool = False
-) -> Callable[[Batches], Batches]:
+def lag_task(root: str, batch: int, ends: Ends, *, keep_state: bool = False) -> BatchTask:
     """Rows of :data:`INPUT`, sorted by group, to ``lag``; with ``keep_state`` to LATEST too."""
 
     def run(batches: Batches) -> Batches:
@@ -102,7 +98,7 @@ def owners_of(gens: Generations, rows: I64) -> pa.Table:
     member = pa.array(ints(last.owned, "member"))
     row = pa.array(ints(last.members, "row")).take(member)
     n = last.owned.num_rows
-    columns: dict[str, Any] = {field.name: pa.nulls(n, field.type) for field in INPUT}
+    columns: Arrays = {field.name: pa.nulls(n, field.type) for field in INPUT}
     columns |= {
         "group": last.head["group"].take(row),
         "topic": last.owned["topic"],
@@ -117,7 +113,7 @@ def owners_of(gens: Generations, rows: I64) -> pa.Table:
 def positions_input(positions: pa.Table) -> pa.Table:
     """Rows of :data:`POSITION` in the shape of :data:`INPUT`."""
     n = positions.num_rows
-    columns: dict[str, Any] = {field.name: pa.nulls(n, field.type) for field in INPUT}
+    columns: Arrays = {field.name: pa.nulls(n, field.type) for field in INPUT}
     columns |= {name: positions[name] for name in INPUT.names if name in POSITION.names}
     columns["partitions"] = make_lists(ints(positions, "partition"), np.arange(n))
     columns["is_owner"] = pa.repeat(False, n)
@@ -168,11 +164,12 @@ def _ranks(rows: pa.Table) -> I64:
     return found
 
 
-def _is_tombstone(rows: pa.Table, commit: I64) -> Any:
-    return (commit >= 0) & rows["offset"].is_null().to_numpy()[np.maximum(commit, 0)]
+def _is_tombstone(rows: pa.Table, commit: I64) -> Mask:
+    is_null: Mask = rows["offset"].is_null().to_numpy()
+    return (commit >= 0) & is_null[np.maximum(commit, 0)]
 
 
-def _places(rows: pa.Table, ends: Ends, at: I64, partition: Any) -> I64:
+def _places(rows: pa.Table, ends: Ends, at: I64, partition: I32 | I64) -> I64:
     """Row of ``ends.offsets`` for each partition, -1 where the cluster does not have it."""
     n, m = len(at), ends.offsets.num_rows
     if m == 0:

@@ -15,15 +15,15 @@ Python objects.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.machine.leader.designs import NAMES as DESIGN_NAMES
-from holdfast.model.columns import I32, I64, NO_OWNER
-from holdfast.pipeline.history.dense import Dense, Mask
+from holdfast.model.columns import I32, I64, NO_OWNER, Mask
+from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
+from holdfast.pipeline.history.dense import Dense
 from holdfast.pipeline.history.generations import DEAD, Generations, concat, ints, make_lists
 from holdfast.pipeline.history.pauses import OPEN, STAGED
 from holdfast.tables.schemas import TIMESTAMP, from_columns
@@ -249,7 +249,7 @@ def movement_table(gens: Generations, layout: Dense, events: Events) -> pa.Table
     )
 
 
-def take(column: Any, index: I64) -> Any:
+def take(column: ArrowColumn, index: I64) -> ArrowColumn:
     """Values at ``index``; -1 gives null."""
     if len(column) == 0:
         return pa.nulls(len(index), column.type)
@@ -303,9 +303,9 @@ def pause_candidates(
     )
 
 
-def _staged(gens: Generations, row: I64, limit: I64, **known: Any) -> pa.Table:
+def _staged(gens: Generations, row: I64, limit: I64, **known: ArrowColumn) -> pa.Table:
     """Rows of STAGED of the groups at ``row``: commits before record ``limit`` count."""
-    columns: dict[str, Any] = {field.name: pa.nulls(len(row), field.type) for field in STAGED}
+    columns: Arrays = {field.name: pa.nulls(len(row), field.type) for field in STAGED}
     columns |= {
         "group": take(gens.head["group"], row),
         "log_offset": pa.array(ints(gens.head, "log_offset")[limit]),

@@ -17,17 +17,15 @@ KIP-54.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow.compute as pc
 
 from holdfast.assignors.registry import assign
-from holdfast.model.columns import I64, NO_OWNER, starts
+from holdfast.model.columns import I32, I64, NO_OWNER, Mask, starts
 from holdfast.model.group import Group
 from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
-from holdfast.pipeline.history.dense import Dense, Mask
+from holdfast.pipeline.history.dense import Dense
 from holdfast.pipeline.history.generations import Generations, gather, ints, list_parts, row_starts
 from holdfast.pipeline.history.movements import LOST, MOVED, MOVED_THROUGH_GAP, Events, MemberLookup
 
@@ -126,5 +124,5 @@ class _RowGroups:
         return tuple(found)
 
 
-def _key(topic: Any, partition: Any) -> I64:
+def _key(topic: I32 | I64, partition: I32 | I64) -> I64:
     return np.asarray(topic, np.int64) << 32 | np.asarray(partition, np.int64)

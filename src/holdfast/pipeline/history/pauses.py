@@ -13,7 +13,6 @@ long the one before that (rows of basis ``open`` ask for it).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -21,14 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I64
+from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import ints, list_parts, make_lists
 from holdfast.tables.groups import whole_groups
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
 from holdfast.tables.writing import BatchWriter
-
-Batches = Iterator[pa.RecordBatch]
 
 PAUSES: Final = "_pauses"
 """Staged by the groups job: rows of :data:`STAGED`."""
@@ -44,7 +42,7 @@ COMMIT: Final = "commit"
 OPEN: Final = "open"
 
 
-def pauses_task(root: str, batch: int) -> Callable[[Batches], Batches]:
+def pauses_task(root: str, batch: int) -> BatchTask:
     """Rows of :data:`STAGED`, sorted by group, to ``pauses``, and to SEEN what is open."""
 
     def run(batches: Batches) -> Batches:
@@ -62,7 +60,7 @@ def commit_rows(positions: pa.Table) -> pa.Table:
     """Rows of :data:`~holdfast.pipeline.ingest.positions.POSITION` as commits among STAGED."""
     found = positions.filter(positions["offset"].is_valid())
     n = found.num_rows
-    columns: dict[str, Any] = {field.name: pa.nulls(n, field.type) for field in STAGED}
+    columns: Arrays = {field.name: pa.nulls(n, field.type) for field in STAGED}
     columns |= {name: found[name] for name in ("group", "topic", "log_offset")}
     columns["timestamp"] = found["commit_timestamp"]
     columns["partitions"] = make_lists(ints(found, "partition"), np.arange(n))
@@ -100,7 +98,7 @@ def _times(commits: pa.Table, found: I64) -> I64:
     return np.where(found >= 0, ints(commits, "timestamp")[np.maximum(found, 0)], 0)
 
 
-def _bounded(pauses: pa.Table, row: I64, partition: Any, seen: I64) -> pa.Table:
+def _bounded(pauses: pa.Table, row: I64, partition: I64, seen: I64) -> pa.Table:
     """Rows of ``pauses``: partitions of a pause with the same last sign stay together."""
     until = ints(pauses, "timestamp")
     since = np.where(

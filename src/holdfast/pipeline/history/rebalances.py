@@ -34,10 +34,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.model.columns import I64
+from holdfast.model.columns import I64, Mask
 from holdfast.model.measure_history import balance_scores, kept_share, needed_moves
 from holdfast.pipeline.history.broker_log import INFERRED
-from holdfast.pipeline.history.dense import Dense, Mask, codes
+from holdfast.pipeline.history.dense import Dense, codes
 from holdfast.pipeline.history.generations import Generations, ints, list_parts
 from holdfast.pipeline.history.movements import (
     GAINED,

@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.model.columns import I32, I64, INT32_MAX, Mask
+from holdfast.pipeline.arrow_types import Arrays
 from holdfast.tables.schemas import TIMESTAMP
 from holdfast.wire.layouts.offsets_schemas import Field, Kind, Layout, layout
 from holdfast.wire.many.columns import Column, Columns, Ids, Items, Numbers, Optional, Slices, Text
 from holdfast.wire.many.offsets_batch import Binary
 
 Ints = npt.NDArray[Any]
-Arrays = dict[str, pa.Array]
 
 _YEAR_9999_MS: Final = 253_402_300_799_999
 _HEX: Final = np.frombuffer("".join(f"{n:02x}" for n in range(256)).encode(), np.uint16)

@@ -25,15 +25,16 @@ KIP-429, KIP-848, KIP-915.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Collection, Iterator
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from holdfast.model.columns import I64
+from holdfast.pipeline.arrow_types import Arrays, Batches
 from holdfast.pipeline.history.generations import Generations
 from holdfast.pipeline.ingest.arrow_columns import (
-    Arrays,
     binary_column,
     constant,
     id_text,
@@ -50,8 +51,6 @@ from holdfast.tables.schemas import TIMESTAMP, arrow_schema
 from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType, schema_layout
 from holdfast.wire.many.columns import Columns, Ids
 from holdfast.wire.many.offsets_batch import REASONS, BadRows, Chunk, Family, decode_batch
-
-Batches = Iterable[pa.RecordBatch]
 
 LOG: Final = (
     pa.field("timestamp", TIMESTAMP),
@@ -286,7 +285,7 @@ def _families(batches: Batches, types: Collection[int]) -> Iterator[tuple[pa.Rec
             yield batch, family
 
 
-def _log(batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> Arrays:
+def _log(batch: pa.RecordBatch, rows: I64) -> Arrays:
     """Where the rows stood in the log, as far as the batch says."""
     names = {"timestamp": "timestamp", "log_partition": "partition", "log_offset": "offset"}
     here = batch.schema.names
@@ -295,7 +294,7 @@ def _log(batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> Arrays:
     }
 
 
-def _pick(array: pa.Array, rows: np.ndarray[Any, Any]) -> pa.Array:
+def _pick(array: pa.Array, rows: I64) -> pa.Array:
     n_rows = len(rows)
     if n_rows and rows[-1] - rows[0] == n_rows - 1 and (np.diff(rows) == 1).all():
         array = array.slice(int(rows[0]), n_rows)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import Mask, row_of
+from holdfast.pipeline.arrow_types import Arrays
 from holdfast.pipeline.history.generations import (
     CLASSIC,
     DEAD,
@@ -28,7 +29,6 @@ from holdfast.pipeline.history.generations import (
     Generations,
 )
 from holdfast.pipeline.ingest.arrow_columns import (
-    Arrays,
     constant,
     ints,
     items,

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
+from holdfast.pipeline.arrow_types import Batches
 from holdfast.pipeline.batches.schemas import FILES_DDL
 from holdfast.pipeline.batches.split import BATCH_BYTES
 from holdfast.pipeline.ingest.source import (
@@ -36,13 +37,16 @@ from holdfast.pipeline.ingest.source import (
 from holdfast.tables.schemas import arrow_schema, from_columns
 from holdfast.tables.writing import FILES_SCHEMA
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 Note = Callable[[str], None]
 
 _TASK: Final = "task"
 
 
 def write_dump(
-    spark: Any, cluster: Cluster, folder: Path | str, *, note: Note | None = None
+    spark: SparkSession, cluster: Cluster, folder: Path | str, *, note: Note | None = None
 ) -> Dump:
     """Dump the offsets topic of a live cluster into a folder.
 
@@ -75,7 +79,7 @@ def write_dump(
     return dump
 
 
-def write_log(folder: Path | str, columns: Mapping[str, Any], snapshot: SourceSnapshot) -> Dump:
+def write_log(folder: Path | str, columns: Mapping[str, object], snapshot: SourceSnapshot) -> Dump:
     """Write records that are at hand, such as a simulation's, as a dump; needs no Spark.
 
     Parameters
@@ -142,7 +146,7 @@ def _write(folder: Path, rows: pa.Table) -> None:
     pq.write_table(rows, folder / "part-0.parquet")
 
 
-def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def gathered(batches: Batches, schema: pa.Schema) -> Iterator[pa.Table]:
     """Batches together in tables of about ``BATCH_BYTES``."""
     waiting, n_bytes = [schema.empty_table()], 0
     for batch in batches:
@@ -155,12 +159,12 @@ def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
         yield pa.concat_tables(waiting)
 
 
-def _write_records(frame: Any, folder: Path) -> tuple[int, dict[int, int]]:
+def _write_records(frame: DataFrame, folder: Path) -> tuple[int, dict[int, int]]:
     """Write the records; return how many tasks there were, and what each Kafka partition gave."""
     target = str(folder.resolve())
     schema = arrow_schema("records")
 
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def write(batches: Batches) -> Batches:
         # One file per task; Spark gives it one Kafka partition, in the order of the log.
         name = f"part-{uuid.uuid4().hex}.parquet"
         counts: dict[int, int] = {}

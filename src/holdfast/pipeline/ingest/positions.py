@@ -12,13 +12,14 @@ a few assignments by it find the last row and the run before it, without a sort.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import I64, Mask
+from holdfast.pipeline.arrow_types import Arrays
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import ints
@@ -38,7 +39,7 @@ POSITION_DDL: Final = spark_ddl("positions")
 def from_commits(commits: pa.Table) -> pa.Table:
     """Every row of ``offset_commits`` as a position of its own."""
     time = pc.coalesce(commits["commit_timestamp"], commits["timestamp"])
-    columns: dict[str, Any] = {n: commits[n] for n in POSITION.names if n in commits.column_names}
+    columns: Arrays = {n: commits[n] for n in POSITION.names if n in commits.column_names}
     columns |= {"commit_timestamp": time, "since": time}
     columns["goes_back"] = pa.repeat(True, commits.num_rows)
     return pa.table({name: columns[name] for name in POSITION.names}, schema=POSITION)

@@ -17,16 +17,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.model.columns import I64
+from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.ingest.arrow_columns import binary_column
 from holdfast.wire.many.offsets_batch import Binary
 from holdfast.wire.many.ragged import gather, padded
-
-Mask = npt.NDArray[np.bool_]
 
 SPARK_GROUPS: Final = ("spark-kafka-relation-", "spark-kafka-source-")
 """Groups that Spark's own connector makes when it subscribes: left out unless asked for."""

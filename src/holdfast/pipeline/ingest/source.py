@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,9 @@ import pyarrow.parquet as pq
 from holdfast.errors import SourceError
 from holdfast.tables.dumped import DUMP_TABLES, RECORDS
 from holdfast.tables.schemas import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 OFFSETS_TOPIC = "__consumer_offsets"
 DUMP_FILE = "dump.json"
@@ -114,7 +117,7 @@ class Dump:
             taken_at=str(document.get("taken_at") or ""),
         )
 
-    def records(self, spark: Any) -> Any:
+    def records(self, spark: SparkSession) -> DataFrame:
         """The records as a Spark frame: partition, offset, timestamp, key, value."""
         from pyspark.sql import functions as F  # noqa: N812 (a dump can be read without)
 
@@ -191,7 +194,9 @@ class Dump:
             )
 
 
-def kafka_records(spark: Any, cluster: Cluster, ends: Mapping[int, tuple[int, int]]) -> Any:
+def kafka_records(
+    spark: SparkSession, cluster: Cluster, ends: Mapping[int, tuple[int, int]]
+) -> DataFrame:
     """The offsets topic up to ``ends`` as a Spark frame, one Spark partition per Kafka partition.
 
     Parameters
@@ -281,12 +286,12 @@ def _deepest(text: str) -> str:
     return causes[-1].removeprefix("Caused by: ") if causes else first
 
 
-def plain_reader(spark: Any) -> Any:
+def plain_reader(spark: SparkSession) -> DataFrameReader:
     """A reader that does not take a path for a pattern, whatever characters it has."""
     return spark.read.option("__globPaths__", "false")
 
 
-def _parquet_ddl(dtype: Any) -> str:
+def _parquet_ddl(dtype: pa.DataType) -> str:
     """Type under which Spark reads a column of a dump that somebody else wrote."""
     if pa.types.is_timestamp(dtype):
         if dtype.unit == "ns":

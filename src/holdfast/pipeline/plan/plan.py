@@ -12,11 +12,11 @@ planned where the driver is. ``sticky`` has a form for many groups at once
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from json.encoder import encode_basestring_ascii
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,18 +25,21 @@ import pyarrow.compute as pc
 
 from holdfast.assignors.registry import ASSIGNORS, assign, check_options, find
 from holdfast.errors import ModelError
-from holdfast.model.columns import I32, I64, NO_OWNER, row_of, starts, within
+from holdfast.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
 from holdfast.model.group import Group
 from holdfast.model.measure_history import balance_scores, needed_moves
 from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
+from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.plan.plan_equal import Stack, sticky_targets
 from holdfast.pipeline.plan.plan_rows import FLEET, fleet_rows
 from holdfast.tables.reading import Tables
 from holdfast.tables.schemas import arrow_schema
 
-Batches = Iterator[pa.RecordBatch]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 PLAN: Final = arrow_schema("plan")
 """Columns: :data:`holdfast.tables.answers.PLAN`."""
@@ -94,12 +97,12 @@ class Fleet:
             lag=_csr(whole, "lag")[1],
         )
 
-    def equal(self) -> npt.NDArray[np.bool_]:
+    def equal(self) -> Mask:
         """Groups of which every member asks for every topic, and there is one."""
         n_topics = np.diff(self.topic_start)
         fewer = self.n_asked < np.repeat(n_topics, np.diff(self.member_start))
         per_group = np.bincount(row_of(self.member_start), fewer, len(n_topics))
-        equal: npt.NDArray[np.bool_] = (per_group == 0) & (n_topics > 0)
+        equal: Mask = (per_group == 0) & (n_topics > 0)
         return equal
 
     def places(self) -> I64:
@@ -122,7 +125,7 @@ def _csr(rows: pa.Table, name: str) -> tuple[I64, npt.NDArray[Any]]:
     return start - start[0], column.flatten().to_numpy()
 
 
-def plan_task(assignor: str, options: Mapping[str, Any]) -> Callable[[Batches], Batches]:
+def plan_task(assignor: str, options: Mapping[str, Any]) -> BatchTask:
     """Rows of :data:`FLEET` to rows of :data:`PLAN`."""
 
     def run(batches: Batches) -> Batches:
@@ -176,7 +179,7 @@ def _own(fleet: Fleet, group: int, options: Mapping[str, Any], assignor: str) ->
     return dict(options)
 
 
-def _plan_many(fleet: Fleet, many: I64, target: I32) -> npt.NDArray[np.bool_]:
+def _plan_many(fleet: Fleet, many: I64, target: I32) -> Mask:
     """Plan groups of equal subscriptions at once; says which of them are done."""
     if len(many) == len(fleet.tp_start) - 1:
         chosen = fleet
@@ -221,7 +224,7 @@ def group_of(fleet: Fleet, at: int) -> Group:
 def _numbers(
     fleet: Fleet,
     target: I32,
-    proofs: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]],
+    proofs: tuple[Mask, Mask],
     refused: Sequence[str | None],
     *,
     stops_all: bool,
@@ -280,7 +283,7 @@ def _loads(fleet: Fleet, owner: I32, group: I64, row_group: I64) -> tuple[I64, I
     return np.bincount(row, minlength=len(row_group)).astype(np.int64), largest
 
 
-def _count(mask: npt.NDArray[np.bool_], start: I64) -> I64:
+def _count(mask: Mask, start: I64) -> I64:
     """How many are true in each row of a CSR pair."""
     counted: I64 = np.diff(starts(mask)[start])
     return counted
@@ -315,7 +318,7 @@ def _moves(fleet: Fleet, target: I32, moved: I64, group: I64) -> pa.Array:
 
 
 def plan(
-    spark: Any,
+    spark: SparkSession | None,
     tables: Tables,
     topics: Mapping[str, int],
     assignor: str,

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.model.columns import I32, I64, NO_OWNER, starts
+from holdfast.model.columns import I32, I64, NO_OWNER, Mask, starts
+from holdfast.pipeline.arrow_types import ArrowColumn
 from holdfast.tables.reading import Tables
 from holdfast.tables.schemas import arrow_schema
 
@@ -37,7 +37,7 @@ class _Asked:
     start: I64
     names: pa.Array
 
-    def tps(self, group: I64, topic: I64, partition: I64) -> tuple[npt.NDArray[np.bool_], I64]:
+    def tps(self, group: I64, topic: I64, partition: I64) -> tuple[Mask, I64]:
         """Which of these partitions are there, and the flat index of those."""
         key = group * len(self.names) + topic
         at = np.minimum(np.searchsorted(self.key, key), max(len(self.key) - 1, 0))
@@ -135,7 +135,7 @@ def _members_of(members: pa.Table, last: pa.Table) -> pa.Table:
     return ordered.combine_chunks()
 
 
-def _asked_pairs(column: Any, names: pa.Array) -> tuple[I64, I64]:
+def _asked_pairs(column: pa.ChunkedArray, names: pa.Array) -> tuple[I64, I64]:
     """(member row, topic) of each topic asked for that is known, sorted, each pair once."""
     lists = column.combine_chunks()
     parent = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
@@ -182,7 +182,7 @@ def _owners(
     return owner, lag
 
 
-def _places(column: Any, values: pa.Array) -> I64:
+def _places(column: pa.Array, values: pa.Array) -> I64:
     """Place of each entry of a dictionary column among ``values``; -1 where it is not there."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
@@ -209,7 +209,7 @@ def _pauses(tables: Tables, groups: pa.Array) -> tuple[pa.Array, pa.Array]:
     return tuple(pa.array(np.round(bound, 6), mask=~some) for bound in mean)
 
 
-def _lists(start: npt.NDArray[Any], values: Any) -> pa.Array:
+def _lists(start: I64, values: ArrowColumn | I32 | I64) -> pa.Array:
     """A list array from CSR starts and values."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from holdfast.model.fidelity import (
     agreement_with_bounds,
     fidelity,
 )
+from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.replay.replay_happenings import Story
 from holdfast.pipeline.replay.replay_world import ReplayCost, ReplaySettings, actual_setting
@@ -32,7 +33,11 @@ from holdfast.pipeline.replay.replay_world import replay as replay_story
 from holdfast.sim.world.costs import Costs
 from holdfast.tables.schemas import arrow_schema
 
-Batches = Iterator[pa.RecordBatch]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Pair = tuple[Story, ReplaySettings]
+"""A story, and the settings to replay it under."""
 
 REPLAY: Final = arrow_schema("replay")
 """Columns: :data:`holdfast.tables.answers.REPLAY`; see ``docs/metrics.md``, "Replay"."""
@@ -136,12 +141,12 @@ def settings_of(story: Story, request: Request) -> list[ReplaySettings]:
     return [actual, *(s for s in request.settings if _key(s) != _key(same))]
 
 
-def _key(setting: ReplaySettings) -> tuple[Any, ...]:
+def _key(setting: ReplaySettings) -> tuple[str | int | bool, ...]:
     extra = (setting.delay_ms,) if setting.defers else ()
     return (setting.policy, setting.assignor, *extra)
 
 
-def replay_task(request: Request) -> Callable[[Batches], Batches]:
+def replay_task(request: Request) -> BatchTask:
     """Rows of (story, setting), both JSON, to rows of :data:`REPLAY`."""
     plain = replace(request, settings=())
 
@@ -158,11 +163,11 @@ def replay_task(request: Request) -> Callable[[Batches], Batches]:
 
 
 def replay(
-    spark: Callable[[], Any] | None,
+    spark: Callable[[], SparkSession] | None,
     told: Sequence[Story],
     request: Request,
     *,
-    track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    track: Callable[[Sequence[Pair]], Iterable[Pair]] = iter,
 ) -> pa.Table:
     """Replay every story under every setting, and under its own.
 
@@ -190,9 +195,7 @@ def replay(
     return _ordered(done, pairs)
 
 
-def _spread(
-    spark: Any, pairs: Sequence[tuple[Story, ReplaySettings]], request: Request
-) -> pa.Table:
+def _spread(spark: SparkSession, pairs: Sequence[Pair], request: Request) -> pa.Table:
     """All rows as one job; long stories first, so that no task ends with one."""
     ordered = sorted(pairs, key=lambda pair: -pair[0].n_events)
     texts = {story.group: story.to_json() for story, _ in ordered}
@@ -208,7 +211,7 @@ def _spread(
     return done.cast(REPLAY)
 
 
-def _ordered(done: pa.Table, pairs: Sequence[tuple[Story, ReplaySettings]]) -> pa.Table:
+def _ordered(done: pa.Table, pairs: Sequence[Pair]) -> pa.Table:
     """Rows in the order of the pairs, each with the fidelity of its group."""
     rows = {_row_key(row): row for row in done.to_pylist()}
     faith = {row["group"]: {n: row[n] for n in FIDELITY} for row in rows.values() if row["actual"]}
@@ -219,6 +222,6 @@ def _ordered(done: pa.Table, pairs: Sequence[tuple[Story, ReplaySettings]]) -> p
     return pa.Table.from_pylist(found, schema=REPLAY)
 
 
-def _row_key(row: dict[str, Any]) -> tuple[Any, ...]:
+def _row_key(row: dict[str, Any]) -> tuple[str | int | bool, ...]:
     extra = (row["delay_ms"],) if row["delay_ms"] is not None else ()
     return (row["group"], row["policy"], row["assignor"], *extra, row["actual"])

@@ -205,7 +205,7 @@ class _Teller:
             )
         )
 
-    def _owners(self, row: Any) -> dict[tuple[str, int], int]:
+    def _owners(self, row: RecordedGeneration) -> dict[tuple[str, int], int]:
         """Place of the owner of each partition; of two owners the smallest id."""
         found: dict[tuple[str, int], int] = {}
         pairs = sorted(zip(row.members, row.owned, strict=True), key=lambda p: p[0].member_id)
@@ -321,7 +321,7 @@ def _has(row: RecordedGeneration, instance_id: str | None) -> bool:
     return any(m.instance_id == instance_id for m in row.members)
 
 
-def _runs(rows: Sequence[Any]) -> Iterator[list[int]]:
+def _runs(rows: Sequence[RecordedGeneration]) -> Iterator[list[int]]:
     """Indices of successive generations with members."""
     run: list[int] = []
     for index, row in enumerate(rows):
