@@ -29,7 +29,6 @@ import numpy.typing as npt
 from holdfast.assignors.claims import Claims
 from holdfast.assignors.result import Solution
 from holdfast.assignors.subscribers import subscribers_by_topic
-from holdfast.errors import ConfigError
 from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.model.group import Group
 from holdfast.model.lag import summable
@@ -62,11 +61,6 @@ def lag_owner(group: Group, *, group_id: str = "") -> I32:
     int32[n_tps]
         Owner of each topic-partition, NO_OWNER where nobody subscribes.
 
-    Raises
-    ------
-    ConfigError
-        If ``group_id`` is not a string.
-
     Notes
     -----
     Cost: O(n_tps log n_tps + n_subscriptions log n_members).
@@ -75,8 +69,6 @@ def lag_owner(group: Group, *, group_id: str = "") -> I32:
     ----------
     KAFKA-5337, "Algorithm".
     """
-    if not isinstance(group_id, str):
-        raise ConfigError(f"group_id: {group_id!r:.40}, expected a string")
     topics = group.topics
     lags = summable(group.lags, topics.n_tps)
     readers = subscribers_by_topic(group, np.arange(group.n_members, dtype=np.int32))

@@ -23,9 +23,7 @@ subscriptions) or :mod:`~holdfast.assignors.optimal.chains` (any) for 2,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,20 +32,12 @@ from holdfast.assignors.optimal.chains import Levelling
 from holdfast.assignors.optimal.exchange import even_out, within_skew
 from holdfast.assignors.optimal.placing import place, spread_count
 from holdfast.assignors.result import Solution
-from holdfast.errors import ConfigError
 from holdfast.model.columns import F64, I32, I64, NO_OWNER, Mask, row_of, within
 from holdfast.model.group import Group
 from holdfast.model.lag import summable
 
 DEFAULT_HYSTERESIS = 10.0
 """Percent; 2 % of noise in every lag can ask for at most about 8 %."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Options:
-    max_skew: int
-    hysteresis: float
-    max_moves: int | None
 
 
 def lag_sticky(
@@ -74,11 +64,6 @@ def lag_sticky(
         Capacity by member id or instance id, 1 for those not named. Ids that are not in the group
         are ignored: they may be away.
 
-    Raises
-    ------
-    ConfigError
-        An option is of the wrong type or out of range.
-
     Notes
     -----
     Cost: about linear in partitions; see the modules of the three steps.
@@ -87,14 +72,13 @@ def lag_sticky(
     ----------
     KAFKA-5337; KAFKA-16277.
     """
-    options = _checked(max_skew, hysteresis, max_moves)
     group = claims.group
     weight = weight_column(group, weights)
     lags = summable(group.lags, group.topics.n_tps)
     owner = claims.owner.copy()
     place(group, owner, lags, weight)
-    state = _level(claims, owner, lags, weight, options)
-    even_out(state, lags, min_gain=options.hysteresis / 100, max_moves=options.max_moves)
+    state = _level(claims, owner, lags, weight, max_skew=max_skew, max_moves=max_moves)
+    even_out(state, lags, min_gain=hysteresis / 100, max_moves=max_moves)
     return Solution(target=state.owner)
 
 
@@ -103,13 +87,6 @@ def weight_column(group: Group, weights: Mapping[str, float] | None) -> F64:
     column = np.ones(group.n_members, dtype=np.float64)
     if weights is None:
         return column
-    if not isinstance(weights, Mapping):
-        raise ConfigError(f"weights: {weights!r:.60}, expected a mapping of member id to number")
-    for name, value in weights.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ConfigError(f"weights[{name!r}]: {value!r:.40}, expected a number")
-        if not (math.isfinite(value) and 1e-6 <= value <= 1e6):
-            raise ConfigError(f"weights[{name!r}]: {value}, expected 0.000001 to 1000000")
     for member, member_id in enumerate(group.member_ids):
         instance_id = group.instance_ids[member]
         found = weights.get(member_id, 1.0)
@@ -117,33 +94,21 @@ def weight_column(group: Group, weights: Mapping[str, float] | None) -> F64:
     return column
 
 
-def _checked(max_skew: object, hysteresis: object, max_moves: object) -> _Options:
-    if isinstance(max_skew, bool) or not isinstance(max_skew, int) or max_skew < 0:
-        raise ConfigError(f"max_skew: {max_skew!r:.40}, expected an integer of 0 or more")
-    if isinstance(hysteresis, bool) or not isinstance(hysteresis, (int, float)):
-        raise ConfigError(f"hysteresis: {hysteresis!r:.40}, expected a number of percent")
-    if not 0 <= hysteresis <= 100:
-        raise ConfigError(f"hysteresis: {hysteresis}, expected 0 to 100 percent")
-    if max_moves is None:
-        return _Options(max_skew=max_skew, hysteresis=float(hysteresis), max_moves=None)
-    if isinstance(max_moves, bool) or not isinstance(max_moves, int) or max_moves < 0:
-        raise ConfigError(f"max_moves: {max_moves!r:.40}, expected an integer of 0 or more")
-    return _Options(max_skew=max_skew, hysteresis=float(hysteresis), max_moves=max_moves)
-
-
-def _level(claims: Claims, owner: I32, lags: I64, weight: F64, options: _Options) -> Levelling:
+def _level(
+    claims: Claims, owner: I32, lags: I64, weight: F64, *, max_skew: int, max_moves: int | None
+) -> Levelling:
     """Make counts even if they are not within the skew; ``owner`` is complete."""
     group = claims.group
     if group.n_sets == 1:
         count = np.bincount(owner[owner != NO_OWNER], minlength=group.n_members)
-        if not within_skew(count, weight, options.max_skew):
-            owner = _cut(claims, weight, options.max_moves)
+        if not within_skew(count, weight, max_skew):
+            owner = _cut(claims, weight, max_moves)
             place(group, owner, lags, weight)
-        return Levelling(group, owner, claims.owner, weight, slack=options.max_skew)
-    state = Levelling(group, owner, claims.owner, weight, slack=options.max_skew)
+        return Levelling(group, owner, claims.owner, weight, slack=max_skew)
+    state = Levelling(group, owner, claims.owner, weight, slack=max_skew)
     if not state.is_level():
-        _relieve(state, options.max_moves)
-    return Levelling(group, state.owner, claims.owner, weight, slack=options.max_skew)
+        _relieve(state, max_moves)
+    return Levelling(group, state.owner, claims.owner, weight, slack=max_skew)
 
 
 def _relieve(state: Levelling, max_moves: int | None) -> None:

@@ -1,17 +1,21 @@
-"""The only list of assignors, and the one way to run one.
+"""Every assignor with its traits, one row each, and the one way to run an assignor.
 
-**Rules.** Every assignor is a pure function ``(claims, **options) -> Solution``; it sees claims
-that are already normalised. What it claims to be is declared here, and the laws test holds it to
-that.
+**Rules.** An assignor is a pure function ``(claims, **options) -> Solution``. Its claims are
+normalised before it sees them. What other modules need to know about an assignor stands in its
+row: no module infers a trait from an assignor's name. Tests hold every row to its laws
+(``tests/assignors/test_laws.py``) and to its traits (``tests/assignors/test_traits.py``).
+
+**Strategy.** A new assignor is a file with its function, and one row of the table below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from holdfast.assignors import options as checks
 from holdfast.assignors.claims import normalise
 from holdfast.assignors.constrained import constrained
 from holdfast.assignors.fair import fair, fairest_sticky
@@ -23,6 +27,9 @@ from holdfast.assignors.roundrobin import roundrobin
 from holdfast.assignors.sticky import sticky
 from holdfast.errors import ConfigError, suggest
 from holdfast.model.group import Group
+
+Check = Callable[[str, object], object]
+"""Takes an option's name and value; returns the value to use, or raises ConfigError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +48,25 @@ class AssignorInfo:
         Laws it claims, of ``balanced``, ``sticky``, ``optimal``, ``keeps-all``; every assignor is
         valid, deterministic and independent of order.
     cooperative : bool
-        Whether partitions that another member still claims are withheld for a round.
-    options : tuple of str
-        Keyword options the function takes.
+        Whether members go on with their partitions during a round (KIP-429). A partition that
+        goes from one member to another is then withheld for a round.
+    twin : str
+        The assignor with the same target in the other mode, eager or cooperative; "" for none.
+    uses_claims, uses_lags, uses_racks : bool
+        Whether the target depends on owned partitions, on lags, on racks. Members report what
+        they owned only to an assignor that uses claims; a leader looks up lags and racks only
+        for one that uses them.
+    needs_equal_subscriptions : bool
+        Whether it raises InfeasibleError for members that subscribe to different topics.
+    closed_form : bool
+        Whether its target for equal subscriptions, without racks and options, is the closed form
+        of :mod:`holdfast.assignors.optimal.sticky_equal`, which plans many groups at once.
+    java_class : str
+        The class with this assignor for Java's client, "" for none.
+    in_librdkafka : bool
+        Whether librdkafka has it, under the same name.
+    options : mapping of str to callable
+        Keyword options that the function takes, each with its check.
     """
 
     name: str
@@ -51,76 +74,120 @@ class AssignorInfo:
     summary: str
     laws: frozenset[str] = frozenset()
     cooperative: bool = False
-    options: tuple[str, ...] = ()
+    twin: str = ""
+    uses_claims: bool = False
+    uses_lags: bool = False
+    uses_racks: bool = False
+    needs_equal_subscriptions: bool = False
+    closed_form: bool = False
+    java_class: str = ""
+    in_librdkafka: bool = False
+    options: Mapping[str, Check] = field(default_factory=dict)
 
 
 _BEST = frozenset({"balanced", "sticky", "optimal"})
 
-_ALL = (
-    AssignorInfo(
-        name="sticky",
-        function=sticky,
-        summary="best balance, then racks, then fewest moves; eager (KIP-54)",
-        laws=_BEST,
-    ),
-    AssignorInfo(
-        name="cooperative-sticky",
-        function=sticky,
-        summary="the same target, handed over in two rounds (KIP-429)",
-        laws=_BEST,
-        cooperative=True,
-    ),
-    AssignorInfo(
-        name="range",
-        function=range_by_topic,
-        summary="runs of neighbouring partitions, topic by topic, as Kafka's (KIP-881 racks)",
-    ),
-    AssignorInfo(
-        name="roundrobin",
-        function=roundrobin,
-        summary="partitions dealt in turn, as Kafka's",
-    ),
-    AssignorInfo(
-        name="constrained-sticky",
-        function=constrained,
-        summary="equal subscriptions only, linear passes; eager (KAFKA-9987)",
-        laws=frozenset({"balanced", "sticky"}),
-    ),
-    AssignorInfo(
-        name="constrained-cooperative-sticky",
-        function=constrained,
-        summary="the same target, handed over in two rounds (KAFKA-9987)",
-        laws=frozenset({"balanced", "sticky"}),
-        cooperative=True,
-    ),
-    AssignorInfo(
-        name="fair",
-        function=fair,
-        summary="balance alone, starts from nothing (KIP-49 in KIP-54)",
-        laws=frozenset({"balanced", "optimal"}),
-    ),
-    AssignorInfo(
-        name="fairest-sticky",
-        function=fairest_sticky,
-        summary="every valid claim stays, the rest placed as evenly as it can be (KIP-54)",
-        laws=frozenset({"sticky", "keeps-all"}),
-    ),
-    AssignorInfo(
-        name="lag",
-        function=lag,
-        summary="topic by topic, the largest lag to whom has least (KAFKA-5337)",
-        options=("group_id",),
-    ),
-    AssignorInfo(
-        name="lag-sticky",
-        function=lag_sticky,
-        summary="counts and lag even over all topics, no move without a reason",
-        laws=frozenset({"balanced", "sticky"}),
-        options=("max_skew", "hysteresis", "max_moves", "weights"),
-    ),
-)
+_ROWS: dict[str, AssignorInfo] = {
+    info.name: info
+    for info in (
+        AssignorInfo(
+            name="sticky",
+            function=sticky,
+            summary="best balance, then racks, then fewest moves; eager (KIP-54)",
+            laws=_BEST,
+            twin="cooperative-sticky",
+            uses_claims=True,
+            uses_racks=True,
+            closed_form=True,
+            java_class="org.apache.kafka.clients.consumer.StickyAssignor",
+        ),
+        AssignorInfo(
+            name="cooperative-sticky",
+            function=sticky,
+            summary="the same target, handed over in two rounds (KIP-429)",
+            laws=_BEST,
+            cooperative=True,
+            twin="sticky",
+            uses_claims=True,
+            uses_racks=True,
+            closed_form=True,
+            java_class="org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+            in_librdkafka=True,
+        ),
+        AssignorInfo(
+            name="range",
+            function=range_by_topic,
+            summary="runs of neighbouring partitions, topic by topic, as Kafka's (KIP-881 racks)",
+            uses_racks=True,
+            java_class="org.apache.kafka.clients.consumer.RangeAssignor",
+            in_librdkafka=True,
+        ),
+        AssignorInfo(
+            name="roundrobin",
+            function=roundrobin,
+            summary="partitions dealt in turn, as Kafka's",
+            java_class="org.apache.kafka.clients.consumer.RoundRobinAssignor",
+            in_librdkafka=True,
+        ),
+        AssignorInfo(
+            name="constrained-sticky",
+            function=constrained,
+            summary="equal subscriptions only, linear passes; eager (KAFKA-9987)",
+            laws=frozenset({"balanced", "sticky"}),
+            twin="constrained-cooperative-sticky",
+            uses_claims=True,
+            needs_equal_subscriptions=True,
+        ),
+        AssignorInfo(
+            name="constrained-cooperative-sticky",
+            function=constrained,
+            summary="the same target, handed over in two rounds (KAFKA-9987)",
+            laws=frozenset({"balanced", "sticky"}),
+            cooperative=True,
+            twin="constrained-sticky",
+            uses_claims=True,
+            needs_equal_subscriptions=True,
+        ),
+        AssignorInfo(
+            name="fair",
+            function=fair,
+            summary="balance alone, starts from nothing (KIP-49 in KIP-54)",
+            laws=frozenset({"balanced", "optimal"}),
+            uses_racks=True,
+        ),
+        AssignorInfo(
+            name="fairest-sticky",
+            function=fairest_sticky,
+            summary="every valid claim stays, the rest placed as evenly as it can be (KIP-54)",
+            laws=frozenset({"sticky", "keeps-all"}),
+            uses_claims=True,
+        ),
+        AssignorInfo(
+            name="lag",
+            function=lag,
+            summary="topic by topic, the largest lag to whom has least (KAFKA-5337)",
+            uses_lags=True,
+            java_class="com.github.grantneale.kafka.LagBasedPartitionAssignor",
+            options={"group_id": checks.text},
+        ),
+        AssignorInfo(
+            name="lag-sticky",
+            function=lag_sticky,
+            summary="counts and lag even over all topics, no move without a reason",
+            laws=frozenset({"balanced", "sticky"}),
+            uses_claims=True,
+            uses_lags=True,
+            options={
+                "max_skew": checks.whole_number,
+                "hysteresis": checks.percent,
+                "max_moves": checks.whole_number_or_none,
+                "weights": checks.weights,
+            },
+        ),
+    )
+}
 
-ASSIGNORS: Mapping[str, AssignorInfo] = MappingProxyType({info.name: info for info in _ALL})
+ASSIGNORS: Mapping[str, AssignorInfo] = MappingProxyType(_ROWS)
 """Every assignor by name."""
 
 
@@ -139,7 +206,7 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
     Raises
     ------
     ConfigError
-        An unknown assignor or option.
+        An unknown assignor or option, or an option's value that is out of range.
     InfeasibleError
         The assignor refuses this group, as ``constrained-sticky`` does unequal subscriptions.
 
@@ -147,26 +214,11 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
     ----------
     KIP-54, KIP-429.
     """
-    info = check_options(name, options)
+    checked = check_options(name, options)
+    info = ASSIGNORS[name]
     claims = normalise(group)
-    plan = info.function(claims, **options)
-    return Result.of(name, claims, plan, cooperative=info.cooperative)
-
-
-def check_options(name: str, options: Iterable[str]) -> AssignorInfo:
-    """The assignor called ``name``, if it has all these options.
-
-    Raises
-    ------
-    ConfigError
-        There is no such assignor, or it has no such option.
-    """
-    info = find(name)
-    unknown = sorted(set(options) - set(info.options))
-    if unknown:
-        hint = suggest(unknown[0], info.options)
-        raise ConfigError(f"{name}: unknown option {unknown[0]!r}; {hint}")
-    return info
+    solution = info.function(claims, **checked)
+    return Result.of(name, claims, solution, cooperative=info.cooperative)
 
 
 def find(name: str) -> AssignorInfo:
@@ -174,3 +226,31 @@ def find(name: str) -> AssignorInfo:
     if name in ASSIGNORS:
         return ASSIGNORS[name]
     raise ConfigError(f"unknown assignor {name!r}; {suggest(name, ASSIGNORS, 3)}")
+
+
+def check_options(name: str, options: Mapping[str, object]) -> dict[str, Any]:
+    """Options as the assignor takes them.
+
+    Raises
+    ------
+    ConfigError
+        There is no such assignor, it has no such option, or a value is out of range.
+    """
+    info = find(name)
+    unknown = sorted(set(options) - set(info.options))
+    if unknown:
+        hint = suggest(unknown[0], info.options) if info.options else "it takes none"
+        raise ConfigError(f"{name}: unknown option {unknown[0]!r}; {hint}")
+    return {option: info.options[option](option, value) for option, value in options.items()}
+
+
+def in_mode(name: str, *, cooperative: bool) -> str | None:
+    """The assignor itself if it has this mode, else its twin, or None if it has no twin.
+
+    Raises
+    ------
+    ConfigError
+        There is no such assignor.
+    """
+    info = find(name)
+    return name if info.cooperative == cooperative else info.twin or None
