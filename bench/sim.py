@@ -15,18 +15,21 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.machine.leader.designs import assignors_for
+from holdfast.machine.policies import assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.sim.scenarios import Setup, simulate
 from holdfast.sim.search.search import Bound, Search
 from holdfast.sim.soak import soak
 
-POLICIES = ("eager", "simple", "deferred", "incremental")
+POLICIES = ("eager", "holdfast-simple", "deferred", "incremental")
 
 
 def bounce(policy: str, members: int, partitions: int) -> dict[str, Any]:
     """A rolling bounce under the default cost model."""
-    report = simulate(Setup(policy=policy, members=members, partitions=partitions))
+    settings = Policy(delay_ms=30_000)
+    report = simulate(
+        Setup(policy=policy, members=members, partitions=partitions, settings=settings)
+    )
     found = report.to_dict()
     return {**found, "violations": len(report.violations)}
 

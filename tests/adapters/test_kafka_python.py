@@ -13,11 +13,11 @@ from holdfast.adapters import kafka_python_attach
 from holdfast.adapters.kafka_python import (
     CooperativeSticky,
     Deferred,
+    HoldfastSimple,
     Incremental,
     PluginAssignor,
     Range,
     RoundRobin,
-    Simple,
     Sticky,
     assignor,
     replica_racks,
@@ -32,7 +32,7 @@ from holdfast.wire.layouts.sticky_user_data import (
 )
 
 DESIGNS = {
-    "simple": lambda group: Simple(),
+    "holdfast-simple": lambda group: HoldfastSimple(),
     "deferred": lambda group: timed(Deferred(delay_ms=30_000), group),
     "incremental": lambda group: timed(
         Incremental(delay_ms=30_000, batch=2, interval_ms=1_000), group
@@ -174,7 +174,7 @@ def test_without_attach_the_last_assignment_counts():
     assert sorted(len(m.partitions()) for m in group.members.values()) == [1, 1, 2]
 
 
-@pytest.mark.parametrize("plugin", [Simple, Deferred, Incremental])
+@pytest.mark.parametrize("plugin", [HoldfastSimple, Deferred, Incremental])
 def test_designs_need_attach(plugin):
     with pytest.raises(LocalProtocolError, match=r"call attach\(consumer\)"):
         plugin().metadata(["t"])

@@ -34,7 +34,12 @@ CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "request.timeout.
         ({"a": 1.5}, {}, None, "a count is expected"),
         ({"a": 1}, {}, {"b": 2}, r"weights\['b'\]: not one of the resources \['a'\]"),
         ({"a": 1}, {}, {"a": 0}, "weight of a"),
-        ({"a": 1}, {"holdfast.policy": "eager"}, None, "a worker takes simple, deferred"),
+        (
+            {"a": 1},
+            {"holdfast.policy": "eager"},
+            None,
+            "a worker takes simple, holdfast-simple, deferred",
+        ),
         ({"a": 1}, {"holdfast.polices": "x"}, None, "did you mean 'holdfast.policy'"),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_fidelity_that_is_too_low_is_a_finding(tables):
     ("more", "said"),
     [
         (["--assignor", "stiky"], "did you mean"),
-        (["--policy", "sticky"], "is not one of"),
+        (["--policy", "lag"], "is not one of"),
         (["--delay", "soon"], "expected such as 30s"),
         (["--batch", "0"], "batch: found 0"),
         (["--group", "elt"], "did you mean etl?"),

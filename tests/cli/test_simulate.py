@@ -11,7 +11,7 @@ import pytest
 from tests.cli.running import run
 
 from holdfast.cli.commands import simulate, simulate_search
-from holdfast.sim.scenarios import POLICIES, SCENARIOS
+from holdfast.sim.scenarios import SCENARIOS, SIMULATED
 
 SMALL = ("--members", 4, "--partitions", 8, "--format", "json")
 
@@ -30,7 +30,7 @@ def test_every_scenario_has_its_numbers(scenario):
     assert report["longest_stop_seconds"] > 0
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", SIMULATED)
 def test_every_policy_and_both_baselines(policy):
     report = simulated("--policy", policy)
     assert (report["policy"], report["violations"]) == (policy, [])

@@ -12,10 +12,11 @@ import pytest
 from tests.machine.subscribed import reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.machine.leader.designs import DesignAssignor, assignors_for
+from holdfast.machine.leader.designs import DesignAssignor
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.leader.leader import plan_round
 from holdfast.machine.leader.subscriptions import SubscribedMember
+from holdfast.machine.policies import assignors_for
 from holdfast.machine.policy import Policy, When
 from holdfast.wire.layouts.container import Leaving
 from holdfast.wire.layouts.incremental import Design

@@ -17,11 +17,11 @@ from holdfast.machine.leader.designs import (
     DesignAssignor,
     EagerAssignor,
     LeaderRound,
-    assignors_for,
 )
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
 from holdfast.machine.leader.leader import plan_round
 from holdfast.machine.leader.subscriptions import SubscribedMember, subscribed_members
+from holdfast.machine.policies import assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,

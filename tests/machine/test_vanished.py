@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.machine import actions, events
-from holdfast.machine.leader.designs import assignors_for, compute
+from holdfast.machine.leader.designs import compute
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.policies import assignors_for
 
 OWNED = {"a": (("t", 0), ("t", 2), ("u", 0)), "b": (("t", 1), ("t", 3))}
 
@@ -43,7 +44,7 @@ def plan(policy, counts):
     return {m: assignor.read(data) for m, data in answer.assignments}
 
 
-@pytest.mark.parametrize("policy", ["simple", "deferred", "incremental"])
+@pytest.mark.parametrize("policy", ["holdfast-simple", "deferred", "incremental"])
 def test_what_is_beyond_the_end_is_taken_back(policy):
     """Nobody else can be given it, so without this its owner would keep it for ever."""
     told = plan(policy, {"t": 2, "u": 1})
@@ -54,13 +55,13 @@ def test_what_is_beyond_the_end_is_taken_back(policy):
     assert told["a"].again
 
 
-@pytest.mark.parametrize("policy", ["simple", "deferred", "incremental"])
+@pytest.mark.parametrize("policy", ["holdfast-simple", "deferred", "incremental"])
 def test_what_exists_stays(policy):
     told = plan(policy, {"t": 4, "u": 1})
     assert all(one.revoked == frozenset() for one in told.values())
 
 
-@pytest.mark.parametrize("policy", ["simple", "deferred", "incremental"])
+@pytest.mark.parametrize("policy", ["holdfast-simple", "deferred", "incremental"])
 def test_a_topic_that_is_not_known_is_not_taken_back(policy):
     """It may be known again in the next round."""
     told = plan(policy, {"u": 1})

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from tests.pipeline import fleet
 
+from holdfast.machine.policy import Policy
 from holdfast.sim.scenarios import Setup, simulate
 from holdfast.sim.world.broker import WALL_MS
 from holdfast.sim.world.costs import Costs
@@ -39,6 +40,7 @@ def play(group="g", **setup):
     """Simulate a scenario; a process keeps its client id over restarts, as real ones do."""
     worlds = []
     setup.setdefault("costs", COSTS)
+    setup.setdefault("settings", Policy(delay_ms=30_000))
     report = simulate(Setup(**setup), ended=worlds.append)
     (world,) = worlds
     records = [

@@ -34,7 +34,7 @@ def l1():
 
 
 def settled() -> Play:
-    play = Play(Setup(members=3, partitions=6, policy="simple", costs=QUICK))
+    play = Play(Setup(members=3, partitions=6, policy="holdfast-simple", costs=QUICK))
     play.start_all()
     play.settle()
     return play

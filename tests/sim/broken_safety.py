@@ -10,12 +10,8 @@ from dataclasses import dataclass, replace
 from tests.sim.history import History, tell, tell_all, together
 
 from holdfast.machine.actions import JoinCompleted, ListenerCall, StartFetching
-from holdfast.machine.leader.designs import (
-    CooperativeAssignor,
-    DesignAssignor,
-    LeaderRound,
-    assignors_for,
-)
+from holdfast.machine.leader.designs import CooperativeAssignor, DesignAssignor, LeaderRound
+from holdfast.machine.policies import assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world.ledger import Ledger
@@ -128,7 +124,7 @@ def s5():
 
 
 def small_world() -> World:
-    offered = assignors_for("simple", SIMPLE)
+    offered = assignors_for("holdfast-simple", SIMPLE)
     world = World(
         WorldOptions(assignors=lambda slot: offered, partitions={"t": 3}, costs=QUICK), seed=1
     )

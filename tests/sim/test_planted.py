@@ -78,7 +78,7 @@ def caught(policy: str, rules: set[str], change=None, first: int = 0) -> None:
 
 
 def test_no_bug_no_finding():
-    for policy in ("simple", "deferred", "incremental"):
+    for policy in ("holdfast-simple", "deferred", "incremental"):
         for seed in range(10):
             assert random_run(seed, policy=policy, trace=False).violations == ()
 
@@ -89,7 +89,7 @@ def test_01_double_assignment_in_one_round():
         for a, b in pairwise(names):
             assignments[b] = replace(assignments[b], assigned=assignments[a].assigned)
 
-    caught("simple", {"S1", "S3"}, bent(bend))
+    caught("holdfast-simple", {"S1", "S3"}, bent(bend))
 
 
 def test_02_delay_restarted_by_each_round(monkeypatch):
@@ -149,7 +149,7 @@ def broken_rules(generations: dict[str, int]) -> set[str]:
 
 def test_04_revoke_after_rejoin(monkeypatch):
     rejoin_before_the_hand_over(monkeypatch)
-    caught("simple", {"S1", "S5", "S14"})
+    caught("holdfast-simple", {"S1", "S5", "S14"})
 
 
 def test_05_timer_lost_on_leader_change(monkeypatch):
@@ -170,7 +170,7 @@ def test_06_absence_revokes_in_a_design(monkeypatch):
         return replace(read(self, assignment), absence_revokes=True)
 
     monkeypatch.setattr(DesignAssignor, "read", mixed)
-    caught("simple", {"S7"})
+    caught("holdfast-simple", {"S7"})
 
 
 def test_07_lost_is_not_told(monkeypatch):
@@ -202,9 +202,9 @@ def test_08_rejoin_before_the_commit_is_answered(monkeypatch):
             self.ledger.committing[resource] = process.client
 
     monkeypatch.setattr(Application, "commit", slow)
-    assert random_run(0, policy="simple", trace=False).violations == ()
+    assert random_run(0, policy="holdfast-simple", trace=False).violations == ()
     monkeypatch.setattr(holdings.Holdings, "_commit", hasty)
-    caught("simple", {"S5"})
+    caught("holdfast-simple", {"S5"})
 
 
 def test_09_revoked_and_assigned_in_one_round():
@@ -217,7 +217,7 @@ def test_09_revoked_and_assigned_in_one_round():
                 )
                 return
 
-    caught("simple", {"S3", "S4"}, bent(bend))
+    caught("holdfast-simple", {"S3", "S4"}, bent(bend))
 
 
 def test_10_revocation_beside_a_delay():
@@ -246,7 +246,7 @@ def test_12_assigned_beyond_the_topic():
         more = ("a", (turn.partitions.get("a", 0),))
         assignments[name] = replace(assignments[name], assigned=(*assignments[name].assigned, more))
 
-    caught("simple", {"S12"}, bent(bend))
+    caught("holdfast-simple", {"S12"}, bent(bend))
 
 
 def test_13_a_returning_static_member_is_not_served(monkeypatch):
@@ -268,7 +268,7 @@ def test_15_another_round_is_not_announced():
             if v.revoked == ():
                 assignments[name] = replace(v, revoked=None)
 
-    caught("simple", {"again"}, bent(bend))
+    caught("holdfast-simple", {"again"}, bent(bend))
 
 
 def test_16_a_zombie_that_does_not_stop(monkeypatch):
@@ -281,7 +281,7 @@ def test_16_a_zombie_that_does_not_stop(monkeypatch):
         return on_heartbeat(member, event)
 
     monkeypatch.setattr(answers, "on_heartbeat", deaf)
-    caught("simple", {"S2", "S1", "L1"})
+    caught("holdfast-simple", {"S2", "S1", "L1"})
 
 
 def test_17_another_round_for_ever():
@@ -290,7 +290,7 @@ def test_17_another_round_for_ever():
             if v.revoked is None and not v.delay_ms:
                 assignments[name] = replace(v, revoked=())
 
-    caught("simple", {"L4", "L1"}, bent(bend))
+    caught("holdfast-simple", {"L4", "L1"}, bent(bend))
 
 
 def test_18_revoked_though_not_claimed():
@@ -298,7 +298,7 @@ def test_18_revoked_though_not_claimed():
         name = min(assignments)
         assignments[name] = replace(assignments[name], revoked=(("a", (99,)),))
 
-    caught("simple", {"S8"}, bent(bend))
+    caught("holdfast-simple", {"S8"}, bent(bend))
 
 
 def test_19_new_resources_wait_like_lost_ones(monkeypatch):
@@ -322,7 +322,7 @@ def test_20_a_delay_where_the_policy_has_none():
             if v.revoked is None:
                 assignments[name] = replace(v, delay_ms=3_000)
 
-    caught("simple", {"D6"}, bent(bend))
+    caught("holdfast-simple", {"D6"}, bent(bend))
 
 
 def test_21_an_old_position_is_committed(monkeypatch):

@@ -10,16 +10,17 @@ from tests.sim.bugs import rejoin_before_the_hand_over
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.coordinator import coordinator
 from holdfast.machine.events import HeartbeatAnswered
-from holdfast.machine.leader.designs import DesignAssignor, assignors_for
+from holdfast.machine.leader.designs import DesignAssignor
 from holdfast.machine.member import answers
 from holdfast.machine.member.member_data import NEVER_MS, MemberData
+from holdfast.machine.policies import assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
 from holdfast.sim.search.search import KINDS, Bound, Found, Search
 from holdfast.wire.layouts.container import decode_member_assignment, encode_member_assignment
 
 POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
-POLICIES = ("eager", "simple", "deferred", "incremental")
+POLICIES = ("eager", "holdfast-simple", "deferred", "incremental")
 PAIR = Bound(members=2, joins=0, partitions=3)
 SLOW = pytest.mark.slow
 GROWING = Bound(members=1, joins=1, partitions=2)
@@ -41,7 +42,11 @@ def test_every_interleaving_with_two_messages_lost_or_late(policy):
 
 @pytest.mark.parametrize(
     "policy",
-    ["eager", "deferred", *(pytest.param(p, marks=SLOW) for p in ("simple", "incremental"))],
+    [
+        "eager",
+        "deferred",
+        *(pytest.param(p, marks=SLOW) for p in ("holdfast-simple", "incremental")),
+    ],
 )
 def test_every_interleaving_of_three_members_and_a_joiner(policy):
     found = search(policy, Bound(partitions=3))
@@ -56,7 +61,12 @@ def test_every_interleaving_of_the_default_bound(policy, lost):
     assert search(policy, Bound(lost=lost)).violations == []
 
 
-QUICK = {("eager", "sync"), ("simple", "join"), ("deferred", "commit"), ("incremental", "leave")}
+QUICK = {
+    ("eager", "sync"),
+    ("holdfast-simple", "join"),
+    ("deferred", "commit"),
+    ("incremental", "leave"),
+}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +82,7 @@ def test_every_interleaving_of_two_members_reduced_and_in_full(policy, lost):
 
 
 @pytest.mark.parametrize(
-    ("policy", "lost"), [("deferred", ""), pytest.param("simple", "join", marks=SLOW)]
+    ("policy", "lost"), [("deferred", ""), pytest.param("holdfast-simple", "join", marks=SLOW)]
 )
 def test_every_interleaving_of_a_member_and_a_joiner_reduced_and_in_full(policy, lost):
     agree(policy, replace(GROWING, lost=lost))
@@ -133,19 +143,19 @@ def test_no_bug_no_finding():
 
 
 def test_double_assignment_is_found():
-    simple = assignors_for("simple", POLICY)[0].policy
-    assert {"S1", "S3"} <= rules("simple", PAIR, (Generous(simple),))
+    simple = assignors_for("holdfast-simple", POLICY)[0].policy
+    assert {"S1", "S3"} <= rules("holdfast-simple", PAIR, (Generous(simple),))
 
 
 def test_rounds_that_never_end_are_found():
-    simple = assignors_for("simple", POLICY)[0].policy
+    simple = assignors_for("holdfast-simple", POLICY)[0].policy
     bound = replace(GROWING, crashes=0, leaves=0, generations=9)
-    assert rules("simple", bound, (Restless(simple),)) == {"L4"}
+    assert rules("holdfast-simple", bound, (Restless(simple),)) == {"L4"}
 
 
 def test_a_rejoin_before_the_hand_over_is_found(monkeypatch):
     rejoin_before_the_hand_over(monkeypatch)
-    assert "S1" in rules("simple", replace(GROWING, crashes=0, leaves=0))
+    assert "S1" in rules("holdfast-simple", replace(GROWING, crashes=0, leaves=0))
 
 
 def test_a_zombie_that_does_not_stop_is_found(monkeypatch):
@@ -158,7 +168,7 @@ def test_a_zombie_that_does_not_stop_is_found(monkeypatch):
         return on_heartbeat(member, event)
 
     monkeypatch.setattr(answers, "on_heartbeat", deaf)
-    assert "L1" in rules("simple", PAIR)
+    assert "L1" in rules("holdfast-simple", PAIR)
 
 
 def test_a_join_that_is_not_sent_again_is_found(monkeypatch):
@@ -178,5 +188,6 @@ def test_a_coordinator_that_forgets_a_parked_sync_is_found(monkeypatch):
         return answer_syncs(group, members)[:1]
 
     monkeypatch.setattr(coordinator, "answer_syncs", one_only)
-    search_of = Search(assignors_for("simple", POLICY), Bound(members=1, joins=1, partitions=2))
+    bound = Bound(members=1, joins=1, partitions=2)
+    search_of = Search(assignors_for("holdfast-simple", POLICY), bound)
     assert "L1" in {v.rule for v in search_of.run().violations}

@@ -11,7 +11,7 @@ from tests.sim.faults.scene import Scene, loads
 
 from holdfast.errors import ConfigError
 from holdfast.machine.policy import Policy
-from holdfast.sim.scenarios import POLICIES, SCENARIOS, ScenarioStep, Setup, simulate
+from holdfast.sim.scenarios import SCENARIOS, SIMULATED, ScenarioStep, Setup, simulate
 from holdfast.sim.soak import random_run, soak
 from holdfast.wire.one.offsets_records import decode_record
 
@@ -40,7 +40,7 @@ def test_a_seed_that_once_failed(seed):
     "kinds",
     [{"isolate": True}, {"weights": {"heavy": 5}}, {"isolate": True, "weights": {"heavy": 5}}],
 )
-@pytest.mark.parametrize("name", ["simple", "deferred", "incremental"])
+@pytest.mark.parametrize("name", ["holdfast-simple", "deferred", "incremental"])
 def test_kinds_of_resources_come_and_go_and_no_rule_is_broken(name, kinds):
     policy = Policy(delay_ms=12_000, interval_ms=1_000, batch=2, **kinds)
     scene = Scene()
@@ -100,7 +100,7 @@ def test_a_seed_gives_the_same_run_in_any_process():
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", SIMULATED)
 def test_every_scenario_under_every_policy(scenario, policy):
     report = simulate(Setup(scenario=scenario, policy=policy, members=4, partitions=8))
     assert report.violations == ()

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from holdfast.machine.policies import POLICIES
 from holdfast.sim.rules.checkers import RoundChecker
-from holdfast.sim.soak import SOAKED, Faults
+from holdfast.sim.soak import Faults
 
 MOST_MEMBERS = 6
 MOST_MS = 90_000
@@ -142,15 +143,15 @@ class TestEager(case("eager", examples=10)):
     pass
 
 
-class TestSticky(case("sticky", examples=8)):
+class TestSticky(case("eager-sticky", examples=8)):
     pass
 
 
-class TestCooperativeSticky(case("cooperative-sticky", examples=14)):
+class TestCooperativeSticky(case("simple", examples=14)):
     pass
 
 
-class TestDesignI(case("simple", examples=14)):
+class TestDesignI(case("holdfast-simple", examples=14)):
     pass
 
 
@@ -163,7 +164,7 @@ class TestDesignIII(case("incremental", examples=20)):
 
 
 def test_every_soaked_policy_has_a_machine() -> None:
-    assert {each.policy for each in Group.__subclasses__()} == set(SOAKED)
+    assert {each.policy for each in Group.__subclasses__()} == set(POLICIES)
 
 
 def test_a_broken_rule_ends_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,6 +172,6 @@ def test_a_broken_rule_ends_the_machine(monkeypatch: pytest.MonkeyPatch) -> None
         self.ledger.fail("S1", 0, "planted")
 
     monkeypatch.setattr(RoundChecker, "_safety", broken)
-    machine = case("simple", examples=2, phases=(Phase.generate,))
+    machine = case("holdfast-simple", examples=2, phases=(Phase.generate,))
     with pytest.raises(AssertionError, match="planted"):
         machine("runTest").runTest()

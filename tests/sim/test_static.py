@@ -6,10 +6,11 @@ import pytest
 from tests.sim.faults.played import ends_well, world
 from tests.sim.faults.scene import leader
 
-from holdfast.sim.soak import SOAKED, Faults
+from holdfast.machine.policies import POLICIES
+from holdfast.sim.soak import Faults
 
 
-@pytest.mark.parametrize("policy", SOAKED)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_a_static_leader_sees_what_grew_while_it_was_away(policy):
     w = world(policy, static=True)
     slot = leader(w)
@@ -20,7 +21,9 @@ def test_a_static_leader_sees_what_grew_while_it_was_away(policy):
     ends_well(w)
 
 
-@pytest.mark.parametrize(("policy", "rounds"), [("deferred", 0), ("incremental", 0), ("simple", 1)])
+@pytest.mark.parametrize(
+    ("policy", "rounds"), [("deferred", 0), ("incremental", 0), ("holdfast-simple", 1)]
+)
 def test_a_designs_memory_spares_the_round_when_nothing_grew(policy, rounds):
     w = world(policy, static=True)
     slot, before = leader(w), w.rounds

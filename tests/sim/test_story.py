@@ -8,8 +8,9 @@ import pytest
 from tests.cli.running import run
 
 from holdfast.errors import ConfigError
+from holdfast.machine.policies import POLICIES
 from holdfast.sim.scenarios import Play, ScenarioStep, Setup, check_balance, simulate
-from holdfast.sim.soak import SOAKED, soak
+from holdfast.sim.soak import soak
 
 
 def story(*steps: ScenarioStep, **more):
@@ -116,7 +117,7 @@ def test_random_runs_of_one_policy_and_what_happened_in_them():
     for first, runs, policy in ((-1, 1, None), (0, 0, None), (0, 1, "kip848")):
         with pytest.raises(ConfigError, match="found"):
             soak(first, runs, policy=policy)
-    assert "eager" in SOAKED
+    assert "eager" in POLICIES
 
 
 def test_options_that_would_mean_nothing_are_refused():

@@ -10,32 +10,32 @@ from dataclasses import replace
 
 from tools.pages.tables import table
 
-from holdfast.sim.scenarios import POLICIES, Report, Setup, simulate
+from holdfast.machine.policies import POLICIES
+from holdfast.machine.policy import Policy
+from holdfast.sim.scenarios import BASELINES, SIMULATED, Report, Setup, simulate
 from holdfast.sim.world.costs import Costs, Listener
 
 FREE = Costs(rebuild_ms=0, slow_members=0, poll_ms=20, revoke_ms=10)
-LABELS = {
-    "eager": "eager, range, old listener",
-    "eager-sticky": "eager, sticky, new listener",
-    "cooperative-sticky": "cooperative-sticky (KIP-429)",
-    "simple": "Design I",
-    "deferred": "Design II",
-    "incremental": "Design III",
-    "kip848": "KIP-848-like (model)",
-    "connect": "Connect as shipped",
-}
-
+SETTINGS = Policy(delay_ms=30_000)
 
 SCENES: tuple[tuple[str, str, Setup], ...] = (
-    ("Rolling bounce", "every member stops cleanly and is back after 10 s", Setup()),
+    (
+        "Rolling bounce",
+        "every member stops cleanly and is back after 10 s",
+        Setup(settings=SETTINGS),
+    ),
     (
         "Kubernetes process death",
         "one process dies without a word and is back after 10 s",
-        Setup(scenario="process-death"),
+        Setup(settings=SETTINGS, scenario="process-death"),
     ),
-    ("Scale up", "one member more", Setup(scenario="scale-up")),
-    ("Scale down", "one member less, for good", Setup(scenario="scale-down")),
-    ("First start", "six members within a second", Setup(scenario="first-start")),
+    ("Scale up", "one member more", Setup(settings=SETTINGS, scenario="scale-up")),
+    ("Scale down", "one member less, for good", Setup(settings=SETTINGS, scenario="scale-down")),
+    (
+        "First start",
+        "six members within a second",
+        Setup(settings=SETTINGS, scenario="first-start"),
+    ),
 )
 
 
@@ -68,7 +68,7 @@ def designs_page() -> str:
         "No state, no slow member, a poll every 20 ms. Rounds are cheap, so fewer rounds win over",
         "fewer moves, and waiting for a member is the most expensive thing to do.",
         "",
-        *_measured(Setup(), FREE),
+        *_measured(Setup(settings=SETTINGS), FREE),
         "",
         *_assignment(),
         "",
@@ -76,7 +76,7 @@ def designs_page() -> str:
     return "\n".join(lines)
 
 
-def _measured(setup: Setup, costs: Costs, policies: Sequence[str] = POLICIES) -> list[str]:
+def _measured(setup: Setup, costs: Costs, policies: Sequence[str] = SIMULATED) -> list[str]:
     head = (
         "policy", "rounds", "moved", "third", "unowned s", "stopped s", "longest s", "balance s",
         "bytes a round",
@@ -91,9 +91,17 @@ def run(setup: Setup, costs: Costs, policy: str) -> Report:
     return simulate(replace(setup, policy=policy, costs=costs))
 
 
+def _label(policy: str) -> str:
+    if policy in BASELINES:
+        return BASELINES[policy]
+    row = POLICIES[policy]
+    listener = {"eager": ", old listener", "eager-sticky": ", new listener"}.get(policy, "")
+    return f"{row.title}{listener}"
+
+
 def _row(report: Report) -> tuple[object, ...]:
     return (
-        LABELS[report.policy],
+        _label(report.policy),
         report.rounds,
         report.moved,
         report.moved_to_third,

@@ -30,7 +30,7 @@ import aiokafka
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 
 from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
-from holdfast.assignors.registry import find
+from holdfast.assignors.registry import check_options, find
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import JoinedMember
@@ -83,12 +83,8 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
                 f"{name} is cooperative and aiokafka runs eager assignors alone: use 'sticky', or "
                 "holdfast.AsyncConsumer"
             )
-        unknown = sorted(set(options) - set(info.options))
-        if unknown:
-            known = ", ".join(info.options) or "none"
-            raise ConfigError(f"{name}: unknown option {unknown[0]!r}; it takes: {known}")
-        self._spoken = designs.EagerAssignor(name, options)
-        self._needs_attach = "sticky" in info.laws
+        self._spoken = designs.EagerAssignor(name, check_options(name, options))
+        self._needs_attach = info.uses_claims
         self._ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
         self._read_generation: Callable[[], int] | None = None
         self._last: frozenset[Resource] = frozenset()

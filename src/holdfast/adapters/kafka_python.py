@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
@@ -34,22 +34,22 @@ from kafka.structs import TopicPartition
 
 from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
 from holdfast.adapters.kafka_python_attach import Attached, attach
-from holdfast.assignors.registry import find
 from holdfast.errors import ConfigError, LocalProtocolError, WireError
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import designs
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.policies import DEFAULTS, assignor_of, assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.model.columns import NO_GENERATION
 from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.container import Leaving
-from holdfast.wire.layouts.incremental import Design
 
 __all__ = [
     "Attached",
     "CooperativeSticky",
     "Deferred",
+    "HoldfastSimple",
     "Incremental",
     "PluginAssignor",
     "Range",
@@ -298,7 +298,7 @@ def assignor(
         An unknown assignor or option.
     """
     return PluginAssignor(
-        _spoken(name, options),
+        assignor_of(name, options),
         rack=rack,
         upgrading=upgrading,
         lags=lags,
@@ -306,59 +306,62 @@ def assignor(
     )
 
 
-def _spoken(name: str, options: Mapping[str, Any]) -> designs.Assignor:
-    info = find(name)
-    unknown = sorted(set(options) - set(info.options))
-    if unknown:
-        known = ", ".join(info.options) or "none"
-        raise ConfigError(f"{name}: unknown option {unknown[0]!r}; it takes: {known}")
-    if info.cooperative:
-        return designs.CooperativeAssignor(name=name, options=options)
-    return designs.EagerAssignor(name, options)
-
-
 class CooperativeSticky(PluginAssignor):
     """Best balance, fewest moves, handed over in two rounds; Java's ``cooperative-sticky``."""
 
     def __init__(self, *, rack: str | None = None, upgrading: bool = False):
-        super().__init__(_spoken("cooperative-sticky", {}), rack=rack, upgrading=upgrading)
+        super().__init__(assignor_of("cooperative-sticky"), rack=rack, upgrading=upgrading)
 
 
 class Sticky(PluginAssignor):
     """Best balance, fewest moves, eager; Java's ``sticky``."""
 
     def __init__(self, *, rack: str | None = None):
-        super().__init__(_spoken("sticky", {}), rack=rack)
+        super().__init__(assignor_of("sticky"), rack=rack)
 
 
 class Range(PluginAssignor):
     """Java's ``range``."""
 
     def __init__(self, *, rack: str | None = None):
-        super().__init__(_spoken("range", {}), rack=rack)
+        super().__init__(assignor_of("range"), rack=rack)
 
 
 class RoundRobin(PluginAssignor):
     """Java's ``roundrobin``."""
 
     def __init__(self, *, rack: str | None = None):
-        super().__init__(_spoken("roundrobin", {}), rack=rack)
+        super().__init__(assignor_of("roundrobin"), rack=rack)
+
+
+class Simple(CooperativeSticky):
+    """Policy ``simple``: Design I as Kafka's own ``cooperative-sticky``."""
 
 
 class _DesignPlugin(PluginAssignor):
-    """A design inside the standard protocol."""
+    """A design, in holdfast's protocol."""
 
-    def __init__(self, policy: Policy, rack: str | None):
-        if policy.omit_unchanged:
+    def __init__(self, policy: str, rack: str | None, **settings: Any):
+        made = Policy(**settings)
+        if made.omit_unchanged:
             raise ConfigError("omit_unchanged: kafka-python takes an absent partition for revoked")
-        super().__init__(designs.DesignAssignor(policy), rack=rack, needs_attach=True)
+        (spoken,) = assignors_for(policy, made)
+        super().__init__(spoken, rack=rack, needs_attach=True)
 
 
-class Simple(_DesignPlugin):
-    """Design I: every imbalance is resolved at once, in two rounds."""
+class HoldfastSimple(_DesignPlugin):
+    """Policy ``holdfast-simple``: Design I in holdfast's own protocol.
+
+    Parameters
+    ----------
+    rack : str, optional
+        The member's rack.
+    **settings
+        Those of :class:`~holdfast.machine.policy.Policy`.
+    """
 
     def __init__(self, *, rack: str | None = None, **settings: Any):
-        super().__init__(Policy(design=Design.SIMPLE, **settings), rack)
+        super().__init__("holdfast-simple", rack, **settings)
 
 
 class Deferred(_DesignPlugin):
@@ -374,8 +377,10 @@ class Deferred(_DesignPlugin):
         Others of :class:`~holdfast.machine.policy.Policy`.
     """
 
-    def __init__(self, *, delay_ms: int = 300_000, rack: str | None = None, **settings: Any):
-        super().__init__(Policy(design=Design.DEFERRED, delay_ms=delay_ms, **settings), rack)
+    def __init__(
+        self, *, delay_ms: int = DEFAULTS.delay_ms, rack: str | None = None, **settings: Any
+    ):
+        super().__init__("deferred", rack, delay_ms=delay_ms, **settings)
 
 
 class Incremental(_DesignPlugin):
@@ -396,20 +401,20 @@ class Incremental(_DesignPlugin):
     def __init__(
         self,
         *,
-        delay_ms: int = 300_000,
-        batch: int = 1,
-        interval_ms: int = 10_000,
+        delay_ms: int = DEFAULTS.delay_ms,
+        batch: int = DEFAULTS.batch,
+        interval_ms: int = DEFAULTS.interval_ms,
         rack: str | None = None,
         **settings: Any,
     ):
-        policy = Policy(
-            design=Design.INCREMENTAL,
+        super().__init__(
+            "incremental",
+            rack,
             delay_ms=delay_ms,
             batch=batch,
             interval_ms=interval_ms,
             **settings,
         )
-        super().__init__(policy, rack)
 
 
 def partition_counts(cluster: Any, members: Sequence[Any]) -> dict[str, int]:

@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import ConfigError, nearest
+from holdfast.machine.policies import DEFAULTS, POLICIES
+from holdfast.machine.policy import When
 from holdfast.model.columns import INT32_MAX
 
-POLICIES = ("eager", "simple", "deferred", "incremental")
 DATA_PLANES = ("confluent", "kafka-python", "aiokafka")
 _HIDDEN = "[hidden]"
 
@@ -138,7 +139,7 @@ KEYS: dict[str, Key] = {
     "retry.backoff.max.ms": Key(parse=_integer(0), default=1_000),
     "reconnect.backoff.ms": Key(parse=_integer(0), default=50),
     "reconnect.backoff.max.ms": Key(parse=_integer(0), default=1_000),
-    "scheduled.rebalance.max.delay.ms": Key(parse=_integer(0), default=300_000),
+    "scheduled.rebalance.max.delay.ms": Key(parse=_integer(0), default=DEFAULTS.delay_ms),
     "security.protocol": Key(
         parse=_one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), default="PLAINTEXT"
     ),
@@ -157,10 +158,10 @@ KEYS: dict[str, Key] = {
     "holdfast.assignor.options": Key(parse=_options, default={}),
     "holdfast.data.plane": Key(parse=_one_of(*DATA_PLANES), default="confluent"),
     "holdfast.drain.timeout.ms": Key(parse=_integer(0), default=30_000),
-    "holdfast.incremental.batch": Key(parse=_integer(1), default=1),
-    "holdfast.incremental.interval.ms": Key(parse=_integer(0), default=1_000),
-    "holdfast.first.member": Key(parse=_one_of("immediate", "deferred"), default="immediate"),
-    "holdfast.clean.leave": Key(parse=_one_of("deferred", "immediate"), default="deferred"),
+    "holdfast.incremental.batch": Key(parse=_integer(1), default=DEFAULTS.batch),
+    "holdfast.incremental.interval.ms": Key(parse=_integer(0), default=DEFAULTS.interval_ms),
+    "holdfast.first.member": Key(parse=_one_of(*When), default=DEFAULTS.first_member),
+    "holdfast.clean.leave": Key(parse=_one_of(*When), default=DEFAULTS.clean_leave),
     "holdfast.lag.source": Key(parse=_lag_source, default="broker"),
     "holdfast.lag.timeout.ms": Key(parse=_integer(0), default=2_000),
     "holdfast.oauth.token.provider": Key(parse=_callable, secret=True),

@@ -32,16 +32,11 @@ from holdfast.adapters.member.membership import Leadership, make_member, policy_
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, ConfigError, HoldfastError, LocalProtocolError
 from holdfast.machine import actions, events
-from holdfast.machine.leader.designs import DesignAssignor
+from holdfast.machine.leader.designs import Assignor
+from holdfast.machine.policies import POLICIES, assignors_for
 from holdfast.model import partitions
-from holdfast.wire.layouts.incremental import Design
 
 PROTOCOL_TYPE = "holdfast"
-_DESIGNS = {
-    "simple": Design.SIMPLE,
-    "deferred": Design.DEFERRED,
-    "incremental": Design.INCREMENTAL,
-}
 
 
 class Resource(NamedTuple):
@@ -71,7 +66,7 @@ class Worker:
     ----------
     config : mapping of str to object
         As for :class:`holdfast.Consumer`; ``holdfast.policy`` is ``simple``, ``deferred`` or
-        ``incremental``.
+        ``incremental``; a worker's ``simple`` is ``holdfast-simple``.
     resources : mapping of str to int
         Kind to count, such as ``{"connector-a": 3, "shard": 12}``; ``{"leader": 1}`` elects one.
     listener : WorkerListener, optional
@@ -95,10 +90,10 @@ class Worker:
     ):
         self._settings = settings = Settings.parse(config)
         self._resources = _checked(resources)
-        assignor = DesignAssignor(_policy(settings, self._resources, weights or {}))
+        assignors = _assignors(settings, self._resources, weights or {})
         log = MemberLog(settings)
-        self._leadership = Leadership(settings, (assignor,), lambda _: self._resources, log=log)
-        member = make_member(settings, (assignor,), protocol_type=PROTOCOL_TYPE, polls=False)
+        self._leadership = Leadership(settings, assignors, lambda _: self._resources, log=log)
+        member = make_member(settings, assignors, protocol_type=PROTOCOL_TYPE, polls=False)
         self._duties = _WorkerDuties(listener, log)
         name = f"holdfast-{settings['group.id']}-{settings['client.id']}"
         self._host = MemberHost(member, self._duties, self._leadership.compute, name=name, log=log)
@@ -262,17 +257,21 @@ def _checked(resources: Mapping[Any, Any]) -> dict[str, int]:
     return dict(resources)
 
 
-def _policy(settings: Settings, resources: Mapping[str, int], weights: Mapping[str, int]) -> Any:
+def _assignors(
+    settings: Settings, resources: Mapping[str, int], weights: Mapping[str, int]
+) -> tuple[Assignor, ...]:
+    """What a worker offers: the policy that the table of policies names for workers."""
     name: str = settings["holdfast.policy"]
-    if name not in _DESIGNS:
-        raise ConfigError(f"holdfast.policy: a worker takes {', '.join(_DESIGNS)}, found {name}")
+    if not POLICIES[name].worker:
+        known = ", ".join(info.name for info in POLICIES.values() if info.worker)
+        raise ConfigError(f"holdfast.policy: a worker takes {known}, found {name}")
     for kind in weights:
         if kind not in resources:
             raise ConfigError(f"weights[{kind!r}]: not one of the resources {sorted(resources)}")
-    return replace(
+    policy = replace(
         policy_of(settings),
-        design=_DESIGNS[name],
         isolate=not weights,
         weights=dict(weights),
         omit_unchanged=True,  # nobody but members reads the assignments of this protocol type
     )
+    return assignors_for(POLICIES[name].worker, policy)

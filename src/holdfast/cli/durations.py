@@ -37,3 +37,9 @@ def parse_duration_ms(text: str, name: str = "duration") -> int:
         days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
         return round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1_000)
     raise ConfigError(f"{name}: found {text!r}, expected such as 30s, 5m, PT5M or 1500 (ms)")
+
+
+def format_duration(ms: int) -> str:
+    """A duration in its largest unit that divides it: ``5m``, ``10s``, ``1500ms``."""
+    unit, length = next((u, n) for u, n in reversed(_UNITS_MS.items()) if ms % n == 0)
+    return f"{ms // length}{unit}" if ms else "0s"

@@ -1,8 +1,8 @@
 """Members, leaders and a coordinator as state machines: events in, actions out, no clock.
 
 ``states`` has the transition tables; ``events`` and ``actions`` are what a machine is told and what
-it asks for, ``codes`` Kafka's errors; ``policy`` is a group's policy, ``upgrade`` changes of
-assignor as checked steps.
+it asks for, ``codes`` Kafka's errors; ``policies`` is the table of policies,
+``policy`` the options of a design, ``upgrade`` changes of assignor as checked steps.
 
 ================  =================================================================
 ``member/``       a member of a group

@@ -29,12 +29,8 @@ from holdfast.machine.leader.embedded import RebalanceMode
 
 EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE
 BOTH = frozenset({EAGER, COOPERATIVE})
-JAVA_NAMES = {
-    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
-    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
-    "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
-    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
-}
+JAVA_NAMES = {info.java_class: info.name for info in ASSIGNORS.values() if info.java_class}
+"""Java's classes -> the names of their assignors."""
 
 
 class Client(StrEnum):
@@ -48,10 +44,10 @@ class Client(StrEnum):
 
 
 ELSEWHERE = {
-    Client.JAVA: frozenset({*JAVA_NAMES.values(), "lag"}),
-    Client.CONFLUENT: frozenset({"range", "roundrobin", "cooperative-sticky"}),
+    Client.JAVA: frozenset(JAVA_NAMES.values()),
+    Client.CONFLUENT: frozenset(i.name for i in ASSIGNORS.values() if i.in_librdkafka),
 }
-"""Clients that holdfast has no plug-ins for -> assignors they have, ``lag`` as KAFKA-5337's."""
+"""Clients that holdfast has no plug-ins for -> the assignors that they have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

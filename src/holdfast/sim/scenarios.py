@@ -18,14 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.assignors.registry import ASSIGNORS
+from holdfast.assignors.registry import find
 from holdfast.errors import ConfigError
-from holdfast.machine.leader.designs import (
-    Assignor,
-    CooperativeAssignor,
-    EagerAssignor,
-    assignors_for,
-)
+from holdfast.machine.leader.designs import Assignor
+from holdfast.machine.policies import DEFAULTS, POLICIES, assignors_for, find_policy
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
 from holdfast.sim.baselines.connect import ConnectAssignor
@@ -41,17 +37,11 @@ LEADER = -1  # in a step: the slot that leads then
 Track = Callable[[range], Iterable[int]]
 """Passes on the members that are bounced, and may count them."""
 
-POLICIES = (
-    "eager",
-    "eager-sticky",
-    "cooperative-sticky",
-    "simple",
-    "deferred",
-    "incremental",
-    "kip848",
-    "connect",
-)
-"""Policies that are compared; the last two are baselines."""
+BASELINES = {"kip848": "KIP-848-like (model)", "connect": "Connect as shipped"}
+"""What is compared with the policies -> its name in tables of measurements."""
+
+SIMULATED = (*POLICIES, *BASELINES)
+"""Policies that are compared; an assignor's name is one as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +71,7 @@ class Setup:
     scenario : str
         A name of :data:`SCENARIOS`.
     policy : str
-        ``eager``, ``simple``, ``deferred``, ``incremental``, ``cooperative-sticky``, an eager
-        assignor's name, or a baseline.
+        A name of :data:`holdfast.machine.policies.POLICIES`, an assignor's, or a baseline's.
     partitions : int
         Of one topic, unless ``topics`` says otherwise.
     settings : Policy
@@ -96,7 +85,7 @@ class Setup:
     members: int = 6
     partitions: int = 24
     seed: int = 0
-    settings: Policy = field(default_factory=lambda: Policy(delay_ms=30_000))
+    settings: Policy = DEFAULTS
     costs: Costs = field(default_factory=Costs)
     static: bool = False
     crash: bool = False
@@ -167,9 +156,7 @@ class Play:
                 partitions=dict(setup.topics or {"topic": setup.partitions}),
                 costs=setup.costs,
                 static=setup.static,
-                delay_ms=setup.settings.delay_ms
-                if setup.policy in ("deferred", "incremental")
-                else 0,
+                delay_ms=setup.settings.delay_ms if _defers(setup.policy) else 0,
                 trace=setup.trace,
                 check=setup.check,
             ),
@@ -353,11 +340,11 @@ def assignors_of(setup: Setup) -> Sequence[Assignor]:
     """What members of a policy offer."""
     if setup.policy == "connect":
         return (ConnectAssignor(delay_ms=setup.settings.delay_ms),)
-    if setup.policy == "cooperative-sticky":
-        return (CooperativeAssignor(),)
-    if setup.policy == "eager-sticky":
-        return (EagerAssignor("sticky"),)
     return assignors_for(setup.policy, setup.settings)
+
+
+def _defers(policy: str) -> bool:
+    return policy not in BASELINES and find_policy(policy).defers
 
 
 def simulate(
@@ -465,9 +452,11 @@ def check_balance(play: Play) -> None:
 
 def _levels(setup: Setup) -> bool:
     """Whether the policy's assignor moves what is owned to make loads even."""
-    designed = setup.policy in ("simple", "deferred", "incremental")
-    info = ASSIGNORS.get(setup.settings.assignor if designed else setup.policy)
-    return info is None or "keeps-all" not in info.laws
+    if setup.policy in BASELINES:
+        return True
+    row = find_policy(setup.policy)
+    name = setup.settings.assignor if row.design is not None else row.assignors[0]
+    return "keeps-all" not in find(name).laws
 
 
 def _validate(setup: Setup) -> None:

@@ -19,20 +19,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.machine.leader.designs import Assignor, assignors_for
+from holdfast.machine.leader.designs import Assignor
+from holdfast.machine.policies import POLICIES, assignors_for, check_known, find_policy
 from holdfast.machine.policy import Policy, When
 from holdfast.machine.states import GroupState, MemberState
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ledger import Violation
 from holdfast.sim.world.world import World, WorldOptions
-from holdfast.wire.layouts.incremental import Design
 
 FAULTS_MS = 60_000
 SETTLE_MS = 400_000
 ROUNDS_PER_CAUSE = 8
 
-SOAKED = ("eager", "sticky", "cooperative-sticky", "simple", "deferred", "incremental")
-WEIGHTS = (1, 1, 2, 2, 4, 4)
+WEIGHTS = [4 if info.defers else 2 if info.cooperative else 1 for info in POLICIES.values()]
+"""How often random runs draw each policy."""
 
 QUICK = Costs(
     heartbeat_ms=1_000,
@@ -95,8 +95,8 @@ def soak(
     """
     if first_seed < 0 or runs < 1:
         raise ConfigError(f"seed and runs: found {first_seed} and {runs}, expected 0 and 1 or more")
-    if policy is not None and policy not in SOAKED:
-        raise ConfigError(f"policy of random runs: found {policy!r}, expected {', '.join(SOAKED)}")
+    if policy is not None:
+        check_known(policy, "policy of random runs")
     failures, rounds, digests = [], 0, hashlib.sha256()
     for seed in track(range(first_seed, first_seed + runs)):
         run = random_run(seed, policy=policy)
@@ -155,14 +155,13 @@ class Faults:
     ):
         self.rng = rng = np.random.Generator(np.random.PCG64(seed + 77_000_000))
         chances = np.array(WEIGHTS, float) / sum(WEIGHTS)
-        drawn = SOAKED[int(rng.choice(len(SOAKED), p=chances))]
+        drawn = tuple(POLICIES)[int(rng.choice(len(POLICIES), p=chances))]
         self.policy = policy or drawn
         self.n_members = int(rng.integers(2, 6))
         topics = {"a": int(rng.integers(1, 9))}
         if rng.random() < 0.4:
             topics["b"] = int(rng.integers(1, 5))
         self.settings = Policy(
-            design=Design.INCREMENTAL if self.policy == "incremental" else Design.DEFERRED,
             delay_ms=int(rng.choice([0, 5_000, 12_000])),
             batch=int(rng.integers(1, 4)),
             interval_ms=int(rng.choice([0, 1_000, 3_000])),
@@ -170,17 +169,17 @@ class Faults:
             clean_leave=When.IMMEDIATE if rng.random() < 0.3 else When.DEFERRED,
             omit_unchanged=bool(rng.random() < 0.5),
         )
+        row = find_policy(self.policy)
         offered = assignors_for(self.policy, self.settings)
         if change is not None:
             offered = tuple(change(offered))
-        deferring = self.policy in ("deferred", "incremental")
         self.world = World(
             WorldOptions(
                 assignors=lambda slot: offered,
                 partitions=topics,
                 costs=replace(QUICK, slow_members=int(rng.integers(0, 2))),
                 static=bool(rng.random() < 0.35),
-                delay_ms=self.settings.delay_ms if deferring else 0,
+                delay_ms=self.settings.delay_ms if row.defers else 0,
                 announce_leave=self.settings.clean_leave is When.IMMEDIATE,
                 trace=trace,
             ),
@@ -363,7 +362,7 @@ class Faults:
     def _balanced(self) -> None:
         world = self.world
         loads = [len(p.running) for p in world.living()]
-        if self.policy == "eager" and len(world.partitions) > 1:
+        if "range" in find_policy(self.policy).protocols and len(world.partitions) > 1:
             return  # range balances each topic by itself
         if max(loads) - min(loads) > 1:
             world.ledger.fail("L2", world.now_ms, f"loads {loads}")

@@ -17,7 +17,8 @@ from holdfast.errors import HoldfastError
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.coordinator.group_messages import Answer, SendCommit
 from holdfast.machine.events import AssignmentComputed, CommitAnswered
-from holdfast.machine.leader.designs import Assignor, assignors_for
+from holdfast.machine.leader.designs import Assignor
+from holdfast.machine.policies import assignors_for, find_policy
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
 from holdfast.model.partitions import Resource
@@ -173,7 +174,7 @@ def make_world(
         assignors=offers or (lambda slot: offered),
         partitions=partitions if isinstance(partitions, dict) else {"a": partitions},
         costs=COSTS,
-        delay_ms=policy.delay_ms if name in ("deferred", "incremental") else 0,
+        delay_ms=policy.delay_ms if find_policy(name).defers else 0,
         trace=True,
         **more,
     )

@@ -59,7 +59,7 @@ RACKS = ("x", "y", "z")
 
 def scene_35(s: Scene) -> None:
     """A response after the session timeout is ignored."""
-    w = s.world("simple")
+    w = s.world("holdfast-simple")
     group = w.coordinator
     w.start(3)
     until(w, lambda: group_is(w, COMPLETING))
@@ -78,14 +78,14 @@ def scene_35(s: Scene) -> None:
 
 def scene_36(s: Scene) -> None:
     """A JoinGroup comes twice."""
-    w = s.world("simple", 2)
+    w = s.world("holdfast-simple", 2)
     kept = tape(w)
     w.start(2)
     twice(w, SendJoin, 2)
     s.ends_well(w)
     requests = [m.request for m in kept.sent(SendJoin, w.slots[2].client)]
     s.expect(len(requests) > len(set(requests)), "a join arrived twice")
-    w = s.world("simple", settle=False)
+    w = s.world("holdfast-simple", settle=False)
     w.network.rates.duplicate = 0.5
     w.run(9_000)
     s.ends_well(w)
@@ -192,7 +192,7 @@ def scene_40(s: Scene) -> None:
     done = plan_round(SIMPLE, members, {"t": 1, "u": 1}, generation=4)
     s.expect(done.assignments["a"].revoked == (("t", (0,)),), "the claim is revoked")
     s.expect(done.assignments["b"].gained == (), "and goes to nobody in that round")
-    w = s.world("simple", partitions={"a": 4, "b": 2})
+    w = s.world("holdfast-simple", partitions={"a": 4, "b": 2})
     w.subscribe(0, ("b",))  # what it has of a is claimed no more: given up before it joins
     w.run(w.now_ms + 8_000)
     s.expect({topic for topic, _ in running(w, 0)} <= {"b"}, "what is unsubscribed stops")
@@ -311,7 +311,7 @@ def scene_47(s: Scene) -> None:
 
 def scene_49(s: Scene) -> None:
     """The subscription changes while revoking."""
-    w = s.world("simple", 2, partitions={"a": 4, "b": 4})
+    w = s.world("holdfast-simple", 2, partitions={"a": 4, "b": 4})
     w.start(2)
     handing = MemberState.HANDING_OVER
     until(w, lambda: any(p.member.state is handing for p in w.living()))
@@ -355,7 +355,7 @@ class KnowsRacks(DesignAssignor):
 def racked(s: Scene, racks: list[tuple[str, ...]]) -> SceneWorld:
     """A world whose members stand in racks and whose leader knows where the replicas are."""
     design = KnowsRacks(SIMPLE, racks=racks)
-    w = s.world("simple", settle=False, offers=lambda slot: (design,))
+    w = s.world("holdfast-simple", settle=False, offers=lambda slot: (design,))
     for p in w.living():
         p.member.data.options = replace(p.member.data.options, rack=RACKS[p.slot])
     return w

@@ -74,7 +74,7 @@ def scene_11(s: Scene) -> None:
 
 def scene_17(s: Scene) -> None:
     """The leader crashes before its sync."""
-    w = s.world("simple")
+    w = s.world("holdfast-simple")
     turns = tape(w).turns
     w.start(3)
     until(w, lambda: group_is(w, COMPLETING))
@@ -93,7 +93,7 @@ def scene_17(s: Scene) -> None:
 
 def scene_18(s: Scene) -> None:
     """The leader crashes after its sync, before some have it."""
-    w = s.world("simple", 4, partitions=8)
+    w = s.world("holdfast-simple", 4, partitions=8)
     turns = tape(w).turns
     w.start(4)
     until(w, lambda: group_is(w, COMPLETING))
@@ -198,7 +198,7 @@ def scene_24(s: Scene) -> None:
     )
     for old, new in pairs:
         offered = [(old,), (old,), (new,), (old,)]
-        w = s.world("simple", offers=offered.__getitem__)
+        w = s.world("holdfast-simple", offers=offered.__getitem__)
         turns = tape(w).turns
         w.start(3)
         s.ends_well(w)
@@ -235,7 +235,7 @@ def scene_26(s: Scene) -> None:
     s.ends_well(w)
     told = [x for x in w.warnings if "could not plan" in x]
     s.expect(1 <= len(told) <= 2, "a plan that fails is told, and tried again")
-    w = s.world("simple")
+    w = s.world("holdfast-simple")
     for p in w.living():
         p.plan_fails = 10**6  # for ever
     w.start(3)
@@ -248,7 +248,7 @@ def scene_26(s: Scene) -> None:
 
 def scene_27(s: Scene) -> None:
     """Two members believe to lead."""
-    w = s.world("simple")
+    w = s.world("holdfast-simple")
     kept = tape(w)
     w.start(3)
     until(w, lambda: group_is(w, COMPLETING))
@@ -286,7 +286,7 @@ def scene_28(s: Scene) -> None:
 
 def scene_29(s: Scene) -> None:
     """SyncGroup says REBALANCE_IN_PROGRESS: claims kept."""
-    w = s.world("simple")
+    w = s.world("holdfast-simple")
     kept = tape(w)
     w.start(3)
     until(w, lambda: group_is(w, COMPLETING))
@@ -315,7 +315,7 @@ def forget_the_last_generation(w: World) -> None:
 
 def scene_30(s: Scene) -> None:
     """ILLEGAL_GENERATION: lost, empty claims, id kept."""
-    w = s.world("simple")
+    w = s.world("holdfast-simple")
     ids = [p.member.member_id for p in w.living()]
     w.resize("a", 7)  # another generation of the same members
     w.run(w.now_ms + 3_000)
@@ -333,7 +333,7 @@ def scene_30(s: Scene) -> None:
 
 def scene_31(s: Scene) -> None:
     """UNKNOWN_MEMBER_ID: lost, new id."""
-    w = s.world("simple", 2)
+    w = s.world("holdfast-simple", 2)
     w.start(2)
     w.run(w.now_ms + 6_000)
     w.resize("a", 8)
@@ -360,7 +360,7 @@ def scene_31(s: Scene) -> None:
 
 def scene_32(s: Scene) -> None:
     """An error of an older generation is ignored."""
-    w = s.world("simple")
+    w = s.world("holdfast-simple")
     kept = tape(w)
     first = leader(w)
     member, client = w.slots[first].member, w.slots[first].client

@@ -47,7 +47,7 @@ from holdfast.wire.layouts.incremental import encode_design_assignment as encode
 
 def scene_52(s: Scene) -> None:
     """The revoke callback throws."""
-    w = s.world("simple", 2)
+    w = s.world("holdfast-simple", 2)
     for p in w.living():
         p.listener_faults = 1.0
     process, given_up = revoking(w)
@@ -65,7 +65,7 @@ def scene_52(s: Scene) -> None:
 
 def scene_53(s: Scene) -> None:
     """Revoking takes longer than allowed."""
-    w = s.world("simple", 2)
+    w = s.world("holdfast-simple", 2)
     for p in w.living():
         p.revoke_extra_ms = 60_000
     process, given_up = revoking(w)
@@ -78,7 +78,7 @@ def scene_53(s: Scene) -> None:
     process.revoke_extra_ms = 0
     s.ends_well(w)
 
-    w = s.world("simple", 2)  # and one that stands still in the middle of it is removed
+    w = s.world("holdfast-simple", 2)  # and one that stands still in the middle of it is removed
     process, given_up = revoking(w)
     w.stall(process.slot, 30_000)
     old, generation = process.member.member_id, process.member.generation
@@ -109,7 +109,7 @@ def _late_commit(process: Process, resources: frozenset[Resource]) -> SendCommit
 def scene_54(s: Scene) -> None:
     """A commit fails retriably while revoking."""
     for times in (2, 10**6):
-        w = s.world("simple", 2)
+        w = s.world("holdfast-simple", 2)
         process, given_up = revoking(w)
         refused = refuse_commits(w, process.slot, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times)
         _handed_over(s, process, given_up)
@@ -125,7 +125,7 @@ def _handed_over(s: Scene, process: Process, given_up: frozenset[tuple[str, int]
 
 def scene_55(s: Scene) -> None:
     """A commit after the revocation."""
-    w = s.world("simple", 2)
+    w = s.world("holdfast-simple", 2)
     process, given_up = revoking(w)
     _handed_over(s, process, given_up)
     member, group = process.member, w.coordinator
@@ -142,7 +142,7 @@ def scene_55(s: Scene) -> None:
 
 def scene_56(s: Scene) -> None:
     """The poll loop stalls."""
-    w = s.world("simple", settle=False, max_poll_interval_ms=5_000)
+    w = s.world("holdfast-simple", settle=False, max_poll_interval_ms=5_000)
     kept, silent = tape(w), set[int]()
     w.poll_all(500, lambda process: process.slot not in silent)
     w.run(w.now_ms + 10_000)
@@ -197,7 +197,7 @@ def scene_64(s: Scene) -> None:
     own = encode_design(value)[:-4] + b"\xff\xff\xff\xfb"
     s.expect(_refused(lambda: decode_design_assignment(own)), "in the document's messages as well")
     liar = Lying(SIMPLE)
-    w = s.world("simple", offers=lambda slot: (liar,), check=False)
+    w = s.world("holdfast-simple", offers=lambda slot: (liar,), check=False)
     before = [running(w, slot) for slot in range(3)]
     liar.lies.append(wrong)
     for slot in (0, 1):

@@ -33,7 +33,7 @@ def test_02_two_members_join_in_one_round():
 
 
 def test_03_a_join_during_the_revoking_round_of_a_transfer():
-    w = world("simple", 2)
+    w = world("holdfast-simple", 2)
     w.start(2)
     until(w, lambda: w.coordinator.state is GroupState.COMPLETING_REBALANCE)
     w.start(3)
@@ -42,7 +42,7 @@ def test_03_a_join_during_the_revoking_round_of_a_transfer():
 
 
 def test_04_a_join_between_the_revoking_and_the_assigning_round():
-    w = world("simple", 2)
+    w = world("holdfast-simple", 2)
     w.start(2)
     until(w, lambda: any(p.member.state is MemberState.HANDING_OVER for p in w.living()))
     w.start(3)
@@ -51,7 +51,7 @@ def test_04_a_join_between_the_revoking_and_the_assigning_round():
 
 
 def test_05_a_clean_leave():
-    w = world("simple")
+    w = world("holdfast-simple")
     kept = running(w, 0) | running(w, 1)
     rounds, gone = w.rounds, running(w, 2)
     w.stop(2)
@@ -64,7 +64,7 @@ def test_05_a_clean_leave():
 
 
 def test_06_a_crash_found_by_the_session_timeout():
-    w = world("simple")
+    w = world("holdfast-simple")
     gone = running(w, 2)
     w.crash(2)
     assert 2_000 < until(w, lambda: runs(w, gone)) <= FOUND_MS
@@ -206,7 +206,7 @@ def test_22_the_leader_changes_in_the_middle_of_design_iii_s_batches():
 
 def test_33_the_coordinator_moves_in_the_middle_of_a_round():
     for state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE):
-        w = world("simple")
+        w = world("holdfast-simple")
         before = [running(w, slot) for slot in range(3)]
         w.start(3)
         until(w, lambda w=w, state=state: w.coordinator.state is state)
@@ -217,7 +217,7 @@ def test_33_the_coordinator_moves_in_the_middle_of_a_round():
 
 
 def test_34_the_coordinator_loses_the_group_record():
-    w = world("simple")
+    w = world("holdfast-simple")
     w.start(3)
     until(w, lambda: w.slots[3].running)
     turns = tape(w).turns

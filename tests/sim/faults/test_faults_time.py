@@ -22,7 +22,7 @@ from holdfast.machine.events import RejoinRequested
 
 
 def test_57_the_process_pauses_longer_than_its_session():
-    w = world("simple")
+    w = world("holdfast-simple")
     gone = running(w, 2)
     w.stall(2, 15_000)
     w.run(w.now_ms + 14_900)
@@ -173,7 +173,7 @@ def test_48_a_topic_is_recreated_smaller():
     play.partitions["T"] = 2
     done = play.round()
     assert all(p < 2 for s in done.assignments.values() for _, ps in s.kept + s.gained for p in ps)
-    w = world("simple")
+    w = world("holdfast-simple")
     turns = tape(w).turns
     w.resize("a", 2)
     w.start(3)

@@ -27,9 +27,6 @@ Lags = Mapping[str, Sequence[int]]
 LagSource = Callable[[Mapping[str, int]], Lags]
 """Takes partition counts, returns messages behind, one a partition; called by a leader."""
 
-NEEDS_LAGS = frozenset({"lag", "lag-sticky"})
-"""Assignors that look at lags."""
-
 TIMEOUT_MS = 2_000
 
 

@@ -17,35 +17,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.adapters.cluster.lag_source import NEEDS_LAGS, AskedInTime, LagSource
+from holdfast.adapters.cluster.lag_source import AskedInTime, LagSource
 from holdfast.adapters.member.member_log import MemberLog
-from holdfast.adapters.settings import Settings
+from holdfast.adapters.settings import KEYS, Settings
 from holdfast.assignors.registry import find
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import HoldfastError
 from holdfast.machine import actions, events
-from holdfast.machine.leader.designs import (
-    Assignor,
-    CooperativeAssignor,
-    DesignAssignor,
-    EagerAssignor,
-    compute,
-    read_round,
-)
+from holdfast.machine.leader.designs import Assignor, compute, read_round
 from holdfast.machine.member.member import Member
 from holdfast.machine.member.options import MemberOptions
+from holdfast.machine.policies import POLICIES, assignors_for
 from holdfast.machine.policy import Policy, When
-from holdfast.wire.layouts.incremental import Design
 
 Racks = Mapping[str, Sequence[Sequence[str]]]
-_DEFAULT_STRATEGY = ("cooperative-sticky",)
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Return the settings of a design."""
+    """Return the options of a design."""
     names: tuple[str, ...] = settings["partition.assignment.strategy"]
-    incremental = settings["holdfast.policy"] == "incremental"
     return Policy(
-        design=Design.INCREMENTAL if incremental else Design.DEFERRED,
         delay_ms=settings["scheduled.rebalance.max.delay.ms"],
         first_member=When(settings["holdfast.first.member"]),
         clean_leave=When(settings["holdfast.clean.leave"]),
@@ -64,32 +54,11 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
     ConfigError
         For a name that is not in the registry, or names that do not go with the policy.
     """
-    policy: str = settings["holdfast.policy"]
     names: tuple[str, ...] = settings["partition.assignment.strategy"]
-    for name in names:
-        find(name)
-    if policy in ("deferred", "incremental"):
-        if len(names) > 1:
-            raise ConfigError(
-                f"partition.assignment.strategy: holdfast.policy={policy} takes one assignor, "
-                f"found {', '.join(names)}"
-            )
-        return (DesignAssignor(policy_of(settings)),)
-    if policy == "eager" and names == _DEFAULT_STRATEGY:
-        names = ("range",)
-    options = settings["holdfast.assignor.options"]
-    offered = tuple(_offer(name, options) for name in names)
-    if policy == "eager" and any(isinstance(a, CooperativeAssignor) for a in offered):
-        raise ConfigError(
-            f"partition.assignment.strategy: {', '.join(names)} needs holdfast.policy=simple"
-        )
-    return offered
-
-
-def _offer(name: str, options: Mapping[str, object]) -> Assignor:
-    if find(name).cooperative:
-        return CooperativeAssignor(name=name, options=dict(options))
-    return EagerAssignor(name, dict(options))
+    is_default = names == KEYS["partition.assignment.strategy"].default
+    return assignors_for(
+        settings["holdfast.policy"], policy_of(settings), () if is_default else names
+    )
 
 
 def make_member(
@@ -126,7 +95,7 @@ def make_member(
         retry_backoff_ms=max(1, settings["retry.backoff.ms"]),
         retry_backoff_max_ms=max(1, settings["retry.backoff.max.ms"]),
         auto_commit=polls and settings["enable.auto.commit"],
-        announce_leave=settings["holdfast.policy"] in ("deferred", "incremental"),
+        announce_leave=POLICIES[settings["holdfast.policy"]].defers,
     )
     return Member(assignors, options)
 
@@ -165,7 +134,9 @@ class Leadership:
         self._count = count_partitions
         self._ask = AskedInTime(lag_source, settings["holdfast.lag.timeout.ms"], log=self._log)
         self._find_racks = find_racks
-        self._wants_lags = bool(NEEDS_LAGS.intersection(settings["partition.assignment.strategy"]))
+        self._wants_lags = any(
+            find(name).uses_lags for name in settings["partition.assignment.strategy"]
+        )
 
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         """Plan a round; other members' topics are looked up, not guessed."""

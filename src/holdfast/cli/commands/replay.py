@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.assignors.registry import find, in_mode
 from holdfast.cli.commands.simulate import read_costs
-from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.durations import format_duration, parse_duration_ms
 from holdfast.cli.options import (
     Bootstrap,
     CommandConfig,
@@ -28,6 +28,14 @@ from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.errors import ConfigError
+from holdfast.machine.policies import (
+    DEFAULTS,
+    POLICIES,
+    PolicyInfo,
+    check_known,
+    find_policy,
+    policy_of_protocol,
+)
 from holdfast.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
@@ -48,14 +56,11 @@ believe the others (1 is exact; docs/metrics.md defines it).
 """
 
 
-class ReplayPolicy(StrEnum):
-    """Policies that a history can be replayed under."""
+DELAY = format_duration(DEFAULTS.delay_ms)
+"""Of deferred and incremental, where no delay is named."""
 
-    EAGER = "eager"
-    COOPERATIVE_STICKY = "cooperative-sticky"
-    SIMPLE = "simple"
-    DEFERRED = "deferred"
-    INCREMENTAL = "incremental"
+COMPARED = ("eager", "simple", "deferred", "incremental")
+"""Policies of a comparison that names none."""
 
 
 SHORT = (
@@ -74,13 +79,6 @@ SHORT = (
 )
 """Columns of the table for people."""
 
-_DEFAULTS = (
-    ReplayPolicy.EAGER,
-    ReplayPolicy.SIMPLE,
-    ReplayPolicy.DEFERRED,
-    ReplayPolicy.INCREMENTAL,
-)
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -92,23 +90,26 @@ def run(
     bootstrap: Bootstrap = None,
     source: FleetInput = None,
     policy: Annotated[
-        list[ReplayPolicy] | None,
-        typer.Option("--policy", help="Repeatable; default: the four of `holdfast simulate`."),
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            help=f"Of {', '.join(POLICIES)}; repeatable; default: {', '.join(COMPARED)}.",
+        ),
     ] = None,
     assignor: Annotated[
         list[str] | None,
-        typer.Option(
-            "--assignor", help="Repeatable; default: range for eager, else cooperative-sticky."
-        ),
+        typer.Option("--assignor", help="Repeatable; default: the policy's own."),
     ] = None,
     delay: Annotated[
         list[str] | None,
-        typer.Option("--delay", help="Of deferred and incremental; repeatable; default 30s."),
+        typer.Option("--delay", help=f"Of deferred and incremental; repeatable; default {DELAY}."),
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", help="Incremental: moves per round.")] = 10,
+    batch: Annotated[
+        int, typer.Option("--batch", help="Incremental: moves per round.")
+    ] = DEFAULTS.batch,
     interval: Annotated[
         str, typer.Option("--interval", help="Incremental: between batches.")
-    ] = "10s",
+    ] = format_duration(DEFAULTS.interval_ms),
     cost: Annotated[
         list[str] | None,
         typer.Option("--cost", help="NAME=DURATION of the cost model; see simulate -v."),
@@ -132,9 +133,9 @@ def run(
 
     if fmt is ReplayFormat.PARQUET and output is None:
         raise ConfigError("--format parquet: name a file with -o")
-    delays = [parse_duration_ms(text, "--delay") for text in delay or ("30s",)]
+    delays = [parse_duration_ms(text, "--delay") for text in delay or (DELAY,)]
     interval_ms = parse_duration_ms(interval, "--interval")
-    settings = settings_from(policy or _DEFAULTS, assignor or (), delays)
+    settings = settings_from(policy or (), assignor or (), delays)
     request = Request(
         settings=tuple(replace(each, batch=batch, interval_ms=interval_ms) for each in settings),
         default_delay_ms=delays[0],
@@ -155,48 +156,42 @@ def run(
 
 
 def settings_from(
-    policies: tuple[ReplayPolicy, ...] | list[ReplayPolicy],
-    assignors: tuple[str, ...] | list[str],
-    delays_ms: list[int],
+    policies: Sequence[str], assignors: Sequence[str], delays_ms: Sequence[int]
 ) -> list[ReplaySettings]:
     """Every combination that means something different, in the order of the options.
+
+    No policies stand for :data:`COMPARED`; there an assignor without a cooperative form is
+    replayed under ``holdfast-simple`` in the place of ``simple``.
 
     Raises
     ------
     ConfigError
-        There is no such assignor.
+        There is no such policy or assignor, or they do not go together.
     """
-    from holdfast.assignors.registry import find
     from holdfast.pipeline.replay.replay_world import ReplaySettings
 
     found: dict[ReplaySettings, None] = {}
     for name in assignors:
         find(name)
-    for policy in policies:
-        eager = policy is ReplayPolicy.EAGER
-        for name in assignors or ("range" if eager else "cooperative-sticky",):
-            chosen = _fitting(policy, name)
-            for delay_ms in delays_ms:
-                made = ReplaySettings(policy=str(policy), assignor=chosen)
-                if made.defers:
-                    made = replace(made, delay_ms=delay_ms)
+    for policy in policies or COMPARED:
+        check_known(policy, "--policy")
+        row = POLICIES.get(policy) or policy_of_protocol(policy) or POLICIES["eager"]
+        for name in assignors or find_policy(policy).assignors:
+            chosen = _form(row, name)
+            if chosen is None and policies:
+                raise ConfigError(
+                    f"--assignor {name}: has no cooperative form; use --policy holdfast-simple"
+                )
+            one = POLICIES["holdfast-simple"] if chosen is None else row
+            for delay_ms in delays_ms if one.defers else (0,):
+                made = ReplaySettings(policy=one.name, assignor=chosen or name, delay_ms=delay_ms)
                 found[made] = None
     return list(found)
 
 
-def _fitting(policy: ReplayPolicy, assignor: str) -> str:
-    """The eager or the cooperative form of an assignor, where there are both."""
-    from holdfast.assignors.registry import ASSIGNORS
-
-    plain = assignor.replace("cooperative-", "")
-    if policy is ReplayPolicy.EAGER:
-        return plain
-    if policy is not ReplayPolicy.COOPERATIVE_STICKY:
-        return assignor
-    for name in (assignor, f"cooperative-{plain}", plain.replace("sticky", "cooperative-sticky")):
-        if name in ASSIGNORS and ASSIGNORS[name].cooperative:
-            return name
-    raise ConfigError(f"--assignor {assignor}: has no cooperative form; use --policy simple")
+def _form(row: PolicyInfo, assignor: str) -> str | None:
+    """The form of an assignor that goes with a policy; None if it has no such form."""
+    return assignor if row.design is not None else in_mode(assignor, cooperative=row.cooperative)
 
 
 def _check(request: Request) -> None:
@@ -208,7 +203,7 @@ def _check(request: Request) -> None:
 
 
 def _wants_lags(request: Request) -> bool:
-    return any(setting.assignor.startswith("lag") for setting in request.settings)
+    return any(find(setting.assignor).uses_lags for setting in request.settings)
 
 
 def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[Story]:

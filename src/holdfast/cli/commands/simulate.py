@@ -17,14 +17,15 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.assignors.registry import ASSIGNORS
-from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.durations import format_duration, parse_duration_ms
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.cli.scenario_files import read_scenario
 from holdfast.cli.simulation_dump import write_simulation
 from holdfast.errors import ConfigError, suggest
+from holdfast.machine.policies import DEFAULTS
 from holdfast.machine.policy import Policy, When
-from holdfast.sim.scenarios import POLICIES, SCENARIOS, Report, Setup, simulate
+from holdfast.sim.scenarios import SCENARIOS, SIMULATED, Report, Setup, simulate
 from holdfast.sim.world.costs import Costs, Listener
 from holdfast.sim.world.world import World
 
@@ -48,7 +49,7 @@ ScenarioName = Annotated[
     str, typer.Option("--scenario", help=f"{', '.join(SCENARIOS)}, or a file.")
 ]
 PolicyName = Annotated[
-    str, typer.Option("--policy", help=f"{', '.join(POLICIES)}, or an eager assignor.")
+    str, typer.Option("--policy", help=f"{', '.join(SIMULATED)}, or an assignor.")
 ]
 Members = Annotated[int, typer.Option("--members", min=1, help="Processes in the group.")]
 Partitions = Annotated[int, typer.Option("--partitions", min=1, help="Of one topic.")]
@@ -91,10 +92,10 @@ def run(
     policy: PolicyName = "deferred",
     members: Members = 6,
     partitions: Partitions = 24,
-    delay: Delay = "30s",
-    batch: Batch = 1,
-    interval: Interval = "10s",
-    first_member: FirstMember = When.IMMEDIATE,
+    delay: Delay = format_duration(DEFAULTS.delay_ms),
+    batch: Batch = DEFAULTS.batch,
+    interval: Interval = format_duration(DEFAULTS.interval_ms),
+    first_member: FirstMember = DEFAULTS.first_member,
     steps: Steps = 1,
     static: Static = False,
     crash: Crash = False,
@@ -161,7 +162,7 @@ def _print_costs(costs: Costs) -> None:
 
 
 def _check_policy(name: str) -> None:
-    known = (*POLICIES, *ASSIGNORS)
+    known = (*SIMULATED, *ASSIGNORS)
     if name not in known:
         raise ConfigError(f"--policy {name}: {suggest(name, known, 2)}")
 

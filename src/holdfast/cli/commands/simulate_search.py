@@ -14,12 +14,11 @@ import typer
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
 from holdfast.errors import ConfigError
-from holdfast.machine.leader.designs import POLICIES, assignors_for
+from holdfast.machine.policies import POLICIES, assignors_for, check_known
 from holdfast.machine.policy import Policy
 from holdfast.sim.search.search import KINDS, Bound, Search
 
-SEARCHED = (*POLICIES, "sticky", "cooperative-sticky")
-POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
+SETTINGS = Policy(delay_ms=20_000)
 
 
 _EXAMPLES = """\b
@@ -36,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 def run(
     *,
-    policy: Annotated[str, typer.Option("--policy", help=", ".join(SEARCHED))] = "deferred",
+    policy: Annotated[str, typer.Option("--policy", help=", ".join(POLICIES))] = "deferred",
     lost: Annotated[
         str,
         typer.Option(
@@ -58,14 +57,13 @@ def run(
     """
     if partitions > 8:
         raise ConfigError(f"--partitions {partitions}: expected 1 to 8, the bound is 4")
-    if policy not in SEARCHED:
-        raise ConfigError(f"--policy {policy}: expected {', '.join(SEARCHED)}")
+    check_known(policy, "--policy")
     kinds = tuple(kind.strip() for kind in lost.split(",") if kind.strip())
     for kind in kinds:
         if kind not in KINDS:
             raise ConfigError(f"--lost {kind}: expected {', '.join(KINDS)}")
     bound = Bound(lost=",".join(kinds), partitions=partitions)
-    search = Search(assignors_for(policy, POLICY), bound)
+    search = Search(assignors_for(policy, SETTINGS), bound)
     found = search.run(lambda states: track(states, None, "states", quiet=quiet))
     values = {
         "schema_version": 1,

@@ -22,7 +22,7 @@ References: Incremental Cooperative Rebalancing, Designs I, II, III; KIP-429; KI
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holdfast.assignors.registry import find
@@ -223,9 +223,9 @@ class EagerAssignor:
             raise ConfigError(f"{self.name} is cooperative; expected an eager assignor")
 
     def subscribe(self, view: MemberView) -> bytes:
-        """Topics; for ``sticky`` what was owned before it was given up (KIP-54's user data)."""
+        """Topics; if the assignor uses claims, what was owned before it was given up (KIP-54)."""
         user_data = None
-        if "sticky" in self.name:
+        if find(self.name).uses_claims:
             claims = StickyUserData(partitions=grouped(view.previous), generation=view.generation)
             user_data = encode_sticky_user_data(claims)
         return encode_subscription(
@@ -447,38 +447,3 @@ def _vanished(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozense
         if number >= count
     )
     return frozenset(beyond)
-
-
-POLICIES = ("eager", "simple", "deferred", "incremental")
-"""Names of the command line and of ``holdfast.policy``."""
-
-
-def assignors_for(name: str, policy: Policy | None = None) -> tuple[Assignor, ...]:
-    """The assignors that a member of a policy offers.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`POLICIES`, or an assignor of the registry.
-    policy : Policy, optional
-        Settings; its design is replaced by the one named.
-
-    Raises
-    ------
-    ConfigError
-        If the name is neither.
-    """
-    settings = policy or Policy()
-    match name:
-        case "eager":
-            return (EagerAssignor("range"),)
-        case "simple":
-            return (DesignAssignor(replace(settings, design=Design.SIMPLE)),)
-        case "deferred":
-            return (DesignAssignor(replace(settings, design=Design.DEFERRED)),)
-        case "incremental":
-            return (DesignAssignor(replace(settings, design=Design.INCREMENTAL)),)
-        case "cooperative-sticky":
-            return (CooperativeAssignor(options=dict(settings.options)),)
-        case _:
-            return (EagerAssignor(name),)

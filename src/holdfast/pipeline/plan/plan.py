@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.assignors.registry import ASSIGNORS, assign, check_options, find
+from holdfast.assignors.registry import assign, check_options, find
 from holdfast.errors import ModelError
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
 from holdfast.model.group import Group
@@ -49,8 +49,6 @@ PLAN_DDL: Final = spark_ddl("plan")
 DRIVER_GROUPS: Final = 200
 TASK_GROUPS: Final = 1_000
 """Where there are many groups, so many are a task: Spark makes each batch of rows one."""
-MANY: Final = ("sticky", "cooperative-sticky")
-"""Assignors of which :mod:`holdfast.pipeline.plan.plan_equal` plans many groups at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,7 +150,8 @@ def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.T
     target = np.full(len(fleet.owner), NO_OWNER, np.int32)
     optimal = np.zeros(rows.num_rows, np.bool_)
     refused: list[str | None] = [None] * rows.num_rows
-    many = np.flatnonzero(fleet.equal()) if assignor in MANY and not options else np.zeros(0, int)
+    at_once = find(assignor).closed_form and not options
+    many = np.flatnonzero(fleet.equal()) if at_once else np.zeros(0, int)
     done, closed = np.zeros((2, rows.num_rows), np.bool_)
     closed[many] = True  # there the closed form says what is best, and no certificate is needed
     if len(many):
@@ -168,7 +167,7 @@ def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.T
             continue
         target[tps] = result.target
         optimal[group] = not closed[group] and result.optimal
-    stops_all = not ASSIGNORS[assignor].cooperative
+    stops_all = not find(assignor).cooperative
     return _numbers(fleet, target, (optimal, closed), refused, stops_all=stops_all)
 
 

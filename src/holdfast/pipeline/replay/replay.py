@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from holdfast.errors import HoldfastError
+from holdfast.machine.policies import DEFAULTS
 from holdfast.model.fidelity import (
     agreement_of_counts,
     agreement_of_sequences,
@@ -69,7 +70,7 @@ class Request:
     """
 
     settings: tuple[ReplaySettings, ...] = ()
-    default_delay_ms: int = 30_000
+    default_delay_ms: int = DEFAULTS.delay_ms
     costs: Costs = field(default_factory=Costs)
     seed: int = 0
 

@@ -18,15 +18,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-from holdfast.assignors.registry import ASSIGNORS
-from holdfast.machine.leader.designs import (
-    Assignor,
-    CooperativeAssignor,
-    EagerAssignor,
-    LeaderRound,
-    assignors_for,
-)
+from holdfast.assignors.registry import ASSIGNORS, in_mode
+from holdfast.errors import ConfigError
+from holdfast.machine.leader.designs import Assignor, LeaderRound
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.policies import (
+    DEFAULTS,
+    POLICIES,
+    assignors_for,
+    find_policy,
+    policy_of_protocol,
+)
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
 from holdfast.model.columns import INT32_MAX
@@ -55,7 +57,7 @@ class ReplaySettings:
     Parameters
     ----------
     policy : str
-        ``eager``, ``cooperative-sticky``, ``simple``, ``deferred`` or ``incremental``.
+        A name of :data:`holdfast.machine.policies.POLICIES`.
     assignor : str
         Name in the registry.
     delay_ms, batch, interval_ms : int
@@ -67,14 +69,14 @@ class ReplaySettings:
     policy: str
     assignor: str
     delay_ms: int = 0
-    batch: int = 1
-    interval_ms: int = 10_000
+    batch: int = DEFAULTS.batch
+    interval_ms: int = DEFAULTS.interval_ms
     actual: bool = False
 
     @property
     def defers(self) -> bool:
         """Whether lost partitions wait."""
-        return self.policy in ("deferred", "incremental")
+        return find_policy(self.policy).defers
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,43 +150,33 @@ def offered(setting: ReplaySettings, lags: Mapping[str, Sequence[int]]) -> tuple
     ConfigError
         There is no such policy or assignor, or they do not go together.
     """
-    made: tuple[Assignor, ...]
-    match setting.policy:
-        case "eager":
-            made = (EagerAssignor(setting.assignor.replace("cooperative-", "")),)
-        case "cooperative-sticky":
-            made = (CooperativeAssignor(name=setting.assignor),)
-        case _:
-            policy = Policy(
-                delay_ms=setting.delay_ms,
-                batch=setting.batch,
-                interval_ms=setting.interval_ms,
-                assignor=setting.assignor,
-            )
-            made = assignors_for(setting.policy, policy)
+    row = find_policy(setting.policy)
+    name: str | None = setting.assignor
+    if row.design is None:
+        name = in_mode(setting.assignor, cooperative=row.cooperative)
+    if name is None:
+        raise ConfigError(f"{setting.assignor} has no cooperative form; use holdfast-simple")
+    options = Policy(
+        delay_ms=setting.delay_ms, batch=setting.batch, interval_ms=setting.interval_ms
+    )
+    made = assignors_for(setting.policy, options, (name,))
     return tuple(KnowsLags(a, lags) for a in made) if lags else made
 
 
 def actual_setting(story: Story, default_delay_ms: int) -> tuple[ReplaySettings, str]:
     """The settings that a group had, and a note where they are a guess."""
-    protocol = story.protocol or ""
-    if protocol.startswith("holdfast-"):
-        policy = protocol.removeprefix("holdfast-")
-        made = ReplaySettings(policy=policy, assignor="cooperative-sticky", actual=True)
-        if not made.defers:
-            return made, ""
-        if story.delay_ms < 0:
-            return replace(made, delay_ms=default_delay_ms), "the delay is a guess"
-        return replace(made, delay_ms=min(story.delay_ms, INT32_MAX)), ""
-    if protocol in ASSIGNORS:
-        cooperative = ASSIGNORS[protocol].cooperative
-        policy = "cooperative-sticky" if cooperative else "eager"
-        return ReplaySettings(policy=policy, assignor=protocol, actual=True), ""
-    note = f"the assignor {protocol!r} is not known here: replayed as the nearest one"
-    if story.cooperative:
-        name = "cooperative-sticky"
-        return ReplaySettings(policy=name, assignor=name, actual=True), note
-    return ReplaySettings(policy="eager", assignor="range", actual=True), note
+    protocol, note = story.protocol or "", ""
+    row = policy_of_protocol(protocol)
+    if row is None:
+        row = POLICIES["simple" if story.cooperative else "eager"]
+        note = f"the assignor {protocol!r} is not known here: replayed as the nearest one"
+    assignor = protocol if protocol in ASSIGNORS else row.assignors[0]
+    made = ReplaySettings(policy=row.name, assignor=assignor, actual=True)
+    if not made.defers:
+        return made, note
+    if story.delay_ms < 0:
+        return replace(made, delay_ms=default_delay_ms), "the delay is a guess"
+    return replace(made, delay_ms=min(story.delay_ms, INT32_MAX)), note
 
 
 def replay(story: Story, setting: ReplaySettings, costs: Costs, *, seed: int = 0) -> ReplayCost:

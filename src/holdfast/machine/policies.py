@@ -1,0 +1,256 @@
+"""Every rebalance policy, one row each, and the one way from a policy to what members offer.
+
+**Rules.** A policy is a name for what a member offers to its group: assignors in Kafka's own
+protocols, or a design in holdfast's protocol. ``Consumer``, ``AsyncConsumer``, ``Worker``, the
+plug-ins, ``simulate``, ``replay``, the search and random runs all read this table, so one name
+means one protocol, and a default has one value, everywhere.
+
+- ``simple`` is Design I as Kafka's own ``cooperative-sticky``. Design I in holdfast's protocol has
+  that protocol's name, ``holdfast-simple``.
+- An assignor's name is a policy too: ``eager`` or ``simple`` with this assignor.
+- Defaults of a design's options are those of :class:`~holdfast.machine.policy.Policy`.
+
+**Strategy.** :func:`find_policy` is the row of a name, :func:`assignors_for` what its members
+offer.
+
+References: Incremental Cooperative Rebalancing, Designs I, II and III; KIP-429; KIP-726.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from holdfast.assignors.registry import ASSIGNORS, check_options, find
+from holdfast.errors import ConfigError, suggest
+from holdfast.machine.leader.designs import (
+    NAMES,
+    Assignor,
+    CooperativeAssignor,
+    DesignAssignor,
+    EagerAssignor,
+)
+from holdfast.machine.policy import Policy
+from holdfast.wire.layouts.incremental import Design
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyInfo:
+    """One policy.
+
+    Parameters
+    ----------
+    name : str
+        Name of the command line and of ``holdfast.policy``.
+    title : str
+        Name in tables of measurements.
+    summary : str
+        One line for people.
+    needs : str
+        What a group must have before it can run the policy.
+    design : Design, optional
+        The design that members speak in holdfast's protocol; None: Kafka's own protocols.
+    assignors : tuple of str
+        Assignors of the registry that a member offers unless it names others. A design offers
+        itself, and its one assignor computes targets.
+    cooperative : bool
+        Whether members go on with their partitions during a round.
+    options : tuple of str
+        Fields of :class:`~holdfast.machine.policy.Policy` that change what the policy does.
+    worker : str
+        The policy that ``holdfast.Worker`` runs under this name, "" if it refuses the name. A
+        worker's resources have kinds and weights, which only holdfast's protocol carries.
+    """
+
+    name: str
+    title: str
+    summary: str
+    needs: str
+    design: Design | None = None
+    assignors: tuple[str, ...] = ("cooperative-sticky",)
+    cooperative: bool = True
+    options: tuple[str, ...] = ()
+    worker: str = ""
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """Protocol names that a member offers by default, in order of preference."""
+        return self.assignors if self.design is None else (NAMES[self.design],)
+
+    @property
+    def defers(self) -> bool:
+        """Whether partitions of a member that left wait for its return."""
+        return "delay_ms" in self.options
+
+
+DEFAULTS = Policy()
+"""The default of every option of every design."""
+
+_WAITS = ("delay_ms", "first_member", "clean_leave")
+_ANY_CLIENT = "any client that has the assignor"
+_HOLDFAST_ONLY = "every member of the group runs holdfast"
+
+_ROWS: dict[str, PolicyInfo] = {
+    info.name: info
+    for info in (
+        PolicyInfo(
+            name="eager",
+            title="eager, range",
+            summary="everybody gives up everything in every rebalance",
+            needs=_ANY_CLIENT,
+            assignors=("range",),
+            cooperative=False,
+        ),
+        PolicyInfo(
+            name="eager-sticky",
+            title="eager, sticky",
+            summary="eager, but most partitions come back to the member that gave them up",
+            needs=_ANY_CLIENT,
+            assignors=("sticky",),
+            cooperative=False,
+        ),
+        PolicyInfo(
+            name="simple",
+            title="Design I, as cooperative-sticky (KIP-429)",
+            summary="Design I: what moves is given up first, everything else goes on",
+            needs=_ANY_CLIENT,
+            worker="holdfast-simple",
+        ),
+        PolicyInfo(
+            name="holdfast-simple",
+            title="Design I, as holdfast-simple",
+            summary="Design I in holdfast's own protocol: any assignor, kinds and weights",
+            needs=_HOLDFAST_ONLY,
+            design=Design.SIMPLE,
+            worker="holdfast-simple",
+        ),
+        PolicyInfo(
+            name="deferred",
+            title="Design II",
+            summary="Design II: what a member leaves behind waits a delay for its return",
+            needs=_HOLDFAST_ONLY,
+            design=Design.DEFERRED,
+            options=_WAITS,
+            worker="deferred",
+        ),
+        PolicyInfo(
+            name="incremental",
+            title="Design III",
+            summary="Design III: Design II, and moves in small batches with pauses between them",
+            needs=_HOLDFAST_ONLY,
+            design=Design.INCREMENTAL,
+            options=(*_WAITS, "batch", "interval_ms"),
+            worker="incremental",
+        ),
+    )
+}
+
+POLICIES: Mapping[str, PolicyInfo] = MappingProxyType(_ROWS)
+"""Every policy by name. Random runs draw from it by position: a new row goes to the end, or every
+seed of ``simulate --soak`` stands for another run."""
+
+
+def find_policy(name: str) -> PolicyInfo:
+    """The row of a policy; of an assignor: the row of its mode, with this assignor.
+
+    Raises
+    ------
+    ConfigError
+        The name is neither.
+    """
+    if name in POLICIES:
+        return POLICIES[name]
+    if name not in ASSIGNORS:
+        known = (*POLICIES, *ASSIGNORS)
+        raise ConfigError(f"unknown policy {name!r}; {suggest(name, known, 2)}")
+    info = ASSIGNORS[name]
+    row = POLICIES["simple" if info.cooperative else "eager"]
+    return replace(row, name=name, title=name, summary=info.summary, assignors=(name,))
+
+
+def check_known(name: str, option: str) -> None:
+    """Refuse what no policy of the table offers by default; an assignor that one offers may pass.
+
+    Raises
+    ------
+    ConfigError
+        With the name of the option that it was given for.
+    """
+    offered = {info.protocols for info in POLICIES.values()}
+    if name not in POLICIES and (name not in ASSIGNORS or (name,) not in offered):
+        known = ", ".join(POLICIES)
+        raise ConfigError(f"{option}: {name!r} is not one of those expected: {known}")
+
+
+def policy_of_protocol(protocol: str) -> PolicyInfo | None:
+    """The policy whose members offer this protocol; None for a protocol of other software."""
+    for info in POLICIES.values():
+        if info.design is not None and protocol in info.protocols:
+            return info
+    if protocol not in ASSIGNORS:
+        return None
+    return POLICIES["simple" if ASSIGNORS[protocol].cooperative else "eager"]
+
+
+def assignors_for(
+    name: str, settings: Policy = DEFAULTS, assignors: Sequence[str] = ()
+) -> tuple[Assignor, ...]:
+    """What a member under a policy offers to its group, in order of preference.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`POLICIES`, or an assignor of the registry.
+    settings : Policy
+        Options of the design, and of the assignors; its design is replaced by the policy's.
+    assignors : sequence of str
+        Assignors to offer instead of the policy's own; under a design the one that computes
+        targets.
+
+    Raises
+    ------
+    ConfigError
+        An unknown name or option, or assignors that do not go with the policy.
+    """
+    info = find_policy(name)
+    if info.design is not None:
+        if len(assignors) > 1:
+            raise ConfigError(
+                f"partition.assignment.strategy: holdfast.policy={name} takes one assignor, "
+                f"found {', '.join(assignors)}"
+            )
+        computes = assignors[0] if assignors else settings.assignor
+        options = check_options(computes, settings.options)
+        design = replace(settings, design=info.design, assignor=computes, options=options)
+        return (DesignAssignor(design),)
+    names = tuple(assignors) or info.assignors
+    cooperative = [a for a in names if find(a).cooperative]
+    if cooperative and not info.cooperative:
+        raise ConfigError(
+            f"partition.assignment.strategy: {', '.join(names)} needs holdfast.policy=simple"
+        )
+    return tuple(assignor_of(a, _own_options(a, names, settings.options)) for a in names)
+
+
+def assignor_of(name: str, options: Mapping[str, object] | None = None) -> Assignor:
+    """An assignor of the registry as members speak it, cooperative or eager as its row says.
+
+    Raises
+    ------
+    ConfigError
+        An unknown assignor or option.
+    """
+    checked = check_options(name, options or {})
+    if find(name).cooperative:
+        return CooperativeAssignor(name=name, options=checked)
+    return EagerAssignor(name, checked)
+
+
+def _own_options(
+    name: str, names: Sequence[str], options: Mapping[str, object]
+) -> dict[str, object]:
+    """Options that this assignor takes, and those that none of the offered ones takes."""
+    others = {option for other in names if other != name for option in find(other).options}
+    own = find(name).options
+    return {o: value for o, value in options.items() if o in own or o not in others}
