@@ -180,7 +180,7 @@ def check_known(name: str, option: str) -> None:
     offered = {info.protocols for info in POLICIES.values()}
     if name not in POLICIES and (name not in ASSIGNORS or (name,) not in offered):
         known = ", ".join(POLICIES)
-        raise ConfigError(f"{option}: {name!r} is not one of those expected: {known}")
+        raise ConfigError(f"{option}: found {name!r}, which is not one of the expected {known}")
 
 
 def policy_of_protocol(protocol: str) -> PolicyInfo | None:
