@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.assignors.registry import find, in_mode
-from holdfast.cli.commands.simulate import read_costs
-from holdfast.cli.durations import format_duration, parse_duration_ms
+from holdfast.cli.commands.simulate import DELAY, INTERVAL, read_costs
+from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.options import (
     Bootstrap,
     CommandConfig,
@@ -55,9 +55,6 @@ The first row of a group is its actual policy: fidelity says how far to
 believe the others (1 is exact; docs/metrics.md defines it).
 """
 
-
-DELAY = format_duration(DEFAULTS.delay_ms)
-"""Of deferred and incremental, where no delay is named."""
 
 COMPARED = ("eager", "simple", "deferred", "incremental")
 """Policies of a comparison that names none."""
@@ -109,7 +106,7 @@ def run(
     ] = DEFAULTS.batch,
     interval: Annotated[
         str, typer.Option("--interval", help="Incremental: between batches.")
-    ] = format_duration(DEFAULTS.interval_ms),
+    ] = INTERVAL,
     cost: Annotated[
         list[str] | None,
         typer.Option("--cost", help="NAME=DURATION of the cost model; see simulate -v."),

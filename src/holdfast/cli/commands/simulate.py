@@ -30,6 +30,8 @@ from holdfast.sim.world.costs import Costs, Listener
 from holdfast.sim.world.world import World
 
 _COLUMNS = ("measure", "value")
+DELAY, INTERVAL = format_duration(DEFAULTS.delay_ms), format_duration(DEFAULTS.interval_ms)
+"""Of the designs, where none is named: what members have."""
 
 _EXAMPLES = """\b
 Examples:
@@ -92,9 +94,9 @@ def run(
     policy: PolicyName = "deferred",
     members: Members = 6,
     partitions: Partitions = 24,
-    delay: Delay = format_duration(DEFAULTS.delay_ms),
+    delay: Delay = DELAY,
     batch: Batch = DEFAULTS.batch,
-    interval: Interval = format_duration(DEFAULTS.interval_ms),
+    interval: Interval = INTERVAL,
     first_member: FirstMember = DEFAULTS.first_member,
     steps: Steps = 1,
     static: Static = False,

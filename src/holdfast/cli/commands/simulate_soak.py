@@ -14,7 +14,8 @@ import typer
 
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
-from holdfast.sim.soak import SOAKED, soak
+from holdfast.machine.policies import POLICIES
+from holdfast.sim.soak import soak
 
 _COLUMNS = ("seed", "policy", "rule", "at_ms", "text")
 _EXAMPLES = """\b
@@ -35,7 +36,7 @@ def run(
     seed: Annotated[int, typer.Option("--seed", min=0, help="The first one.")] = 0,
     policy: Annotated[
         str | None,
-        typer.Option("--policy", help=f"{', '.join(SOAKED)}; default: drawn from the seed."),
+        typer.Option("--policy", help=f"{', '.join(POLICIES)}; default: drawn from the seed."),
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print what happened.")] = False,
     fmt: PrintFormat = Format.TABLE,
