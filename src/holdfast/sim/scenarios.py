@@ -26,6 +26,7 @@ from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
 from holdfast.sim.baselines.connect import ConnectAssignor
 from holdfast.sim.baselines.kip848 import run_kip848
+from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ledger import Violation
 from holdfast.sim.world.world import World, WorldOptions
@@ -170,22 +171,13 @@ class Play:
             self.world.run(self.world.now_ms + 1000 // max(1, self.setup.members))
 
     def settled(self) -> bool:
-        """Everybody is stable, everything owned, nothing waits."""
+        """Every member is calm, everything is processed, and there was no round for a while."""
         world = self.world
         living = world.living()
         if not living:  # by the scenario's will, or because all of them failed
             return not any(p.failed for p in world.slots.values())
-        if any(p.exiting for p in living):
-            return False
-        calm = all(
-            p.member.state is MemberState.STABLE
-            and p.member.data.rejoin_at_ms is None
-            and not p.member.holdings.handing_over
-            and p.member.holdings.calling is None
-            for p in living
-        )
         quiet = world.now_ms - world.last_round_ms >= QUIET_MS
-        return calm and quiet and _processed(world) == sum(world.partitions.values())
+        return quiet and all_calm(living) and _processed(world) == sum(world.partitions.values())
 
     def settle(self) -> None:
         """Wait until the group has settled."""

@@ -22,7 +22,8 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.machine.leader.designs import Assignor
 from holdfast.machine.policies import POLICIES, assignors_for, check_known, find_policy
 from holdfast.machine.policy import Policy, When
-from holdfast.machine.states import GroupState, MemberState
+from holdfast.machine.states import GroupState
+from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ledger import Violation
 from holdfast.sim.world.world import World, WorldOptions
@@ -338,26 +339,19 @@ class Faults:
         return not self._settled()
 
     def _settled(self) -> bool:
-        world = self.world
+        """Every member is calm, the coordinator knows the same members, all is processed."""
+        world, group = self.world, self.world.coordinator
         living = world.living()
-        if not living or any(p.exiting or p.stalled_until_ms > world.now_ms for p in living):
+        if not living or group is None or group.state is not GroupState.STABLE:
             return False
-        calm = all(
-            p.member.state is MemberState.STABLE
-            and p.member.data.coordinator_known
-            and p.member.data.rejoin_at_ms is None
-            and not p.member.holdings.handing_over
-            and p.member.holdings.calling is None
-            for p in living
-        )
-        group = world.coordinator
-        if group is None or group.state is not GroupState.STABLE:
+        awake = all(p.stalled_until_ms <= world.now_ms for p in living)
+        knowing = all(p.member.data.coordinator_known for p in living)
+        known = sorted(group.members) == sorted(p.member.member_id for p in living)
+        if not (awake and knowing and known and all_calm(living)):
             return False
-        calm = calm and sorted(group.members) == sorted(p.member.member_id for p in living)
-        if not calm or world.now_ms - world.last_round_ms < 8_000:
+        if world.now_ms - world.last_round_ms < 8_000:
             return False
-        total = len(world.resources())
-        return sum(len(p.running) for p in living) == total
+        return sum(len(p.running) for p in living) == len(world.resources())
 
     def _balanced(self) -> None:
         world = self.world

@@ -30,7 +30,6 @@ from holdfast.machine.policies import (
     policy_of_protocol,
 )
 from holdfast.machine.policy import Policy
-from holdfast.machine.states import MemberState
 from holdfast.model.columns import INT32_MAX
 from holdfast.pipeline.history.movements import RESTART_WINDOW_SECONDS
 from holdfast.pipeline.replay.replay_happenings import (
@@ -40,6 +39,7 @@ from holdfast.pipeline.replay.replay_happenings import (
     Story,
     as_seen,
 )
+from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.world import World, WorldOptions
 from holdfast.wire.one.offsets_records import decode_record
@@ -322,14 +322,7 @@ class _ReplayedSession:
             return False
         wanted = {topic for process in living for topic in process.member.data.topics}
         n_wanted = sum(n for topic, n in world.partitions.items() if topic in wanted)
-        return sum(len(p.running) for p in living) >= n_wanted and all(
-            p.member.state is MemberState.STABLE
-            and not p.exiting
-            and p.member.data.rejoin_at_ms is None
-            and not p.member.holdings.handing_over
-            and p.member.holdings.calling is None
-            for p in living
-        )
+        return sum(len(p.running) for p in living) >= n_wanted and all_calm(living)
 
     def _rebuilt(self, until_ms: int | None = None) -> bool:
         """Wait until all state is rebuilt, or to a time; False if it is not by then."""

@@ -59,7 +59,7 @@ from holdfast.machine.events import (
 from holdfast.machine.leader.designs import Assignor, compute
 from holdfast.machine.member import member_data
 from holdfast.machine.member.member import Member
-from holdfast.machine.states import ENDED, MemberState
+from holdfast.machine.states import ENDED
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.search.canonical import (
@@ -81,6 +81,7 @@ from holdfast.sim.search.small_state import (
     State,
     without,
 )
+from holdfast.sim.world.calm import member_is_calm
 from holdfast.sim.world.ledger import Ledger
 
 
@@ -170,8 +171,6 @@ class SmallWorld:
         if found is None:
             member = self.load(i, node).data
             _, running, duty = self.nodes.values[node]
-            calm = member.state is MemberState.STABLE and member.rejoin_reason is None
-            calm = calm and member.rejoin_at_ms is None and not member.holdings.handing_over
             job = member.holdings.hand_over
             found = self._facts[node] = NodeFacts(
                 deadline_ms=member.deadline_ms,
@@ -179,7 +178,7 @@ class SmallWorld:
                 leads=member.is_leader and member.leaving is None,
                 member_id=member.member_id,
                 running=running,
-                calm=calm,
+                calm=member_is_calm(member) and member.rejoin_reason is None,
                 ended=member.state in ENDED,
                 awaits=frozenset(
                     (

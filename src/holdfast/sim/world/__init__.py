@@ -6,6 +6,7 @@
 ``network``         what becomes of a message
 ``ledger``          who processes what when: what was measured, and rules that need time
 ``process``         a member machine in its process
+``calm``            when nothing is under way in a group
 ``hooks``           what a test may put around the parts below
 ``broker``          the coordinator, its log and its restarts
 ``connections``     requests on the way to the broker, answers on the way back

@@ -1,0 +1,33 @@
+"""When a group is calm: nothing is under way that a member began. Written here once.
+
+**Rules.** A member is calm when it is STABLE, has no time to rejoin at, hands over nothing and
+waits for no callback. Some callers ask for more: that everything is processed, that no round was
+stored for a while, that the coordinator knows the same members.
+
+For example: a member of Design II that waits out a delay is STABLE, but it has a time to rejoin at;
+it is not calm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.machine.member.member_data import MemberData
+from holdfast.machine.states import MemberState
+from holdfast.sim.world.process import Process
+
+
+def member_is_calm(member: MemberData) -> bool:
+    """Whether nothing is under way at a member."""
+    holdings = member.holdings
+    return (
+        member.state is MemberState.STABLE
+        and member.rejoin_at_ms is None
+        and not holdings.handing_over
+        and holdings.calling is None
+    )
+
+
+def all_calm(processes: Iterable[Process]) -> bool:
+    """Whether nothing is under way at any of these, and none was asked to stop."""
+    return all(not p.exiting and member_is_calm(p.member.data) for p in processes)
