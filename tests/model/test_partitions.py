@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model import partitions
+from holdfast.model import partition_columns, partitions
 from holdfast.model.partitions import MANY, resources_of
 from holdfast.model.topics import Topics
 
@@ -32,10 +32,10 @@ def test_a_resource_is_the_same_object_each_time():
 @given(RESOURCES)
 def test_the_three_shapes_of_a_set_turn_into_each_other(resources):
     pairs = partitions.grouped(sorted(resources))
-    tps = partitions.tps_of(TOPICS, pairs)
+    tps = partition_columns.tps_of(TOPICS, pairs)
     assert resources_of(pairs) == resources
     assert [TOPICS.name_of(tp) for tp in tps.tolist()] == sorted(resources)
-    assert partitions.partitions_of(TOPICS, tps[::-1]) == pairs
+    assert partition_columns.partitions_of(TOPICS, tps[::-1]) == pairs
 
 
 def test_only_neighbours_are_grouped_and_merging_takes_all():
@@ -48,13 +48,13 @@ def test_only_neighbours_are_grouped_and_merging_takes_all():
 
 def test_what_does_not_exist_has_no_index():
     given = (("a", (-1, 2, 3)), ("b", (0,)), ("d", (0,)))
-    assert partitions.tps_of(TOPICS, given).tolist() == [2]
+    assert partition_columns.tps_of(TOPICS, given).tolist() == [2]
 
 
 def test_one_entry_a_member():
     owner = np.array([1, 0, 1, -1, 1], np.int32)
     owned = {0: (("a", (1,)),), 1: (("a", (0, 2)), ("c", (1,)))}
-    assert partitions.partitions_by_owner(TOPICS, owner) == owned
+    assert partition_columns.partitions_by_owner(TOPICS, owner) == owned
     pairs = np.array([1, 0, 0], np.int32), np.array([4, 4, 0], np.int32)
     both = {0: (("a", (0,)), ("c", (1,))), 1: (("c", (1,)),)}
-    assert partitions.partitions_by_member(TOPICS, *pairs) == both
+    assert partition_columns.partitions_by_member(TOPICS, *pairs) == both

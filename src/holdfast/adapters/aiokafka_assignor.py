@@ -36,7 +36,7 @@ from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import designs
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
-from holdfast.model.columns import NO_GENERATION
+from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
 

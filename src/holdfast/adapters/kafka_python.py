@@ -41,7 +41,7 @@ from holdfast.machine.leader import designs
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.policies import DEFAULTS, assignor_of, assignors_for
 from holdfast.machine.policy import Policy
-from holdfast.model.columns import NO_GENERATION
+from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.container import Leaving
 

@@ -23,7 +23,7 @@ from typing import Any
 from holdfast.errors import ConfigError, nearest
 from holdfast.machine.policies import DEFAULTS, POLICIES
 from holdfast.machine.policy import When
-from holdfast.model.columns import INT32_MAX
+from holdfast.model.limits import INT32_MAX
 
 DATA_PLANES = ("confluent", "kafka-python", "aiokafka")
 _HIDDEN = "[hidden]"

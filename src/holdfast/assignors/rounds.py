@@ -16,8 +16,8 @@ import numpy as np
 
 from holdfast.assignors.registry import assign
 from holdfast.assignors.result import Result
-from holdfast.model.columns import INT32_MAX
 from holdfast.model.group import Group
+from holdfast.model.limits import INT32_MAX
 from holdfast.model.reported import ReportedClaims
 
 MAX_ROUNDS = 8

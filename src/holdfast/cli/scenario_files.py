@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.errors import ConfigError, SourceError, suggest
-from holdfast.model.columns import INT32_MAX
+from holdfast.model.limits import INT32_MAX
 from holdfast.sim.scenarios import SCENARIOS, ScenarioStep
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from holdfast.model.columns import NO_GENERATION
+from holdfast.model.limits import NO_GENERATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

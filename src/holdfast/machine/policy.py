@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.errors import ConfigError
-from holdfast.model.columns import INT32_MAX
+from holdfast.model.limits import INT32_MAX
 from holdfast.wire.layouts.incremental import Design
 
 

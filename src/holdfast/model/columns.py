@@ -17,12 +17,6 @@ U8 = npt.NDArray[np.uint8]
 F64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-INT32_MAX = 2**31 - 1
-"""The largest int32: no count, index or duration in Kafka's messages is larger."""
-
-NO_GENERATION = -1
-"""Generation of a member that has none."""
-
 NO_OWNER = -1
 """Value of an owner column where a topic-partition has no owner."""
 

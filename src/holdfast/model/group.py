@@ -24,7 +24,7 @@ from holdfast.errors import ModelError
 from holdfast.model import snapshot as snapshots
 from holdfast.model.columns import I32, I64, Mask, frozen, row_of, starts, within
 from holdfast.model.lag import lag_column
-from holdfast.model.partitions import partitions_by_member
+from holdfast.model.partition_columns import partitions_by_member
 from holdfast.model.reported import DroppedClaims, ReportedClaims, Subscriptions, check_claims
 from holdfast.model.topics import NO_RACK, Topics
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import ModelError
-from holdfast.model.columns import INT32_MAX, NO_GENERATION
 from holdfast.model.lag import MAX_LAG, NO_COMMIT, lag_of_columns
+from holdfast.model.limits import INT32_MAX, NO_GENERATION
 from holdfast.model.partitions import Resource, TopicPartitions, grouped
 
 _TOP = ("partitions", "racks", "lags", "offsets", "auto_offset_reset", "members")

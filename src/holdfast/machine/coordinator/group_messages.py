@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
 from holdfast.machine.coordinator.group_log import Append
 from holdfast.machine.events import HeartbeatAnswered, JoinAnswered, LeaveAnswered, SyncAnswered
-from holdfast.model.columns import INT32_MAX
+from holdfast.model.limits import INT32_MAX
 from holdfast.model.partitions import Resource
 
 

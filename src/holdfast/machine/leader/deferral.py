@@ -50,7 +50,8 @@ from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.machine.policy import Policy, When
 from holdfast.model.columns import I32, NO_OWNER, Mask
 from holdfast.model.group import Group
-from holdfast.model.partitions import TopicPartitions, partitions_of, tps_of
+from holdfast.model.partition_columns import partitions_of, tps_of
+from holdfast.model.partitions import TopicPartitions
 from holdfast.model.topics import Topics
 from holdfast.wire.layouts.container import (
     MemberSubscription,

@@ -44,7 +44,8 @@ from holdfast.machine.policy import Policy
 from holdfast.model.columns import I32, NO_OWNER, Mask, frozen, starts
 from holdfast.model.group import Group
 from holdfast.model.lag import lag_column
-from holdfast.model.partitions import TopicPartitions, partitions_by_member, partitions_by_owner
+from holdfast.model.partition_columns import partitions_by_member, partitions_by_owner
+from holdfast.model.partitions import TopicPartitions
 from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
 from holdfast.wire.layouts.container import Memory, encode_memory

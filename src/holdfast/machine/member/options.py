@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.errors import ConfigError
-from holdfast.model.columns import INT32_MAX
+from holdfast.model.limits import INT32_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.model.columns import I32, I64, INT32_MAX, Mask
+from holdfast.model.columns import I32, I64, Mask
+from holdfast.model.limits import INT32_MAX
 from holdfast.pipeline.arrow_types import Arrays
 from holdfast.tables.schemas import TIMESTAMP
 from holdfast.wire.layouts.offsets_schemas import Field, Kind, Layout, layout

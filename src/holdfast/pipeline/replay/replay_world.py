@@ -30,7 +30,7 @@ from holdfast.machine.policies import (
     policy_of_protocol,
 )
 from holdfast.machine.policy import Policy
-from holdfast.model.columns import INT32_MAX
+from holdfast.model.limits import INT32_MAX
 from holdfast.pipeline.history.movements import RESTART_WINDOW_SECONDS
 from holdfast.pipeline.replay.replay_happenings import (
     Do,

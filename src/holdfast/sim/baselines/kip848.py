@@ -25,7 +25,8 @@ import numpy as np
 from holdfast.assignors.registry import assign
 from holdfast.machine.leader.leader import group_of
 from holdfast.machine.leader.subscriptions import SubscribedMember
-from holdfast.model.partitions import Resource, grouped, partitions_by_owner
+from holdfast.model.partition_columns import partitions_by_owner
+from holdfast.model.partitions import Resource, grouped
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ledger import Ledger
 from holdfast.wire.layouts.container import MemberSubscription

@@ -30,7 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from holdfast.model.columns import NO_GENERATION
+from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import TopicPartitions, merge_topics, sort_partitions
 from holdfast.wire.one.reader import Reader
 from holdfast.wire.one.reasons import Reason

@@ -48,7 +48,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from holdfast.errors import WireError
-from holdfast.model.columns import INT32_MAX, NO_GENERATION
+from holdfast.model.limits import INT32_MAX, NO_GENERATION
 from holdfast.model.partitions import TopicPartitions, sort_partitions
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,

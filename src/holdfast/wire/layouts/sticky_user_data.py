@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from holdfast.errors import WireError
-from holdfast.model.columns import NO_GENERATION
+from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import TopicPartitions
 from holdfast.wire.layouts.consumer_protocol import Subscription
 from holdfast.wire.one.reader import Reader

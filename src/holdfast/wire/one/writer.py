@@ -19,7 +19,7 @@ from typing import NoReturn, TypeVar
 from uuid import UUID
 
 from holdfast.errors import WireError
-from holdfast.model.columns import INT32_MAX
+from holdfast.model.limits import INT32_MAX
 from holdfast.wire.one.reasons import (
     FLOAT64,
     INT8,
