@@ -15,6 +15,7 @@ from holdfast.pipeline.batches.views import register_views
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
+from holdfast.tables.manifest import sweep
 from holdfast.tables.reading import Tables, sort_rows
 from holdfast.tables.stored import TABLES
 
@@ -258,7 +259,7 @@ def test_every_file_that_counts_is_named_by_the_manifest(spark, tmp_path):
     stray.write_bytes(b"")
     again = Tables(out.tables.root)
     assert stray not in again.files("movements")
-    again.sweep()
+    sweep(again.root, tuple(TABLES))
     assert not stray.exists()
 
 

@@ -1,12 +1,13 @@
-"""The offsets topic to tables with Spark: every rebalance of every group. The only user of Spark.
+"""From the offsets topic to tables with Spark: every rebalance of every group.
 
-``session`` and ``command_session`` say where a session comes from.
+No other package uses Spark. ``session`` starts a Spark session, ``command_session`` the one of a
+command; ``arrow_types`` names the Arrow values that the rooms pass to each other.
 
 =============  ==========================================================================
 ``ingest/``    records of a cluster or a dump, to Arrow columns
-``history/``   what groups went through: generations, moves, causes, pauses, lag
-``batches/``   all at once or batch after batch: the jobs, what a stream keeps, tables
+``history/``   what happened to groups: generations, moves, causes, pauses, lag
+``batches/``   a dump at once or a stream batch after batch: the jobs, their state
 ``plan/``      what another assignment would be
-``replay/``    what another policy would have done
+``replay/``    what another policy would have cost
 =============  ==========================================================================
 """

@@ -1,6 +1,6 @@
-"""All at once, or batch after batch.
+"""The jobs that write the tables: of a dump at once, or of a stream batch after batch.
 
-``jobs`` are the Spark jobs, ``split`` and ``tasks`` their steps, ``state`` what a stream keeps,
-``watch`` the stream. ``schemas`` makes Spark's schemas, ``views`` and ``delta`` show the tables to
-Spark's users.
+``jobs`` are the Spark jobs; ``split`` is the first step of a batch and ``tasks`` the second.
+``watch`` is the stream, ``state`` what it keeps between batches. ``schemas`` makes Spark's schemas;
+``views`` and ``delta`` show the tables to users of Spark.
 """

@@ -1,11 +1,11 @@
-"""The tables as Delta tables, for readers that want them so: ``DIR/delta/<table>``.
+"""The tables as Delta tables, for readers that want Delta: ``DIR/delta/<table>``.
 
-**Rules.** What counts is the folder of Parquet files and its manifest; this is a copy, written
-after it. A batch of a stream is appended under its own number in a transaction of the query, so
-one that runs again adds nothing. Tables that change as a whole (lag, and rebalances, to which a
-late pause may be added) are written over.
+**Rules.** The folder of Parquet files and its manifest is what counts; the Delta tables are a copy,
+written afterwards. A batch of a stream is appended under its own number, in a transaction of the
+query, so a batch that runs again adds nothing. ``lag`` and ``rebalances`` change as a whole (a late
+pause may be added to a rebalance), so they are written over.
 
-**Strategy.** Delta is two jars on the class path and no Python package; Spark reads the files that
+**Strategy.** Delta is two jars on the class path and no Python package. Spark reads the files that
 the manifest names and writes them again.
 """
 

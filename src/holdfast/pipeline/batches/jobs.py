@@ -1,7 +1,7 @@
 """The Spark jobs of one batch: records of some groups to every table.
 
-**Rules.** Neither RDDs nor the JVM are touched. A group's records come to one task in the order
-of the log. Where a job has little to do it is done in the driver, by the same task.
+**Rules.** Neither RDDs nor the JVM are used. All records of a group come to one task, in the order
+of the log. A job with little to do runs in the driver, by the same task.
 
 **Strategy.**
 

@@ -1,12 +1,12 @@
-"""What a task of a job does: batches of records in, files of tables out.
+"""The second step of a batch: all rows of a group in, files of tables out.
 
-**Rules.** A task sees all records of a group, in the order of the log, and no two tasks see the
-same group. Nothing but the names of its files goes back to the driver. Memory is bound by
-``ASSIGNED_AT_ONCE`` partitions and ``CELLS_AT_ONCE`` cells, whatever the size of a group.
+**Rules.** A task sees all records of a group, in the order of the log, and no other task sees the
+group. Only the names of its files go back to the driver. ``ASSIGNED_AT_ONCE`` partitions and
+``CELLS_AT_ONCE`` cells bound its memory, whatever the size of a group.
 
-**Strategy.** Groups are taken together until enough is there, then all of them are worked on at
-once. The last one may go on in the next batch: its least past is carried over
-(:func:`holdfast.pipeline.history.movements.carry`). A task is a plain function over an iterator, so
+**Strategy.** Groups are collected until there are enough partitions, then all of them are worked on
+at once. The last group may go on in the next batch, so the least past that it needs is carried over
+(:func:`holdfast.pipeline.history.movements.carry`). A task is a plain function over an iterator:
 the same code runs in a Spark worker, in a stream, and in a test without a JVM.
 """
 
@@ -132,14 +132,14 @@ class GroupWork:
         gens = concat(parts).sorted()
         if last_goes_on:
             gens, events = self._hold_back(gens, waiting, remembered)
-        told = reconcile(events)
-        self.writer.write(PAUSES, told.table(self.topic_names, with_open=self.keep_state))
+        reconciled = reconcile(events)
+        self.writer.write(PAUSES, reconciled.table(self.topic_names, with_open=self.keep_state))
         self.writer.write("anomalies", unknown_topics(gens, self.topic_names))
         keep = self._goes_on(gens, last_goes_on=last_goes_on)
-        past = work(gens, self.writer, keep, told, every_past=self.keep_state)
+        past = work(gens, self.writer, keep, reconciled, every_past=self.keep_state)
         if self.keep_state:
             done, past = _split_last(past, goes_on=last_goes_on and len(keep) > 0)
-            self.writer.write(STATE, state_rows(done, [*events, *told.released]))
+            self.writer.write(STATE, state_rows(done, [*events, *reconciled.released]))
         self.past = past
 
     def _goes_on(self, gens: Generations, *, last_goes_on: bool) -> I64:
@@ -186,7 +186,7 @@ def work(
     gens: Generations,
     writer: BatchWriter,
     keep: I64,
-    told: Reconciled,
+    reconciled: Reconciled,
     *,
     every_past: bool = False,
 ) -> Generations:
@@ -198,7 +198,7 @@ def work(
         Sorted; whole groups, or with their past as context.
     keep : int64
         Numbers of the groups that go on.
-    told : Reconciled
+    reconciled : Reconciled
         Pauses that need no inference.
     every_past : bool
         The past of all groups is wanted, not only of those.
@@ -214,14 +214,14 @@ def work(
     code, first = group_codes(gens)
     cells = cells_needed(gens)
     if int(cells.sum()) <= CELLS_AT_ONCE:
-        return _write(gens, writer, keep, told, every_past=every_past)
+        return _write(gens, writer, keep, reconciled, every_past=every_past)
     kept = [Generations.empty()]
     is_big = cells > CELLS_AT_ONCE // 4
     small = np.flatnonzero(~is_big)
     for part in np.array_split(small, 1 + int(cells[small].sum()) // CELLS_AT_ONCE):
         rows = np.flatnonzero(np.isin(code, part))
         goes_on = np.flatnonzero(np.isin(part, keep))
-        kept.append(_write(gens.take(rows), writer, goes_on, told, every_past=every_past))
+        kept.append(_write(gens.take(rows), writer, goes_on, reconciled, every_past=every_past))
     end = np.append(first[1:], gens.n_rows)
     for group in np.flatnonzero(is_big):
         past = Generations.empty()
@@ -229,13 +229,13 @@ def work(
             stop = min(start + ROWS_AT_ONCE, int(end[group]))
             goes_on = np.arange(int(group in keep or stop < int(end[group])))
             piece = concat([past, gens.take(np.arange(start, stop))])
-            past = _write(piece, writer, goes_on, told, every_past=every_past)
+            past = _write(piece, writer, goes_on, reconciled, every_past=every_past)
         kept.append(past)
     return concat(kept).sorted()
 
 
 def _write(
-    gens: Generations, writer: BatchWriter, keep: I64, told: Reconciled, *, every_past: bool
+    gens: Generations, writer: BatchWriter, keep: I64, reconciled: Reconciled, *, every_past: bool
 ) -> Generations:
     if gens.n_rows == 0:
         return gens
@@ -244,7 +244,7 @@ def _write(
     tables = generation_tables(gens)
     tables["movements"] = movement_table(gens, layout, events)
     tables["rebalances"] = rebalance_table(gens, layout, events)
-    tables[PAUSES] = pause_candidates(gens, layout, events, told.covered(gens))
+    tables[PAUSES] = pause_candidates(gens, layout, events, reconciled.covered(gens))
     tables["anomalies"] = anomaly_table(gens, layout, events)
     for name, rows in tables.items():
         writer.write(name, rows)
@@ -252,7 +252,7 @@ def _write(
     writer.write(OWNERS, owners_of(gens, np.delete(last, keep)))
     every = np.arange(len(layout.first_row))
     if every_past:
-        inferred = every[~told.covered(gens)[last]]
+        inferred = every[~reconciled.covered(gens)[last]]
         inferred = inferred[~np.isin(inferred, keep)]
         writer.write(PAUSES, open_pauses(gens, layout, events, inferred))
     wanted = every if every_past else keep

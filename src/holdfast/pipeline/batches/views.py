@@ -1,8 +1,8 @@
-"""The tables as Spark frames and views, for whoever goes on with them in SQL.
+"""The tables as Spark frames and views, for SQL.
 
-**Rules.** What is stored nested (:mod:`holdfast.tables.stored`) has a flat view, one row per
-partition, whose rows are those of ``Tables.table``. A view shows the batches that were committed
-when it was made.
+**Rules.** A table that is stored nested (:mod:`holdfast.tables.stored`) has a flat view, one row
+per partition, with the rows of ``Tables.table``. A view shows the batches that were committed when
+the view was made.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The history as a stream: batch after batch from the offsets topic, killed and resumed at will.
+"""The history as a stream: batch after batch from the offsets topic, stopped and resumed at will.
 
-**Rules.** A batch has the id that Spark gives it and becomes visible by one rename; a batch that
-is there already is not done again, one that is half done is done anew from the same offsets. So
-the tables are those of one run over the whole topic, row for row. Checkpoint and tables
-live in one folder and belong together.
+**Rules.** A batch has the id that Spark gives it, and one rename makes it visible. A visible batch
+is not done again; a batch that was interrupted is done anew from the same offsets. So the tables
+equal those of one run over the whole topic, row for row. Checkpoint and tables are in one folder
+and belong together.
 
 **Strategy.** ``foreachBatch`` runs the jobs of :mod:`holdfast.pipeline.batches.jobs` over the new
-records and what the batch before left: the state of every group
-(:mod:`holdfast.pipeline.batches.state`), and where each stands. So no record is read twice. ``lag``
-is a snapshot and no history: each batch replaces it. A pause that ends in a later batch than its
-rebalance began is added to that rebalance.
+records and over what the batch before left: the state of every group
+(:mod:`holdfast.pipeline.batches.state`) and its positions. So no record is read twice. ``lag`` is a
+snapshot: each batch replaces it. If a pause ends in a later batch than the one its rebalance is in,
+it is added to that rebalance.
 """
 
 from __future__ import annotations
@@ -256,14 +256,14 @@ def follow(
     trigger: dict[str, Any] = {"availableNow": True}
     if every_seconds is not None:
         trigger = {"processingTime": f"{round(every_seconds * 1000)} milliseconds"}
-    told = tables.next_batch()
+    reported = tables.next_batch()
     query = started(writer.trigger(**trigger))
     try:
         ended: bool | None = False
         while not ended:
             ended = query.awaitTermination(LOOK_EVERY_S)
             if after_batch is not None and not here:
-                told = _tell(tables, told, after_batch)
+                reported = _report(tables, reported, after_batch)
     except BaseException:
         with suppress(Exception):  # what ended us counts, not how the stream takes it
             query.stop()
@@ -271,10 +271,10 @@ def follow(
     query.stop()
 
 
-def _tell(tables: Tables, told: int, after_batch: Callable[[Tables, int], None]) -> int:
-    """Tell of the batches from number ``told`` on; returns the number of the next."""
+def _report(tables: Tables, first: int, after_batch: Callable[[Tables, int], None]) -> int:
+    """Call ``after_batch`` for each batch from ``first`` on; returns the id of the next batch."""
     following = tables.next_batch()
-    for batch_id in range(told, following):
+    for batch_id in range(first, following):
         after_batch(tables, batch_id)
     return following
 

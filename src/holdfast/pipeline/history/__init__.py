@@ -1,7 +1,8 @@
-"""What groups went through, as columns.
+"""What happened to groups, as columns.
 
-``history`` is the command's door. ``generations``, ``consumer_groups`` and ``reconciled`` are the
-group records of each protocol, ``dense`` numbers their names; ``movements`` is what moved,
-``needed`` whether it had to, ``rebalances`` why, ``broker_log`` causes that a broker states;
-``pauses`` is what stood still, ``lag`` how far groups are behind.
+``history`` is what the command calls. ``generations`` is the common form of group records,
+``consumer_groups`` and ``reconciled`` read those of KIP-848, ``dense`` lays out owners.
+``movements`` finds what moved, ``needed`` how much had to move, ``rebalances`` the causes,
+``broker_log`` causes that a broker states, ``pauses`` what had no owner, ``lag`` how far groups are
+behind.
 """

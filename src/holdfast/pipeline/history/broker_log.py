@@ -1,16 +1,16 @@
-"""Causes as a broker's own log states them, in place of inferred ones.
+"""Causes of rebalances as a broker's own log states them, in place of inferred ones.
 
-**Rules.** A line counts only if it names a group and a generation that the tables have, because
-group names and client reasons are words of strangers and may look like any line: of several ways
-to read a line, the one with the longest known group name is taken. What a log says is a value; it
-chooses nothing but the cause of its own rebalance. A statement never replaces a cause that says
-more (a restart is a join of somebody who was there before), and a reason that nobody knows stays
-words: ``stated_reason`` has them, and the cause stays inferred.
+**Rules.** A line counts only if it names a group and a generation that the tables have. Group names
+and client reasons come from strangers and may look like any line, so if a line can be read in
+several ways, the way with the longest known group name is taken. A log changes nothing but the
+cause of the rebalance that it names. A stated cause never replaces a cause that says more: a
+``restart`` is a ``join`` of a member that was there before. If the reason is not in the table
+below, ``stated_reason`` has its words and the cause stays inferred.
 
-**Strategy.** The group coordinator says at INFO why it begins each rebalance. A classic group's
-line names the generation that ends; the first record of the next one is the rebalance. For KIP-848
-the lines about members that stand before ``Bumped group epoch to N`` are the reasons of epoch N,
-and a target assignment has those of all epochs since the one before.
+**Strategy.** The group coordinator writes at INFO why it begins each rebalance. A classic group's
+line names the generation that ends; the next record of the group is the rebalance. For KIP-848 the
+lines about members before ``Bumped group epoch to N`` are the reasons of epoch N, and a target
+assignment has the reasons of all epochs since the target assignment before it.
 
 ===================  =================================================================  ==========
 stated cause         the coordinator's words (Kafka 2.x to 4.3)                         stays
@@ -134,9 +134,9 @@ class _LogReader:
             if cause is not None:
                 self.waiting.setdefault(group, []).append((cause, words))
             return
-        told = self.waiting.pop(group, [])
-        causes = {cause for cause, _ in told}
-        reason = "; ".join(words for _, words in told) or _LOGGER.sub("", said[2:])
+        waiting = self.waiting.pop(group, [])
+        causes = {cause for cause, _ in waiting}
+        reason = "; ".join(words for _, words in waiting) or _LOGGER.sub("", said[2:])
         self._say(group, int(bump[1]), together(causes), reason)
 
     def _say(self, group: str, generation: int, cause: str | None, reason: str) -> None:
@@ -220,14 +220,14 @@ def restated(rebalances: pa.Table, statements: Sequence[Statement]) -> pa.Table:
     Table
         The same rows; ``cause``, ``confidence``, ``cause_basis`` and ``stated_reason`` may differ.
     """
-    told: dict[tuple[str, int], list[Statement]] = {}
+    statements_of: dict[tuple[str, int], list[Statement]] = {}
     for one in statements:
-        told.setdefault((one.group, one.generation), []).append(one)
+        statements_of.setdefault((one.group, one.generation), []).append(one)
     names = ("group", "generation", "previous_generation", "group_type", "cause", "confidence")
     columns = {name: rebalances[name].to_pylist() for name in (*names, *_CHANGED[2:])}
     for at in reversed(range(rebalances.num_rows)):
         row = {name: columns[name][at] for name in names}
-        said = _said_of(row, told)
+        said = _said_of(row, statements_of)
         if said is None:
             continue
         cause, reason = said
@@ -246,18 +246,18 @@ _CHANGED: Final = ("cause", "confidence", "cause_basis", "stated_reason")
 
 
 def _said_of(
-    row: dict[str, object], told: dict[tuple[str, int], list[Statement]]
+    row: dict[str, object], statements_of: dict[tuple[str, int], list[Statement]]
 ) -> tuple[str | None, str] | None:
-    """Cause and reason that were stated for a rebalance; taken out of ``told``."""
+    """Cause and reason that were stated for a rebalance; taken out of ``statements_of``."""
     group, generation, before = str(row["group"]), row["generation"], row["previous_generation"]
     assert isinstance(generation, int)
     first = generation
     if row["group_type"] == "consumer" and isinstance(before, int):
         first = max(before + 1, generation - _MAX_EPOCHS)
     found = [
-        told[group, number].pop()
+        statements_of[group, number].pop()
         for number in range(first, generation + 1)
-        if told.get((group, number))
+        if statements_of.get((group, number))
     ]
     if not found:
         return None

@@ -1,11 +1,12 @@
-"""KIP-848 records of a group folded into successive generations.
+"""KIP-848 records of a group, folded into successive generations.
 
-**Rules.** A generation is a target assignment: its epoch and who was given what. It is there when
-the record of the assignment epoch comes, or, for a group without members, the group epoch. Members
-and targets are what the last record before it says; a tombstone takes them away. A topic is
-told by its id, and stays an id where the topics table does not know it.
+**Rules.** A generation is a target assignment: its epoch, and what each member was given. The
+record of the assignment epoch completes it; in a group without members the record of the group
+epoch does. Members and targets are those of the newest records before that record; a tombstone
+deletes one. Records name a topic by its id. If the topics table does not have the id, the id stands
+in place of the name.
 
-**Strategy.** Such records are few (a handful per member and epoch), so they are folded one by one.
+**Strategy.** There are few such records (a handful per member and epoch), so a loop folds them.
 
 References
 ----------

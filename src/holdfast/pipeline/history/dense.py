@@ -1,11 +1,11 @@
-"""Many groups' generations as one dense layout: a cell per (generation, topic-partition).
+"""The owners of many groups' partitions in one dense layout: a cell per generation and partition.
 
 **Rules.** A cell holds one owner, so two owners of a partition cannot be written down: the member
-with the smallest id stays and the pair is reported. A partition number from a stranger never sizes
-an allocation by itself: where numbers are sparse they are made dense by sorting.
+with the smallest id stays, and the partition is reported. A partition id comes from a stranger and
+never decides alone how much is allocated: where ids are sparse, they are renumbered by sorting.
 
-**Strategy.** Groups are ordered by how many generations they have, most first, and the cells of
-all groups' first generations come first, then those of the second, ... So a step over one
+**Strategy.** Groups are ordered by their number of generations, most first. The cells of all
+groups' first generations come first, then those of all second generations, and so on. So one
 generation of every group is one slice, and the slices only get shorter (lock step).
 """
 

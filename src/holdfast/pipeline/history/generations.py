@@ -1,12 +1,12 @@
-"""Successive generations of many groups as columns: what every later step reads.
+"""Successive generations of many groups as columns: the input of every later step.
 
-**Rules.** Rows of ``head`` are sorted by group and then by place in the log; members belong to a
-row, nested assignments to a member. A row marked ``context`` was reported before and is here only
-to be compared with: nothing is reported about it again.
+**Rules.** Rows of ``head`` are sorted by group and then by place in the log. Rows of ``members``
+point to a row of ``head``, and rows of ``owned`` to a row of ``members``. A row marked ``context``
+was reported in an earlier batch and is here only to be compared with; it is not reported again.
 
-**Strategy.** Classic records come out of the decoder in this shape; KIP-848 records are folded into
-it (:mod:`holdfast.pipeline.history.consumer_groups`). The same shape is what a stream keeps as
-state.
+**Strategy.** :mod:`holdfast.pipeline.ingest.decode` reads classic records into this form, and
+:mod:`holdfast.pipeline.history.consumer_groups` folds KIP-848 records into it. A stream keeps its
+state in the same form.
 """
 
 from __future__ import annotations

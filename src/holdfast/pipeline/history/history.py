@@ -1,12 +1,11 @@
-"""History of every group: records in, tables out, as a few Spark jobs.
+"""The history of every group: records in, tables out, as a few Spark jobs.
 
-**Rules.** Functions take ``spark`` and frames, and touch neither RDDs nor the JVM. A group's
-records come to one task in the order of the log. Names are values: they choose no path and stand
-in no query text.
+**Rules.** Functions take ``spark`` and frames, and use neither RDDs nor the JVM. All records of a
+group come to one task, in the order of the log. A group's name is a value: it is never part of a
+path or of a query's text.
 
-**Strategy.** A source becomes a dump, a dump becomes records, and
-:mod:`holdfast.pipeline.batches.jobs` makes the tables of a batch of them, which one rename makes
-count.
+**Strategy.** A live cluster is dumped first. :mod:`holdfast.pipeline.batches.jobs` makes the tables
+of the dump as one batch, and renaming the manifest makes the batch visible.
 """
 
 from __future__ import annotations

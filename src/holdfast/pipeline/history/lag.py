@@ -1,15 +1,15 @@
 """How far every group is behind: commits, owners and end offsets put together.
 
-**Rules.** A partition is there when it has a commit or an owner. The latest record of a partition
-in the log counts; a tombstone means no commit. A commit that asked to expire and whose time is over
-counts as none unless a member owns the partition (Kafka keeps it then). Without a commit the
-lag is what ``auto.offset.reset`` makes of it: 0 for ``latest``, the whole log for anything else.
-A commit beyond the end or before the beginning is clamped, and the row says so. A topic that
-the cluster does not have leaves the lag unknown.
+**Rules.** A partition has a row if it has a commit or an owner. Of the records of a partition the
+last one in the log counts; a tombstone means that there is no commit. A commit that has expired
+counts as none, unless a member owns the partition (Kafka keeps the commit then). Without a commit,
+``auto.offset.reset`` decides the lag: 0 for ``latest``, the whole log for any other value. A commit
+beyond the end or before the beginning of the log is clamped, and ``clamped`` says so. If the
+cluster does not have the topic, the lag is unknown.
 
 **Strategy.** Positions (:mod:`holdfast.pipeline.ingest.positions`) and owners of a group come to
-one task, in one shape; one sort by partition brings each position and its owner together. What is
-behind the table is also what a stream keeps for its next batch.
+one task, as rows of one table; one sort by partition brings each position and its owner together.
+A stream keeps the positions for its next batch.
 
 References
 ----------

@@ -1,11 +1,11 @@
-"""What changed hands between successive generations, and what stood still meanwhile.
+"""What moved between successive generations, and which partitions stood still.
 
-**Rules.** Two generations of a group are successive when no record of the group stands between
-them in the log, whatever their numbers; a tombstone of the group starts it afresh; the first
-generation that is known has nothing before it, so nothing has moved in it. A partition that nobody
-owned has moved *through a gap* when it comes to another member than the last one, and is *gained*
-when it comes back to the same one or was never owned. A static member that came back under a new
-member id is still the same one.
+**Rules.** Two generations of a group are successive if no record of the group stands between them
+in the log, whatever their numbers. After a tombstone the group begins anew. The first known
+generation has no generation before it, so nothing has moved in it. A partition without an owner
+*moved through a gap* if its next owner is another member than its last owner; it is *gained* if it
+comes back to its last owner or never had one. A static member that returns under a new member id is
+the same member.
 
 **Strategy.** Lock step over :mod:`holdfast.pipeline.history.dense`: one slice per generation
 ordinal, with the last owner of every topic-partition carried along. Events are columns, never
@@ -264,7 +264,7 @@ def pause_candidates(
     Parameters
     ----------
     covered : bool[n_rows], optional
-        Rows that something better tells of (:mod:`holdfast.pipeline.history.reconciled`).
+        Rows whose pauses are known better (:mod:`holdfast.pipeline.history.reconciled`).
 
     Returns
     -------

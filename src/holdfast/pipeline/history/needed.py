@@ -1,14 +1,14 @@
-"""Needed moves where members ask for different topics: by the assignor that proves its result.
+"""Needed moves where members subscribe to different topics, by an assignor that proves its result.
 
-**Rules.** What is counted is what :func:`holdfast.model.measure_history.needed_moves` counts where
-all ask for the same: of the partitions that have an owner now and had one before, how many cannot
-stay where they were if the loads are to be the most even ones. A number stands only if the
-certificate was verified.
+**Rules.** The number has the meaning of :func:`holdfast.model.measure_history.needed_moves`, which
+counts groups whose members all subscribe to the same topics: of the partitions that have an owner
+now and had one before, the number that cannot stay if the loads are to be as even as possible. A
+number is reported only if its certificate was verified.
 
-**Strategy.** A row becomes a :class:`~holdfast.model.group.Group` in which each member claims what
-it owned before, and ``sticky`` says how many claims can be kept. Numbers of partitions do not
-matter to it, so the partitions that have an owner are counted anew in each topic. Rows in which
-nothing moved need no answer but that nothing was avoidable.
+**Strategy.** A generation becomes a :class:`~holdfast.model.group.Group` in which each member
+claims what it owned before, and ``sticky`` computes how many claims can be kept. Partition ids do
+not matter to ``sticky``, so the partitions that have an owner are renumbered from 0 in each topic.
+A generation in which nothing moved is not solved: no move of it was avoidable.
 
 References
 ----------

@@ -1,14 +1,15 @@
 """Narrow the bounds of pauses by commits: an owner that committed was still there.
 
-**Rules.** The lower bound comes from the group's records alone. The upper bound is the time from
-the last sign of the old owner: its last commit of that partition that stands in the log before
-the record that says that it has none (or, where it was handed over, before the record that says who
-has it). A group's commits and records are in one partition of the log, so *before* has no doubt.
+**Rules.** The lower bound comes from the group's records alone. The upper bound is the time since
+the last sign of the old owner. A commit of the partition is such a sign if it stands in the log
+before the record in which the partition has no owner (or, if the partition was handed over, before
+the record that names the new owner). A group's commits and records are in one partition of the log,
+so their order is certain.
 
-**Strategy.** Commits and pauses of a group come to one task. All pairs are matched at once: one
-sort by (partition, place), then the last commit seen is carried forward. A stream does not read
-old commits again: it knows the latest of each partition, and for one that has had no owner for
-long the one before that (rows of basis ``open`` ask for it).
+**Strategy.** Commits and pauses of a group come to one task. One sort by (partition, place) matches
+all pairs at once: the last commit seen is carried forward. A stream does not read old commits
+again. It keeps the latest commit of each partition. For a partition that has lost its owner, it
+also keeps the last commit before that; rows of basis ``open`` ask for it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""One row per rebalance: who came and went, why it probably happened, and what it cost.
+"""One row per rebalance: which members came and went, the probable cause, and the cost.
 
-**Rules.** A cause is inferred from two successive generations and from nothing else, so it carries
-a confidence (:mod:`holdfast.pipeline.history.broker_log` replaces it by a stated one). A generation
-that is written again under its own number (a static member was replaced) is no rebalance.
-RebalanceNumbers are those of :mod:`holdfast.model.measure_history`.
+**Rules.** A cause is inferred from two successive generations and from nothing else, so it has a
+confidence (:mod:`holdfast.pipeline.history.broker_log` replaces it by a stated cause). A generation
+that is written again under its own number (a static member was replaced) is no rebalance. The
+numbers are those of :mod:`holdfast.model.measure_history`.
 
-**Strategy.** Who came and who went are set differences on (row, identity) numbers. A member that
-came counts as restarted when one with the same client id and host went at most
-``RESTART_WINDOW_SECONDS`` before; every one that went is matched once, newest first.
+**Strategy.** Members that came and members that went are set differences on (row, identity)
+numbers. A member that came counts as restarted if a member with the same client id and host went
+at most ``RESTART_WINDOW_SECONDS`` before. Each member that went is matched once, the newest first.
 
 ===========================  ==========================================================  ===========
 cause                        when                                                        confidence

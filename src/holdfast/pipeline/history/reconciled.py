@@ -1,14 +1,15 @@
-"""Pauses of KIP-848 groups, by the records in which each member says what it works on.
+"""Pauses of KIP-848 groups, by the records of the members' current assignments.
 
-**Rules.** A target assignment says who shall have a partition; the record of a member's current
-assignment (type 8) says who has it. A member gives a partition up with the first such record that
-names it no longer, not even as pending revocation; a partition is served again with the first
-record in which a member has it assigned. The pause is at least the time between the two, and at
-most the time since the last record in which the old owner had it, or its last commit. From the
-first such record of a group on, nothing is inferred from its targets any more.
+**Rules.** A target assignment says which member shall have a partition. The record of a member's
+current assignment (type 8) says which partitions the member has. A member gives a partition up with
+its first such record that does not name the partition, not even as pending revocation. A partition
+is served again with the first record in which a member has it assigned. The pause is at least the
+time between these two records, and at most the time since the last record in which the old owner
+had the partition, or since the old owner's last commit of it. After the first record of type 8 of a
+group, no pause of the group is inferred from its targets.
 
-**Strategy.** Such records are few, so they are folded one by one. What is given up and not yet
-taken is kept between the batches of a stream as an event of its own type.
+**Strategy.** There are few such records, so a loop folds them. Partitions that were given up and
+that no member has taken yet are kept between the batches of a stream, as an event of type RELEASED.
 
 References
 ----------
@@ -109,7 +110,7 @@ def reconcile(events: Iterable[Event]) -> Reconciled:
     ----------
     events : iterable of mapping
         Records of :mod:`holdfast.pipeline.ingest.records`, of any groups and types, in any order;
-        those marked ``old`` were told of before.
+        events marked ``old`` were reported in an earlier batch.
     """
     out = Reconciled()
     groups: dict[str, _ReconciledGroup] = {}

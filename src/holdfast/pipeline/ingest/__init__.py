@@ -1,6 +1,6 @@
 """Records of a cluster or a dump, to Arrow columns.
 
-``source`` opens one, ``dump`` writes one, ``selection`` says which groups are read; ``decode`` and
-``decode_classic`` read records without Spark, ``records`` puts them into a job; ``arrow_columns``
-are helpers for columns, ``positions`` are committed offsets and log ends.
+``source`` opens a source, ``dump`` writes a dump, ``selection`` chooses groups. ``decode`` and
+``decode_classic`` read records without Spark, with ``arrow_columns``; ``records`` collects what a
+task needs of them. ``positions`` are committed offsets, reduced to the latest ones.
 """

@@ -1,7 +1,7 @@
 """Columns of the batch decoder as Arrow arrays, buffer by buffer.
 
-**Rules.** Nothing is built element by element. An id becomes its canonical text, a time in
-milliseconds a UTC timestamp in microseconds, null where it is below 0 or beyond year 9999.
+**Rules.** Nothing is built element by element. An id becomes its canonical text. A time in
+milliseconds becomes a UTC timestamp in microseconds; it is null if below 0 or beyond year 9999.
 """
 
 from __future__ import annotations

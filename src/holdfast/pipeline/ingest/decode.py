@@ -75,7 +75,7 @@ def offset_commits(batches: Batches) -> Iterator[pa.RecordBatch]:
     ------
     RecordBatch of COMMITS
         ``offset`` and all that comes with it is null in a tombstone; so is a leader epoch of
-        -1, a topic id of zero and a time that is none.
+        -1, a topic id of zero and a time below 0.
 
     References
     ----------

@@ -1,6 +1,6 @@
-"""Columns of classic groups' records: members, what they asked for, and what each was given.
+"""Records of classic groups as generations: members, subscriptions, and what each member was given.
 
-**Rules.** No Spark, no loop per record. What was not read is null or empty, and ``readable`` says
+**Rules.** No Spark, no loop per record. What was not read is null or empty; ``readable`` is False
 where an assignment does not parse.
 
 References

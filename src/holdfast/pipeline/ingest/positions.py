@@ -1,13 +1,13 @@
-"""Where every group stands: the last commit of each partition, and since when it says the same.
+"""The position of every group: the last commit of each partition, and since when it is the same.
 
 **Rules.** The latest record of a partition in the log counts, whatever its time. ``since`` is the
-time of the first of the commits in a row, up to the latest, that name the same offset. What comes
-out does not depend on how the log was cut before: positions of parts make the positions of the
-whole.
+time of the first commit of the unbroken run, up to the latest commit, that names the same offset.
+The result does not depend on how the log was cut: reducing the positions of parts gives the
+positions of the whole.
 
-**Strategy.** A task that reads commits reduces them at once, so later jobs read a row per group and
-partition and not every commit again. Groups, topics and partitions become one small number each;
-a few assignments by it find the last row and the run before it, without a sort.
+**Strategy.** A task that reads commits reduces them at once, so later jobs read one row per group
+and partition instead of every commit. Group, topic and partition become one small number; a few
+array assignments by that number find the last row and the run before it, without a sort.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Batches of records to the columns of the pipeline: commits, generations, events, bad ones.
+"""Batches of records to columns: commits, generations, KIP-848 events, bad records.
 
-**Rules.** A bad record is a row of ``bad_records`` with its bytes, and nothing else happens. A
-record of an unknown type is counted. Bytes are read by :mod:`holdfast.pipeline.ingest.decode`
-alone.
+**Rules.** A record that does not parse becomes a row of ``bad_records`` with its bytes, and nothing
+else. A record of an unknown type is counted. Only :mod:`holdfast.pipeline.ingest.decode` reads
+bytes.
 
-**Strategy.** A batch in, Arrow out. What is good is decoded in one pass; only where rows are
-missing from the outcome is the batch looked at again for what is bad or unknown, so clean data pay
-nothing for it.
+**Strategy.** Good records are decoded in one pass. If fewer rows come out than went in, the batch
+is read once more for records that are bad or of an unknown type; clean data do not pay for that.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""``sticky`` for many groups at once: those whose members all ask for the same topics.
+"""``sticky`` for many groups at once: groups whose members all subscribe to the same topics.
 
-**Rules.** The result is that of :mod:`holdfast.assignors.optimal.sticky_equal`, partition by
-partition; a test holds it to that. A group with unequal subscriptions is left to the assignor, and
-so is one of very many topics, members or uneven partitions. That a result is the best is not taken
-on trust: the loads differ by one at most, and as many partitions move as :func:`needed_moves`
-counts.
+**Rules.** The result equals that of :mod:`holdfast.assignors.optimal.sticky_equal`, partition by
+partition; a test compares the two. A group with unequal subscriptions is left to the assignor, and
+so is a group with very many topics, members or uneven partitions. The result's optimality is
+checked: loads differ by at most one, and the number of moves is that of :func:`needed_moves`.
 
-**Strategy.** The steps of the closed form, each once over the columns of all groups: a group costs
-its partitions, and no call of its own. Rows are members in their turn, group after group.
+**Strategy.** The steps of the closed form, each done once over the columns of all groups: the cost
+of a group is its partitions, without a call of its own. Rows are members in their order of dealing,
+group after group.
 
 References
 ----------

@@ -1,11 +1,11 @@
-"""What a plan reads: every group's last generation, one row a group with everything in lists.
+"""The input of a plan: the last generation of every group, one row per group, with lists.
 
-**Rules.** Topics of a row are those that some member asks for and the cluster has, sorted by name;
-members are sorted by id. ``owner`` and ``lag`` run over the topic-partitions in that order. A
-partition has the owner that the table ``lag`` names, so one owner or none.
+**Rules.** The topics of a row are the topics that some member subscribes to and that the cluster
+has, sorted by name; members are sorted by id. ``owner`` and ``lag`` have one entry per
+topic-partition, in that order. The owner of a partition is the one in the table ``lag``.
 
-**Strategy.** Columns over the whole fleet, scattered into place by one search each: no Python
-object per partition. The file of a task is read with its strings as dictionaries.
+**Strategy.** Columns over the whole fleet, scattered into place by one search each: there is no
+Python object per partition. A file of ``lag`` is read with its strings as dictionaries.
 """
 
 from __future__ import annotations

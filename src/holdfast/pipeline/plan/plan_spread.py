@@ -1,12 +1,13 @@
 """Each topic spread over its members, for many groups at once: the last goal of ``sticky``.
 
 **Rules.** The exchanges are those of :mod:`holdfast.assignors.optimal.sticky_spread`, one by one
-and in their order; a test holds the result to the assignor's. Groups share no topic, so what one of
-them exchanges is nothing to the others.
+and in the same order; a test compares the results. Groups share no topic here, so an exchange in
+one group changes nothing in another.
 
-**Strategy.** Pairs are looked at by *cell*, a topic and a member that has some of it: all
-partitions of a cell gain the same. Only cells that help are opened into partitions. Then every
-group makes its first exchange that still helps, all groups at once, until none has one.
+**Strategy.** Pairs are looked at by *cell*: a topic and a member that owns some of it. All
+partitions of a cell gain the same by an exchange, so only cells that gain are opened into
+partitions. In each round every group makes its first exchange that still gains, all groups at once,
+until no group has one.
 
 References
 ----------

@@ -1,11 +1,11 @@
-"""What every group's real history would have cost under other settings, and how far to trust it.
+"""What every group's real history would have cost under other settings, with a fidelity.
 
-**Rules.** Every group is replayed under its actual settings too: that row says how far the replay
-is from what was recorded (:mod:`holdfast.model.fidelity`), and its fidelity stands in all rows of
-the group. A group that cannot be replayed is a row with a note, and stops no other.
+**Rules.** Every group is replayed under its actual settings too. That row compares the replay with
+the records (:mod:`holdfast.model.fidelity`), and its fidelity stands in all rows of the group. A
+group that cannot be replayed becomes a row with a note; the other groups are replayed all the same.
 
-**Strategy.** One row per group and setting, spread over the cluster as one ``mapInArrow`` job with
-no shuffle of anything but the stories; little is replayed where the driver is.
+**Strategy.** One row per group and setting, spread over the cluster as one ``mapInArrow`` job that
+shuffles only the stories. A small amount of work is done in the driver.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def replay_task(request: Request) -> BatchTask:
 
 def replay(
     spark: Callable[[], SparkSession] | None,
-    told: Sequence[Story],
+    stories: Sequence[Story],
     request: Request,
     *,
     track: Callable[[Sequence[Pair]], Iterable[Pair]] = iter,
@@ -176,7 +176,7 @@ def replay(
     ----------
     spark : callable or None
         Gives the session, if there is enough to do to use one.
-    told : sequence of Story
+    stories : sequence of Story
         From :func:`holdfast.pipeline.replay.replay_story.stories`.
     track : callable
         Passes on what the driver works off one by one, for a progress bar.
@@ -186,7 +186,7 @@ def replay(
     Table of REPLAY
         Sorted by group, the actual setting first, the others as they were asked for.
     """
-    pairs = [(story, setting) for story in told for setting in settings_of(story, request)]
+    pairs = [(story, setting) for story in stories for setting in settings_of(story, request)]
     work = sum(story.n_events + 1 for story, _ in pairs)
     if spark is None or work <= DRIVER_EVENTS:
         rows = [replay_rows(story, setting, request) for story, setting in track(pairs)]

@@ -1,8 +1,8 @@
 """A group's story as plain data: sessions of members, and what happened in them.
 
-**Rules.** A story is values only and survives the way to a worker as JSON. A *slot* is one member
-id, a *place* a member that keeps its identity over restarts. How records become a story is told in
-:mod:`holdfast.pipeline.replay.replay_story`.
+**Rules.** A story holds values only, and goes to a worker as JSON without loss. A *slot* is one
+member id; a *place* is a member that keeps its identity over restarts.
+:mod:`holdfast.pipeline.replay.replay_story` says how records become a story.
 """
 
 from __future__ import annotations

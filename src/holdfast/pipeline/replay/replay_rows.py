@@ -1,7 +1,7 @@
-"""The rows of one group at a time, out of the tables of a history, for stories.
+"""The rows of one group at a time, out of the tables of a history, as input of its story.
 
-**Rules.** Everything of a group is read, and nothing is guessed. A member belongs to the generation
-with its number and time; partition numbers below 0 are left out.
+**Rules.** All rows of a group are read, and nothing is guessed. A member belongs to the generation
+with its number and time; partition ids below 0 are left out.
 
 **Strategy.** Each table is sorted by group once, so a group is a slice; only slices become Python.
 """

@@ -1,15 +1,16 @@
 """One story in one world: the same machines under other settings, and what that cost.
 
-**Rules.** The machines, the coordinator and the costs are those of ``holdfast simulate``; nothing
-of a rebalance is modelled here. A session begins with its first members settled, unmeasured.
-While a group is still (everything owned, rebuilt and quiet) nothing can happen until the next
-happening, so that time is cut short: no number depends on it.
+**Rules.** The machines, the coordinator and the costs are those of ``holdfast simulate``; this
+module models nothing of a rebalance. A session begins with its first members settled, and that
+beginning is not measured. While a group is still (all partitions owned, all state rebuilt, no
+message underway) nothing happens until the next happening, so that time is cut short; no number
+depends on it.
 
-**Strategy.** Happenings are done at their time, later by what was cut. A *disturbance* lasts from a
-happening until the group is still and everybody who comes back within ``RESTART_WINDOW_SECONDS``
-is back; numbers are taken from the ledger at its end. Each slot of the story is a slot of
-the world, so member ids sort as they did; the ledger is told of places, so that a member that
-comes back is the same one.
+**Strategy.** A happening is done at its time, less what was cut. A *disturbance* lasts from a
+happening until the group is still and every member that comes back within
+``RESTART_WINDOW_SECONDS`` is back; the ledger is read at its end. Each slot of the story is a slot
+of the world, so member ids sort as in the records. The ledger counts by place, so a member that
+comes back is the same member.
 """
 
 from __future__ import annotations
@@ -42,12 +43,14 @@ from holdfast.pipeline.replay.replay_happenings import (
 from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.world import World, WorldOptions
+from holdfast.wire.layouts.offsets_schemas import RecordType
 from holdfast.wire.one.offsets_records import decode_record
 
 SETTLE_MS = 3_600_000
 QUIET_MS = 4_000
 STEP_MS = 250
-GROUP_KEY = b"\x00\x02"
+GROUP_KEY = RecordType.GROUP_METADATA.to_bytes(2, "big")
+"""How the key of a record of a classic group begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +113,7 @@ class ReplayCost:
 
 @dataclass(frozen=True, slots=True)
 class KnowsLags:
-    """An assignor whose leader is told the lag of every partition."""
+    """An assignor with the lag of every partition."""
 
     inner: Assignor
     lags: Mapping[str, Sequence[int]]
