@@ -46,7 +46,7 @@ class Speaking(Player):
     def __init__(self, design: Design):
         super().__init__(DesignAssignor(Policy(design=design)))
 
-    def told(self, **assignment):
+    def given(self, **assignment):
         """The answer of a sync."""
         data = encode_member_assignment(MemberAssignment(**assignment))
         return self(SyncAnswered(request=self.last(SendSync).request, assignment=data))
@@ -61,7 +61,7 @@ class Speaking(Player):
         self.done.clear()
         self(RejoinRequested())
         self.join(generation)
-        return self.told(**assignment)
+        return self.given(**assignment)
 
 
 @pytest.fixture(params=list(Design), ids=lambda d: d.name.lower())
@@ -70,7 +70,7 @@ def play(request) -> Speaking:
     player = Speaking(request.param)
     player.start()
     player.join(1)
-    player.told(assigned=BOTH)
+    player.given(assigned=BOTH)
     player.callback()
     return player
 

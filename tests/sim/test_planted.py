@@ -179,7 +179,7 @@ def test_07_lost_is_not_told(monkeypatch):
     def silent(self):
         actions = lose(self)
         self.queue, self.calling = (), None
-        self.told = frozenset()
+        self.announced = frozenset()
         return tuple(a for a in actions if type(a).__name__ != "CallListener")
 
     monkeypatch.setattr(holdings.Holdings, "lose", silent)

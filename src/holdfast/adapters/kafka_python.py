@@ -139,8 +139,8 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         self._leaving = Leaving.STAYS
         self._nonce = 0
         self._written_at = clock()
-        self._told_at = clock()
-        self._told = _NOTHING
+        self._instructed_at = clock()
+        self._instruction = _NOTHING
         self._last: frozenset[Resource] = frozenset()
         self._generation = NO_GENERATION
 
@@ -164,7 +164,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         if self._cooperative:
             self._last = frozenset()
             self._generation = NO_GENERATION
-            self._told = _NOTHING
+            self._instruction = _NOTHING
 
     def announce(self, leaving: Leaving) -> None:
         """Say in the next round what this member is about to do."""
@@ -206,27 +206,27 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
                 rack=self._rack or (self._host.rack() if self._host is not None else None),
                 nonce=self._nonce,
                 leaving=self._leaving,
-                given_up=tuple(sorted(self._told.revoked - owned)),
+                given_up=tuple(sorted(self._instruction.revoked - owned)),
                 delay_ms=remaining_ms or 0,
-                memory=self._told.memory,
-                memory_age_ms=self._ms_since(self._told_at),
+                memory=self._instruction.memory,
+                memory_age_ms=self._ms_since(self._instructed_at),
             )
         )
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
         """Remember what this member was given, and when; act on what else it was told."""
         try:
-            told = self._spoken.read(assignment.encode())
+            instruction = self._spoken.read(assignment.encode())
         except WireError as error:
             log.warning("%s: the leader's assignment has odd user data: %s", self.name, error)
-            told = _NOTHING
-        self._told = told
-        self._told_at = self._clock()
+            instruction = _NOTHING
+        self._instruction = instruction
+        self._instructed_at = self._clock()
         self._last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
         self._generation = generation
         if self._host is not None:
-            self._host.rejoin_after(told.delay_ms or None)
-            if told.again:
+            self._host.rejoin_after(instruction.delay_ms or None)
+            if instruction.again:
                 self._host.request_rejoin()
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:

@@ -158,7 +158,7 @@ def _missing(error: BaseException) -> str:
     return package if package in EXTRAS else ""
 
 
-def _told(error: Exception) -> str:
+def _explained(error: Exception) -> str:
     """One line about an error that is none of ours."""
     if file := _file_of(error):
         return f"cannot read or write {file}: {getattr(error, 'strerror', '')}"
@@ -259,6 +259,6 @@ def main(argv: list[str] | None = None) -> None:
     except Exception as error:  # a file, an extra, or our bug: one line; traceback on request
         if debug:
             traceback.print_exc()
-        print_error(_told(error))
+        print_error(_explained(error))
         code = exit_code(error)
     sys.exit(code)

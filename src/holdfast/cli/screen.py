@@ -65,8 +65,8 @@ def _print_heading(console: Console, examination: Examination) -> None:
     if head["window"]["from"]:
         cost = _cost(**head["cost_partition_seconds"])
         window = _window(head["window"]["from"], head["window"]["to"])
-        told = f"{window} UTC: {count(head['rebalances'], 'rebalance')}, cost {cost}"
-        _indented(console, told, 2, style="dim")
+        heading = f"{window} UTC: {count(head['rebalances'], 'rebalance')}, cost {cost}"
+        _indented(console, heading, 2, style="dim")
 
 
 def _print_finding(console: Console, finding: Finding, rule: Rule) -> None:

@@ -142,8 +142,8 @@ def effective(group: Any, path: Path | None) -> Iterator[OptionValue]:
     for name, command in group.commands.items():
         for option, parameter in _options(command).items():
             variable = _variable(name, option)
-            told = next(p for p in command.params if p.name == parameter)
-            value, source = told.default, "default"
+            declared = next(p for p in command.params if p.name == parameter)
+            value, source = declared.default, "default"
             if parameter in from_file.get(name, {}):
                 value, source = from_file[name][parameter], str(path)
             if os.environ.get(variable):

@@ -219,11 +219,11 @@ def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) 
     return found
 
 
-def _replayed(told: Sequence[Story], request: Request, *, quiet: bool) -> Any:
+def _replayed(stories: Sequence[Story], request: Request, *, quiet: bool) -> Any:
     """All replays, with a bar: of pairs of group and setting here, of tasks under Spark."""
     from holdfast.pipeline.replay.replay import replay as replay_all
 
-    n_pairs = len(told) * (len(request.settings) + 1)
+    n_pairs = len(stories) * (len(request.settings) + 1)
     with ExitStack() as stack:
 
         def session() -> Any:
@@ -232,7 +232,7 @@ def _replayed(told: Sequence[Story], request: Request, *, quiet: bool) -> Any:
             return spark
 
         return replay_all(
-            session, told, request, track=lambda p: track(p, len(p), "replays", quiet=quiet)
+            session, stories, request, track=lambda p: track(p, len(p), "replays", quiet=quiet)
         )
 
 

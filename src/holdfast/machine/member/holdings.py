@@ -117,7 +117,7 @@ class Holdings:
     retry_backoff_ms: int
 
     owned: frozenset[Resource] = frozenset()  # what the next join claims
-    told: frozenset[Resource] = frozenset()  # ASSIGNED was called, REVOKED or LOST not yet
+    announced: frozenset[Resource] = frozenset()  # ASSIGNED was called, REVOKED or LOST not yet
     started: frozenset[Resource] = frozenset()  # fetched at some time since assigned
     queue: tuple[Call, ...] = ()  # callbacks to be made, in order
     calling: Call | None = None  # the callback that is out
@@ -188,10 +188,10 @@ class Holdings:
         if job is None or job.token != event.token or job.step is not HandOverStep.DRAINING:
             return ()
         self.hand_over = job = replace(job, step=HandOverStep.CALLING)
-        told = self._announced(job)
-        if not told and not job.always_call:
+        announced = self._announced(job)
+        if not announced and not job.always_call:
             return (*self._commit(job, failed=False), *self._pump())
-        self._put_revoked(told, job)
+        self._put_revoked(announced, job)
         return self._pump()
 
     def listener_returned(self, event: ListenerReturned) -> Actions:
@@ -251,7 +251,7 @@ class Holdings:
         job, calling = self.hand_over, self.calling
         untold = [c for c in self.queue if c.call is ListenerCall.ASSIGNED]
         kept = tuple(c for c in self.queue if c.call is not ListenerCall.ASSIGNED)
-        never_told = frozenset[Resource]().union(*(c.resources for c in untold))
+        never_announced = frozenset[Resource]().union(*(c.resources for c in untold))
         # What a hand-over has queued or called as REVOKED must not be told LOST as well.
         revoked = frozenset[Resource]()
         for call in (*kept, *(() if calling is None else (calling,))):
@@ -259,7 +259,7 @@ class Holdings:
                 revoked |= call.resources
         dropped, self.owned, self.started = self.owned, frozenset(), frozenset()
         self.hand_over = None
-        lost = (self.told & dropped) - never_told - revoked
+        lost = (self.announced & dropped) - never_announced - revoked
         if job is not None and job.step in (HandOverStep.COMMITTING, HandOverStep.WAITING):
             lost -= job.resources
         self.queue = kept
@@ -273,7 +273,7 @@ class Holdings:
         queued = frozenset[Resource]().union(
             *(c.resources for c in self.queue if c.call is ListenerCall.ASSIGNED)
         )
-        hidden = job.resources & (queued - self.told)
+        hidden = job.resources & (queued - self.announced)
         if hidden:
             self.queue = tuple(
                 replace(c, resources=c.resources - hidden) if c.call is ListenerCall.ASSIGNED else c
@@ -281,12 +281,12 @@ class Holdings:
             )
         return job.resources - hidden
 
-    def _put_revoked(self, told: frozenset[Resource], job: HandOver) -> None:
+    def _put_revoked(self, announced: frozenset[Resource], job: HandOver) -> None:
         """Queue REVOKED, before the ASSIGNED of the same round (KIP-429's order).
 
-        That ASSIGNED is the newest call, and holds none of ``told``: they were owned before.
+        That ASSIGNED is the newest call, and holds none of ``announced``: they were owned before.
         """
-        call = Call(call=ListenerCall.REVOKED, resources=told, hand_over=job.token)
+        call = Call(call=ListenerCall.REVOKED, resources=announced, hand_over=job.token)
         keep = len(self.queue)
         if job.of_round and self.queue and self.queue[-1].call is ListenerCall.ASSIGNED:
             keep -= 1
@@ -306,9 +306,9 @@ class Holdings:
         if not head.resources:
             pass
         elif head.call is ListenerCall.ASSIGNED:
-            self.told |= head.resources
+            self.announced |= head.resources
         else:
-            self.told -= head.resources
+            self.announced -= head.resources
         return (
             CallListener(token=self.out_token, call=head.call, resources=ordered(head.resources)),
         )
@@ -341,9 +341,9 @@ class Holdings:
         actions: list[Action] = [DropNow(ordered(job.resources))]
         actions.append(Warn(f"{len(job.resources)} given up at the deadline, uncommitted"))
         if job.step is HandOverStep.DRAINING:
-            told = self._announced(job)
-            if told or job.always_call:
-                self._put_revoked(told, job)
+            announced = self._announced(job)
+            if announced or job.always_call:
+                self._put_revoked(announced, job)
         self._finish(job)
         return (*actions, *self._pump())
 
@@ -365,7 +365,7 @@ SavedHoldings: TypeAlias = tuple[Any, ...]
 def saved_holdings(holdings: Holdings) -> SavedHoldings:
     """A copy of the state, without the settings."""
     return (
-        holdings.owned, holdings.told, holdings.started, holdings.queue, holdings.calling,
+        holdings.owned, holdings.announced, holdings.started, holdings.queue, holdings.calling,
         holdings.out_token, holdings.next_token, holdings.hand_over,
     )  # fmt: skip
 
@@ -373,7 +373,7 @@ def saved_holdings(holdings: Holdings) -> SavedHoldings:
 def restore_holdings(holdings: Holdings, values: SavedHoldings) -> None:
     """Give holdings the state that :func:`saved_holdings` copied."""
     (
-        holdings.owned, holdings.told, holdings.started, holdings.queue, holdings.calling,
+        holdings.owned, holdings.announced, holdings.started, holdings.queue, holdings.calling,
         holdings.out_token, holdings.next_token, holdings.hand_over,
     ) = values  # fmt: skip
 

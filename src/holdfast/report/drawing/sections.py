@@ -181,10 +181,10 @@ def _rebalance_row(r: Rebalances, i: int, names: Sequence[str]) -> list[object]:
         return (number(value), value) if value >= 0 else (NONE, "")
 
     upper = float(r.pause_upper_s[i])
-    told = r.stated[i]
+    stated = r.stated[i]
     sure: object = "" if math.isnan(r.confidence[i]) else f" ({r.confidence[i]:.0%})"
-    if told is not None:
-        sure = tag("span", " (stated)", title=told)
+    if stated is not None:
+        sure = tag("span", " (stated)", title=stated)
     return [
         when(int(r.at_ms[i])),
         join([r.cause[i].replace("_", " ") or NONE, sure]),
@@ -246,7 +246,7 @@ def findings_section(findings: Sequence[Finding]) -> Markup:
 def _finding(finding: Finding, name: str) -> Markup:
     e = finding.evidence
     cost = bounds(finding.cost_lower_s, finding.cost_upper_s) if finding.cost_upper_s else ""
-    told = [str(finding.basis), f"{cost} partition-seconds" if cost else ""]
+    notes = [str(finding.basis), f"{cost} partition-seconds" if cost else ""]
     where = []
     if e.generations:
         where.append(f"generations {', '.join(str(g) for g in e.generations)}")
@@ -260,7 +260,7 @@ def _finding(finding: Finding, name: str) -> Markup:
         tag("span", finding.code, class_=f"lozenge s-{finding.severity}"),
         " ",
         tag("strong", name),
-        f" ({finding.severity}; {', '.join(filter(None, told))}) ",
+        f" ({finding.severity}; {', '.join(filter(None, notes))}) ",
         jump if e.from_ms >= 0 else None,
     )
     return tag(

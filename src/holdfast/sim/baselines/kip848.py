@@ -73,7 +73,7 @@ class SimulatedConsumer:
     owned: set[Resource] = field(default_factory=set)
     rebuilt_ms: int = 0
     heard_ms: int = 0  # its last heartbeat
-    told: frozenset[Resource] = frozenset()
+    sent: frozenset[Resource] = frozenset()
     reported: frozenset[Resource] = frozenset()
 
 
@@ -204,9 +204,9 @@ class Group848:
         target = frozenset(r for r, client in self.target.items() if client == member.client)
         if owned != member.reported:
             self.bytes += _size_bytes(len(owned))
-        if target != member.told:
+        if target != member.sent:
             self.bytes += _size_bytes(len(target))
-        member.reported, member.told = owned, target
+        member.reported, member.sent = owned, target
 
     def _revoke(self, entry: tuple[SimulatedConsumer, tuple[Resource, ...]]) -> None:
         member, resources = entry

@@ -64,7 +64,7 @@ class Ledger:
     def __init__(self, resources: Sequence[Resource]):
         self.spans: dict[Resource, Span] = {r: Span() for r in resources}
         self.violations: list[Violation] = []
-        self.told: dict[str, dict[Resource, bool]] = {}
+        self.announced: dict[str, dict[Resource, bool]] = {}
         self.dropped: dict[str, set[Resource]] = {}
         self.committing: dict[Resource, str] = {}
         self.committed: dict[Resource, int] = {}
@@ -176,13 +176,13 @@ class Ledger:
         self, runner: str, call: ListenerCall, resources: Sequence[Resource], now_ms: int
     ) -> None:
         """A callback was made: every ASSIGNED is later REVOKED or LOST exactly once (S14)."""
-        told = self.told.setdefault(runner, {})
+        announced = self.announced.setdefault(runner, {})
         for resource in resources:
             assigned = call is ListenerCall.ASSIGNED
-            if told.get(resource, False) is assigned:
+            if announced.get(resource, False) is assigned:
                 text = f"{runner} was told {call} of {resource} twice"
                 self.fail("S14", now_ms, text)
-            told[resource] = assigned
+            announced[resource] = assigned
             dropped = self.dropped.setdefault(runner, set())
             if call is ListenerCall.LOST and resource not in dropped:
                 self.fail("S14", now_ms, f"{runner} was told lost of {resource}, still a member")
@@ -194,7 +194,7 @@ class Ledger:
 
     def ended(self, runner: str, now_ms: int) -> None:
         """A member ended in order: nothing that it was told assigned is left open (S14)."""
-        left = sorted(r for r, held in self.told.get(runner, {}).items() if held)
+        left = sorted(r for r, held in self.announced.get(runner, {}).items() if held)
         if left:
             self.fail("S14", now_ms, f"{runner} ends and was never told that {left[0]} is gone")
 
