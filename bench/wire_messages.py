@@ -33,13 +33,10 @@ from holdfast.wire.layouts.consumer_protocol import (
 )
 from holdfast.wire.layouts.container import (
     MemberSubscription,
-    Memory,
-    RememberedMember,
     decode_member_subscription,
-    decode_memory,
     encode_member_subscription,
-    encode_memory,
 )
+from holdfast.wire.layouts.memory import Memory, RememberedMember, decode_memory, encode_memory
 
 N_MEMBERS = 200
 Case = tuple[str, str, int, Callable[[], Any]]

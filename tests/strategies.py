@@ -9,14 +9,10 @@ from hypothesis.strategies import SearchStrategy
 
 from holdfast.model.partitions import TopicPartitions, sort_partitions
 from holdfast.wire.layouts.consumer_protocol import AssignmentMessage, Subscription
-from holdfast.wire.layouts.container import (
-    Leaving,
-    MemberAssignment,
-    MemberSubscription,
-    Memory,
-    RememberedMember,
-)
+from holdfast.wire.layouts.container import MemberAssignment, MemberSubscription
+from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.incremental import Design, DesignAssignment, DesignSubscription
+from holdfast.wire.layouts.memory import Memory, RememberedMember
 from holdfast.wire.layouts.sticky_user_data import StickyUserData
 
 # Wire: values of every message, in the order in which they come back from the wire

@@ -25,7 +25,7 @@ from holdfast.adapters.kafka_python import (
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.wire.layouts.consumer_protocol import decode_subscription
-from holdfast.wire.layouts.container import Leaving
+from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.sticky_user_data import (
     decode_cooperative_user_data,
     decode_sticky_user_data,

@@ -98,11 +98,8 @@ def _own_messages() -> list[bytes]:
     from holdfast.wire.layouts.container import (
         MemberAssignment,
         MemberSubscription,
-        Memory,
-        RememberedMember,
         encode_member_assignment,
         encode_member_subscription,
-        encode_memory,
     )
     from holdfast.wire.layouts.incremental import (
         Design,
@@ -111,6 +108,7 @@ def _own_messages() -> list[bytes]:
         encode_design_assignment,
         encode_design_subscription,
     )
+    from holdfast.wire.layouts.memory import Memory, RememberedMember, encode_memory
 
     some = (("orders", (0, 3, 300)), ("clicks", (1,)))
     gone = RememberedMember(member_id="m", instance_id="i", delay_ms=9, owned=some)

@@ -18,7 +18,7 @@ from holdfast.machine.leader.leader import plan_round
 from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.machine.policies import assignors_for
 from holdfast.machine.policy import Policy, When
-from holdfast.wire.layouts.container import Leaving
+from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.incremental import Design
 
 SIMPLE = Policy(design=Design.SIMPLE)

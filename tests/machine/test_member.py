@@ -46,7 +46,7 @@ from holdfast.machine.events import (
 from holdfast.machine.member.member import choose_mode
 from holdfast.machine.member.options import MemberOptions
 from holdfast.machine.states import MemberState
-from holdfast.wire.layouts.container import Memory, RememberedMember, encode_memory
+from holdfast.wire.layouts.memory import Memory, RememberedMember, encode_memory
 
 
 def test_a_first_join_asks_for_an_id_then_joins_with_it():

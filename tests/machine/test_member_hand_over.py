@@ -30,7 +30,7 @@ from holdfast.machine.events import (
     Tick,
 )
 from holdfast.machine.states import MemberState
-from holdfast.wire.layouts.container import Leaving
+from holdfast.wire.layouts.frames import Leaving
 
 
 def test_scenario_52_a_callback_that_raises_gives_up_without_a_commit():

@@ -29,15 +29,10 @@ from holdfast.wire.layouts.consumer_protocol import (
     decode_subscription,
     encode_assignment,
 )
-from holdfast.wire.layouts.container import (
-    Leaving,
-    MemberAssignment,
-    Memory,
-    RememberedMember,
-    encode_member_assignment,
-    encode_memory,
-)
+from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
+from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.incremental import Design
+from holdfast.wire.layouts.memory import Memory, RememberedMember, encode_memory
 from holdfast.wire.layouts.sticky_user_data import decode_sticky_user_data
 
 POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000, memory_limit_bytes=0)

@@ -21,7 +21,8 @@ from holdfast.model.partitions import resources_of
 from holdfast.sim.scenarios import Play, Setup, check_balance
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world.broker import MAX_ROUNDS
-from holdfast.wire.layouts.container import Leaving, RememberedMember
+from holdfast.wire.layouts.frames import Leaving
+from holdfast.wire.layouts.memory import RememberedMember
 
 # Liveness
 

@@ -17,7 +17,8 @@ from holdfast.sim.soak import QUICK
 from holdfast.sim.world.ledger import Ledger
 from holdfast.sim.world.world import World, WorldOptions
 from holdfast.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
-from holdfast.wire.layouts.container import Leaving, MemberAssignment, encode_member_assignment
+from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
+from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.incremental import Design
 
 SIMPLE = Policy(design=Design.SIMPLE)

@@ -15,13 +15,11 @@ from holdfast.sim.world.ledger import Ledger
 from holdfast.wire.layouts.container import (
     MemberAssignment,
     MemberSubscription,
-    Memory,
     decode_member_assignment,
-    decode_memory,
     encode_member_assignment,
     encode_member_subscription,
-    encode_memory,
 )
+from holdfast.wire.layouts.memory import Memory, decode_memory, encode_memory
 
 Bend = Callable[[dict[str, MemberAssignment]], None]
 

@@ -20,7 +20,8 @@ from holdfast.sim.rules.checkers import RULES
 from holdfast.sim.rules.seen import newest_memory
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world.world import World, WorldOptions
-from holdfast.wire.layouts.container import MemberSubscription, Memory, encode_memory
+from holdfast.wire.layouts.container import MemberSubscription
+from holdfast.wire.layouts.memory import Memory, encode_memory
 
 NAMED = re.compile(r"([sld]\d+|iii|again)(_|$)")
 

@@ -23,10 +23,8 @@ from holdfast.wire.layouts.consumer_protocol import (
 from holdfast.wire.layouts.container import (
     decode_member_assignment,
     decode_member_subscription,
-    decode_memory,
     encode_member_assignment,
     encode_member_subscription,
-    encode_memory,
 )
 from holdfast.wire.layouts.incremental import (
     decode_design_assignment,
@@ -34,6 +32,7 @@ from holdfast.wire.layouts.incremental import (
     encode_design_assignment,
     encode_design_subscription,
 )
+from holdfast.wire.layouts.memory import decode_memory, encode_memory
 from holdfast.wire.layouts.sticky_user_data import (
     decode_cooperative_user_data,
     decode_sticky_user_data,

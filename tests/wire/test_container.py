@@ -21,18 +21,20 @@ from holdfast.wire.layouts.consumer_protocol import (
 )
 from holdfast.wire.layouts.container import (
     ASSIGNMENT_MAGIC,
-    MEMORY_MAGIC,
     SUBSCRIPTION_MAGIC,
-    Leaving,
     MemberAssignment,
     MemberSubscription,
-    Memory,
-    RememberedMember,
     decode_member_assignment,
     decode_member_subscription,
-    decode_memory,
     encode_member_assignment,
     encode_member_subscription,
+)
+from holdfast.wire.layouts.frames import Leaving
+from holdfast.wire.layouts.memory import (
+    MEMORY_MAGIC,
+    Memory,
+    RememberedMember,
+    decode_memory,
     encode_memory,
 )
 from holdfast.wire.layouts.sticky_user_data import read_claims

@@ -20,11 +20,10 @@ from holdfast.errors import WireError
 from holdfast.wire.layouts.container import (
     MemberAssignment,
     MemberSubscription,
-    Memory,
     encode_member_assignment,
     encode_member_subscription,
-    encode_memory,
 )
+from holdfast.wire.layouts.memory import Memory, encode_memory
 from holdfast.wire.layouts.offsets_schemas import (
     RECORD_SCHEMAS,
     SIZES,

@@ -22,13 +22,10 @@ from holdfast.wire.layouts.consumer_protocol import (
 from holdfast.wire.layouts.container import (
     MemberAssignment,
     MemberSubscription,
-    Memory,
     decode_member_assignment,
     decode_member_subscription,
-    decode_memory,
     encode_member_assignment,
     encode_member_subscription,
-    encode_memory,
 )
 from holdfast.wire.layouts.incremental import (
     DesignAssignment,
@@ -38,6 +35,7 @@ from holdfast.wire.layouts.incremental import (
     encode_design_assignment,
     encode_design_subscription,
 )
+from holdfast.wire.layouts.memory import Memory, decode_memory, encode_memory
 from holdfast.wire.layouts.sticky_user_data import (
     StickyUserData,
     decode_cooperative_user_data,

@@ -43,7 +43,7 @@ from holdfast.machine.policies import DEFAULTS, assignor_of, assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import Resource
-from holdfast.wire.layouts.container import Leaving
+from holdfast.wire.layouts.frames import Leaving
 
 __all__ = [
     "Attached",

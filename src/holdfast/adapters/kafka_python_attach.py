@@ -43,7 +43,7 @@ from kafka.errors import FencedInstanceIdError
 from kafka.structs import MemberState, TopicPartition
 
 from holdfast.errors import ConfigError, LocalProtocolError
-from holdfast.wire.layouts.container import Leaving
+from holdfast.wire.layouts.frames import Leaving
 
 TESTED = frozenset({"3.0.12"})
 """Versions of kafka-python that the live tests ran with."""

@@ -33,18 +33,14 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_subscription,
 )
 from holdfast.wire.layouts.container import (
-    Leaving,
     MemberAssignment,
     MemberSubscription,
-    Memory,
-    RememberedMember,
     decode_member_assignment,
     decode_member_subscription,
-    decode_memory,
     encode_member_assignment,
     encode_member_subscription,
-    encode_memory,
 )
+from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.incremental import (
     Design,
     DesignAssignment,
@@ -54,6 +50,7 @@ from holdfast.wire.layouts.incremental import (
     encode_design_assignment,
     encode_design_subscription,
 )
+from holdfast.wire.layouts.memory import Memory, RememberedMember, decode_memory, encode_memory
 from holdfast.wire.layouts.sticky_user_data import (
     StickyUserData,
     decode_cooperative_user_data,

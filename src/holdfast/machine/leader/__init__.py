@@ -5,7 +5,7 @@ Kafka's coordinator chooses one assignor and hands its leader the subscriptions 
 
 ================  =================================================================================
 ``embedded``      what an assignor writes in a subscription and reads in an assignment
-``designs``       the assignors: eager, cooperative, Designs I, II and III; ``compute`` is a round
+``designs``       the assignors: eager, cooperative, Designs I, II and III; a round of any
 ``leader_turn``   a round of an eager or cooperative assignor: subscriptions in, assignments out
 ``subscriptions`` a round of a design, part 1: the subscriptions of its members
 ``deferral``      part 2: which partitions wait for a departed member

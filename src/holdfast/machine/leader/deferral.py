@@ -53,12 +53,8 @@ from holdfast.model.group import Group
 from holdfast.model.partition_columns import partitions_of, tps_of
 from holdfast.model.partitions import TopicPartitions
 from holdfast.model.topics import Topics
-from holdfast.wire.layouts.container import (
-    MemberSubscription,
-    Memory,
-    RememberedMember,
-    read_memory,
-)
+from holdfast.wire.layouts.container import MemberSubscription
+from holdfast.wire.layouts.memory import Memory, RememberedMember, read_memory
 
 UNKNOWN_OWNER = ""
 """Member id that stands for an owner whom no memory names (rule 5)."""

@@ -56,9 +56,9 @@ from holdfast.wire.layouts.container import (
     decode_member_assignment,
     encode_member_assignment,
     encode_member_subscription,
-    encode_memory,
 )
 from holdfast.wire.layouts.incremental import Design
+from holdfast.wire.layouts.memory import encode_memory
 from holdfast.wire.layouts.sticky_user_data import (
     StickyUserData,
     encode_cooperative_user_data,

@@ -20,7 +20,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from holdfast.model.partitions import Resource
-from holdfast.wire.layouts.container import Leaving
+from holdfast.wire.layouts.frames import Leaving
 
 
 class RebalanceMode(IntEnum):

@@ -48,8 +48,8 @@ from holdfast.model.partition_columns import partitions_by_member, partitions_by
 from holdfast.model.partitions import TopicPartitions
 from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
-from holdfast.wire.layouts.container import Memory, encode_memory
 from holdfast.wire.layouts.incremental import Design
+from holdfast.wire.layouts.memory import Memory, encode_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,8 @@ from functools import lru_cache
 from holdfast.errors import WireError
 from holdfast.machine.events import JoinedMember
 from holdfast.model.partitions import Resource, TopicPartitions, grouped, resources_of
-from holdfast.wire.layouts.container import (
-    Leaving,
-    MemberSubscription,
-    decode_member_subscription,
-)
+from holdfast.wire.layouts.container import MemberSubscription, decode_member_subscription
+from holdfast.wire.layouts.frames import Leaving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from holdfast.machine.actions import Action, SendHeartbeat, SendJoin, SendLeave,
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
 from holdfast.machine.member.member_data import MemberData
 from holdfast.machine.states import MemberState
-from holdfast.wire.layouts.container import Leaving
+from holdfast.wire.layouts.frames import Leaving
 
 JOIN_SLACK_MS = 5_000  # a JoinGroup may take the whole rebalance timeout, and its way back
 

@@ -18,12 +18,9 @@ from holdfast.machine.leader.designs import Assignor, DesignAssignor
 from holdfast.machine.leader.embedded import Instruction
 from holdfast.machine.leader.subscriptions import SubscribedMember, subscribed_members
 from holdfast.model.partitions import Resource, resources_of, resources_of_topic
-from holdfast.wire.layouts.container import (
-    Leaving,
-    MemberSubscription,
-    decode_member_assignment,
-    read_memory,
-)
+from holdfast.wire.layouts.container import MemberSubscription, decode_member_assignment
+from holdfast.wire.layouts.frames import Leaving
+from holdfast.wire.layouts.memory import read_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,8 @@ from holdfast.machine.policy import Policy, When
 from holdfast.model.partitions import Resource, resources_of
 from holdfast.sim.rules.seen import Seen, SeenTurn, newest_memory, union
 from holdfast.sim.world.ledger import Ledger
-from holdfast.wire.layouts.container import Leaving, Memory, read_memory
+from holdfast.wire.layouts.frames import Leaving
+from holdfast.wire.layouts.memory import Memory, read_memory
 
 EARLY_MS = 1_000  # handing out so long before the deadline is too early
 SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection

@@ -34,7 +34,7 @@ from holdfast.machine.coordinator.group_data import GroupData, soonest_ms
 from holdfast.machine.member.member_data import NO_REQUEST, MemberData
 from holdfast.machine.member.options import MemberOptions
 from holdfast.machine.states import ENDED, GroupState, MemberState
-from holdfast.wire.layouts.container import decode_memory
+from holdfast.wire.layouts.memory import decode_memory
 
 OPTIONS = MemberOptions(
     session_timeout_ms=30_000,
@@ -64,7 +64,7 @@ def settle_member(member: MemberData) -> None:
     if member.state is MemberState.STABLE:
         member.nonce = 0
     if member.memory is not None:
-        member.memory_ms = max(member.memory_ms, -longest_delay_ms(member.memory))
+        member.memory_ms = max(member.memory_ms, -decode_memory(member.memory).longest_delay_ms)
     if member.state in ENDED:
         _forget(member)
 
@@ -112,12 +112,6 @@ def renumber(member: MemberData) -> None:
 
 
 @lru_cache(maxsize=100_000)
-def longest_delay_ms(memory: bytes) -> int:
-    """The longest time in a leader's memory: beyond it, its age makes no difference."""
-    read = decode_memory(memory)
-    return max([read.delay_ms, *(m.delay_ms for m in read.members)])
-
-
 def settle_group(group: GroupData) -> None:
     """Rewrite what makes no difference in a coordinator's state."""
     group.deadline_ms = soonest_ms(group)

@@ -5,6 +5,8 @@
 ``sticky_user_data``       what the sticky and cooperative-sticky assignors put in user data
 ``incremental``            the messages of Designs I, II and III, as the document prints them
 ``container``              their meaning inside the consumer protocol
+``memory``                 what the leader of a design remembers, carried in the container
+``frames``                 what the frames of both are made of
 ``connect``                Kafka Connect's embedded protocol v0 to v2, for reading
 ``offsets_schemas``        every record of ``__consumer_offsets`` as data
 =========================  ===============================================================

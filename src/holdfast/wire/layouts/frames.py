@@ -1,0 +1,109 @@
+"""What the frames of Designs I to III are made of: magic, version, sets of partitions.
+
+A *frame* is four bytes of magic, a version int16, then compact types and tagged fields at the end.
+A *PartitionSet* is a compact array of uvarints: the first partition, then each gap less one.
+
+**Rules.** A frame version above the highest known is read as that one and what follows is ignored.
+Unknown tags are skipped. The magic has its first bit set: a foreign reader that takes the frame for
+a generation or a count finds a negative number, and so no claim.
+
+References: KIP-482 (compact types and tagged fields).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from itertools import pairwise
+from typing import TypeVar
+
+from holdfast.errors import WireError
+from holdfast.model.limits import INT32_MAX
+from holdfast.wire.one.reader import Reader
+from holdfast.wire.one.reasons import Reason, within
+from holdfast.wire.one.writer import Writer
+
+T = TypeVar("T")
+
+FRAME_VERSION = 1
+
+
+class Leaving(IntEnum):
+    """What a member says about its own near future."""
+
+    STAYS = 0
+    RETURNS = 1  # it stops, and means to come back: its partitions should wait
+    FOR_GOOD = 2  # it stops for good: its partitions need not wait
+
+
+LEAVING = {int(value): value for value in Leaving}
+"""Announcements by their number."""
+
+
+def open_frame(data: bytes, schema: str, magic: bytes) -> Reader:
+    """A reader behind the magic and the version of a frame."""
+    reader = Reader(data, schema)
+    if not data.startswith(magic):
+        reader.fail(Reason.BAD_MAGIC, "magic", 0, f"{data[:4].hex()} is not {magic.hex()}")
+    reader.pos = len(magic)
+    reader.leading_version(FRAME_VERSION, lowest=1)
+    return reader
+
+
+def close_frame(reader: Reader, last: T) -> T:
+    """The last field, once what follows it was skipped."""
+    reader.tagged()
+    return last
+
+
+def start_frame(schema: str, magic: bytes) -> Writer:
+    """A writer with magic and version written."""
+    writer = Writer(schema, FRAME_VERSION)
+    writer.raw(magic)
+    writer.int16(FRAME_VERSION, "version")
+    return writer
+
+
+def read_leaving(reader: Reader) -> Leaving:
+    """An int8 that is one of the announcements."""
+    start = reader.pos
+    value = reader.int8("leaving")
+    if value not in LEAVING:
+        reader.fail(Reason.OUT_OF_RANGE, "leaving", start, f"{value} is not 0 to 2")
+    return LEAVING[value]
+
+
+def read_set(reader: Reader) -> tuple[int, ...]:
+    """A PartitionSet, sorted."""
+    start = reader.pos
+    count = reader.compact_count("partitions", 1)
+    if count is None:
+        reader.fail(Reason.UNEXPECTED_NULL, "partitions", start)
+    partitions = tuple(_partitions(reader, count))
+    if partitions and partitions[-1] > INT32_MAX:
+        reader.fail(Reason.OUT_OF_RANGE, "partitions", start, f"partition {partitions[-1]}")
+    return partitions
+
+
+def _partitions(reader: Reader, count: int) -> Iterator[int]:
+    """One by one: a gap may be one byte, so a second copy of them would be dear."""
+    index, last = 0, -1
+    try:
+        for index in range(count):  # noqa: B007 - the index names the failing one
+            last += reader.uvarint("") + 1
+            yield last
+    except WireError as error:
+        raise within(f"partitions[{index}]", error) from None
+
+
+def write_set(writer: Writer, partitions: tuple[int, ...]) -> None:
+    """A PartitionSet of sorted partitions."""
+    if partitions and not 0 <= partitions[0] <= partitions[-1] <= INT32_MAX:
+        writer.fail(Reason.OUT_OF_RANGE, "partitions", f"{partitions[0]} to {partitions[-1]}")
+    distinct = sorted(set(partitions))
+    gaps = [after - before - 1 for before, after in pairwise((-1, *distinct))]
+    writer.compact_array(gaps, "partitions", _write_gap)
+
+
+def _write_gap(writer: Writer, gap: int) -> None:
+    writer.uvarint(gap, "")
