@@ -6,7 +6,9 @@ A real member that speaks the design in its bytes; the coordinator and the leade
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
 from tests.machine.player import T0, T1, T2, Player
+from tests.strategies import partition_sets
 
 from holdfast.machine.actions import (
     CallListener,
@@ -23,6 +25,7 @@ from holdfast.machine.events import (
     CommitAnswered,
     Drained,
     HeartbeatAnswered,
+    ListenerReturned,
     RejoinRequested,
     SyncAnswered,
     Tick,
@@ -30,6 +33,7 @@ from holdfast.machine.events import (
 from holdfast.machine.leader.designs import DesignAssignor
 from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.machine.policy import Policy
+from holdfast.model.partitions import TopicPartitions, grouped, resources_of
 from holdfast.wire.layouts.container import (
     MemberAssignment,
     MemberSubscription,
@@ -50,6 +54,17 @@ class Speaking(Player):
         """The answer of a sync."""
         data = encode_member_assignment(MemberAssignment(**assignment))
         return self(SyncAnswered(request=self.last(SendSync).request, assignment=data))
+
+    def obey(self):
+        """Do what the member has asked for since the last round: drain, callbacks, commit."""
+        for action in self.done:  # it grows
+            match action:
+                case StopFetching(token=token):
+                    self(Drained(token))
+                case CallListener(token=token):
+                    self(ListenerReturned(token))
+                case Commit(token=token):
+                    self(CommitAnswered(token))
 
     def claims(self) -> MemberSubscription:
         """What its last JoinGroup says."""
@@ -170,3 +185,48 @@ def test_a_round_before_the_timeout_replaces_it(play):
     assert play.member.data.rejoin_at_ms is None
     play.round(4, delay_ms=5_000)
     assert play.member.data.rejoin_at_ms == play.member.data.now_ms + 5_000
+
+
+# next = (owned - revoked) + assigned
+
+ONE, FOUR = (("t", (1,)),), (("t", (4,)),)
+
+
+def next_owned(
+    owned: TopicPartitions, assigned: TopicPartitions, revoked: TopicPartitions | None
+) -> TopicPartitions:
+    """What a member owns, and claims next, after an assignment."""
+    play = Speaking(Design.SIMPLE)
+    play.start(*sorted({topic for topic, _ in (*owned, *assigned)}) or "t")
+    play.join(1)
+    play.told(assigned=owned)
+    play.obey()
+    play.round(2, assigned=assigned, revoked=revoked)
+    held = play.member.data.previous
+    play.obey()
+    assert play.member.owned == held
+    return grouped(held)
+
+
+def test_the_documents_example_of_a_member_that_leaves() -> None:
+    """Both ways of writing it: A is told all it shall hold, or only what is new."""
+    assert next_owned(ONE, (("t", (1, 4)),), ()) == (("t", (1, 4)),)
+    assert next_owned(ONE, FOUR, None) == (("t", (1, 4)),)
+    assert next_owned(ONE, (), ()) == ONE  # B(assigned:,revoked:) keeps what it has
+    assert next_owned((("t", (1, 4)),), (), FOUR) == ONE
+
+
+@given(partition_sets())
+def test_absence_never_revokes(owned) -> None:
+    held = next_owned(owned, (), None)
+    assert held == next_owned(owned, (), ()) == next_owned(held, owned, None) == owned
+
+
+@given(partition_sets(), partition_sets(), partition_sets())
+def test_next_is_owned_less_revoked_and_assigned(owned, assigned, revoked) -> None:
+    """A leader never assigns and revokes the same partition in one message (S4)."""
+    had, gone = resources_of(owned), resources_of(revoked)
+    gained = resources_of(assigned) - gone
+    held = next_owned(owned, grouped(sorted(gained)), revoked)
+    assert resources_of(held) == had - gone | gained
+    assert list(held) == sorted(held)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from tests.strategies import any_topic_partitions, grouped_topic_partitions, partition_sets
 
 from holdfast.errors import WireError
 from holdfast.model.partitions import TopicPartitions, grouped, resources_of
@@ -98,31 +96,3 @@ def test_an_error_knows_the_design() -> None:
         decode_design_subscription(bytes.fromhex("0002 00000001"))
     assert (caught.value.schema, caught.value.version) == ("DesignSubscription", 2)
     assert caught.value.field == "subscribe_topics"
-
-
-# next = (owned - revoked) + assigned
-
-
-def test_the_documents_example_of_a_member_that_leaves() -> None:
-    """Both ways of writing it: A is told all it shall hold, or only what is new."""
-    assert next_owned(T1, (("T", (1, 4)),), ()) == (("T", (1, 4)),)
-    assert next_owned(T1, T4, None) == (("T", (1, 4)),)
-    assert next_owned(T1, (), ()) == T1  # B(assigned:,revoked:) keeps what it has
-    assert next_owned((("T", (1, 4)),), None, T4) == T1
-
-
-@given(grouped_topic_partitions())
-def test_absence_never_revokes(owned) -> None:
-    held = next_owned(owned, None, None)
-    assert held == next_owned(owned, (), ()) == next_owned(held, owned, None)
-    assert {t for t, numbers in owned if numbers} == {t for t, _ in held}
-
-
-@given(partition_sets(), any_topic_partitions(), any_topic_partitions())
-def test_next_is_owned_less_revoked_and_assigned(owned, assigned, revoked) -> None:
-    def flat(partitions):
-        return {(topic, p) for topic, numbers in partitions for p in numbers}
-
-    held = next_owned(owned, assigned, revoked)
-    assert flat(held) == flat(owned) - flat(revoked) | flat(assigned)
-    assert list(held) == sorted(held)

@@ -1,0 +1,196 @@
+"""Records of members and groups: no field is forgotten, and a group keeps to its table."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from tests.machine.clients import COMPLETING, EMPTY, PREPARING, STABLE, Group
+from tests.machine.player import T0, T1, Player
+
+import holdfast.machine.coordinator
+from holdfast.machine.coordinator import coordinator, group_data, rounds
+from holdfast.machine.coordinator.group_data import GroupData
+from holdfast.machine.events import RejoinRequested
+from holdfast.machine.member import member_data
+from holdfast.machine.member.holdings import HandOver, HandOverStep, Holdings, Identity
+from holdfast.machine.member.member_data import NEVER_MS, MemberData
+from holdfast.machine.states import GROUP_TRANSITIONS, GroupState
+
+MEMBER_SETTINGS = {"assignors", "options", "mode"}
+HOLDINGS_SETTINGS = {"auto_commit", "commit_retries", "retry_backoff_ms"}
+GROUP_SETTINGS = {"group_id", "options", "durable"}
+TABLES = {"members", "sessions", "pending"}
+
+
+def numbered(record, but: set[str], first: int) -> dict[str, object]:
+    """Give every field but these a number of its own."""
+    values = {}
+    for number, field in enumerate(fields(record), first):
+        if field.name not in but:
+            values[field.name] = {f"m{number}": number} if field.name in TABLES else number
+            setattr(record, field.name, values[field.name])
+    return values
+
+
+def member() -> MemberData:
+    return Player().member.data
+
+
+def group() -> GroupData:
+    return Group().group.data
+
+
+def test_a_members_copy_holds_every_field():
+    one, other = member(), member()
+    other.assignors, other.options = one.assignors, one.options
+    numbered(one, MEMBER_SETTINGS | {"holdings"}, 100)
+    numbered(one.holdings, HOLDINGS_SETTINGS, 200)
+    copy = member_data.saved(one)
+    assert one != other
+    member_data.restore(other, copy)
+    assert one == other
+    assert member_data.saved(other) == copy
+    assert hash(copy) == hash(member_data.saved(other))
+
+
+def test_a_groups_copy_holds_every_field_and_shares_no_table():
+    one, other = group(), group()
+    other.options, other.durable = one.options, one.durable
+    numbered(one, GROUP_SETTINGS, 100)
+    copy = group_data.saved(one)
+    group_data.restore(other, copy)
+    assert one == other
+    assert hash(copy) == hash(group_data.saved(other))
+    other.members.clear()
+    other.sessions.clear()
+    assert one.members
+    assert group_data.saved(one) == copy
+
+
+def test_time_that_passes_moves_every_time_of_a_member_and_nothing_else():
+    data = member()
+    before = numbered(data, MEMBER_SETTINGS | {"holdings"}, 100)
+    member_data.shift(data, 7)
+    moved = {n for n, v in before.items() if getattr(data, n) == v - 7}
+    assert moved == {n for n in before if n.endswith("_ms")} - {"now_ms"}
+    assert all(getattr(data, n) == v for n, v in before.items() if n not in moved)
+    data.deadline_ms, data.retry_at_ms, data.rejoin_at_ms = NEVER_MS, NEVER_MS, None
+    member_data.shift(data, 7)
+    assert (data.deadline_ms, data.retry_at_ms, data.rejoin_at_ms) == (NEVER_MS, NEVER_MS, None)
+
+
+def test_time_that_passes_moves_the_hand_over():
+    identity = Identity(generation=1, member_id="m", instance_id=None)
+    job = HandOver(
+        token=3,
+        resources=frozenset({T0}),
+        identity=identity,
+        step=HandOverStep.WAITING,
+        deadline_ms=100,
+        retry_ms=50,
+    )
+    data = member()
+    data.holdings.hand_over = job
+    member_data.shift(data, 7)
+    assert data.holdings.hand_over == replace(job, deadline_ms=93, retry_ms=43)
+    data.holdings.hand_over = replace(job, retry_ms=None)
+    member_data.shift(data, 7)
+    assert data.holdings.hand_over == replace(job, deadline_ms=93, retry_ms=None)
+
+
+def test_time_that_passes_moves_every_time_of_a_group_and_nothing_else():
+    data = group()
+    before = numbered(data, GROUP_SETTINGS | TABLES, 100)
+    data.sessions, data.pending = {"a": 50}, {"b": 60}
+    group_data.shift(data, 7)
+    assert (data.sessions, data.pending) == ({"a": 43}, {"b": 53})
+    moved = {n for n, v in before.items() if getattr(data, n) == v - 7}
+    assert moved == {n for n in before if n.endswith("_ms")} - {"now_ms"}
+    data.deadline_ms, data.round_ends_ms, data.first_round_until_ms = NEVER_MS, None, None
+    group_data.shift(data, 7)
+    assert (data.deadline_ms, data.round_ends_ms, data.first_round_until_ms) == (
+        NEVER_MS,
+        None,
+        None,
+    )
+
+
+def test_a_state_that_is_put_back_goes_on_as_it_would_have():
+    play = Player().stable(T0, T1)
+    copy = member_data.saved(play.member.data)
+    first = play(RejoinRequested())
+    other = Player(play.script)
+    member_data.restore(other.member.data, copy)
+    assert other(RejoinRequested()) == first
+    assert member_data.saved(other.member.data) == member_data.saved(play.member.data)
+
+
+# The group's table
+
+ALL = [(a, b) for a in GroupState for b in GroupState]
+ROWS = {(a, b) for a, causes in GROUP_TRANSITIONS.items() for b in causes.values()}
+
+
+@pytest.mark.parametrize(("state", "to"), ALL)
+def test_a_group_enters_no_state_past_its_table(state, to):
+    data = group()
+    data.state = state
+    if (state, to) in ROWS:
+        group_data.go(data, to)
+        assert data.state is to
+    else:
+        with pytest.raises(AssertionError):
+            group_data.go(data, to)
+        assert data.state is state
+
+
+def test_a_groups_state_is_set_in_one_place():
+    places = []
+    for path in Path(holdfast.machine.coordinator.__path__[0]).glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef):
+                places += [
+                    (path.stem, function.name)
+                    for node in ast.walk(function)
+                    if isinstance(node, ast.Attribute)
+                    and node.attr == "state"
+                    and isinstance(node.ctx, ast.Store)
+                ]
+    assert sorted(places) == [("group_data", "go"), ("group_data", "restore")]
+
+
+def test_a_coordinator_takes_every_row_of_its_table(monkeypatch):
+    taken = set()
+
+    def go(data, to):
+        taken.add((data.state, to))
+        group_data.go(data, to)
+
+    monkeypatch.setattr(rounds, "go", go)
+    monkeypatch.setattr(coordinator, "go", go)
+    g = Group()
+    (a,) = g.stable("a")
+    assert taken == {(EMPTY, PREPARING), (PREPARING, COMPLETING), (COMPLETING, STABLE)}
+    g.join("a", a, metadata=b"new")
+    assert (STABLE, PREPARING) in taken
+    g.enter("b")
+    assert (COMPLETING, PREPARING) in taken
+    for member_id in list(g.group.members):
+        g.leave("a", member_id)
+    assert g.group.state is EMPTY
+    assert (PREPARING, EMPTY) in taken
+    after_a_failover = Group()
+    for record in g.records[:1]:
+        after_a_failover.group.replay(record.key, record.value)
+    after_a_failover.group.load(0)
+    assert after_a_failover.group.state is STABLE
+    assert taken == ROWS
+
+
+def test_holdings_are_equal_by_value():
+    settings = {"auto_commit": True, "commit_retries": 1, "retry_backoff_ms": 1}
+    assert Holdings(**settings) == Holdings(**settings)
+    assert Holdings(**settings, owned=frozenset({T0})) != Holdings(**settings)
