@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -175,7 +176,7 @@ class _Member:
 
         self.state = MemberState.UNJOINED
         self.identity = None
-        self.is_leader = False
+        self.data = SimpleNamespace(is_leader=False)
         self.holdings = type("Holdings", (), {"owned": frozenset()})()
 
 

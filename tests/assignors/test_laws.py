@@ -15,7 +15,6 @@ from holdfast.errors import ConfigError, InfeasibleError
 from holdfast.model.group import Group
 
 KNOWN_LAWS = {"balanced", "sticky", "optimal", "keeps-all"}
-NEEDS_EQUAL = ("constrained-sticky", "constrained-cooperative-sticky")
 NOT_SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 
@@ -23,7 +22,7 @@ NOT_SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 @settings(max_examples=30, deadline=None, suppress_health_check=NOT_SLOW)
 @given(data=st.data())
 def test_assignor_keeps_the_laws_it_claims(name: str, data: st.DataObject) -> None:
-    equal = True if name in NEEDS_EQUAL else None
+    equal = True if ASSIGNORS[name].needs_equal_subscriptions else None
     laws.check(data.draw(snapshots(equal=equal)), name)
 
 
@@ -64,7 +63,9 @@ def test_every_assignor_claims_known_laws_and_known_options() -> None:
             assign(Group.from_dict({"partitions": {}, "members": []}), info.name, nonsense=1)
 
 
-@pytest.mark.parametrize("name", NEEDS_EQUAL)
+@pytest.mark.parametrize(
+    "name", [name for name, info in ASSIGNORS.items() if info.needs_equal_subscriptions]
+)
 @settings(max_examples=30, deadline=None)
 @given(group=snapshots(equal=False))
 def test_constrained_refuses_exactly_the_unequal_groups(name: str, group: dict[str, Any]) -> None:

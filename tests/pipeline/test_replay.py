@@ -16,7 +16,7 @@ from holdfast.pipeline.replay.replay_world import ReplaySettings, actual_setting
 from holdfast.pipeline.replay.replay_world import replay as replay_story
 from holdfast.sim.world.costs import Costs
 
-POLICIES = ("eager", "cooperative-sticky", "simple", "deferred", "incremental")
+POLICIES = ("eager", "simple", "holdfast-simple", "deferred", "incremental")
 SCENARIOS = ("rolling-bounce", "scale-up", "scale-down", "process-death")
 OTHERS = tuple(
     ReplaySettings(policy=policy, assignor=assignor, delay_ms=30_000 * (policy == "deferred"))

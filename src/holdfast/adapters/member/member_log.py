@@ -19,10 +19,11 @@ from typing import Any
 
 from holdfast.adapters.settings import Settings
 from holdfast.machine.member.holdings import Identity
+from holdfast.model.columns import NO_GENERATION
 
 NAME = "holdfast.member"
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
-_NOBODY = Identity(generation=-1, member_id="", instance_id=None)
+_NOT_IN_A_GROUP = Identity(generation=NO_GENERATION, member_id="", instance_id=None)
 
 
 class MemberLog(logging.LoggerAdapter[logging.Logger]):
@@ -42,7 +43,7 @@ class MemberLog(logging.LoggerAdapter[logging.Logger]):
     def __init__(self, settings: Settings):
         fields = {"group": settings["group.id"], "client_id": settings["client.id"]}
         super().__init__(logging.getLogger(NAME), fields)
-        self.identify: Callable[[], Identity] = lambda: _NOBODY
+        self.identify: Callable[[], Identity] = lambda: _NOT_IN_A_GROUP
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, Any]:
         """Add the fields; what a call gives itself wins."""

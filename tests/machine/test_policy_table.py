@@ -1,0 +1,103 @@
+"""The table of policies: one name, one protocol and one default for whoever reads it."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from holdfast.adapters.kafka_python import Deferred, HoldfastSimple, Incremental, Simple
+from holdfast.adapters.member.membership import assignors_of, policy_of
+from holdfast.adapters.settings import Settings
+from holdfast.adapters.worker import Worker
+from holdfast.assignors.registry import ASSIGNORS
+from holdfast.errors import ConfigError
+from holdfast.machine.policies import (
+    DEFAULTS,
+    POLICIES,
+    assignors_for,
+    find_policy,
+    policy_of_protocol,
+)
+from holdfast.pipeline.replay.replay_world import ReplaySettings, offered
+from holdfast.sim.scenarios import Setup
+from holdfast.sim.scenarios import assignors_of as simulated_assignors
+
+NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+
+
+def names(assignors):
+    return tuple(a.name for a in assignors)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_is_the_same_protocol_wherever_it_runs(name):
+    protocols = POLICIES[name].protocols
+    assert names(assignors_for(name)) == protocols
+    assert names(assignors_of(Settings.parse({**NEEDED, "holdfast.policy": name}))) == protocols
+    assert names(simulated_assignors(Setup(policy=name))) == protocols
+    replayed = ReplaySettings(policy=name, assignor=POLICIES[name].assignors[0])
+    assert names(offered(replayed, {})) == protocols
+
+
+def test_plug_ins_speak_the_protocol_of_the_policy_that_they_are_named_after():
+    plug_ins = {
+        "simple": Simple(),
+        "holdfast-simple": HoldfastSimple(),
+        "deferred": Deferred(),
+        "incremental": Incremental(),
+    }
+    for name, plug_in in plug_ins.items():
+        assert (plug_in.name,) == POLICIES[name].protocols
+
+
+def test_simple_is_what_users_run():
+    assert POLICIES["simple"].protocols == ("cooperative-sticky",)
+    assert POLICIES["holdfast-simple"].protocols == ("holdfast-simple",)
+
+
+def test_a_default_has_one_value():
+    member = policy_of(Settings.parse(NEEDED))
+    for option in POLICIES["incremental"].options:
+        assert getattr(member, option) == getattr(DEFAULTS, option)
+        assert getattr(Setup().settings, option) == getattr(DEFAULTS, option)
+    plug_in = inspect.signature(Incremental).parameters
+    replayed = ReplaySettings(policy="incremental", assignor="sticky")
+    for option in ("batch", "interval_ms"):
+        assert plug_in[option].default == getattr(DEFAULTS, option) == getattr(replayed, option)
+    assert plug_in["delay_ms"].default == DEFAULTS.delay_ms
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_worker_runs_the_policy_that_the_row_names(name):
+    config = {**NEEDED, "holdfast.policy": name}
+    if not POLICIES[name].worker:
+        with pytest.raises(ConfigError, match="a worker takes"):
+            Worker(config, {"shard": 3})
+        return
+    Worker(config, {"shard": 3})
+    assert POLICIES[POLICIES[name].worker].design is not None
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+def test_an_assignors_name_is_a_policy_too(name):
+    row = find_policy(name)
+    assert (row.protocols, row.cooperative) == ((name,), ASSIGNORS[name].cooperative)
+    assert policy_of_protocol(name) in (POLICIES["simple"], POLICIES["eager"])
+
+
+def test_protocols_of_other_software_are_no_policy():
+    assert policy_of_protocol("compatible") is None
+    with pytest.raises(ConfigError, match="unknown policy 'deferrd'; did you mean deferred"):
+        find_policy("deferrd")
+
+
+def test_options_go_to_the_assignors_that_take_them():
+    offers = assignors_for(
+        "simple", DEFAULTS.__class__(options={"max_skew": 1}), ("lag-sticky", "range")
+    )
+    assert [a.options for a in offers] == [{"max_skew": 1}, {}]
+    with pytest.raises(ConfigError, match="unknown option 'speed'"):
+        assignors_for("simple", DEFAULTS.__class__(options={"speed": 1}), ("lag-sticky", "range"))
+    with pytest.raises(ConfigError, match="takes one assignor"):
+        assignors_for("deferred", assignors=("sticky", "range"))
