@@ -19,7 +19,7 @@ from typing import Any
 
 from holdfast.adapters.settings import Settings
 from holdfast.machine.member.holdings import Identity
-from holdfast.model.columns import NO_GENERATION
+from holdfast.model.limits import NO_GENERATION
 
 NAME = "holdfast.member"
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]

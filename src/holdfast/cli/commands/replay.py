@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.assignors.registry import find, in_mode
-from holdfast.cli.commands.simulate import DELAY, INTERVAL, read_costs
+from holdfast.cli.commands.simulate import DELAY, INTERVAL, Batch, Interval, read_costs
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.options import (
     Bootstrap,
@@ -77,6 +77,22 @@ SHORT = (
 """Columns of the table for people."""
 
 
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy", help=f"Of {', '.join(POLICIES)}; repeatable; default: {', '.join(COMPARED)}."
+    ),
+]
+Assignors = Annotated[
+    list[str] | None,
+    typer.Option("--assignor", help="Repeatable; default: the policy's own."),
+]
+Delays = Annotated[
+    list[str] | None,
+    typer.Option("--delay", help=f"Of deferred and incremental; repeatable; default {DELAY}."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("replay", epilog=_EXAMPLES)(run)
@@ -86,27 +102,11 @@ def run(
     *,
     bootstrap: Bootstrap = None,
     source: FleetInput = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--policy",
-            help=f"Of {', '.join(POLICIES)}; repeatable; default: {', '.join(COMPARED)}.",
-        ),
-    ] = None,
-    assignor: Annotated[
-        list[str] | None,
-        typer.Option("--assignor", help="Repeatable; default: the policy's own."),
-    ] = None,
-    delay: Annotated[
-        list[str] | None,
-        typer.Option("--delay", help=f"Of deferred and incremental; repeatable; default {DELAY}."),
-    ] = None,
-    batch: Annotated[
-        int, typer.Option("--batch", help="Incremental: moves per round.")
-    ] = DEFAULTS.batch,
-    interval: Annotated[
-        str, typer.Option("--interval", help="Incremental: between batches.")
-    ] = INTERVAL,
+    policy: Policies = None,
+    assignor: Assignors = None,
+    delay: Delays = None,
+    batch: Batch = DEFAULTS.batch,
+    interval: Interval = INTERVAL,
     cost: Annotated[
         list[str] | None,
         typer.Option("--cost", help="NAME=DURATION of the cost model; see simulate -v."),
