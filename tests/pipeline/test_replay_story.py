@@ -11,7 +11,7 @@ from tests.pipeline.histories import COOPERATIVE, generation, histories, law
 
 from holdfast.pipeline.replay.replay_happenings import Do, Story
 from holdfast.pipeline.replay.replay_rows import GroupRows, RecordedGeneration, RecordedMember
-from holdfast.pipeline.replay.replay_story import MAX_GENERATIONS, stories, tell
+from holdfast.pipeline.replay.replay_story import MAX_GENERATIONS, stories, story_of
 from holdfast.sim.world.costs import Costs
 
 
@@ -47,7 +47,7 @@ def rows_of(history, **more):
 
 def told(history, topics=None, **more) -> Story:
     """The story of one group."""
-    story = tell(rows_of(history, **more), topics or {}, Costs(slow_members=0))
+    story = story_of(rows_of(history, **more), topics or {}, Costs(slow_members=0))
     assert story is not None
     return story
 
@@ -187,7 +187,7 @@ def test_a_long_story_is_cut_and_says_so():
 
 
 def test_a_group_that_never_had_members_has_no_story():
-    assert tell(rows_of([generation("g", 1, {}, at=1)]), {}, Costs()) is None
+    assert story_of(rows_of([generation("g", 1, {}, at=1)]), {}, Costs()) is None
 
 
 @law
@@ -195,7 +195,7 @@ def test_a_group_that_never_had_members_has_no_story():
 def test_laws_of_stories(history):
     """Any history: JSON is the whole story, times ascend, starts and stops alternate per slot."""
     for group in {g["group"]: None for g in history}:
-        story = tell(rows_of([g for g in history if g["group"] == group]), {}, Costs())
+        story = story_of(rows_of([g for g in history if g["group"] == group]), {}, Costs())
         if story is None:
             continue
         assert Story.from_json(story.to_json()) == story

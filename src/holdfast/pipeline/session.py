@@ -162,7 +162,7 @@ def _jars(*, kafka: bool, delta: bool) -> list[Path]:
 
 
 def _prepare_environment(master: str) -> None:
-    """Say to the JVM which Java, Python and address are ours, unless somebody said it already."""
+    """Set the JVM's Java, Python and address, unless they are set already."""
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -46,7 +46,7 @@ def write_delta(spark: SparkSession, tables: Tables) -> Path:
 
 
 def append_delta(spark: SparkSession, tables: Tables, batch: int) -> Path:
-    """Add one committed batch of a stream; nothing happens to a table that has it already."""
+    """Add one committed batch of a stream; a table that already has it stays as it is."""
     target = tables.root / DELTA_FOLDER
     (found,) = [one for one in tables.batches() if one.id == batch]
     options = {"txnAppId": str(found.notes["query"]), "txnVersion": str(batch)}

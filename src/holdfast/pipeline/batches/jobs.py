@@ -88,9 +88,9 @@ class Job:
     Parameters
     ----------
     keep_state : bool
-        The next batch wants the state of this one.
+        Write the state that the next batch needs.
     past : mapping
-        Files of :data:`STATE_TABLES` that the batch before left.
+        Files of :data:`STATE_TABLES` that the batch before wrote.
     """
 
     spark: SparkSession
@@ -173,7 +173,7 @@ class Job:
     def _here(
         self, staged: Files, commits: Files, latest: Files, seen: Files
     ) -> Iterator[pa.RecordBatch]:
-        """What the pauses job reads, in this process."""
+        """The input of the pauses job, read in this process."""
         pauses = pa.concat_tables([STAGED.empty_table(), *self._tables(staged)])
         groups = pc.unique(pauses["group"])
         rows = [commit_rows(from_commits(part)) for part in self._tables(commits)]
@@ -241,7 +241,7 @@ class Job:
     def restate(self, logs: Sequence[Path]) -> None:
         """Put the causes that broker logs state into ``rebalances``; small, so on the driver.
 
-        A batch of a stream takes only what cannot be meant of another batch.
+        A batch of a stream uses only statements that can be about no other batch.
         """
         if not (logs and self.files.get("rebalances")):
             return
@@ -261,7 +261,7 @@ class Job:
 
 
 def remove_staged(root: Path) -> None:
-    """Delete what the steps of a batch wrote for each other."""
+    """Delete the files that the steps of a batch wrote for each other."""
     for name in STAGED_TABLES:
         remove_tree(root / name)
 

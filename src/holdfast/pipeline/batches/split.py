@@ -82,7 +82,7 @@ def split_task(root: str, batch: int, selection: Selection) -> BatchTask:
 
 
 def pieces_task(root: str, batch: int, selection: Selection, parts: Sequence[Pieces]) -> BatchTask:
-    """Numbers of parts of a dump (of :func:`pieces`) to the same."""
+    """The same for parts of a dump: the rows are numbers of parts (of :func:`pieces`)."""
     split = split_task(root, batch, selection)
 
     def run(batches: Batches) -> Batches:
@@ -99,7 +99,7 @@ def named(batches: Batches, parts: Sequence[Pieces]) -> Pieces:
 def numbers(spark: SparkSession, n_parts: int) -> DataFrame:
     """A frame with one row, and so one task, for each part.
 
-    A frame of data that the driver has gets as many tasks as there are cores, and no more.
+    A frame of data from the driver would have at most as many tasks as there are cores.
     """
     return spark.range(0, n_parts, 1, n_parts)
 

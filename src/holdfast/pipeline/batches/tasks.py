@@ -117,7 +117,7 @@ class GroupWork:
             self._work(last_goes_on=True)
 
     def finish(self) -> None:
-        """Work on the rest."""
+        """Work on the groups that are left."""
         self._work(last_goes_on=False)
 
     def _work(self, *, last_goes_on: bool) -> None:
@@ -150,9 +150,9 @@ class GroupWork:
     def _hold_back(
         self, gens: Generations, waiting: Decoded, remembered: CarriedState
     ) -> tuple[Generations, list[Mapping[str, Any]]]:
-        """Let the last group wait until it is whole, where KIP-848 records or state belong to it.
+        """Let the last group wait until it is whole, if it has KIP-848 records or state.
 
-        Those are folded with all that came before, which a cut in the middle would forget.
+        Such records are folded together with all earlier ones; a cut would lose the earlier ones.
         """
         events = [*remembered.events, *waiting.consumer]
         names = [*gens.head["group"].unique().to_pylist(), *(e["group"] for e in events)]
@@ -199,7 +199,7 @@ def work(
     keep : int64
         Numbers of the groups that go on.
     reconciled : Reconciled
-        Pauses that need no inference.
+        Pauses that were recorded, so that none is inferred in their place.
     every_past : bool
         The past of all groups is wanted, not only of those.
 
@@ -262,8 +262,8 @@ def _write(
 def without_conversions(gens: Generations) -> Generations:
     """Leave out tombstones of a group that goes on under the other protocol.
 
-    A group that migrates online is deleted under one record type and written under the other in
-    one breath; its members and what they own stay.
+    When a group migrates online, a tombstone of one record type is followed at once by a record of
+    the other type; its members and the partitions that they own stay.
     """
     if gens.n_rows < 2:
         return gens

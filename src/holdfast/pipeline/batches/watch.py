@@ -145,7 +145,7 @@ class Stream:
         return last
 
     def _sweep(self, batch_id: int) -> None:
-        """Delete the state of earlier batches, and what was only staged."""
+        """Delete the state of earlier batches, and staged files."""
         remove_staged(self.tables.root)
         keep = batch_folder(batch_id)
         for name in STATE_TABLES:
@@ -155,7 +155,7 @@ class Stream:
 
 
 def _without_lag(batches: Sequence[Batch]) -> list[Batch]:
-    """Batches whose lag is that of an earlier moment, without it."""
+    """Batches without their lag, which is that of an earlier moment."""
     return [
         replace(batch, files={name: fs for name, fs in batch.files.items() if name != "lag"})
         for batch in batches

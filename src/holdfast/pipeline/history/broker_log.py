@@ -160,7 +160,7 @@ def stated_cause(reason: str, words: Sequence[tuple[str, str]]) -> str | None:
 
 
 def together(causes: set[str]) -> str | None:
-    """One cause for several: the same, or that members came and went."""
+    """One cause for several statements: the same, or that members came and went."""
     if len(causes) < 2:
         return next(iter(causes), None)
     return "join_and_leave" if causes & {"join", "restart"} else "session_timeout"
@@ -195,10 +195,10 @@ def read_files(paths: Sequence[Path], groups: Iterable[str]) -> list[Statement]:
 
 
 def unmistakable(statements: Sequence[Statement]) -> list[Statement]:
-    """Those about generations that the log speaks of once.
+    """Statements about generations that the log names once.
 
-    A group that was deleted and made anew counts its generations again. Which of its lives a line
-    is about shows in the whole history; a batch of a stream does not have it.
+    A group that was deleted and made anew counts its generations from the start. Only the whole
+    history shows which of the two groups a line is about; a batch of a stream does not have it.
     """
     times = Counter((one.group, one.generation) for one in statements)
     return [one for one in statements if times[one.group, one.generation] == 1]

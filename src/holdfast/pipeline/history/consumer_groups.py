@@ -86,7 +86,7 @@ def fold(
 
 
 def _apply(group: _GroupColumns, event: Mapping[str, Any], topic_names: Mapping[str, str]) -> bool:
-    """Take a record in; True where it completes a generation."""
+    """Apply a record; True if it completes a generation."""
     value, member_id = event["value"], event["member_id"]
     match event["type"]:
         case RecordType.CONSUMER_GROUP_MEMBER_METADATA:

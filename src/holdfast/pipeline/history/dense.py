@@ -63,7 +63,7 @@ class Dense:
 
 
 def group_codes(gens: Generations) -> tuple[I64, I64]:
-    """Group of each row as 0, 1, ... in order, and the first row of each group."""
+    """Number of the group of each row, ascending from 0, and the first row of each group."""
     group = gens.head["group"].combine_chunks()
     if len(group) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -185,7 +185,7 @@ def _topic_partitions(key: I64, counts: I64, partition: I64) -> tuple[I64, I64, 
 def _settle_doubles(
     gens: Generations, owner: I32, cell: I64, identity: I32, flat: tuple[I64, I64, I64]
 ) -> tuple[I64, I64, I64]:
-    """Where a cell was written twice, leave the smallest member id and report all of them."""
+    """In a cell that was written twice, leave the smallest member id; return all its owners."""
     if int(np.count_nonzero(owner != NO_OWNER)) == len(cell):
         none = np.zeros(0, np.int64)
         return none, none, none

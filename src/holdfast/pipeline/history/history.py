@@ -48,7 +48,7 @@ class History:
     dump : Dump
         What they were made from.
     n_records, n_unknown : int
-        Records read, and how many of them had a type that nobody knows.
+        Records read, and how many of them had an unknown type.
     """
 
     tables: Tables
@@ -147,7 +147,7 @@ def taken_at_us(dump: Dump) -> int:
 
 
 def to_us(text: str) -> int | None:
-    """ISO 8601 as microseconds since 1970; without a zone it is UTC; None where it is no time."""
+    """ISO 8601 as microseconds since 1970; without a zone it is UTC; None if it cannot be read."""
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

@@ -90,7 +90,7 @@ class Reconciled:
         return pa.Table.from_pylist(rows, schema=STAGED)
 
     def covered(self, gens: Generations) -> Mask:
-        """Rows of whose pauses these records tell, bool[n_rows]."""
+        """Rows whose pauses these records show, bool[n_rows]."""
         covered = np.zeros(gens.n_rows, bool)
         if not self.since:
             return covered

@@ -5,7 +5,7 @@ records end where the topic ended when the dump began; offsets of the other topi
 that, or a lag could come out negative. A key of the topic is data: it never becomes a path.
 
 **Strategy.** Every Kafka partition is one Spark partition and one file, written by the task itself
-with Arrow. The counts come back and are held against the broker's end offsets.
+with Arrow. The counts come back and are compared with the broker's end offsets.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def write_dump(
     folder : Path
         New or empty, or a dump, which is replaced.
     note : callable, optional
-        Told in one line what is unusual.
+        Called with one line about anything unusual.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def _check_counts(
     counts: Mapping[int, int],
     note: Note | None,
 ) -> None:
-    """Hold what Spark read against what the broker says it has.
+    """Compare what Spark read with the broker's end offsets.
 
     Spark plans a task for every partition that holds records. One of them may rightly give nothing
     (all compacted or aborted); all of them may not.

@@ -1,11 +1,12 @@
-"""Which groups to look at: by name, by pattern, or all but those of Spark's own connector.
+"""Which groups to read: by name, by pattern, or all but those of Spark's own connector.
 
-**Rules.** The group of a record is read from its key's bytes, before anything else of it: every key
-has the group behind its type. So a record that does not parse belongs to a group too, and is chosen
-with it. A name is data: it is compared as bytes, and only a pattern becomes a regular expression.
+**Rules.** The group of a record is read from the bytes of its key, before the record is decoded:
+every key has the group behind its type. So a record that does not parse belongs to a group too, and
+is chosen with that group. A name is compared as bytes; only a pattern becomes a regular
+expression.
 
 **Strategy.** The same function chooses in a batch and in a stream. The usual choice, all groups,
-looks at twelve bytes of each key.
+reads twelve bytes of each key.
 """
 
 from __future__ import annotations

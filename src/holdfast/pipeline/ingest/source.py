@@ -6,8 +6,8 @@ transactional commits would look committed. A folder that is not a dump, and a t
 read nothing though it holds records, are errors and not an empty report.
 
 **Strategy.** A live cluster is dumped first (:mod:`holdfast.pipeline.ingest.dump`), up to the end
-offsets at that moment; so there is one way in, every job reads the same snapshot, and what Spark
-read can be counted against what the broker said it has.
+offsets at that moment. So there is one kind of input, every job reads the same snapshot, and the
+number of records that Spark read can be compared with the broker's end offsets.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def reading(what: str) -> Iterator[None]:
     try:
         yield
     except PythonException as error:
-        # A task of ours said it already, in a worker: its last line is the error itself.
+        # A task of ours raised it in a worker; the last line of the text is the error itself.
         name = f"{SourceError.__module__}.{SourceError.__qualname__}: "
         said = [line for line in str(error).splitlines() if line.strip().startswith(name)]
         if not said:

@@ -1,12 +1,12 @@
 """What another assignment would be for every group: moves, gain and cost. Printed, never applied.
 
-**Rules.** The input is what the tables say of a group's last generation: members, subscriptions,
-owners, lag (:mod:`holdfast.pipeline.plan.plan_rows`). A group that an assignor refuses is a row
-with the reason, and stops no other. Racks of partitions are not in the tables, so racks do not
-count.
+**Rules.** The input is each group's last generation in the tables: members, subscriptions, owners
+and lag (:mod:`holdfast.pipeline.plan.plan_rows`). A group that the assignor refuses becomes a row
+with the reason; the other groups are planned all the same. The tables have no racks of partitions,
+so racks do not count.
 
-**Strategy.** A group is one row, so a plan is one ``mapInArrow`` with no shuffle; few groups are
-planned where the driver is. ``sticky`` has a form for many groups at once
+**Strategy.** A group is one row, so a plan is one ``mapInArrow`` without a shuffle; a few groups
+are planned in the driver. ``sticky`` has a form for many groups at once
 (:mod:`holdfast.pipeline.plan.plan_equal`); every other group goes through the registry.
 """
 
@@ -96,7 +96,7 @@ class Fleet:
         )
 
     def equal(self) -> Mask:
-        """Groups of which every member asks for every topic, and there is one."""
+        """Groups with a topic whose members all subscribe to all topics."""
         n_topics = np.diff(self.topic_start)
         fewer = self.n_asked < np.repeat(n_topics, np.diff(self.member_start))
         per_group = np.bincount(row_of(self.member_start), fewer, len(n_topics))
@@ -172,7 +172,7 @@ def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.T
 
 
 def _own(fleet: Fleet, group: int, options: Mapping[str, Any], assignor: str) -> dict[str, Any]:
-    """Options of one group: where the assignor wants its name, it is that."""
+    """Options for one group; an assignor with the option ``group_id`` gets the group's name."""
     if "group_id" in find(assignor).options:
         return {"group_id": fleet.rows["group"][group].as_py(), **options}
     return dict(options)

@@ -154,7 +154,7 @@ class _Over:
         return cls(owned=owned, row=claimed[owned], partition=partition, held=held, quota=quota)
 
     def by_number(self) -> I64:
-        """Their order where rows keep their first by number, then topic, as Kafka does."""
+        """An order in which rows keep the first by number, then topic, as Kafka does."""
         return order_by(self.partition, self.row)  # equal ones stay by topic
 
     def by_topic(self, stack: Stack) -> I64:
@@ -180,7 +180,7 @@ class _Over:
         return order_by(turn, occurrence, self.row)
 
     def cut(self, order: I64) -> I64:
-        """Those that go when rows keep their first in this order."""
+        """Partitions that leave their row, if each row keeps its first ones in this order."""
         row = self.row[order]
         found: I64 = self.owned[order[within(self.held) >= self.quota[row]]]
         return found

@@ -38,7 +38,7 @@ class _Asked:
     names: pa.Array
 
     def tps(self, group: I64, topic: I64, partition: I64) -> tuple[Mask, I64]:
-        """Which of these partitions are there, and the flat index of those."""
+        """Which of these partitions the cluster has, and their flat indices."""
         key = group * len(self.names) + topic
         at = np.minimum(np.searchsorted(self.key, key), max(len(self.key) - 1, 0))
         good = np.zeros(len(key), np.bool_)

@@ -35,7 +35,7 @@ def order_by(*keys: I64) -> I64:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Spread:
-    """What is being spread.
+    """The partitions of many groups, while they are spread.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Spread:
         self.table = np.bincount(cells, minlength=len(self.topic_of)).astype(np.int64)
 
     def crowded(self, tps: I64) -> I64:
-        """Those of ``tps`` whose member has more than an even share of their topic."""
+        """The entries of ``tps`` whose member has more than an even share of the topic."""
         n_own = self.table[self.base[tps] + self.rows[tps]]
         found: I64 = tps[n_own > self.share[self.topic[tps]]]
         return found

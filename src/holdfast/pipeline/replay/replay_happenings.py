@@ -128,12 +128,12 @@ class Story:
         return sum(len(session.generations) for session in self.sessions)
 
     def to_json(self) -> str:
-        """The way to a worker."""
+        """The story as JSON, to be sent to a worker."""
         return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Story:
-        """What :meth:`to_json` wrote."""
+        """A story from the text of :meth:`to_json`."""
         value = json.loads(text)
         value["sessions"] = tuple(_session(session) for session in value["sessions"])
         value["places"] = tuple(value["places"])

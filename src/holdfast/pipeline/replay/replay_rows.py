@@ -97,7 +97,7 @@ class GroupRows:
         return found["pause_lower_seconds"], found["pause_upper_seconds"]
 
     def last_sign_ms(self, row: RecordedGeneration, owned: Sequence[TopicPartition]) -> int:
-        """Last sign of the owner of partitions that it had no more in ``row``; -1 for none."""
+        """Last sign of the owner that had lost these partitions by ``row``; -1 for none."""
         mine = set(owned)
         signs = [
             pause["last_seen"]

@@ -1,20 +1,20 @@
-"""What happened to a group, told so that it can happen again: who came, went and asked for what.
+"""What happened to a group, in a form that can be replayed: members that came, went, subscribed.
 
-**Rules.** A story is made of the tables and of nothing else, and every guess in it is written down
-here. A *place* is a member that keeps its identity over restarts (its instance id; else the client
-id and host, back within ``RESTART_WINDOW_SECONDS``); a *slot* is one member id. Slots are
-numbered in the order of the ids, so that assignors which deal by id deal alike.
+**Rules.** A story is made from the tables alone, and every guess in it is listed here. A *place* is
+a member that keeps its identity over restarts: by its instance id, or else by client id and host if
+it returns within ``RESTART_WINDOW_SECONDS``. A *slot* is one member id. Slots are numbered in the
+order of the ids, so an assignor that deals by id deals as it did.
 
-A *session* is a run of generations with members: while a group is empty no policy can do anything,
-so that time is left out. The first generation of a session is where it starts, not an event.
+A *session* is a run of generations with members. While a group is empty no policy can do anything,
+so that time is left out. A session begins with its first generation, which is no happening.
 
-**Strategy.** Two successive generations differ by who came and who went. Each of those becomes a
-happening at a guessed time:
+**Strategy.** Two successive generations differ by the members that came and the members that went.
+Each of them becomes a happening at a guessed time:
 
 ==========================  =====================================================================
 happening                   when
 ==========================  =====================================================================
-start                       one heartbeat before the record: so long others take to notice
+start                       one heartbeat before the record: the others need that to notice
 stop (it said goodbye)      its last commit after the record before, else as a start
 crash (it went silent)      where its last commit is a session timeout or more before the record:
                             a session timeout and half a heartbeat before it
@@ -25,7 +25,8 @@ in a new generation         timeout and a heartbeat before the record, and a sta
 subscribe, resize           as a start
 ==========================  =====================================================================
 
-A heartbeat is that of the costs, or as long as the members took to come to a follow-up round.
+A heartbeat is that of the costs, or the time in which members joined a follow-up round if that is
+shorter.
 """
 
 from __future__ import annotations
@@ -83,21 +84,21 @@ def stories(
         Bring the lag of every partition too.
     """
     for rows in group_rows(tables, groups=groups, lags=lags):
-        story = tell(rows, topics or {}, costs or Costs())
+        story = story_of(rows, topics or {}, costs or Costs())
         if story is not None:
             yield story
 
 
-def tell(rows: GroupRows, topics: Mapping[str, int], costs: Costs) -> Story | None:
+def story_of(rows: GroupRows, topics: Mapping[str, int], costs: Costs) -> Story | None:
     """One group's story; None if it never had members that can be read."""
     if not any(row.state == STABLE and row.members for row in rows.generations):
         return None
-    return _Teller(rows, topics, costs).story()
+    return _StoryBuilder(rows, topics, costs).story()
 
 
 @dataclass(slots=True)
-class _Cast:
-    """Who is who: a slot per member id (or instance id), a place per identity."""
+class _KnownMembers:
+    """Slots and places of members: a slot per member id (or instance id), a place per identity."""
 
     static: bool
     slot_of: dict[str, int]
@@ -105,7 +106,7 @@ class _Cast:
     asked: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: GroupRows) -> _Cast:
+    def of(cls, rows: GroupRows) -> _KnownMembers:
         members = [m for row in rows.generations for m in row.members]
         static = all(m.instance_id for m in members)
         names = sorted({_name(m, static=static) for m in members})
@@ -120,7 +121,7 @@ def _name(member: RecordedMember, *, static: bool) -> str:
     return str(member.instance_id) if static else member.member_id
 
 
-class _Teller:
+class _StoryBuilder:
     """Walks through one group's generations."""
 
     def __init__(self, rows: GroupRows, topics: Mapping[str, int], costs: Costs):
@@ -129,11 +130,11 @@ class _Teller:
         if n_rows > MAX_GENERATIONS:
             self.note = f"the newest {MAX_GENERATIONS} of {n_rows} generations"
             del rows.generations[:-MAX_GENERATIONS]
-        self.cast = _Cast.of(rows)
+        self.known = _KnownMembers.of(rows)
         self.answer_ms = _answer_seen(rows)
         self.costs = as_seen(costs, self.answer_ms)
         self.lead_ms = self.costs.heartbeat_ms
-        self.n_places = len(self.cast.place) if self.cast.static else 0
+        self.n_places = len(self.known.place) if self.known.static else 0
         self.gone: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self.places_by_instance: dict[str, int] = {}
         self.sizes = _sizes(rows, topics)
@@ -146,7 +147,7 @@ class _Teller:
     def story(self) -> Story:
         rows = self.rows.generations
         for run in _runs(rows):
-            self._tell_session(run)
+            self._add_session(run)
         members = [m for row in rows for m in row.members]
         protocol = _most([row.protocol for row in rows if row.protocol])
         modern = any(row.group_type != "classic" for row in rows)
@@ -155,9 +156,9 @@ class _Teller:
             group=self.rows.group,
             protocol=protocol,
             cooperative=cooperative,
-            static=self.cast.static,
-            places=tuple(self.cast.place),
-            asked=self.cast.asked,
+            static=self.known.static,
+            places=tuple(self.known.place),
+            asked=self.known.asked,
             session_ms=_most([m.session_ms for m in members if m.session_ms]) or -1,
             rebalance_ms=_most([m.rebalance_ms for m in members if m.rebalance_ms]) or -1,
             delay_ms=_delay_seen(self.rows),
@@ -172,14 +173,14 @@ class _Teller:
             answer_ms=self.answer_ms,
         )
 
-    def _tell_session(self, run: Sequence[int]) -> None:
+    def _add_session(self, run: Sequence[int]) -> None:
         """The generations at these indices are one session."""
         first = self.rows.generations[run[0]]
         begin_ms = first.time_ms
         for member in first.members:
             self._place(member, first.time_ms)
             self._ask(member)
-        slots = tuple(sorted({self.cast.slot(m) for m in first.members}))
+        slots = tuple(sorted({self.known.slot(m) for m in first.members}))
         partitions = dict(self.partitions)
         happenings: list[Happening] = []
         generations = []
@@ -214,15 +215,15 @@ class _Teller:
         return found
 
     def _place_of(self, member: RecordedMember) -> int:
-        return self.cast.place[self.cast.slot(member)]
+        return self.known.place[self.known.slot(member)]
 
     def _ask(self, member: RecordedMember) -> None:
-        self.cast.asked.setdefault(self.cast.slot(member), member.topics)
+        self.known.asked.setdefault(self.known.slot(member), member.topics)
 
     def _place(self, member: RecordedMember, time_ms: int) -> None:
         """Find the place of a member that came."""
-        slot = self.cast.slot(member)
-        if self.cast.place[slot] >= 0:
+        slot = self.known.slot(member)
+        if self.known.place[slot] >= 0:
             return
         waiting = self.gone.get((member.client_id, member.client_host), [])
         place = self.places_by_instance.get(member.instance_id or "", -1)
@@ -232,7 +233,7 @@ class _Teller:
                 place = gone
         if place < 0:
             place, self.n_places = self.n_places, self.n_places + 1
-        self.cast.place[slot] = place
+        self.known.place[slot] = place
         if member.instance_id:
             self.places_by_instance[member.instance_id] = place
 
@@ -241,19 +242,19 @@ class _Teller:
         old, new = self.rows.generations[before], self.rows.generations[after]
         floor_ms = old.time_ms + 1
         at_ms = max(floor_ms, new.time_ms - self.lead_ms)
-        stays = {(m.member_id, self.cast.slot(m)) for m in new.members}
+        stays = {(m.member_id, self.known.slot(m)) for m in new.members}
         found = []
-        for member in [m for m in old.members if (m.member_id, self.cast.slot(m)) not in stays]:
+        for member in [m for m in old.members if (m.member_id, self.known.slot(m)) not in stays]:
             do, when = self._departure(member, before, after)
-            slot = self.cast.slot(member)
+            slot = self.known.slot(member)
             key = (member.client_id, member.client_host)
-            self.gone.setdefault(key, []).append((new.time_ms, self.cast.place[slot]))
-            again = self.cast.static and new.number == old.number
+            self.gone.setdefault(key, []).append((new.time_ms, self.known.place[slot]))
+            again = self.known.static and new.number == old.number
             found.append(Happening(at_ms=max(floor_ms, when), do=do, slot=slot, returns=again))
-        left_ms = {self.cast.place[h.slot]: h.at_ms for h in found}
-        was = {(m.member_id, self.cast.slot(m)) for m in old.members}
-        came = [m for m in new.members if (m.member_id, self.cast.slot(m)) not in was]
-        expired = self.cast.static and new.number != old.number
+        left_ms = {self.known.place[h.slot]: h.at_ms for h in found}
+        was = {(m.member_id, self.known.slot(m)) for m in old.members}
+        came = [m for m in new.members if (m.member_id, self.known.slot(m)) not in was]
+        expired = self.known.static and new.number != old.number
         found += [self._arrival(m, new, at_ms, left_ms, expired=expired) for m in came]
         found += self._changes(old, new, at_ms)
         return [replace(h, at_ms=h.at_ms - begin_ms) for h in found]
@@ -270,9 +271,9 @@ class _Teller:
         """When a member came; ``left_ms``: places that were left since the record before."""
         self._place(member, row.time_ms)
         self._ask(member)
-        slot = self.cast.slot(member)
-        left = left_ms.get(self.cast.place[slot])
-        self.away |= self.cast.static and left is not None
+        slot = self.known.slot(member)
+        left = left_ms.get(self.known.place[slot])
+        self.away |= self.known.static and left is not None
         if left is not None and not expired:
             at_ms = max(left + 1, min(left + self.costs.restart_ms, at_ms))
         return Happening(
@@ -286,7 +287,7 @@ class _Teller:
     def _departure(self, member: RecordedMember, before: int, after: int) -> tuple[Do, int]:
         """How and when a member went: by its last commit, or because it must have expired."""
         old, new = self.rows.generations[before], self.rows.generations[after]
-        if self.cast.static and new.number != old.number and _has(new, member.instance_id):
+        if self.known.static and new.number != old.number and _has(new, member.instance_id):
             session_ms = member.session_ms or self.costs.session_ms
             return Do.CRASH, new.time_ms - self.lead_ms - session_ms
         owned = dict(zip((m.member_id for m in old.members), old.owned, strict=True))
@@ -303,10 +304,10 @@ class _Teller:
         self, old: RecordedGeneration, new: RecordedGeneration, at_ms: int
     ) -> list[Happening]:
         """Subscriptions and partition counts that changed."""
-        asked = {(m.member_id, self.cast.slot(m)): m.topics for m in old.members}
+        asked = {(m.member_id, self.known.slot(m)): m.topics for m in old.members}
         found = [
             Happening(at_ms=at_ms, do=Do.SUBSCRIBE, slot=slot, topics=m.topics)
-            for m, slot in ((m, self.cast.slot(m)) for m in new.members)
+            for m, slot in ((m, self.known.slot(m)) for m in new.members)
             if asked.get((m.member_id, slot), m.topics) != m.topics
         ]
         for topic, seen in sorted(new.counts.items()):
@@ -337,7 +338,8 @@ def _runs(rows: Sequence[RecordedGeneration]) -> Iterator[list[int]]:
 def _sizes(rows: GroupRows, topics: Mapping[str, int]) -> dict[str, int]:
     """Partitions of each topic at the end: as the cluster says, or by the highest number seen.
 
-    A number from a stranger sizes no world: where numbers are sparse, they are counted instead.
+    A partition id comes from a stranger and never decides alone how large a world is: where ids are
+    sparse, the partitions are counted instead.
     """
     seen: dict[str, set[int]] = {}
     for row in rows.generations:
@@ -382,7 +384,7 @@ def _delay_seen(rows: GroupRows) -> int:
 def _answer_seen(rows: GroupRows) -> int:
     """Median time from a record to that of a follow-up round, to which every member has come.
 
-    Who gave something up joins again at once, the others with their next heartbeat.
+    A member that gave partitions up joins again at once, the others after their next heartbeat.
     """
     waits = [
         after.time_ms - before.time_ms
@@ -393,7 +395,7 @@ def _answer_seen(rows: GroupRows) -> int:
 
 
 def _most(values: Sequence[Any]) -> Any:
-    """The value that is there most often, the smallest of several; None where there is none."""
+    """The most frequent value, the smallest of several; None if there is no value."""
     if not values:
         return None
     found, counts = np.unique(np.array(values), return_counts=True)

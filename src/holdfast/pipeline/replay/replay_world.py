@@ -66,7 +66,7 @@ class ReplaySettings:
     delay_ms, batch, interval_ms : int
         As :class:`holdfast.machine.policy.Policy` has them.
     actual : bool
-        These are the settings that the group really had, as far as the records tell.
+        These are the settings that the group really had, as far as the records show.
     """
 
     policy: str
@@ -313,7 +313,7 @@ class _ReplayedSession:
             self.begun_ms = None
 
     def _still(self) -> bool:
-        """Nothing happens any more unless somebody does something."""
+        """Whether nothing more happens before the next happening."""
         world = self.world
         quiet_ms = world.now_ms - max(world.last_round_ms, self.begun_ms or 0)
         if quiet_ms < QUIET_MS:
@@ -376,7 +376,7 @@ def _generation_before(log: Sequence[tuple[int, bytes, bytes | None]]) -> int:
 
 
 def _with_timeouts(costs: Costs, story: Story) -> Costs:
-    """Costs with the timeouts that the group's members really had, and as quick as they were."""
+    """Costs with the recorded timeouts and answer times of the group's members."""
     costs = as_seen(costs, story.answer_ms)
     session_ms = story.session_ms if story.session_ms > 1 else costs.session_ms
     rebalance_ms = story.rebalance_ms if story.rebalance_ms > 0 else costs.rebalance_ms
@@ -389,7 +389,7 @@ def _with_timeouts(costs: Costs, story: Story) -> Costs:
 
 
 def _returns(story: Story, session: RecordedSession) -> list[bool]:
-    """Whether, before each happening, somebody is away who comes back soon."""
+    """Whether, before each happening, a member is away that comes back soon."""
     back: dict[int, int] = {}
     away_until: list[int] = []
     for h in reversed(session.happenings):
