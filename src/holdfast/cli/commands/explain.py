@@ -1,4 +1,4 @@
-"""``holdfast explain``: what a finding's code means, how it is told, what to do."""
+"""``holdfast explain``: what a finding's code means, how it is recognised, what to do."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _print(rule: Rule, console: Console) -> None:
     for heading, text in (
         ("What", rule.what),
         ("Why it matters", rule.why),
-        ("How it is told", rule.how),
+        ("How it is recognised", rule.how),
         ("What helps", rule.mend),
     ):
         console.print(Text(f"\n{heading}", style="bold") + Text(f"\n{text}"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from holdfast.report.views import last_time
 from holdfast.tables.reading import Tables
 
 SCHEMA_VERSION = 1
+PAGE_WIDTH = 120
+"""Characters of a line of ``docs/doctor.md``."""
 
 
 def examine_fleet(
@@ -130,28 +133,32 @@ def _rounded(value: float) -> float:
 
 def markdown() -> str:
     """``docs/doctor.md``: every code, as ``holdfast explain`` has it."""
-    parts = (
-        f"## {rule.code} {rule.name} ({rule.severity})\n\n{rule.what}\n\n"
-        f"**Why it matters.** {rule.why}\n\n**How it is told.** {rule.how}\n\n"
-        f"**What helps.** {rule.mend}\n"
-        for rule in all_rules()
-    )
-    return "\n".join((_INTRODUCTION, *parts))
+    parts = [_INTRODUCTION]
+    for rule in all_rules():
+        paragraphs = (
+            f"## {rule.code} {rule.name} ({rule.severity})",
+            rule.what,
+            f"**Why it matters.** {rule.why}",
+            f"**How it is recognised.** {rule.how}",
+            f"**What helps.** {rule.mend}",
+        )
+        parts.append("\n\n".join(fill(text, PAGE_WIDTH) for text in paragraphs) + "\n")
+    return "\n".join(parts)
 
 
 _INTRODUCTION = """\
 # The doctor's findings
 
-`holdfast doctor --input TABLES` (or a dump, or `-b HOST:PORT`) looks at every group and prints one
-screen each, the worst first. It only reads, and joins no group. A finding has
+`holdfast doctor --input TABLES` (or a dump, or `-b HOST:PORT`) examines every group and prints one
+screen for each group, the worst first. It only reads, and joins no group. A finding has
 
 - a stable **code** and a **severity** (info, warn, error); `--fail-on warn` exits with 1;
 - a **basis**: *stated* by a record, or *inferred* from several;
 - **evidence**: generations, times, members, partitions;
-- a **cost** in partition-seconds: time in which a partition had no owner, or one that did nothing,
-  summed over partitions, at least and at most;
+- a **cost** in partition-seconds, at least and at most: the time in which a partition had no owner,
+  or an owner that did nothing for it, summed over partitions;
 - one **command** that helps. `DUMP` and `HOST:PORT` in it stand for your own.
 
-`--format json` follows [doctor.schema.json](doctor.schema.json). This page is written by
-`holdfast explain --format markdown` from the rules themselves, and a test compares them.
+`--format json` follows [doctor.schema.json](doctor.schema.json). The command
+`holdfast explain --format markdown` writes this page from the rules, and a test compares the two.
 """
