@@ -76,7 +76,7 @@ def _print(rule: Rule, console: Console) -> None:
     for heading, text in (
         ("What", rule.what),
         ("Why it matters", rule.why),
-        ("How it is recognised", rule.how),
+        ("How it is told", rule.how),
         ("What helps", rule.mend),
     ):
         console.print(Text(f"\n{heading}", style="bold") + Text(f"\n{text}"))
