@@ -20,7 +20,12 @@ from holdfast.machine.events import (
 )
 from holdfast.machine.leader import deferral, leader
 from holdfast.machine.leader.deferral import recall
-from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.machine.leader.designs import (
+    CooperativeAssignor,
+    DesignAssignor,
+    EagerAssignor,
+    LeaderRound,
+)
 from holdfast.machine.leader.embedded import Instruction
 from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.machine.member import answers, holdings
@@ -378,6 +383,21 @@ def test_24_survivors_get_what_a_newcomer_could_carry():
                 assignments[old[0]] = replace(heir, assigned=grouped(theirs))
 
     caught("deferred", {"D1"}, bent(bend))
+
+
+@pytest.mark.parametrize(
+    ("policy", "assignor", "misread"),
+    [
+        ("holdfast-simple", DesignAssignor, {"revoked": frozenset()}),
+        ("holdfast-simple", DesignAssignor, {"assigned": frozenset()}),
+        ("cooperative-sticky", CooperativeAssignor, {"absence_revokes": False}),
+        ("eager", EagerAssignor, {"assigned": frozenset()}),
+    ],
+)
+def test_25_a_member_reads_its_assignment_wrong(monkeypatch, policy, assignor, misread):
+    read = assignor.read
+    monkeypatch.setattr(assignor, "read", lambda self, data: replace(read(self, data), **misread))
+    caught(policy, {"S7"})
 
 
 def test_commit_answers_of_superseded_hand_overs_stay_without_effect():

@@ -30,7 +30,7 @@ from holdfast.machine.leader.designs import (
 from holdfast.machine.member.holdings import ordered
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.pacing import Pacing
-from holdfast.sim.rules.seen import Seen, SeenTurn, instruct, see
+from holdfast.sim.rules.seen import Seen, SeenTurn, read_assignment, see
 from holdfast.sim.rules.waiting import WaitingRules
 from holdfast.sim.world.ledger import Ledger
 from holdfast.wire.layouts.incremental import Design
@@ -140,16 +140,13 @@ class RoundChecker:
             return
         if self._stored_as != (done.generation, done.protocol_name):
             return
-        instruction = instruct(assignor, data)
-        if ordered(instruction.assigned) == done.owned and not (
-            instruction.revoked or done.revoked
-        ):
-            return  # the usual case: all that it has was listed
+        assignment = read_assignment(assignor, data)
+        nothing_revoked = not (assignment.revoked or done.revoked)
+        if nothing_revoked and ordered(assignment.assigned) == done.owned:
+            return  # the usual case: all that it owns was listed
         owned = frozenset(done.owned)
-        right = instruction.assigned
-        if not instruction.absence_revokes:
-            before = owned.difference(done.gained).union(done.revoked)
-            right = right.union(before - instruction.revoked)
+        before = owned.difference(done.gained).union(done.revoked)
+        right = assignment.owned_after(before)
         if right != owned:
             wrong = min(right ^ owned)
             self.ledger.fail(
@@ -228,7 +225,7 @@ class RoundChecker:
 
     def _designs(self, turn: SeenTurn, assignor: DesignAssignor, now_ms: int) -> None:
         fail, policy = self.ledger.fail, assignor.policy
-        delays = {s.instruction.delay_ms for s in turn.members}
+        delays = {s.assignment.delay_ms for s in turn.members}
         if len(delays) > 1:
             fail("S9", now_ms, f"different delays: {sorted(delays)}")
         delay_ms = max(delays, default=0)
@@ -240,7 +237,7 @@ class RoundChecker:
         paced = policy.design is Design.INCREMENTAL and policy.interval_ms > 0
         if delay_ms and not policy.defers and not paced:
             fail("D6", now_ms, f"a delay of {delay_ms} ms where the policy has none")
-        if n_revoked and not all(s.instruction.again for s in turn.members):
+        if n_revoked and not all(s.assignment.another_round for s in turn.members):
             fail("again", now_ms, "somebody is not told that another round is coming")
         if policy.design is Design.INCREMENTAL:
             moves = _moves(turn)

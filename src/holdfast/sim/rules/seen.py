@@ -1,7 +1,8 @@
-"""A leader's turn as a checker sees it: what every member claimed and what it was told.
+"""A leader's round as a checker sees it: what every member claimed and what it was assigned.
 
-**Rules.** What a message says is read here from its bytes, not by the member under check: in a
-design's message absence keeps, in any other it revokes (S7).
+**Rules.** What a message says is read here from its bytes, not by the code of the member that is
+checked. A design's assignment says what changes: what it does not name, the member keeps. Any other
+assignment says everything: what it does not name is revoked (S7).
 
 References: Incremental Cooperative Rebalancing, "Member process"; KIP-429.
 """
@@ -14,13 +15,45 @@ from functools import lru_cache
 
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import AssignmentComputed
-from holdfast.machine.leader.designs import Assignor, DesignAssignor
-from holdfast.machine.leader.embedded import Instruction
+from holdfast.machine.leader.designs import Assignor, CooperativeAssignor, EagerAssignor
 from holdfast.machine.leader.subscriptions import SubscribedMember, subscribed_members
 from holdfast.model.partitions import Resource, resources_of, resources_of_topic
+from holdfast.wire.layouts.consumer_protocol import decode_assignment
 from holdfast.wire.layouts.container import MemberSubscription, decode_member_assignment
 from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.memory import read_memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenAssignment:
+    """What an assignment's bytes say.
+
+    Parameters
+    ----------
+    incremental : bool
+        Whether it says what changes (a design's message), not all that is to be owned.
+    another_round : bool
+        Whether it says that another round is coming at once.
+    """
+
+    assigned: frozenset[Resource]
+    revoked: frozenset[Resource] = frozenset()
+    incremental: bool = False
+    another_round: bool = False
+    delay_ms: int = 0
+    memory: bytes | None = None
+
+    def owned_after(self, owned: frozenset[Resource]) -> frozenset[Resource]:
+        """What a member that owns ``owned`` is to own next; the document's formula.
+
+        For example, a member owns {0, 1} and reads "assigned 2, revoked 1". A design's member then
+        owns ({0, 1} - {1}) + {2} = {0, 2}. Any other member owns {2}.
+        """
+        return (owned - self.revoked) | self.assigned if self.incremental else self.assigned
+
+
+NOTHING = SeenAssignment(assigned=frozenset())
+"""For a member that the leader left out: it is to own nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +62,7 @@ class Seen:
 
     member: SubscribedMember
     claims: frozenset[Resource]
-    instruction: Instruction
+    assignment: SeenAssignment
     revoked: frozenset[Resource]
     after: frozenset[Resource]
 
@@ -41,7 +74,7 @@ class Seen:
     @property
     def gained(self) -> frozenset[Resource]:
         """What it did not claim and gets."""
-        return self.instruction.assigned - self.claims
+        return self.assignment.assigned - self.claims
 
     @property
     def subscription(self) -> MemberSubscription:
@@ -105,18 +138,16 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
     seen = []
     for member in subscribed_members(request.members, request.member_id, request.waited_ms):
         data = given.get(member.member_id)
-        instruction = (
-            Instruction(assigned=frozenset()) if data is None else instruct(assignor, data)
-        )
+        assignment = NOTHING if data is None else read_assignment(assignor, data)
         claims = resources_of(member.subscription.owned)
-        revoked = (
-            claims - instruction.assigned if instruction.absence_revokes else instruction.revoked
-        )
-        stays = instruction.assigned == claims and not revoked
-        after = claims if stays else (claims - revoked) | instruction.assigned
+        after = assignment.owned_after(claims)
         seen.append(
             Seen(
-                member=member, claims=claims, instruction=instruction, revoked=revoked, after=after
+                member=member,
+                claims=claims,
+                assignment=assignment,
+                revoked=assignment.revoked if assignment.incremental else claims - after,
+                after=claims if after == claims else after,
             )
         )
     return SeenTurn(
@@ -127,26 +158,34 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
     )
 
 
-def instruct(assignor: Assignor, data: bytes) -> Instruction:
-    """What an assignment's bytes say."""
-    if not isinstance(assignor, DesignAssignor):
-        return assignor.read(data)
-    return _instruction(data)
+def read_assignment(assignor: Assignor, data: bytes) -> SeenAssignment:
+    """Read an assignment's bytes, by the layout alone.
+
+    Kafka's eager and cooperative assignors send the whole assignment, every other assignor here an
+    increment. The member's own reading (``assignor.read``) is what S7 checks, so it is not used.
+    """
+    if isinstance(assignor, EagerAssignor | CooperativeAssignor):
+        return _whole(data)
+    return _increment(data)
 
 
 @lru_cache(maxsize=1024)
-def _instruction(data: bytes) -> Instruction:
-    """Read once where a leader says it, and not again where its member hears it."""
-    assignment = decode_member_assignment(data)
-    revoked = resources_of(assignment.revoked or ())
-    assigned = resources_of(assignment.assigned)
-    return Instruction(
-        assigned=assigned - revoked if revoked else assigned,
-        revoked=revoked,
-        absence_revokes=False,
-        delay_ms=assignment.delay_ms,
-        again=assignment.revoked is not None,
-        memory=assignment.memory,
+def _whole(data: bytes) -> SeenAssignment:
+    """Kafka's own message: the list of all that is to be owned (KIP-429)."""
+    return SeenAssignment(assigned=resources_of(decode_assignment(data).partitions))
+
+
+@lru_cache(maxsize=1024)
+def _increment(data: bytes) -> SeenAssignment:
+    """A design's message; ``revoked`` null and ``revoked`` empty differ in ``another_round``."""
+    frame = decode_member_assignment(data)
+    return SeenAssignment(
+        incremental=True,
+        assigned=resources_of(frame.assigned),
+        revoked=frozenset() if frame.revoked is None else resources_of(frame.revoked),
+        another_round=frame.revoked is not None,
+        delay_ms=frame.delay_ms,
+        memory=frame.memory,
     )
 
 

@@ -154,7 +154,7 @@ class WaitingRules:
         policy, turn, now_ms = at.policy, at.turn, at.now_ms
         at_once = policy.clean_leave is When.IMMEDIATE
         leaves = {s.name for s in turn.members if s.subscription.leaving is Leaving.FOR_GOOD}
-        texts = sorted({s.instruction.memory for s in turn.members if s.instruction.memory})
+        texts = sorted({s.assignment.memory for s in turn.members if s.assignment.memory})
         for memory in map(read_memory, texts):
             for m in () if memory is None else memory.members:
                 if not m.delay_ms:
