@@ -8,7 +8,8 @@ from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import AdapterError, ConfigError
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader.embedded import RebalanceMode
+from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.leader.subscriptions import subscribed_members
 from holdfast.wire.layouts.consumer_protocol import (
     Subscription,
     decode_assignment,
@@ -118,3 +119,33 @@ def test_a_leader_reads_every_subscription_once(monkeypatch, missing):
         "m2": [2, 3],
     }
     assert reads == [2] + [2] * len(missing)  # again only where a topic does not exist
+
+
+@pytest.mark.parametrize("policy", ["simple", "deferred"])
+def test_the_topics_of_every_kind_of_assignor_come_from_one_reading(policy):
+    wanted = settings(holdfast_policy=policy)
+    offered = assignors_of(wanted)
+    view = MemberView(
+        topics=("u", "t"), owned=(), previous=(), generation=-1, mode=RebalanceMode.COOPERATIVE
+    )
+    request = ComputeAssignment(
+        token=1,
+        generation=2,
+        protocol_name=offered[0].name,
+        members=(
+            JoinedMember(member_id="a", metadata=offered[0].subscribe(view)),
+            JoinedMember(member_id="b", metadata=b"odd"),
+        ),
+        partitions=(),
+        member_id="a",
+        waited_ms=0,
+    )
+    asked = []
+    looked_up = Leadership(wanted, offered, lambda topics: asked.append(topics) or {"t": 2})
+    subscribed_members.cache_clear()
+    computed = looked_up.compute(request)
+    assert computed.failure is None
+    assert asked == [{"t", "u"}]
+    given = dict(computed.assignments)["a"]
+    assert decode_assignment(given).partitions == (("t", (0, 1)),)
+    assert subscribed_members.cache_info().misses == (policy == "deferred")

@@ -1,20 +1,23 @@
-"""Assignors as members speak them: plain eager ones, Kafka's cooperative one, Designs I to III.
+"""The assignors that members offer: eager ones, Kafka's cooperative one, Designs I to III.
 
 **Rules.**
 
-- :class:`EagerAssignor` assignors (``range``, ``roundrobin``, ``sticky``, ``lag``, ...) run eager:
-  a member gives everything up before it joins and reports nothing as owned.
-- :class:`CooperativeAssignor` is Kafka's ``cooperative-sticky``, Design I inside the standard
-  protocol: absence revokes (KIP-429). In the EAGER half of an upgrade it reports nothing as owned.
-- :class:`DesignAssignor` speaks Designs I, II and III in the container of
-  :mod:`holdfast.wire.layouts.container`: next = (owned - revoked) + assigned.
-- In both cooperative kinds a member that gives nothing up hears at once that others do (an empty,
-  non-null list of revocations) and rejoins without waiting for a heartbeat.
-- A leader that cannot plan lets everybody keep what it claims (:meth:`stay`); the group goes on.
+- A member with an :class:`EagerAssignor` (``range``, ``roundrobin``, ``sticky``, ``lag``, ...)
+  gives everything up before it joins, so its subscription lists nothing as owned. What it owned
+  before stands in the user data, if the assignor uses claims.
+- A member with the :class:`CooperativeAssignor`, Kafka's ``cooperative-sticky``, keeps what it owns
+  while it joins. What its assignment does not list, it gives up (KIP-429). In the eager half of an
+  upgrade its subscription lists nothing as owned.
+- A member with a :class:`DesignAssignor` keeps what it owns until an assignment revokes it:
+  next = (owned - revoked) + assigned.
+- If a round of the last two kinds takes partitions from some members, the assignment of every other
+  member has an empty list of revoked partitions instead of none. All members then rejoin at once,
+  without waiting for a heartbeat.
+- A leader that cannot plan assigns to each member what it claims (:meth:`Assignor.stay`).
 
-**Strategy.** :func:`compute` is what a caller does on ``ComputeAssignment``.
-``DesignAssignor.lead`` is a pure function from subscriptions to assignments and serves other
-clients' plug-ins as well.
+**Strategy.** A caller answers ``ComputeAssignment`` with :func:`compute`. If it has to look up
+partitions first, it calls :func:`read_round` before, so that subscriptions are read once. ``lead``
+is a pure function from subscriptions to assignments; plug-ins for other clients use it too.
 
 References: Incremental Cooperative Rebalancing, Designs I, II, III; KIP-429; KIP-726.
 """
@@ -141,7 +144,7 @@ def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> Sub
 
 
 class Assignor(Embedded, Protocol):
-    """An assignor with both halves: what members say and what a leader does."""
+    """An assignor with both halves: the members' messages, and the leader's round."""
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """One assignment per member."""
@@ -174,7 +177,7 @@ def compute(
     Returns
     -------
     AssignmentComputed
-        With ``failure`` set and everybody keeping its claims if the plan could not be computed.
+        If the plan could not be computed, ``failure`` is set and all members keep their claims.
     """
     chosen = _chosen(assignors, request)
     ready = LeaderRound(
@@ -248,7 +251,7 @@ class EagerAssignor:
         )
 
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
-        """All was given up before the join, so the plainest plan there is: by range."""
+        """By range: members gave everything up before they joined, so there is nothing to keep."""
         return perform_assignment(
             "range",
             [(m.member_id, None, m.metadata) for m in turn.members],
@@ -281,7 +284,7 @@ class CooperativeAssignor:
         )
 
     def read(self, assignment: bytes) -> Instruction:
-        """Everything it is to own: absence revokes. A frame of ours tells of another round."""
+        """Everything it is to own: absence revokes. A frame of ours announces another round."""
         message = decode_assignment(assignment)
         again = False
         if message.user_data and message.user_data.startswith(ASSIGNMENT_MAGIC):
@@ -289,7 +292,7 @@ class CooperativeAssignor:
         return Instruction(assigned=resources_of(message.partitions), again=again)
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
-        """Target minus what others still claim; all are told when something is withheld."""
+        """Target minus what others still claim; if something is withheld, all rejoin at once."""
         result = assign_members(
             self.name,
             turn.read or turn.triples(),
@@ -313,7 +316,7 @@ class CooperativeAssignor:
         }
 
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
-        """What everybody claims, where the claim is not disputed."""
+        """What each member claims and no other member claims."""
         members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
         return {
             member_id: encode_assignment(AssignmentMessage(partitions=own, user_data=None))
@@ -434,10 +437,10 @@ NAMES: Mapping[Design, str] = {
 
 
 def _vanished(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
-    """What is claimed beyond a topic's end: there are fewer than there were.
+    """Claims of partitions beyond the last one of their topic, which has lost partitions.
 
-    Nobody else can be given it, so nothing else would ever take it away. A topic that is not known
-    at all is another matter: it may be known again in the next round.
+    They are revoked here, because only what another member shall own is revoked elsewhere. Claims
+    of a topic that is not known stay: the topic may be known again in the next round.
     """
     beyond = (
         (topic, number)

@@ -1,14 +1,18 @@
-"""The embedded protocol: what a member says in its subscription and reads in its assignment.
+"""What an assignor writes in a subscription, and what it reads in an assignment.
 
-**Rules.** A member machine knows no bytes. Each assignor it offers is an :class:`Embedded` value
-that writes subscriptions from a :class:`MemberView` and reads assignments into an
-:class:`Instruction`. Two readings of an assignment exist and one message has exactly one:
+The proposal calls this the embedded protocol, because Kafka's coordinator carries both messages
+without reading them.
 
-- KIP-429: ``assigned`` is everything; what is absent is revoked (``absence_revokes``).
-- the Designs: next = (owned - revoked) + assigned; absence never revokes.
+**Rules.** A member machine knows no bytes: an :class:`Embedded` assignor writes its subscription
+from a :class:`MemberView` and turns its assignment into an :class:`Instruction`. An assignment is
+read in one of two ways, and its assignor says in which:
 
-**Strategy.** Values and one Protocol; :mod:`holdfast.machine.leader.designs` holds the
-implementations.
+- KIP-429: ``assigned`` is all that the member shall own; what is absent is revoked
+  (``absence_revokes``).
+- The Designs: next = (owned - revoked) + assigned; absence never revokes. Example: a member owns 0
+  and 1; revoked is 1, assigned is 2; next it owns 0 and 2.
+
+**Strategy.** Values and one Protocol; :mod:`holdfast.machine.leader.designs` has the assignors.
 
 References: Incremental Cooperative Rebalancing, "Embedded Protocol"; KIP-429; KIP-792.
 """
@@ -32,7 +36,7 @@ class RebalanceMode(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberView:
-    """What a member knows when it writes a subscription or reads an assignment."""
+    """What a member knows when it writes a subscription."""
 
     topics: tuple[str, ...]
     owned: tuple[Resource, ...]  # empty for an eager member: it gave all up before
@@ -43,7 +47,7 @@ class MemberView:
     nonce: int = 0  # differs from one join to the next, so that a follower's join starts a round
     leaving: Leaving = Leaving.STAYS
     given_up: tuple[Resource, ...] = ()  # on request, since ``generation``
-    delay_ms: int = 0  # what remains of the delay it was told
+    delay_ms: int = 0  # what remains of the delay in its assignment
     memory: bytes | None = None  # the leader's, as received
     memory_age_ms: int = 0  # how long ago
 
@@ -52,8 +56,8 @@ class MemberView:
 class Instruction:
     """An assignment as its member acts on it.
 
-    ``delay_ms`` > 0: rejoin that long from now. ``again``: another round is coming, join it at
-    once. ``memory``: what the leader wants carried to the next leader, whoever that is.
+    ``delay_ms`` > 0: the member rejoins that long from now. ``again``: it rejoins at once.
+    ``memory``: the leader's memory, for the member's next subscription.
     """
 
     assigned: frozenset[Resource]
@@ -65,7 +69,7 @@ class Instruction:
 
 
 class Embedded(Protocol):
-    """One assignor, as its members speak it."""
+    """An assignor, as its members use it."""
 
     @property
     def name(self) -> str:
