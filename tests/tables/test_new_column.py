@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-NEW_ROW = """        column("n_swaps", _L, "partitions counted anew", "swaps", heading="Swaps"),
+NEW_ROW = """        Column("n_swaps", _L, "partitions counted anew", "swaps", heading="Swaps"),
 """
-AFTER_ROW = """        column("leader_changed", """
+AFTER_ROW = """        Column("leader_changed", """
 LINE = """        "leader_changed": """
 NEW_LINE = """        "n_swaps": 7 * did.moved[keep],
 """

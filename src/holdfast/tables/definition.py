@@ -13,7 +13,7 @@ names the list that their flat view opens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
 
@@ -32,9 +32,9 @@ class DType(StrEnum):
     STRING_LIST = "list<string>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
+    """One column, written as one row of a definition.
 
     Parameters
     ----------
@@ -58,6 +58,7 @@ class Column:
     dtype: DType
     doc: str
     unit: str = ""
+    _: KW_ONLY
     nullable: bool = False
     heading: str = ""
     behind: str = ""
@@ -133,25 +134,3 @@ class Table:
         """Heading of each of these columns, and whether its values are numbers."""
         columns = map(self.column, names)
         return [(column.heading, column.is_number) for column in columns]
-
-
-def column(
-    name: str,
-    dtype: DType,
-    doc: str,
-    unit: str = "",
-    *,
-    nullable: bool = False,
-    heading: str = "",
-    behind: str = "",
-) -> Column:
-    """A column, written as one row of a definition."""
-    return Column(
-        name=name,
-        dtype=dtype,
-        doc=doc,
-        unit=unit,
-        nullable=nullable,
-        heading=heading,
-        behind=behind,
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.tables.definition import DType, Table, column
+from holdfast.tables.definition import Column, DType, Table
 
 _S, _I, _L, _T = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP
 
@@ -10,11 +10,11 @@ RECORDS = Table(
     name="records",
     doc="The offsets topic as it stands: part of a dump.",
     columns=(
-        column("partition", _I, "partition of the offsets topic"),
-        column("offset", _L, "offset in it"),
-        column("timestamp", _T, "time of the record"),
-        column("key", DType.BINARY, "key", nullable=True),
-        column("value", DType.BINARY, "value; null for a tombstone", nullable=True),
+        Column("partition", _I, "partition of the offsets topic"),
+        Column("offset", _L, "offset in it"),
+        Column("timestamp", _T, "time of the record"),
+        Column("key", DType.BINARY, "key", nullable=True),
+        Column("value", DType.BINARY, "value; null for a tombstone", nullable=True),
     ),
     order=("partition", "offset"),
 )
@@ -23,9 +23,9 @@ TOPICS = Table(
     name="topics",
     doc="Topics of the cluster with their ids: part of a dump.",
     columns=(
-        column("topic_id", _S, "UUID"),
-        column("topic", _S, "name"),
-        column("partitions", _I, "number of partitions", "partitions"),
+        Column("topic_id", _S, "UUID"),
+        Column("topic", _S, "name"),
+        Column("partitions", _I, "number of partitions", "partitions"),
     ),
     order=("topic",),
 )
@@ -34,10 +34,10 @@ OFFSETS = Table(
     name="offsets",
     doc="Begin and end of every partition, read after the records: part of a dump.",
     columns=(
-        column("topic", _S, "topic"),
-        column("partition", _I, "partition of the topic"),
-        column("begin_offset", _L, "first offset"),
-        column("end_offset", _L, "offset of the next record"),
+        Column("topic", _S, "topic"),
+        Column("partition", _I, "partition of the topic"),
+        Column("begin_offset", _L, "first offset"),
+        Column("end_offset", _L, "offset of the next record"),
     ),
     order=("topic", "partition"),
 )

@@ -12,6 +12,7 @@ reads everything at once and holds it, so what it shows belongs together.
 from __future__ import annotations
 
 import fnmatch
+import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -192,8 +193,8 @@ def read_tables(source: Source, names: Sequence[str] | None = None) -> Tables:
     root = Path(source)
     if not root.is_dir():
         raise SourceError(f"{root}: no such folder; expected one that `holdfast history -o` made")
-    listed = {name: _files(root, name) for name in wanted}
-    found = {name: _read_files(files, TABLES[name]) for name, files in listed.items() if files}
+    listed = _committed_files(root) if has_manifest(root) else _all_files(root)
+    found = {name: _read_files(listed[name], TABLES[name]) for name in wanted if listed.get(name)}
     if not any(name in found for name in ("generations", "lag", "rebalances", "assignments")):
         raise SourceError(
             f"{root}: no tables here, and not a dump; expected folders such as generations/ and "
@@ -308,10 +309,25 @@ def _array(values: Any, dtype: DType) -> Any:
     return array.cast(ARROW[dtype])
 
 
-def _files(root: Path, name: str) -> list[Path]:
-    """Files of a table: those that the manifest names, or all where there is no manifest."""
-    if has_manifest(root):
-        return Tables(root).files(name)
+def _committed_files(root: Path) -> dict[str, list[Path]]:
+    """Files of each table that the manifest names now."""
+    found: dict[str, list[Path]] = {}
+    for batch in read_batches(root):
+        for name, files in batch.files.items():
+            found.setdefault(name, []).extend(root / file for file, _ in files)
+    inside = root.resolve()
+    for file in itertools.chain.from_iterable(found.values()):
+        if not file.resolve().is_relative_to(inside):
+            raise SourceError(f"{root}: its manifest names {file}, which is outside of the folder")
+    return found
+
+
+def _all_files(root: Path) -> dict[str, list[Path]]:
+    """Files of each table in a folder that has no manifest."""
+    return {name: _loose_files(root, name) for name in TABLES}
+
+
+def _loose_files(root: Path, name: str) -> list[Path]:
     single = root / f"{name}.parquet"
     if single.is_file():
         return [single]

@@ -6,28 +6,28 @@ CSV, JSON, the report's table of rebalances and the lists in ``docs/metrics.md``
 
 from __future__ import annotations
 
-from holdfast.tables.definition import DType, Table, column
+from holdfast.tables.definition import Column, DType, Table
 
 _S, _I, _L, _T, _B = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP, DType.BOOL
 _F = DType.FLOAT64
 
-_GROUP = column("group", _S, "consumer group")
-_TYPE = column("group_type", _S, "protocol of the group: classic or consumer (KIP-848)")
-_GENERATION = column(
+_GROUP = Column("group", _S, "consumer group")
+_TYPE = Column("group_type", _S, "protocol of the group: classic or consumer (KIP-848)")
+_GENERATION = Column(
     "generation",
     _I,
     "generation of a classic group, assignment epoch of KIP-848",
     heading="Generation",
 )
-_TIMESTAMP = column(
+_TIMESTAMP = Column(
     "timestamp", _T, "time of the record in the offsets topic", heading="Time (UTC)"
 )
-_TOPIC = column("topic", _S, "topic; for KIP-848 the topic id where the name is not known")
-_PARTITION = column("partition", _I, "partition of the topic")
-_MEMBER = column("member_id", _S, "member id")
+_TOPIC = Column("topic", _S, "topic; for KIP-848 the topic id where the name is not known")
+_PARTITION = Column("partition", _I, "partition of the topic")
+_MEMBER = Column("member_id", _S, "member id")
 _LOG = (
-    column("log_partition", _I, "partition of the offsets topic"),
-    column("log_offset", _L, "offset in the offsets topic"),
+    Column("log_partition", _I, "partition of the offsets topic"),
+    Column("log_offset", _L, "offset in the offsets topic"),
 )
 
 OFFSET_COMMITS = Table(
@@ -37,16 +37,16 @@ OFFSET_COMMITS = Table(
         _GROUP,
         _TOPIC,
         _PARTITION,
-        column("offset", _L, "committed offset; null in a tombstone", nullable=True),
-        column("leader_epoch", _I, "leader epoch of the last consumed record", nullable=True),
-        column("metadata", _S, "what the committer wrote beside the offset", nullable=True),
-        column("commit_timestamp", _T, "when the coordinator took the commit", nullable=True),
-        column(
+        Column("offset", _L, "committed offset; null in a tombstone", nullable=True),
+        Column("leader_epoch", _I, "leader epoch of the last consumed record", nullable=True),
+        Column("metadata", _S, "what the committer wrote beside the offset", nullable=True),
+        Column("commit_timestamp", _T, "when the coordinator took the commit", nullable=True),
+        Column(
             "expire_timestamp", _T, "when the commit expires, if it asked for it", nullable=True
         ),
-        column("topic_id", _S, "topic id, from value version 4 on", nullable=True),
-        column("is_tombstone", _B, "the commit was deleted or has expired"),
-        column("value_version", _I, "version of OffsetCommitValue", nullable=True),
+        Column("topic_id", _S, "topic id, from value version 4 on", nullable=True),
+        Column("is_tombstone", _B, "the commit was deleted or has expired"),
+        Column("value_version", _I, "version of OffsetCommitValue", nullable=True),
         _TIMESTAMP,
         *_LOG,
     ),
@@ -61,12 +61,12 @@ GENERATIONS = Table(
         _GROUP,
         _GENERATION,
         _TYPE,
-        column("state", _S, "Stable, Empty or Dead (a tombstone)"),
-        column("protocol_type", _S, "consumer, connect or another", nullable=True),
-        column("protocol", _S, "assignor that was chosen", nullable=True),
-        column("leader", _S, "member id of the leader", nullable=True),
-        column("n_members", _I, "members", "members"),
-        column("n_partitions", _L, "partitions with an owner", "partitions"),
+        Column("state", _S, "Stable, Empty or Dead (a tombstone)"),
+        Column("protocol_type", _S, "consumer, connect or another", nullable=True),
+        Column("protocol", _S, "assignor that was chosen", nullable=True),
+        Column("leader", _S, "member id of the leader", nullable=True),
+        Column("n_members", _I, "members", "members"),
+        Column("n_partitions", _L, "partitions with an owner", "partitions"),
         _TIMESTAMP,
         *_LOG,
     ),
@@ -82,17 +82,17 @@ MEMBERS = Table(
         _GENERATION,
         _TYPE,
         _MEMBER,
-        column("group_instance_id", _S, "static member's name", nullable=True),
-        column("client_id", _S, "client id"),
-        column("client_host", _S, "host the broker saw"),
-        column("rack", _S, "rack of the member", nullable=True),
-        column("rebalance_timeout_ms", _I, "rebalance timeout", "ms", nullable=True),
-        column("session_timeout_ms", _I, "session timeout", "ms", nullable=True),
-        column("subscribed_topics", DType.STRING_LIST, "topics asked for", nullable=True),
-        column(
+        Column("group_instance_id", _S, "static member's name", nullable=True),
+        Column("client_id", _S, "client id"),
+        Column("client_host", _S, "host the broker saw"),
+        Column("rack", _S, "rack of the member", nullable=True),
+        Column("rebalance_timeout_ms", _I, "rebalance timeout", "ms", nullable=True),
+        Column("session_timeout_ms", _I, "session timeout", "ms", nullable=True),
+        Column("subscribed_topics", DType.STRING_LIST, "topics asked for", nullable=True),
+        Column(
             "n_claimed", _L, "partitions that the member said it kept when it joined", "partitions"
         ),
-        column("n_partitions", _L, "partitions given to the member", "partitions"),
+        Column("n_partitions", _L, "partitions given to the member", "partitions"),
         _TIMESTAMP,
     ),
     order=("group", "generation", "member_id"),
@@ -107,7 +107,7 @@ ASSIGNMENTS = Table(
         _GENERATION,
         _MEMBER,
         _TOPIC,
-        column("partitions", DType.INT32_LIST, "partitions, ascending"),
+        Column("partitions", DType.INT32_LIST, "partitions, ascending"),
         _TIMESTAMP,
     ),
     order=("group", "generation", "member_id", "topic"),
@@ -124,12 +124,12 @@ MOVEMENTS = Table(
         _GENERATION,
         _TOPIC,
         _PARTITION,
-        column("from_member", _S, "last owner; null where nobody ever was", nullable=True),
-        column(
+        Column("from_member", _S, "last owner; null where nobody ever was", nullable=True),
+        Column(
             "to_member", _S, "owner in this generation; null where there is none", nullable=True
         ),
-        column("kind", _S, "moved, moved_through_gap, gained or lost"),
-        column(
+        Column("kind", _S, "moved, moved_through_gap, gained or lost"),
+        Column(
             "from_generation", _I, "last generation in which from_member owned it", nullable=True
         ),
         _TIMESTAMP,
@@ -145,51 +145,51 @@ REBALANCES = Table(
         _GROUP,
         _GENERATION,
         _TYPE,
-        column("previous_generation", _I, "generation it is compared with", nullable=True),
+        Column("previous_generation", _I, "generation it is compared with", nullable=True),
         _TIMESTAMP,
-        column("cause", _S, "inferred reason, or stated by a broker log", heading="Cause"),
-        column("confidence", _F, "of the cause, 0 to 1; 1 where it is stated"),
-        column("cause_basis", _S, "inferred from two generations, or stated by a broker log"),
-        column("stated_reason", _S, "the broker's own words, where a log has them", nullable=True),
-        column("n_missed_generations", _I, "generations in between that left no record"),
-        column("n_members", _I, "members after it", "members", heading="Members"),
-        column("n_joined", _I, "members that are new", "members", heading="Joined"),
-        column("n_left", _I, "members that are gone", "members", heading="Left"),
-        column(
+        Column("cause", _S, "inferred reason, or stated by a broker log", heading="Cause"),
+        Column("confidence", _F, "of the cause, 0 to 1; 1 where it is stated"),
+        Column("cause_basis", _S, "inferred from two generations, or stated by a broker log"),
+        Column("stated_reason", _S, "the broker's own words, where a log has them", nullable=True),
+        Column("n_missed_generations", _I, "generations in between that left no record"),
+        Column("n_members", _I, "members after it", "members", heading="Members"),
+        Column("n_joined", _I, "members that are new", "members", heading="Joined"),
+        Column("n_left", _I, "members that are gone", "members", heading="Left"),
+        Column(
             "n_restarted",
             _I,
             "members that came back under a new id",
             "members",
             heading="Restarted",
         ),
-        column("n_partitions", _L, "partitions with an owner after it", "partitions"),
-        column(
+        Column("n_partitions", _L, "partitions with an owner after it", "partitions"),
+        Column(
             "n_kept",
             _L,
             "partitions with the same owner before and after",
             "partitions",
             heading="Kept",
         ),
-        column(
+        Column(
             "n_moved",
             _L,
             "partitions that went from one member to another",
             "partitions",
             heading="Moved",
         ),
-        column("n_moved_through_gap", _L, "the same, with no owner in between", "partitions"),
-        column(
+        Column("n_moved_through_gap", _L, "the same, with no owner in between", "partitions"),
+        Column(
             "n_gained",
             _L,
             "partitions that had no owner known before",
             "partitions",
             heading="Gained",
         ),
-        column(
+        Column(
             "n_lost", _L, "partitions that have no owner any more", "partitions", heading="Lost"
         ),
-        column("n_needed_moves", _L, "least moves at the most even loads", "moves", nullable=True),
-        column(
+        Column("n_needed_moves", _L, "least moves at the most even loads", "moves", nullable=True),
+        Column(
             "n_avoidable_moves",
             _L,
             "moves beyond the needed ones",
@@ -198,19 +198,19 @@ REBALANCES = Table(
             heading="Avoidable",
             behind="n_moved",
         ),
-        column("balance_score", _L, "sum of pairwise load differences (KIP-54)", "partitions"),
-        column("stickiness", _F, "kept / owned before and after, 0 to 1", nullable=True),
-        column("pause_lower_seconds", _F, "time without an owner, at least", "partition-seconds"),
-        column(
+        Column("balance_score", _L, "sum of pairwise load differences (KIP-54)", "partitions"),
+        Column("stickiness", _F, "kept / owned before and after, 0 to 1", nullable=True),
+        Column("pause_lower_seconds", _F, "time without an owner, at least", "partition-seconds"),
+        Column(
             "pause_upper_seconds",
             _F,
             "time without an owner, at most",
             "partition-seconds",
             heading="Stood still, s",
         ),
-        column("leader_changed", _B, "the leader is another member id"),
-        column("cooperative", _B, "members keep working through the rebalance"),
-        column("needed_moves_proven", _B, "n_needed_moves comes from an exact optimum"),
+        Column("leader_changed", _B, "the leader is another member id"),
+        Column("cooperative", _B, "members keep working through the rebalance"),
+        Column("needed_moves_proven", _B, "n_needed_moves comes from an exact optimum"),
     ),
     order=("group", "generation", "group_type"),
     first=(
@@ -239,13 +239,13 @@ PAUSES = Table(
         _GROUP,
         _GENERATION,
         _TOPIC,
-        column("partitions", DType.INT32_LIST, "partitions with these bounds, ascending"),
-        column("pause_lower_seconds", _F, "at least so long", "seconds"),
-        column("pause_upper_seconds", _F, "at most so long", "seconds"),
-        column("unowned_since", _T, "first record without an owner", nullable=True),
-        column("last_seen", _T, "last sign of the old owner: its last commit, or the old record"),
-        column("timestamp", _T, "record in which the partitions have an owner again"),
-        column("basis", _S, "what the bounds rest on: unowned, eager, handover, reconciled"),
+        Column("partitions", DType.INT32_LIST, "partitions with these bounds, ascending"),
+        Column("pause_lower_seconds", _F, "at least so long", "seconds"),
+        Column("pause_upper_seconds", _F, "at most so long", "seconds"),
+        Column("unowned_since", _T, "first record without an owner", nullable=True),
+        Column("last_seen", _T, "last sign of the old owner: its last commit, or the old record"),
+        Column("timestamp", _T, "record in which the partitions have an owner again"),
+        Column("basis", _S, "what the bounds rest on: unowned, eager, handover, reconciled"),
     ),
     order=("group", "generation", "topic", "partitions"),
     explode="partitions",
@@ -260,38 +260,38 @@ LAG = Table(
         _GROUP,
         _TOPIC,
         _PARTITION,
-        column(
+        Column(
             "current_offset",
             _L,
             "committed offset; null where there is none",
             nullable=True,
             heading="Committed",
         ),
-        column("log_start_offset", _L, "first offset the broker still has", nullable=True),
-        column(
+        Column("log_start_offset", _L, "first offset the broker still has", nullable=True),
+        Column(
             "log_end_offset",
             _L,
             "offset of the next record to be written",
             nullable=True,
             heading="Log end",
         ),
-        column(
+        Column(
             "lag",
             _L,
             "records between them, never negative; null: unknown topic",
             nullable=True,
             heading="Lag",
         ),
-        column(
+        Column(
             "lag_seconds", _F, "since the group came to current_offset; 0: no lag", nullable=True
         ),
-        column("member_id", _S, "owner in the last generation", nullable=True, heading="Member id"),
-        column("client_id", _S, "of that member", nullable=True),
-        column("client_host", _S, "of that member", nullable=True),
-        column("commit_timestamp", _T, "when current_offset was committed", nullable=True),
-        column("status", _S, "committed, none, expired or deleted"),
-        column("clamped", _S, "none, beyond_end or before_begin"),
-        column("is_idle", _B, "the topic holds no record"),
+        Column("member_id", _S, "owner in the last generation", nullable=True, heading="Member id"),
+        Column("client_id", _S, "of that member", nullable=True),
+        Column("client_host", _S, "of that member", nullable=True),
+        Column("commit_timestamp", _T, "when current_offset was committed", nullable=True),
+        Column("status", _S, "committed, none, expired or deleted"),
+        Column("clamped", _S, "none, beyond_end or before_begin"),
+        Column("is_idle", _B, "the topic holds no record"),
     ),
     order=("group", "topic", "partition"),
     first=("group", "topic", "partition", "lag", "lag_seconds", "client_id", "status"),
@@ -303,13 +303,13 @@ ANOMALIES = Table(
     columns=(
         _GROUP,
         _GENERATION,
-        column(
+        Column(
             "kind", _S, "double_owner, unreadable_assignment, unknown_topic_id, generation_reset"
         ),
-        column("topic", _S, "topic, where one is meant", nullable=True),
-        column("partition", _I, "partition, where one is meant", nullable=True),
-        column("member_ids", DType.STRING_LIST, "members concerned, sorted"),
-        column("detail", _S, "one sentence"),
+        Column("topic", _S, "topic, where one is meant", nullable=True),
+        Column("partition", _I, "partition, where one is meant", nullable=True),
+        Column("member_ids", DType.STRING_LIST, "members concerned, sorted"),
+        Column("detail", _S, "one sentence"),
         _TIMESTAMP,
     ),
     order=("group", "generation", "kind", "topic", "partition"),
@@ -320,12 +320,12 @@ BAD_RECORDS = Table(
     doc="Records that do not parse, whole, with the reason and the place.",
     columns=(
         *_LOG,
-        column("timestamp", _T, "time of the record", nullable=True),
-        column("record_type", _I, "first int16 of the key", nullable=True),
-        column("reason", _S, "a stable word, such as truncated or unknown-version"),
-        column("position", _L, "byte at which reading failed; -1 where there is none", "bytes"),
-        column("key_hex", _S, "the key", nullable=True),
-        column("value_hex", _S, "the value; null for a tombstone", nullable=True),
+        Column("timestamp", _T, "time of the record", nullable=True),
+        Column("record_type", _I, "first int16 of the key", nullable=True),
+        Column("reason", _S, "a stable word, such as truncated or unknown-version"),
+        Column("position", _L, "byte at which reading failed; -1 where there is none", "bytes"),
+        Column("key_hex", _S, "the key", nullable=True),
+        Column("value_hex", _S, "the value; null for a tombstone", nullable=True),
     ),
     order=("log_partition", "log_offset", "reason", "position"),
     first=("reason", "record_type", "log_partition", "log_offset", "position"),

@@ -1,0 +1,145 @@
+"""One reader for a folder of batches, a folder of plain files and columns in memory."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.errors import ConfigError, SourceError
+from holdfast.tables.groups import GroupedTable
+from holdfast.tables.manifest import MANIFEST, Batch, stamp
+from holdfast.tables.reading import Tables, open_tables, read_tables
+from holdfast.tables.schemas import DEFINITIONS, arrow_schema, from_columns
+from holdfast.tables.stored import TABLES
+from holdfast.tables.values import times_ms
+from holdfast.tables.writing import BatchWriter, files_of
+
+TIME_US = 1_700_000_000_123_456
+
+
+def generations(*groups):
+    n = len(groups)
+    return from_columns(
+        "generations",
+        {
+            "group": list(groups),
+            "generation": range(n),
+            "group_type": ["classic"] * n,
+            "state": ["Stable"] * n,
+            "protocol_type": ["consumer"] * n,
+            "protocol": ["range"] * n,
+            "leader": [None] * n,
+            "n_members": [1] * n,
+            "n_partitions": [1] * n,
+            "timestamp": [TIME_US + row for row in range(n)],
+            "log_partition": [0] * n,
+            "log_offset": range(n),
+        },
+    )
+
+
+def commit(root, batch, rows):
+    writer = BatchWriter(str(root), batch)
+    writer.write("generations", rows)
+    Tables(root).commit(Batch(id=batch, files=files_of(writer.close())))
+
+
+def test_names_of_definitions_are_unique():
+    assert len(DEFINITIONS) == len({table.doc for table in DEFINITIONS.values()})
+    assert all(arrow_schema(name).names == list(t.names) for name, t in DEFINITIONS.items())
+
+
+def test_a_folder_is_read_anew_and_held_tables_are_not(tmp_path):
+    commit(tmp_path, 0, generations("a"))
+    live, held = open_tables(tmp_path), read_tables(tmp_path)
+    before = stamp(tmp_path)
+    commit(tmp_path, 1, generations("b"))
+    assert live.table("generations")["group"].to_pylist() == ["a", "b"]
+    assert held.table("generations")["group"].to_pylist() == ["a"]
+    assert held.hold() is held and live.hold().groups == live.groups == ("a", "b")
+    assert stamp(tmp_path) != before
+    assert "generations" in live and "lag" not in live and "lag" not in held
+    assert live.stored("lag").num_rows == held.stored("lag").num_rows == 0
+
+
+def test_batches_and_plain_files_and_memory_say_the_same(tmp_path):
+    rows = generations("b", "a", "b")
+    commit(tmp_path / "batches", 0, rows)
+    (tmp_path / "plain" / "generations").mkdir(parents=True)
+    pq.write_table(rows, tmp_path / "plain" / "generations" / "x.parquet")
+    (tmp_path / "single").mkdir()
+    pq.write_table(rows, tmp_path / "single" / "generations.parquet")
+    places = [tmp_path / "batches", tmp_path / "plain", tmp_path / "single", {"generations": rows}]
+    for source in places:
+        tables = read_tables(source)
+        assert tables.stored("generations").equals(rows)
+        assert tables.of_group("b", "generations")["generation"].to_pylist() == [0, 2]
+        assert tables.table("generations", groups=["a"])["generation"].to_pylist() == [1]
+
+
+def test_times_keep_microseconds_and_are_shown_as_whole_milliseconds(tmp_path):
+    commit(tmp_path, 0, generations("a"))
+    rows = read_tables(tmp_path).stored("generations")
+    assert rows["timestamp"].cast(pa.int64()).to_pylist() == [TIME_US]
+    assert times_ms(rows, "timestamp").tolist() == [TIME_US // 1000]
+    columns = {name: rows[name].to_pylist() for name in rows.column_names}
+    columns["timestamp"] = [TIME_US // 1000]
+    found = read_tables({"generations": columns}).stored("generations")
+    assert times_ms(found, "timestamp").tolist() == [TIME_US // 1000]
+
+
+@pytest.mark.parametrize("name", ["../generations.parquet", "/etc/generations.parquet"])
+def test_a_manifest_names_no_file_outside_of_its_folder(tmp_path, name):
+    batch = {"id": 0, "files": {"generations": [[name, 1]]}}
+    text = json.dumps({"schema_version": 1, "batches": [batch]})
+    (tmp_path / MANIFEST).write_text(text, encoding="utf-8")
+    for read in (read_tables, open_tables):
+        with pytest.raises(SourceError, match="outside of the folder"):
+            read(tmp_path)
+
+
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
+    commit(tmp_path / "tables", 0, generations("a"))
+    (file,) = Tables(tmp_path / "tables").files("generations")
+    file.rename(tmp_path / "elsewhere.parquet")
+    file.symlink_to(tmp_path / "elsewhere.parquet")
+    with pytest.raises(SourceError, match="outside of the folder"):
+        read_tables(tmp_path / "tables")
+
+
+def test_a_column_that_is_missing_is_named(tmp_path):
+    commit(tmp_path, 0, generations("a").drop_columns(["leader"]))
+    assert read_tables(tmp_path).stored("generations")["leader"].to_pylist() == [None]
+    commit(tmp_path, 0, generations("a").drop_columns(["state"]))
+    with pytest.raises(SourceError, match="has no column state"):
+        Tables(tmp_path).table("generations")
+
+
+def test_groups_are_chosen_by_name_and_pattern(tmp_path):
+    commit(tmp_path, 0, generations("etl", "web", "etl-2"))
+    for tables in (open_tables(tmp_path), read_tables(tmp_path)):
+        assert tables.choose(None) is None
+        assert tables.choose(["web", "etl*", "web"]) == ("web", "etl", "etl-2")
+        with pytest.raises(ConfigError, match="did you mean etl"):
+            tables.choose(["elt"])
+        with pytest.raises(ConfigError, match="etl, etl-2, web"):
+            tables.choose(["x" * 20])
+
+
+def test_rows_of_a_group_keep_their_order():
+    rows = pa.table({"group": ["b", "a", "b", "a"], "at": [3, 2, 1, 0]})
+    cut = GroupedTable.of(rows)
+    assert list(cut.bounds) == ["a", "b"]
+    assert cut.of_group("b")["at"].to_pylist() == [3, 1]
+    assert cut.of_group("a")["at"].to_pylist() == [2, 0]
+    assert cut.of_group("c").num_rows == 0
+    assert GroupedTable.of(rows.sort_by("group")).rows["at"].to_pylist() == [2, 0, 3, 1]
+
+
+def test_counts_with_a_heading_stand_in_the_order_of_the_report():
+    shown = [column.name for column in TABLES["rebalances"].headed_counts]
+    assert shown.index("n_avoidable_moves") == shown.index("n_moved") + 1
+    assert set(shown) < {column.name for column in TABLES["rebalances"].counts}
