@@ -12,9 +12,9 @@ as an Arrow stream each, and the KIP-848 records that still count (the latest of
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.batches.split import RowKind, split_rows
 from holdfast.pipeline.history.dense import group_codes
 from holdfast.pipeline.history.generations import Generations, concat
+from holdfast.pipeline.ingest.records import ConsumerGroupEvent
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.tables.schemas import arrow_schema
 
@@ -33,8 +34,6 @@ STATE: Final = "_state"
 
 STATE_ROWS: Final = arrow_schema("state")
 STATE_DDL: Final = spark_ddl("state")
-
-Event = Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -50,7 +49,7 @@ class CarriedState:
     """
 
     past: list[Generations] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[ConsumerGroupEvent] = field(default_factory=list)
 
 
 def state_task(selection: Selection) -> BatchTask:
@@ -77,7 +76,7 @@ def state_task(selection: Selection) -> BatchTask:
     return run
 
 
-def state_rows(past: Generations, events: Iterable[Event]) -> pa.Table:
+def state_rows(past: Generations, events: Iterable[ConsumerGroupEvent]) -> pa.Table:
     """State of all groups, one row each, as :data:`STATE_ROWS`.
 
     Parameters
@@ -89,7 +88,7 @@ def state_rows(past: Generations, events: Iterable[Event]) -> pa.Table:
     """
     code, first = group_codes(past)
     rows: list[dict[str, bytes]] = []
-    kept: dict[str, dict[tuple[int, str | None], Event]] = {}
+    kept: dict[str, dict[tuple[int, str], ConsumerGroupEvent]] = {}
     for event in events:
         kept.setdefault(event["group"], {})[event["type"], event["member_id"]] = event
     end = np.append(first[1:], len(code))
@@ -97,7 +96,7 @@ def state_rows(past: Generations, events: Iterable[Event]) -> pa.Table:
     for group in sorted({*names, *kept}):
         i = names.get(group)
         gens = past.take(np.arange(first[i], end[i])) if i is not None else Generations.empty()
-        alive = [dict(e) for e in kept.get(group, {}).values()]
+        alive = list(kept.get(group, {}).values())
         rows.append({"group": group.encode(), "value": _pack(gens, alive)})
     return pa.Table.from_pylist(rows, schema=STATE_ROWS)
 
@@ -110,20 +109,22 @@ def read_state(batch: pa.RecordBatch, out: CarriedState) -> None:
         out.events += events
 
 
-def _pack(gens: Generations, events: Sequence[Event]) -> bytes:
+def _pack(gens: Generations, events: Sequence[ConsumerGroupEvent]) -> bytes:
     parts = [_stream(table) for table in (gens.head, gens.members, gens.owned)]
     parts.append(json.dumps(events).encode())
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
-def _unpack(value: bytes) -> tuple[Generations, list[Event]]:
+def _unpack(value: bytes) -> tuple[Generations, list[ConsumerGroupEvent]]:
     parts, at = [], 0
     while at < len(value):
         size = int.from_bytes(value[at : at + 8], "big")
         parts.append(value[at + 8 : at + 8 + size])
         at += 8 + size
     head, members, owned = (pa.ipc.open_stream(part).read_all() for part in parts[:3])
-    events: list[Event] = [{**event, "old": True} for event in json.loads(parts[3])]
+    events: list[ConsumerGroupEvent] = json.loads(parts[3])
+    for event in events:
+        event["old"] = True
     return Generations(head=head, members=members, owned=owned), events
 
 

@@ -51,7 +51,7 @@ from holdfast.pipeline.history.movements import (
 from holdfast.pipeline.history.pauses import PAUSES
 from holdfast.pipeline.history.rebalances import anomaly_table, rebalance_table
 from holdfast.pipeline.history.reconciled import Reconciled, reconcile, unknown_topics
-from holdfast.pipeline.ingest.records import Decoded, bad_table, read_groups
+from holdfast.pipeline.ingest.records import ConsumerGroupEvent, Decoded, bad_table, read_groups
 from holdfast.tables.writing import BatchWriter
 
 ASSIGNED_AT_ONCE: Final = 2_000_000
@@ -149,7 +149,7 @@ class GroupWork:
 
     def _hold_back(
         self, gens: Generations, waiting: Decoded, remembered: CarriedState
-    ) -> tuple[Generations, list[Mapping[str, Any]]]:
+    ) -> tuple[Generations, list[ConsumerGroupEvent]]:
         """Let the last group wait until it is whole, if it has KIP-848 records or state.
 
         Such records are folded together with all earlier ones; a cut would lose the earlier ones.

@@ -31,6 +31,7 @@ from holdfast.pipeline.history.generations import (
     STABLE,
     Generations,
 )
+from holdfast.pipeline.ingest.records import ConsumerGroupEvent
 from holdfast.wire.layouts.offsets_schemas import RecordType
 
 
@@ -48,7 +49,7 @@ class _RecordRows:
 
 
 def fold(
-    events: Iterable[Mapping[str, Any]],
+    events: Iterable[ConsumerGroupEvent],
     topic_names: Mapping[str, str],
     reported: Mapping[str, tuple[int, int]] | None = None,
 ) -> Generations:
@@ -56,8 +57,8 @@ def fold(
 
     Parameters
     ----------
-    events : iterable of mapping
-        Records of :mod:`holdfast.pipeline.ingest.records`, of any groups, in any order.
+    events : iterable of ConsumerGroupEvent
+        Of any groups, in any order.
     topic_names : mapping
         Topic id (UUID string) to topic.
     reported : mapping, optional
@@ -85,7 +86,7 @@ def fold(
     return gens.sorted()
 
 
-def _apply(group: _GroupColumns, event: Mapping[str, Any], topic_names: Mapping[str, str]) -> bool:
+def _apply(group: _GroupColumns, event: ConsumerGroupEvent, topic_names: Mapping[str, str]) -> bool:
     """Apply a record; True if it completes a generation."""
     value, member_id = event["value"], event["member_id"]
     match event["type"]:
@@ -113,7 +114,7 @@ def _named(value: Any, topic_names: Mapping[str, str]) -> list[tuple[str, list[i
     )
 
 
-def _append(rows: _RecordRows, group: _GroupColumns, event: Mapping[str, Any]) -> None:
+def _append(rows: _RecordRows, group: _GroupColumns, event: ConsumerGroupEvent) -> None:
     value = event["value"]
     dead = value is None
     epoch = -1 if dead else value.get("assignmentEpoch", value.get("epoch"))

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from holdfast.model.columns import Mask
 from holdfast.pipeline.history.generations import CONSUMER, Generations, ints
 from holdfast.pipeline.history.pauses import OPEN, STAGED
+from holdfast.pipeline.ingest.records import ConsumerGroupEvent
 from holdfast.tables.schemas import arrow_schema
 from holdfast.wire.layouts.offsets_schemas import RecordType
 
@@ -36,7 +37,6 @@ RELEASED: Final = -8
 """Type of the event that a stream keeps: what members of a group gave up and nobody took yet."""
 RECONCILED: Final = "reconciled"
 
-Event = Mapping[str, Any]
 Tp = tuple[str, int]
 
 
@@ -53,7 +53,7 @@ class _Release:
 class _ReconciledGroup:
     held: dict[str, tuple[int, set[Tp], set[Tp]]] = field(default_factory=dict)
     released: dict[Tp, _Release] = field(default_factory=dict)
-    last: Event | None = None
+    last: ConsumerGroupEvent | None = None
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Reconciled:
 
     pauses: list[dict[str, Any]] = field(default_factory=list)
     since: dict[str, tuple[int, int]] = field(default_factory=dict)
-    released: list[dict[str, Any]] = field(default_factory=list)
+    released: list[ConsumerGroupEvent] = field(default_factory=list)
 
     def table(self, topic_names: Mapping[str, str], *, with_open: bool) -> pa.Table:
         """The pauses, and with ``with_open`` what is given up and not taken, as STAGED."""
@@ -103,7 +103,7 @@ class Reconciled:
         return covered
 
 
-def reconcile(events: Iterable[Event]) -> Reconciled:
+def reconcile(events: Iterable[ConsumerGroupEvent]) -> Reconciled:
     """Follow who had what.
 
     Parameters
@@ -142,11 +142,11 @@ def reconcile(events: Iterable[Event]) -> Reconciled:
     return out
 
 
-def _place(event: Event) -> tuple[int, int]:
+def _place(event: ConsumerGroupEvent) -> tuple[int, int]:
     return int(event["log_partition"]), int(event["log_offset"])
 
 
-def _current(group: _ReconciledGroup, event: Event, out: Reconciled) -> None:
+def _current(group: _ReconciledGroup, event: ConsumerGroupEvent, out: Reconciled) -> None:
     """Take in one record of a member's current assignment."""
     member, value, at = event["member_id"], event["value"], int(event["timestamp"])
     seen, assigned, pending = group.held.pop(member, (at, set(), set()))
@@ -166,7 +166,7 @@ def _current(group: _ReconciledGroup, event: Event, out: Reconciled) -> None:
         group.held[member] = (at, now, still - now)
 
 
-def _pause(event: Event, tp: Tp, release: _Release) -> dict[str, Any]:
+def _pause(event: ConsumerGroupEvent, tp: Tp, release: _Release) -> dict[str, Any]:
     at = int(event["timestamp"])
     return {
         "group": event["group"],
@@ -188,14 +188,14 @@ def _tps(value: Any, name: str) -> set[Tp]:
     return {(part["topicId"], p) for part in value[name] for p in part["partitions"]}
 
 
-def _kept(name: str, group: _ReconciledGroup) -> dict[str, Any]:
+def _kept(name: str, group: _ReconciledGroup) -> ConsumerGroupEvent:
     last = group.last
     assert last is not None
     rows = [
         [topic, partition, release.seen_us, release.at_us, release.log_offset]
         for (topic, partition), release in sorted(group.released.items())
     ]
-    return {**last, "type": RELEASED, "group": name, "member_id": None, "value": rows}
+    return {**last, "type": RELEASED, "group": name, "member_id": "", "value": rows}
 
 
 def unknown_topics(gens: Generations, topic_names: Mapping[str, str]) -> pa.Table:

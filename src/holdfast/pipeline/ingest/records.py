@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -37,13 +37,31 @@ CONSUMER_TYPES: Final = (
 """KIP-848 records that the tables are made of."""
 
 
+class ConsumerGroupEvent(TypedDict):
+    """One record of a KIP-848 group, fit for JSON; a stream keeps those that still count."""
+
+    type: int
+    """A RecordType, or RELEASED of :mod:`holdfast.pipeline.history.reconciled`."""
+    group: str
+    member_id: str
+    """Empty in a record about the whole group."""
+    value: Any
+    """Fields by Kafka's names; None in a tombstone."""
+    timestamp: int
+    """Microseconds since 1970."""
+    log_partition: int
+    log_offset: int
+    old: NotRequired[bool]
+    """An earlier batch has reported it."""
+
+
 @dataclass(slots=True)
 class Decoded:
     """What batches of records hold."""
 
     commits: list[pa.RecordBatch] = field(default_factory=list)
     generations: list[Generations] = field(default_factory=list)
-    consumer: list[dict[str, Any]] = field(default_factory=list)
+    consumer: list[ConsumerGroupEvent] = field(default_factory=list)
     bad: list[pa.RecordBatch] = field(default_factory=list)
     n_unknown: int = 0
 
@@ -89,13 +107,13 @@ def record_types(batch: pa.RecordBatch) -> I64:
     return np.unique(keys.data[at].astype(np.int64) << 8 | keys.data[at + 1])
 
 
-def _event(record_type: RecordType, row: dict[str, Any]) -> dict[str, Any]:
-    """One KIP-848 record as a plain event, fit for JSON: a member's own bytes are left out."""
+def _event(record_type: RecordType, row: dict[str, Any]) -> ConsumerGroupEvent:
+    """One KIP-848 record as an event, without the bytes of a member's classic protocols."""
     value = row["value"] and {k: v for k, v in row["value"].items() if k != _BYTES}
     return {
         "type": record_type,
         "group": row["key"]["groupId"],
-        "member_id": row["key"].get("memberId"),
+        "member_id": row["key"].get("memberId", ""),
         "value": value,
         "timestamp": (row["timestamp"] - _EPOCH) // timedelta(microseconds=1),
         "log_partition": row["log_partition"],
