@@ -80,14 +80,7 @@ def kafka_python_fetch(settings: Settings) -> dict[str, Any]:
     """Keyword arguments of a ``KafkaConsumer`` that only fetches."""
     return {
         **kafka_python_connection(settings),
-        "group_id": None,
-        "enable_auto_commit": False,
-        "auto_offset_reset": settings["auto.offset.reset"],
-        "isolation_level": settings["isolation.level"],
-        "fetch_min_bytes": settings["fetch.min.bytes"],
-        "fetch_max_bytes": settings["fetch.max.bytes"],
-        "fetch_max_wait_ms": settings["fetch.max.wait.ms"],
-        "max_partition_fetch_bytes": settings["max.partition.fetch.bytes"],
+        **_fetch(settings),
         "client_rack": settings["client.rack"],
     }
 
@@ -109,6 +102,13 @@ def aiokafka_fetch(settings: Settings) -> dict[str, Any]:
     )
     return {
         **{name: connection[name] for name in kept if name in connection},
+        **_fetch(settings),
+    }
+
+
+def _fetch(settings: Settings) -> dict[str, Any]:
+    """What kafka-python and aiokafka call the settings of a consumer without a group."""
+    return {
         "group_id": None,
         "enable_auto_commit": False,
         "auto_offset_reset": settings["auto.offset.reset"],

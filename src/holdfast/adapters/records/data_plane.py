@@ -150,6 +150,32 @@ class ConfluentPlane:
         self._consumer = None  # librdkafka's threads end with the last reference
 
 
+def taken(
+    batches: Mapping[Any, list[Any]],
+    next_offset: dict[TopicPartition, int],
+    returned: set[TopicPartition],
+) -> list[Any]:
+    """Records of the partitions that are still assigned, from what a client fetched.
+
+    Parameters
+    ----------
+    batches : mapping
+        A client's ``TopicPartition`` -> its records, in order.
+    next_offset : dict
+        Of every assigned partition; moved behind the records that are returned.
+    returned : set
+        Gains the partitions of those records.
+    """
+    messages: list[Any] = []
+    for tp, records in batches.items():
+        key = (tp.topic, tp.partition)
+        if key in next_offset and records:
+            next_offset[key] = records[-1].offset + 1
+            returned.add(key)
+            messages += records
+    return messages
+
+
 class KafkaPythonPlane:
     """kafka-python's consumer with a manual assignment."""
 
@@ -188,14 +214,7 @@ class KafkaPythonPlane:
         if not self._next:
             return []
         batches = self._consumer.poll(timeout_ms=timeout_ms, max_records=max_records)
-        messages: list[Any] = []
-        for tp, records in batches.items():
-            key = (tp.topic, tp.partition)
-            if key in self._next and records:
-                self._next[key] = records[-1].offset + 1
-                self._returned.add(key)
-                messages += records
-        return messages
+        return taken(batches, self._next, self._returned)
 
     def positions(self) -> dict[TopicPartition, int]:
         """See :class:`DataPlane`."""

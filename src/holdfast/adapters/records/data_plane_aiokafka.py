@@ -19,7 +19,7 @@ from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
 
 from holdfast.adapters.cluster import render
-from holdfast.adapters.records.data_plane import TopicPartition
+from holdfast.adapters.records.data_plane import TopicPartition, taken
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError
 
@@ -81,14 +81,7 @@ class AiokafkaPlane:
 
     async def _getmany(self, timeout_ms: int, max_records: int) -> list[Any]:
         batches = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
-        messages: list[Any] = []
-        for tp, records in batches.items():
-            key = (tp.topic, tp.partition)
-            if key in self._next and records:
-                self._next[key] = records[-1].offset + 1
-                self._returned.add(key)
-                messages += records
-        return messages
+        return taken(batches, self._next, self._returned)
 
     def positions(self) -> dict[TopicPartition, int]:
         """See :class:`DataPlane`."""
