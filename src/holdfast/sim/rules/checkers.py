@@ -1,7 +1,14 @@
-"""The rules of the protocol, checked on bytes and on time; this file has the table of all of them.
+"""The rules of the protocol, checked on bytes and on time, and the table of all of them.
 
-Shared by the simulation, the exhaustive search and the property tests. :data:`RULES` says of each
-rule what is checked here; where that is another form than the protocol's text, it says why.
+The simulation, the exhaustive search and the property tests share them. :data:`RULES` says of each
+rule what is checked. Some rules are checked in part by the way in which a world works:
+
+- S14: listener calls are one queue and carry no generation, so their order is what is checked.
+- S15: where fetching starts is the runtime's duty. A world starts at the committed offset by
+  construction, and the tests of the adapters check the real runtime.
+- L6 is stricter than the document: members tell a new leader what the old one remembered.
+- D3: a topic of one partition is in the memory as soon as the partition had an owner. Without that,
+  a group of one-partition topics could never wait.
 
 **Rules.** A checker reports to the ledger and never raises. What it needs it reads from messages or
 keeps by its own clock; it does not ask the machine under check.
@@ -36,46 +43,63 @@ from holdfast.sim.world.ledger import Ledger
 from holdfast.wire.layouts.incremental import Design
 
 RULES: Mapping[str, str] = {
-    "S1": "no resource is owned by two members after a round, nor runs at two members of the group",
-    "S2": "who was removed stops within session timeout and callbacks; its commits are refused",
-    "S3": "what is gained was claimed by nobody else in that round",
-    "S4": "nothing is revoked from one member and given to another in one round",
-    "S5": "a resource starts only after the one before has stopped and its commit has ended",
-    "S6": "a member starts only what it owns and subscribes to",
-    "S7": "next = (owned - revoked) + assigned in a design, assigned alone elsewhere",
-    "S8": "what is revoked was claimed by that member in that round",
-    "S9": "one delay for all, none beside a revocation. Doubled and stale claims are revoked while "
-    "something waits, because S1 is worth more: that round carries no delay",
-    "S10": "no claim older than the newest stands; a reset member claims nothing; never backwards",
-    "S11": "what two members claim at one generation is nobody's after the round",
-    "S12": "what is assigned exists and its receiver subscribes to it",
-    "S13": "the same turn in another order of members and topics gives the same bytes; there is no "
-    "clock in a turn. Above 2,000 claims every sixteenth turn only: it doubles the planning",
-    "S14": "assigned, then exactly one of revoked or lost, also at a member's end; only what was "
-    "dropped is lost. Calls are one queue and carry no generation: their order is this alternation",
-    "S15": "a committed offset never decreases. Where fetching starts is the runtime's duty: a "
-    "world starts at the commit by construction, the adapters' tests check the real one",
-    "L1": "without new faults all is owned and processed within a bound; nothing free stays free",
-    "L2": "loads end within one of each other; Design III's balance score never rises on the way",
-    "L3": "each revoking round has a smaller (balance score, moves left) than the one before it",
-    "L4": "rounds stay below a multiple of their causes, and none happens in a quiet minute",
-    "L5": "what waits is promised and handed out by the deadline of its own loss",
-    "L6": "the same after a change of leader. Stricter than the document: members tell a newcomer",
-    "D1": "what waits goes to nobody who was there when it was lost, until the member is back. If "
-    "newcomers have its place, what they need not carry is free for who has no more than they: D2 "
-    "ends their share, and there is nobody left to wait for",
-    "D2": "who is back by identity gets all that waited; a newcomer alone is served first, up to "
-    "its fair share",
-    "D3": "a topic that the memory has never seen is assigned in the round that sees it. One that "
-    "it names is known, or a group of one-partition topics could never wait",
-    "D4": "so are new partitions of a known topic, what was given up on request, and everything in "
-    "a group without claims or memory",
-    "D5": "a delay is longer than the tolerance",
-    "D6": "no delay where the policy has none",
-    "D7": "no more is promised than the policy's delay, though every process has its own clock",
-    "D8": "where the policy says so, who announced to leave for good is not waited for",
-    "III": "at most a batch of balancing moves in a round",
-    "again": "a round that revokes tells everybody that another one is coming",
+    "S1": "After a round no resource has two owners. No resource runs at two processes, unless "
+    "nobody could stop the first one (Application._excused lists when).",
+    "S2": "A process whose member was removed stops within the session timeout plus one slow batch "
+    "plus 1 s. The coordinator refuses its commits while another process runs the resource.",
+    "S3": "A member gains only what nobody claimed in that round.",
+    "S4": "What is revoked from one member is not given to another member in the same round.",
+    "S5": "A resource starts at a process only after the process before has stopped it and that "
+    "process's commit of it has ended.",
+    "S6": "A process starts only what its member owns and subscribes to.",
+    "S7": "A member that reads an assignment owns what the bytes say. In a design that is (owned - "
+    "revoked) + assigned, under any other assignor assigned alone. Example: owned {0, 1}, assigned "
+    "{2}, revoked {1}: {0, 2} in a design, {2} elsewhere.",
+    "S8": "A leader revokes from a member only what that member claimed in that round.",
+    "S9": "All members get one delay, and a round that revokes has none. Example: a waits for t-3, "
+    "and b and c both claim t-1. S1 is worth more, so t-1 is revoked and the delay is 0.",
+    "S10": "Of several claims to a resource only one of the newest generation may stand. A member "
+    "without a generation claims nothing. A resource never starts in an older generation than the "
+    "one it ran in before.",
+    "S11": "What two members claim with the same newest generation belongs to nobody after the "
+    "round. Example: a and b both claim t-0 at generation 4: t-0 is revoked from both.",
+    "S12": "An assigned resource exists, and its receiver subscribes to it and does not leave for "
+    "good.",
+    "S13": "A leader gives the same bytes when it plans the same round again with members and "
+    "topics in another order. Above 2,000 claims only every sixteenth round is planned again.",
+    "S14": "For each resource a listener hears assigned, then once revoked or lost, then assigned "
+    "again, and so on. Only what was dropped is lost, and nothing is left open at a member's end.",
+    "S15": "A committed offset never decreases.",
+    "L1": "Some time after the last fault everything is owned and processed. Where the policy has "
+    "no delay, a round leaves nothing unassigned.",
+    "L2": "In the end the loads of two members differ by one at most, under assignors that level "
+    "loads. Under Design III the balance score never rises while nothing happens to the group.",
+    "L3": "While nothing happens to the group, each round that revokes has a smaller (balance "
+    "score, moves left) than the last one that revoked. Example: (4, 2), then (4, 1), then (2, 1).",
+    "L4": "The number of rounds stays below a multiple of what happened to the group, and no round "
+    "comes in a minute in which nothing happens.",
+    "L5": "A lost resource waits no longer than the policy's delay and some slack, counted from "
+    "the round that first saw the loss. The leader's memory promises no later time either.",
+    "L6": "L5 holds as well when another member leads than at the loss.",
+    "D1": "While a resource waits for an absent member, it goes to no member that was there at the "
+    "loss. One exception: newcomers have taken the absent member's place, and the receiver ends "
+    "with no more than the least loaded of them. Example: d dies with t-3 and t-4, and e joins. "
+    "The leader gives t-3 to e. Then a may get t-4 if a has nothing else, and may not if a has.",
+    "D2": "A member that is back by its instance id gets all that waited for it. If one member is "
+    "gone and one newcomer is there, the newcomer gets some of what waits, and all of it if that "
+    "is at most its fair share: the number of resources divided by the number of members.",
+    "D3": "A topic of which the leader's memory names no partition is assigned in the first round "
+    "that sees it.",
+    "D4": "These are assigned at once too: new partitions of a topic that the memory names, what a "
+    "member gave up when a leader asked for it, and everything in a group that has neither claims "
+    "nor a memory (unless the policy makes a first member wait).",
+    "D5": "A delay is longer than the policy's tolerance.",
+    "D6": "A round has no delay where the policy has none.",
+    "D7": "The memory promises no more than the policy's delay. Example: a leader that takes a "
+    "time of another process's clock for its own promises 1,000,003 ms of 30,000.",
+    "D8": "If the policy says so, nobody waits for a member that announced to leave for good.",
+    "III": "Under Design III a round revokes at most a batch of claims that could have stood.",
+    "again": "A round that revokes tells every member that another round is coming.",
 }
 """Rule -> what is checked."""
 

@@ -2,14 +2,16 @@
 
 **Rules.**
 
-- The checker keeps its own clock of every loss: when the first turn saw the resource unclaimed and
-  unassigned. A promise (what the leader's memory says remains) is held against that clock at once,
-  so a deadline that is restarted is found in the round that restarts it, not when it is overdue.
-- Members' clocks have different origins in a world; a promise longer than the policy's delay is a
-  time of somebody else's clock (D7).
+- The checker keeps its own clock of every loss. A loss begins with the first round in which the
+  resource is neither claimed nor assigned.
+- A promise is the time that the leader's memory says is left. It is held against that clock in the
+  round that makes it. So a deadline that is restarted is found in the round that restarts it, and
+  not only when it is overdue.
+- The clocks of two processes have different origins in a world. A promise that is longer than the
+  policy's delay is therefore a time of another process's clock (D7).
 
-**Strategy.** One entry per waiting resource; the leader's memory is only read, never trusted for
-time.
+**Strategy.** One entry per waiting resource. The leader's memory says who is waited for; times come
+from the checker's own clock.
 
 References: Incremental Cooperative Rebalancing, Design II.
 """
@@ -27,13 +29,13 @@ from holdfast.sim.world.ledger import Ledger
 from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.memory import Memory, read_memory
 
-EARLY_MS = 1_000  # handing out so long before the deadline is too early
+EARLY_MS = 1_000  # so long before its deadline a resource may be handed out
 SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection
 
 
 @dataclass(slots=True)
 class Loss:
-    """A resource that waits: since when, who was there, and who led then."""
+    """A resource that waits: since when, which members were there, and which one led."""
 
     since_ms: int
     present: frozenset[str]
@@ -42,7 +44,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """For whom a resource waits, and how long still."""
+    """The absent member that a resource waits for, and how long still."""
 
     member_id: str
     instance_id: str | None
@@ -51,7 +53,7 @@ class Owed:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One turn beside what the newest memory says."""
+    """One round beside what the newest memory says."""
 
     turn: SeenTurn
     policy: Policy
@@ -62,7 +64,7 @@ class Moment:
 
 @dataclass(slots=True)
 class WaitingRules:
-    """Follows the turns of one run.
+    """Follows the rounds of one run.
 
     Parameters
     ----------
@@ -78,7 +80,7 @@ class WaitingRules:
     losses: dict[Resource, Loss] = field(default_factory=dict)
 
     def check(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
-        """Take one turn that has effect."""
+        """Take one round that has effect."""
         text = newest_memory((s.subscription for s in turn.members), turn.generation)
         memory = read_memory(text)
         at = Moment(turn, policy, memory, _owed(text, turn), now_ms)
@@ -96,11 +98,11 @@ class WaitingRules:
     # What waited and does no more
 
     def _ended(self, at: Moment) -> None:
-        """What waits for a member that is not back goes to nobody who was there (D1).
+        """What waits for an absent member goes to no member that was there at the loss (D1).
 
-        Unless newcomers have taken that member's place: then nobody is waited for any more, and
-        what they need not carry is free for who was there and has no more than they have. A leader
-        that serves a newcomer with less than others have, and them with the rest, breaks D1.
+        One exception: newcomers have taken the absent member's place (:func:`_places_taken`), so
+        the group waits for nobody any more. What is left of the absent member's resources may then
+        go to a member that ends with no more than the least loaded of these newcomers.
         """
         turn = at.turn
         instances = {s.member.instance_id for s in turn.members} - {None}
@@ -118,7 +120,7 @@ class WaitingRules:
             if who is None or who.remaining_ms <= EARLY_MS:
                 continue
             back = who.member_id in turn.present or who.instance_id in instances
-            receiver = owner.get(resource, "")  # back: it has it, or refuses it
+            receiver = owner.get(resource, "")
             if back or receiver not in loss.present:
                 continue
             new = places.get(who.member_id)
@@ -131,7 +133,7 @@ class WaitingRules:
     # What is not handed out
 
     def _unassigned(self, resource: Resource, at: Moment, known: Known | None) -> None:
-        """D3, D4: what was not lost does not wait; L5, L6: what was waits so long only."""
+        """D3, D4: what was not lost does not wait. L5, L6: what was lost waits for its delay."""
         turn, now_ms = at.turn, at.now_ms
         if not at.policy.defers:
             text = f"{resource} is claimed by nobody and assigned to nobody"
@@ -194,7 +196,7 @@ class WaitingRules:
                     self.ledger.fail("D2", at.now_ms, text)
 
     def _newcomer(self, at: Moment, known: frozenset[str]) -> None:
-        """One newcomer alone, one member gone, equal subscriptions: it is served first (D2)."""
+        """One newcomer, one member gone, equal subscriptions: the newcomer is served first (D2)."""
         turn = at.turn
         new = [s for s in turn.members if s.name not in known]
         gone = {w for r, w in at.owed.items() if turn.exists(r)}
@@ -216,7 +218,7 @@ class WaitingRules:
 
 
 def _late(loss: Loss, turn: SeenTurn) -> str:
-    """L6 where the leader has changed since the loss, else L5."""
+    """The rule for what is late: L6 if another member leads than at the loss, else L5."""
     return "L5" if loss.leader_id == turn.leader_id else "L6"
 
 
@@ -245,7 +247,7 @@ def _known(at: Moment) -> Known | None:
 
 
 def _at_once(resource: Resource, at: Moment, known: Known | None) -> str | None:
-    """By which rule this is no loss, so that it must be handed out now; None: it may be one."""
+    """The rule by which a resource must be assigned now; None if it may be a loss that waits."""
     if known is None:
         new_group = at.policy.first_member is When.IMMEDIATE and not at.turn.claimed
         return "D4" if new_group else None
@@ -257,9 +259,14 @@ def _at_once(resource: Resource, at: Moment, known: Known | None) -> str | None:
 
 
 def _places_taken(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozenset[str]]:
-    """Of members for whom nothing waits on because newcomers have their place: those newcomers.
+    """Absent member -> the newcomers that took its place, where all it owned is handed out.
 
-    They have got of theirs, or carry other things instead: one newcomer then for one who has gone.
+    A newcomer is a member without claims that the memory does not name. Newcomers take the place of
+    an absent member in one of two ways. They received some of its resources; or, if no newcomer
+    received any, one newcomer that took nobody else's place stands for it, whatever it received.
+
+    For example, d and e died, and f and g join. f gets a resource of d: f has d's place. g gets
+    new partitions only, and e's resources went to others: g has e's place.
     """
     memory = at.memory
     if memory is None:
@@ -282,18 +289,18 @@ def _places_taken(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozen
 
 
 def _load(name: str, at: Moment, resource: Resource) -> int:
-    """What a member has after the round; where kinds are isolated, of the resource's kind."""
+    """How many resources a member has after the round; only of one kind if kinds are isolated."""
     (after,) = (s.after for s in at.turn.members if s.name == name)
     return sum(not at.policy.isolate or kind == resource[0] for kind, _ in after)
 
 
 def _fitting(resources: frozenset[Resource], s: Seen, turn: SeenTurn) -> frozenset[Resource]:
-    """Those that exist and that this member subscribes to."""
+    """Those of the resources that exist and that this member subscribes to."""
     return frozenset(r for r in resources if turn.exists(r) and r[0] in s.subscription.topics)
 
 
 def _owed(text: bytes | None, turn: SeenTurn) -> dict[Resource, Owed]:
-    """Whom each waiting resource waits for, and how long still by the oldest copy's age."""
+    """Each waiting resource, its absent member, and what is left by the oldest copy's age."""
     memory = read_memory(text)
     if memory is None:
         return {}
