@@ -1,4 +1,4 @@
-"""The dtypes of our columns, and the few operations every column user needs.
+"""The dtypes of columns, and the few operations that every user of columns needs.
 
 **Rules.** Indices are ``int32``; offsets, times, positions and CSR starts are ``int64``. A column
 is read-only once it belongs to a value. Nothing here knows what a column means.

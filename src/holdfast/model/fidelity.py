@@ -1,8 +1,8 @@
 """How far a replay is from what was recorded: agreements between 0 (nothing) and 1 (the same).
 
-**Rules.** Every agreement is symmetric or against bounds, 1 only where nothing differs, and never
-leaves 0 to 1. The fidelity of a replay is the worst of its agreements: one good number
-must not hide a bad one.
+**Rules.** Every agreement compares two values in either order, or one value with two bounds. It is
+0 to 1, and 1 only if nothing differs. The fidelity of a replay is its lowest agreement, so that a
+good number cannot hide a bad one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Lag: from offsets to messages, as columns.
 
-**Rules.** Lag is a count of messages of 0 or more. A committed offset outside its partition is
-clamped into it. Without a commit the group starts where ``auto.offset.reset`` says: ``latest`` is
-at the end, lag 0; ``earliest`` and anything else counts everything that is there.
+**Rules.** Lag is a count of messages, 0 or more. A committed offset below the first offset of its
+partition counts as the first, one behind the end as the end. A partition without a commit has lag 0
+under ``auto.offset.reset=latest``; under ``earliest`` and any other value it has all its messages.
 
 References
 ----------

@@ -1,7 +1,8 @@
 """Numbers about many generations at once, as columns: the fleet's side of :mod:`.measure`.
 
-**Rules.** A generation is a row; members of all rows stand in one column sorted by row. Each number
-means what its namesake in :mod:`holdfast.model.measure` means for one assignment.
+**Rules.** A generation is a row; the members of all rows stand in one column, sorted by row. A
+number means the same as the number of that name in :mod:`holdfast.model.measure`, which is about
+one assignment.
 """
 
 from __future__ import annotations

@@ -2,14 +2,17 @@
 
 **Rules.**
 
-- Isolated: each topic or kind is assigned by itself, so what happens to one never moves another
-  ("a worker leaving does not have to interrupt connectors that do not run on it"). The extra
-  resource of a kind goes to the members with the least load so far, weights counted, or every kind
-  of one resource would land on the same member.
-- Weighted alone: the load of a member is the sum of its resources' weights; a claim moves only
-  where that lowers the larger of two loads.
+- Isolated: each kind is assigned by itself, so a change in one kind never moves a resource of
+  another ("a worker leaving does not have to interrupt connectors that do not run on it"). If a
+  kind cannot be divided evenly, its extra resources go to the members with the lowest load so far,
+  weights counted. Example: ten kinds of one resource each go to ten members.
+- Weighted, not isolated: the load of a member is the sum of the weights of its resources. A claimed
+  resource moves only if that lowers the larger of two members' loads. Example: A owns resources of
+  weight 2, 1 and 1, B owns nothing; the heavy one moves to B, and then nothing more.
 
-**Strategy.** Both work from claims: keep what fits, place what is free, level what is left.
+**Strategy.** Both begin with the claims. The isolated target calls an assignor for each kind; the
+weighted one keeps what fits, places what is free by weight, then makes the best move until none
+helps.
 
 References: Incremental Cooperative Rebalancing, "Motivation" (isolated support of heterogeneous
 resources) and Design III.
