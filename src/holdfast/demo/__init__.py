@@ -1,6 +1,6 @@
-"""The main job: a real group on a real broker, told by three witnesses that must agree.
+"""The main job: a real group on a real broker, described by three sources that must agree.
 
-``run`` is the job; ``group`` holds the processes, which are ``member`` and ``producer`` and end by
-``lifeline``. The witnesses are the members' own words (``journal``), the offsets topic through the
-pipeline (``tables``), and where every record went (``accounting``).
+``run`` is the job. ``group`` starts the processes, which are ``member`` and ``producer``, and
+``lifeline`` ends them. The three sources are the members' own journals (``journal``), the offsets
+topic as the pipeline reads it (``tables``), and the count of records (``accounting``).
 """

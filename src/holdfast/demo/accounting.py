@@ -1,8 +1,9 @@
-"""Where every record went: produced = consumed + still unread, and how many were read twice.
+"""Counting records: produced = consumed + still unread, and how many were read twice.
 
-**Rules.** The two sides come from different witnesses. *Produced* is what the producer got an
-acknowledgement for; *consumed* is what members wrote down while they read; *unread* is what the
-broker says lies after the group's committed offset. None is computed from another one.
+**Rules.** The three numbers come from different sources, and none is computed from another one.
+*Produced* are the records that the broker acknowledged to the producer. *Consumed* are the records
+that the members' journals list. *Unread* are the records after the group's committed offset, by the
+broker's end offsets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The demo's processes: members that are bounced one by one, and a producer.
 
-**Rules.** Every wait is for a condition and has a bound; one that is not met, or a process that
-fails, is an error that names it and quotes its last words. Nothing is left running.
+**Rules.** Every wait has a condition and a time limit. A condition that is not met in time, or a
+process that fails, raises an error with the process's last output. No process is left running.
 """
 
 from __future__ import annotations

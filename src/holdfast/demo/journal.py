@@ -1,7 +1,7 @@
-"""What a member of the demo writes down, and what follows from all of it.
+"""The journal of a demo member, and the intervals of ownership computed from all journals.
 
-**Rules.** One JSON line per event, time first. Whoever folds a journal sorts by time; the processes
-run on one machine and so share a clock.
+**Rules.** A journal has one JSON line an event, with the time first. Readers sort the lines of all
+journals by time; the processes run on one machine, so they share a clock.
 
 **Strategy.** ``assigned`` opens an interval of ownership of each partition, ``revoked`` and
 ``lost`` close it, and so does the ``end`` of the process for all that it still held.
@@ -61,7 +61,7 @@ class Interval:
 
 
 class JournalReader:
-    """Reads what was added to the journals of a folder since the last look."""
+    """Reads what was added to the journals of a folder since the last call."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -83,7 +83,7 @@ class JournalReader:
 
 
 def holdings(entries: Iterable[Entry]) -> dict[str, set[int]]:
-    """What every living process holds after these entries; one that ended is not in it."""
+    """What every running process owns after these entries; an ended process is left out."""
     held: dict[str, set[int]] = {}
     for entry in entries:
         if entry.event == "end":
@@ -96,7 +96,7 @@ def holdings(entries: Iterable[Entry]) -> dict[str, set[int]]:
 
 
 def intervals(entries: Iterable[Entry], end_seconds: float) -> list[Interval]:
-    """Ownership of every partition, by partition and start; what is still held ends at the end."""
+    """Ownership of every partition, by partition and start; open intervals stop at ``end``."""
     opened: dict[tuple[int, str], float] = {}
     found: list[Interval] = []
 

@@ -1,8 +1,9 @@
 """How the demo's processes end: on SIGTERM, or when the process that started them is gone.
 
-**Rules.** The parent holds the other end of standard input and never writes to it. Ctrl-C is the
-parent's business. Whose parent is gone has :data:`LAST_SECONDS` to end in order: the broker is
-likely gone as well, and a client may wait for it for ever.
+**Rules.** The parent process holds the other end of standard input and never writes to it, so end
+of file means that the parent is gone. A child then has :data:`LAST_SECONDS` to end in order: the
+broker is probably gone as well, and a client might wait for it for ever. A child ignores Ctrl-C,
+which the parent handles.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ POLL_MS = 100
 
 
 class _Diary(ConsumerRebalanceListener):  # type: ignore[misc] # the client has no types
-    """Writes down what the member owns and reads, at once: a reader looks on."""
+    """Writes what the member owns and reads to its journal, without buffering."""
 
     def __init__(self, name: str, file: TextIO):
         self._name = name

@@ -1,7 +1,7 @@
 """The demo's producer: a steady stream to every partition.
 
 Run as ``python -m holdfast.demo.producer BOOTSTRAP TOPIC PARTITIONS RATE``. On SIGTERM it waits for
-what is under way and prints one JSON object: partition -> records acknowledged.
+records in flight and prints one JSON object: partition -> records acknowledged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The main job: a group goes through a rolling bounce, Spark reads what the broker noted about it.
+"""The main job: a rolling bounce of a group, and what Spark reads of it in the offsets topic.
 
-**Rules.** The group's story is told by three witnesses that know nothing of each other: the
-members' journals (to the millisecond), the broker's offsets topic (through the pipeline) and the
-producer. Records must add up and no partition may ever have had two owners, or the job fails.
+**Rules.** Three independent sources describe the run: the members' journals (to the millisecond),
+the broker's offsets topic (through the pipeline), and the producer. The job fails if the numbers of
+records do not add up, or if a partition ever had two owners.
 
 **Strategy.** broker -> topic -> producer and members -> bounce each member -> stop -> account ->
 tables -> report. Each step is a named stage of a :class:`Stages`, which times and shows it.
@@ -78,7 +78,7 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
-    """What came out.
+    """The result of a run.
 
     ``unowned`` is, per partition, the seconds without an owner from the first bounce to the last
     balance, by the members' journals; ``witnessed`` is what the offsets topic says.
@@ -127,7 +127,7 @@ class TimedStages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lived:
-    """The live half: what members, producer and broker said."""
+    """What the members, the producer and the broker reported."""
 
     account: Account
     unowned: tuple[float, ...]
@@ -191,7 +191,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
 
 
 def _folder(options: DemoOptions) -> tuple[Path, bool]:
-    """Where files go, and whether that is a temporary folder of ours."""
+    """The folder for the files, and whether it is a temporary folder that we remove."""
     if options.out is None:
         return Path(tempfile.mkdtemp(prefix="holdfast-demo-")), True
     try:

@@ -1,6 +1,6 @@
-"""The demo's third witness: the offsets topic, through the pipeline.
+"""The demo's view of the offsets topic, through the pipeline.
 
-**Rules.** Nothing is computed here that the pipeline has computed; rows are picked and named.
+**Rules.** No number is computed here: rows of the pipeline's tables are selected.
 """
 
 from __future__ import annotations

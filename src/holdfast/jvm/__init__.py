@@ -1,1 +1,1 @@
-"""What needs a Java and is no Python package: ``java`` finds one, ``jars`` has what runs on it."""
+"""Java for the broker and for Spark: ``java`` finds a Java, ``jars`` fetches the jars."""

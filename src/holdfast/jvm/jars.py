@@ -1,8 +1,8 @@
 """Jars of Kafka's server and of Spark's Kafka source, by the Ivy that PySpark brings.
 
 **Rules.** Only our own cache folder is read and written, never ``~/.m2`` or ``~/.ivy2``. A folder
-appears there whole or not at all, also when two processes resolve at once. PySpark is found, not
-imported.
+of jars appears there complete or not at all, even if two processes resolve at once. PySpark's files
+are located without importing PySpark.
 
 **Strategy.** ``HOLDFAST_CACHE`` (else ``XDG_CACHE_HOME/holdfast``, else ``~/.cache/holdfast``)
 holds ``jars/NAME/*.jar`` and Ivy's own cache. Ivy retrieves into a folder beside the final one,
@@ -182,7 +182,7 @@ def _is_complete(folder: Path) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock file: one process at a time gets past here, a dead one lets go."""
+    """Hold the lock file: one process at a time; the lock of a process that died is free."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -213,7 +213,7 @@ def _download(
 
 
 def _run_ivy(java: Java, ivy: Path, description: Path, out: Path) -> str | None:
-    """Run Ivy once; None is success, a text is its complaint."""
+    """Run Ivy once; returns None, or the text of its error."""
     home = cache_folder() / "ivy"
     settings = os.environ.get("HOLDFAST_IVY_SETTINGS")
     command = [

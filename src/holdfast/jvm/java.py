@@ -1,10 +1,10 @@
 """Find a Java that runs both Kafka 4.3 and Spark 4.0.
 
-**Rules.** ``JAVA_HOME`` first, then ``java`` on ``PATH``; nothing is installed. A Java that does
-not fit is named in one line together with what to install.
+**Rules.** ``JAVA_HOME`` is tried first, then ``java`` on ``PATH``; nothing is installed. If no Java
+fits, the error names the Java that was found and the version to install.
 
-**Strategy.** The Java is asked for its own home and version once (``-XshowSettings:properties``),
-so that links and version managers' shims lead to the real place.
+**Strategy.** The executable is run once with ``-XshowSettings:properties`` to get its home and its
+version. So symbolic links and the shims of version managers lead to the real folder.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def find_java() -> Java:
 
 @cache
 def _probe(executable: str) -> Java | str:
-    """Ask one executable for its home and version; a text says why that failed."""
+    """Home and version of one executable, or a text that says why it cannot be used."""
     if not os.access(executable, os.X_OK):
         return "is not an executable file"
     try:

@@ -1,8 +1,9 @@
 """``holdfast decode``: hex in, JSON out.
 
-**Rules.** One line out for each line in, in order; a bad one says why and the run goes on.
+**Rules.** Each input line gives one output line, in order. A bad line gives its error, and the run
+goes on.
 
-**Strategy.** :mod:`holdfast.cli.wire_json` knows the messages; here are only the streams.
+**Strategy.** :mod:`holdfast.cli.wire_json` reads the messages; this module reads and writes lines.
 """
 
 from __future__ import annotations

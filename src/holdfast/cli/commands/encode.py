@@ -3,7 +3,7 @@
 **Rules.** As :mod:`holdfast.cli.commands.decode`. Bytes are those that Kafka writes: a
 subscription's topics come out sorted, whatever the order in the JSON.
 
-**Strategy.** :mod:`holdfast.cli.wire_json` knows the messages; here are only the streams.
+**Strategy.** :mod:`holdfast.cli.wire_json` writes the messages; this module reads and writes lines.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What messages and records look like.
+"""The layouts of messages and records.
 
 =========================  ===============================================================
 ``consumer_protocol``      ConsumerProtocolSubscription and -Assignment v0 to v3
-``sticky_user_data``       what the sticky and cooperative-sticky assignors put in user data
+``sticky_user_data``       user data of the assignors sticky and cooperative-sticky
 ``incremental``            the messages of Designs I, II and III, as the document prints them
-``container``              their meaning inside the consumer protocol
+``container``              the same content inside the consumer protocol
 ``memory``                 what the leader of a design remembers, carried in the container
 ``frames``                 what the frames of both are made of
 ``connect``                Kafka Connect's embedded protocol v0 to v2, for reading

@@ -12,11 +12,11 @@ version  protocol      metadata (worker to leader)          assignment (leader t
 =======  ============  ===================================  ========================================
 
 **Rules.** Task -1 is the connector itself. From v1 on, trailing fields with a default may be
-missing: Allocation, Assignment and Revoked (null), Delay (0). A version above 2 is read as 2, one
-below 0 is refused, trailing bytes are ignored. From v1 on an assignment lists increments:
-next = (owned - revoked) + assigned.
+missing: Allocation, Assignment and Revoked (null), Delay (0). A version above 2 is read as 2, a
+version below 0 is refused, and trailing bytes are ignored. From v1 on an assignment lists
+increments: next = (owned - revoked) + assigned.
 
-**Strategy.** The allocation stays bytes; :func:`decode_connect_assignment` reads it.
+**Strategy.** The allocation is left as bytes; :func:`decode_connect_assignment` reads it.
 
 References
 ----------
@@ -36,7 +36,7 @@ METADATA, ASSIGNMENT = "ConnectMetadata", "ConnectAssignment"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectMetadata:
-    """What a worker tells the leader.
+    """The metadata that a worker sends to the leader.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class ConnectMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectAssignment:
-    """What the leader tells a worker.
+    """The assignment that the leader sends to a worker.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The consumer's embedded protocol: what a member tells the leader, and what it is told.
+"""The consumer's embedded protocol: a member's subscription, and its assignment by the leader.
 
 =======  ===========================================  ==================================  =========
 version  ConsumerProtocolSubscription                 ConsumerProtocolAssignment          written by
@@ -11,9 +11,9 @@ version  ConsumerProtocolSubscription                 ConsumerProtocolAssignment
 3        + RackId nullable string                     same                                3.4 on
 =======  ===========================================  ==================================  =========
 
-**Rules.** A version above 3 is read as 3 and what follows is ignored; below 0 is refused. Trailing
-bytes are ignored. Null and empty user data are kept apart. Fields that the version asked for
-does not have are left out, as Kafka leaves them out.
+**Rules.** A version above 3 is read as 3, and a version below 0 is refused. Bytes after the last
+known field are ignored. Null user data and empty user data are different values. A writer leaves
+out the fields that the version asked for does not have, as Kafka does.
 
 **Strategy.** Reading keeps the order of the wire. Writing gives the bytes that Kafka's own client
 writes: topics sorted, owned partitions sorted by topic and partition, and assigned partitions
@@ -43,7 +43,7 @@ ASSIGNMENT = "ConsumerProtocolAssignment"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member tells the leader.
+    """What a member sends to the leader when it joins.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentMessage:
-    """What the leader tells a member.
+    """What the leader sends to a member.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 class SubscriptionDecoder:
-    """Decodes many subscriptions; one whose topics repeat the last one's is read far faster.
+    """Decodes many subscriptions; topics that repeat the last message's are not read again.
 
     A block of topics is compared byte for byte, so the answer is always that of
     :func:`decode_subscription`.
@@ -125,7 +125,7 @@ class SubscriptionDecoder:
         self._topics: tuple[str, ...] = ()
 
     def decode(self, data: bytes) -> Subscription:
-        """As :func:`decode_subscription`; a failure leaves what is remembered as it was."""
+        """As :func:`decode_subscription`; after a failure the remembered topics are the same."""
         reader = Reader(data, SUBSCRIPTION)
         version = reader.leading_version(HIGHEST_VERSION)
         start = reader.pos

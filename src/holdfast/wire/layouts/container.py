@@ -1,8 +1,9 @@
-"""What Designs I to III say, inside Kafka's own consumer protocol messages.
+"""The messages of Designs I to III, inside Kafka's own consumer protocol messages.
 
-A subscription is a ConsumerProtocolSubscription, an assignment a ConsumerProtocolAssignment, both
-readable by every Kafka tool. Their user data are a frame (:mod:`holdfast.wire.layouts.frames`).
-``claim`` and ``verdict`` are the frames' names on the wire.
+A member's subscription is a ConsumerProtocolSubscription, and its assignment is a
+ConsumerProtocolAssignment, so every Kafka tool can read both. What the designs add stands in the
+user data, as a frame (:mod:`holdfast.wire.layouts.frames`). The frames are called claim and verdict
+on the wire; ``holdfast decode`` takes these names.
 
 =======  ===========  =============================================================================
 frame    magic        version 1
@@ -16,13 +17,14 @@ verdict  f4 48 46 76  Nonce int64, Revoked nullable [](Topic, PartitionSet), Del
 
 **Rules.**
 
-* next = (owned - revoked) + assigned, as in :mod:`holdfast.wire.layouts.incremental`; so is null
-  against empty ``revoked``.
-* A time is what remains, in ms, 0 to 2**31 - 1; 0 is none. A negative one is refused.
+* A member then owns (owned - revoked) + assigned. Null ``revoked`` and empty ``revoked`` differ as
+  in :mod:`holdfast.wire.layouts.incremental`: empty means that another round follows.
+* A delay is the time that remains, in ms, 0 to 2**31 - 1; 0 means no delay. A negative delay is
+  refused.
 
-**Strategy.** A leader may list as assigned only what is new; listing *all* that a member shall
-own obeys the rule above as well, and shows other tools the truth. The leader's memory
-(:mod:`holdfast.wire.layouts.memory`) is bytes inside both frames.
+**Strategy.** A leader may list as assigned only the new partitions of a member. It may also list
+*all* of them: the first rule gives the same result, and other tools then show what the member owns.
+The leader's memory (:mod:`holdfast.wire.layouts.memory`) is bytes inside both frames.
 
 References
 ----------
@@ -112,9 +114,9 @@ class MemberAssignment:
     revoked : tuple of (topic, partitions), or None
         What it gives up before it joins again. Empty, not null: another round is coming.
     delay_ms : int
-        When to join again at the latest, in ms from now; 0 none.
+        When to join again at the latest, in ms from now; 0 for no such time.
     nonce : int
-        int64, the leader's; two turns of a leader differ in it.
+        int64, the leader's; it differs in each of a leader's turns.
     memory : bytes or None
         The leader's memory; the member sends it back unread.
     """
@@ -127,9 +129,9 @@ class MemberAssignment:
 
 
 def decode_member_subscription(data: bytes, *, lenient: bool = False) -> MemberSubscription:
-    """Read a member's claim out of a ConsumerProtocolSubscription.
+    """Read a member's subscription from a ConsumerProtocolSubscription.
 
-    A subscription without user data is a claim with nothing but its standard fields.
+    Without user data, only the standard fields are filled.
 
     Parameters
     ----------
@@ -164,7 +166,7 @@ def decode_member_subscription(data: bytes, *, lenient: bool = False) -> MemberS
 
 
 def encode_member_subscription(value: MemberSubscription) -> bytes:
-    """Write a member's claim as a ConsumerProtocolSubscription v3.
+    """Write a member's subscription as a ConsumerProtocolSubscription v3.
 
     Raises
     ------
@@ -199,7 +201,7 @@ def encode_member_subscription(value: MemberSubscription) -> bytes:
 
 @lru_cache(maxsize=256)
 def decode_member_assignment(data: bytes) -> MemberAssignment:
-    """Read the leader's verdict out of a ConsumerProtocolAssignment.
+    """Read a member's assignment from a ConsumerProtocolAssignment.
 
     An assignment without user data is a verdict with nothing but its partitions. Who checks a plan
     reads the same bytes as their member, so the last ones are remembered.
@@ -227,7 +229,7 @@ def decode_member_assignment(data: bytes) -> MemberAssignment:
 
 
 def encode_member_assignment(value: MemberAssignment) -> bytes:
-    """Write the leader's verdict as a ConsumerProtocolAssignment v3.
+    """Write a member's assignment as a ConsumerProtocolAssignment v3.
 
     Raises
     ------

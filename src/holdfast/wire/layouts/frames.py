@@ -1,11 +1,12 @@
-"""What the frames of Designs I to III are made of: magic, version, sets of partitions.
+"""The parts of a frame of Designs I to III: magic, version, sets of partitions.
 
 A *frame* is four bytes of magic, a version int16, then compact types and tagged fields at the end.
 A *PartitionSet* is a compact array of uvarints: the first partition, then each gap less one.
 
-**Rules.** A frame version above the highest known is read as that one and what follows is ignored.
-Unknown tags are skipped. The magic has its first bit set: a foreign reader that takes the frame for
-a generation or a count finds a negative number, and so no claim.
+**Rules.** A frame version above the highest known one is read as the highest known one, and bytes
+after the last known field are ignored. Unknown tags are skipped. The first bit of the magic is set.
+A foreign reader that takes the frame for a generation or a count therefore reads a negative number,
+and finds no claim.
 
 References: KIP-482 (compact types and tagged fields).
 """
@@ -29,7 +30,7 @@ FRAME_VERSION = 1
 
 
 class Leaving(IntEnum):
-    """What a member says about its own near future."""
+    """Whether a member announces that it stops, and whether it comes back."""
 
     STAYS = 0
     RETURNS = 1  # it stops, and means to come back: its partitions should wait

@@ -1,4 +1,4 @@
-"""The embedded protocol of Incremental Cooperative Rebalancing, as the document prints it.
+"""The embedded protocol of the document "Incremental Cooperative Rebalancing".
 
 =======  ============================================  ============================================
 version  Subscription                                  Assignment
@@ -14,14 +14,16 @@ version  Subscription                                  Assignment
 **Rules.**
 
 * The types are Kafka's classic ones. The version is the number of the design.
-* next = (owned - revoked) + assigned. What is absent is kept: absence never revokes.
-* Lists may be null. Null and empty ``revoked`` differ: null says nothing; empty says that somebody
-  else gives something up, so another round is coming and a member may join again at once.
-* The timeout is in ms, 0 to 2**31 - 1; 0 is none. A negative one is refused.
-* A version above 3 is read as 3 and what follows is ignored, as in the consumer protocol.
+* A member then owns (owned - revoked) + assigned. It keeps a partition that the assignment does not
+  list: absence never revokes.
+* Lists may be null. Null and empty ``revoked`` differ. Empty means that another member gives a
+  partition up: another round follows, and this member may join again at once. Null means none of
+  that.
+* The timeout is in ms, 0 to 2**31 - 1; 0 means no timeout. A negative timeout is refused.
+* A version above 3 is read as 3, and bytes after the last known field are ignored.
 
-**Strategy.** These are for groups of a protocol type of their own. A group of type ``consumer``
-carries the same meaning in :mod:`holdfast.wire.layouts.container`.
+**Strategy.** These messages are for groups whose protocol type is not ``consumer``. In a group of
+type ``consumer`` the same content stands in :mod:`holdfast.wire.layouts.container`.
 
 References
 ----------

@@ -8,7 +8,8 @@ memory   f4 48 46 6d  Generation int32, DelayMs int32, Topics []string, Members 
                       uvarint, PartitionSet), tags), GivenUp [](topic index, PartitionSet)
 =======  ===========  =============================================================================
 
-**Rules.** A time is what remains, in ms, 0 to 2**31 - 1; 0 is none. A negative one is refused.
+**Rules.** A delay is the time that remains, in ms, 0 to 2**31 - 1; 0 means no delay. A negative
+delay is refused.
 
 **Strategy.** A leader writes the memory once, as bytes inside every assignment; a member sends the
 bytes back in its next subscription, unread; only a leader reads them. A new field goes in front of

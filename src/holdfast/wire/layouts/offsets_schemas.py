@@ -1,7 +1,7 @@
 """Layouts of every record of ``__consumer_offsets``, and of what it embeds, as data.
 
-A key is an int16 record type and the fields of the key, never flexible. A value is an int16
-version and the fields of that version; no value at all is a tombstone.
+A key is an int16 record type, then the fields of the key, which are never flexible. A value is an
+int16 version, then the fields of that version. A record without a value is a tombstone.
 
 ======  ===============================  ======  ========  ===================================
 type    record                           values  flexible  since
@@ -18,12 +18,13 @@ type    record                           values  flexible  since
 Types 9 and 18 are unused. Tags were added later: 6, 12 and 20 ``assignmentTimestamp`` (KIP-1263,
 4.3), 8 and 22 ``assignmentEpochs`` and 17 its two tags (after 4.1).
 
-**Rules.** Names, order, versions and tags are those of Kafka's own message schemas, with a small
-first letter. Both the scalar and the batch decoder read this table and nothing else.
+**Rules.** Names, order, versions and tags are those of Kafka's own message schemas; the first
+letter of a name is small. The scalar decoder and the batch decoder both follow this table, and no
+other.
 
 **Strategy.** :func:`layout` cuts a schema down to one version: plain fields in the order of the
-bytes, then the tagged ones. ``min_size`` is the least number of bytes of one element, against
-which counts are checked before anything is allocated.
+bytes, then tagged fields. ``min_size`` is the least number of bytes of one element: a count is
+checked against it before anything is allocated.
 
 References
 ----------

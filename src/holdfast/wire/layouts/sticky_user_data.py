@@ -1,4 +1,4 @@
-"""What Kafka's sticky assignors carry in the user data of a subscription.
+"""The user data that Kafka's sticky assignors write into a subscription.
 
 ==================  =====================================================  ======================
 user data           layout                                                 written by
@@ -9,11 +9,12 @@ sticky v1           + generation int32                                     2.3 o
 cooperative-sticky  generation int32                                       3.0 on (KAFKA-12984)
 ==================  =====================================================  ======================
 
-**Rules.** Neither has a version field: a reader of sticky data tries v1, then v0, and ignores what
-follows. A claim's generation below 0 is none. No user data, or unreadable ones, make no claim.
+**Rules.** There is no version field: a reader of ``sticky`` data tries v1, then v0, and ignores
+bytes that follow. A generation below 0 means no generation. A member without user data, or with
+unreadable user data, claims nothing.
 
-**Strategy.** ``decode_*`` are strict and give what is written; :func:`read_claims` never fails, as
-a leader must not fail on the bytes of one member.
+**Strategy.** ``decode_*`` are strict and give what is written. :func:`read_claims` never fails,
+because a leader must not fail on the bytes of one member.
 
 References
 ----------

@@ -4,9 +4,9 @@
 with topics and partitions sorted and no user data. Every member gets a message, an empty one if it
 owns nothing.
 
-**Strategy.** One sort of (member, topic-partition), then one buffer for all messages: topic names
-are written first, in whole words that may run up to seven bytes over their end, and the counts and
-partitions that follow every name cover what ran over.
+**Strategy.** One sort of (member, topic-partition), then one buffer for all messages. Topic names
+are written first, in words of eight bytes, which may go up to seven bytes beyond the end of a name.
+The count and the partitions that follow each name are written later and overwrite those bytes.
 
 References
 ----------

@@ -1,4 +1,4 @@
-"""What many messages become: one column a field, in buffers that Arrow can take as they are.
+"""The columns into which many messages are read: one a field, in buffers that Arrow takes as such.
 
 ==========  =====================================  ==============================================
 column      of                                     buffers

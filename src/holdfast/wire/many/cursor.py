@@ -1,8 +1,8 @@
 """A position in each of many messages, which all advance together.
 
-**Rules.** A message that is cut off, or whose sizes exceed it, is marked bad, and its sizes are cut
-at its end, so that nothing is ever read outside the padded bytes. What was read of a bad message
-means nothing.
+**Rules.** A message is marked bad if it is cut off, or if a size in it goes beyond its end. Such a
+size is cut at the end, so nothing is ever read outside the padded bytes. The values read from a bad
+message are meaningless.
 
 References
 ----------

@@ -4,16 +4,16 @@
 
 * No Python loop per message. Loops run over the fields of a layout, over the elements of the
   longest array, and over the elements of the few messages that are much longer than the others.
-* A message that is cut off, or whose sizes exceed it, is marked bad, and its sizes are cut at its
-  end. What was read of a bad message means nothing; the caller reads the good ones again without
-  it, so that no column is ever filtered.
-* Nothing is allocated from a count before the bytes left were seen to hold that many elements.
+* A message is marked bad if it is cut off, or if a size in it goes beyond its end. The values read
+  from a bad message are meaningless. The caller reads the good messages again without the bad ones,
+  so no column is ever filtered.
+* A count allocates nothing before the bytes left are known to hold that many elements.
 
-**Strategy.** A layout becomes a plan: *runs* of fixed fields with the length of the next field of
-variable size, read by one block gather, each followed by a *tail* that knows how to go on. The
-elements of an array are first located, in lock step, by skipping through them; what was seen of
-them in passing is kept on a *tape*. Then all elements of all messages are read as one flat batch.
-Where only a few messages have elements left, a plain walk locates the rest.
+**Strategy.** A layout becomes a :class:`Program`: *runs* of fixed fields, each with the length of
+the variable field that follows, and after each run a *tail*, which reads that variable field. A run
+is read by one block gather. The elements of an array are first located, in lock step, by skipping
+through them; values seen on the way are kept on a *tape*. Then all elements of all messages are
+read as one flat batch. When only a few messages have elements left, a plain loop locates the rest.
 
 References
 ----------
@@ -108,12 +108,12 @@ def _fixed_column(raw: NDArray[Any]) -> Column:
     return Numbers(values=raw.astype(raw.dtype.newbyteorder("=")))
 
 
-def read(plan: Program, cursor: Cursor) -> Columns:
+def read(program: Program, cursor: Cursor) -> Columns:
     """Read one struct of every message.
 
     Parameters
     ----------
-    plan : Program
+    program : Program
         Of the layout.
     cursor : Cursor
         Is left behind the struct; its ``bad`` says which messages do not follow the layout.
@@ -124,20 +124,20 @@ def read(plan: Program, cursor: Cursor) -> Columns:
         With one row a message.
     """
     columns: Columns = {}
-    for run in plan:
+    for run in program:
         run.read(cursor, columns)
     return columns
 
 
-def skip(plan: Program, cursor: Cursor) -> None:
+def skip(program: Program, cursor: Cursor) -> None:
     """As :func:`read`, for the positions alone: ``bad`` says nothing."""
-    for run in plan:
+    for run in program:
         run.read(cursor, None)
 
 
-def walk(plan: Program, data: memoryview, pos: int, end: int) -> int:
+def walk(program: Program, data: memoryview, pos: int, end: int) -> int:
     """Position behind one struct of one message; ``end`` where it does not fit."""
-    for run in plan:
+    for run in program:
         pos = run.walk(data, pos, end)
     return pos
 
@@ -263,7 +263,7 @@ class ItemsTail:
     name: str
     flexible: bool
     nullable: bool
-    plan: Program
+    program: Program
     min_size: int
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
@@ -271,16 +271,16 @@ class ItemsTail:
         count, valid = _present(cursor, _length(cursor, prefix, self.flexible), self.nullable)
         count = holdable(cursor, count, self.min_size)
         if columns is None:
-            locate(self.plan, cursor, count)
+            locate(self.program, cursor, count)
             return
-        items = read_items(self.plan, cursor, count)
+        items = read_items(self.program, cursor, count)
         columns[self.name] = Items(start=starts(count), columns=items, valid=valid)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
         """See :class:`Tail`."""
         count, pos = _walk_length(data, prefix, pos, end, flexible=self.flexible)
         for _ in range(min(count, (end - pos) // self.min_size)):
-            pos = walk(self.plan, data, pos, end)
+            pos = walk(self.program, data, pos, end)
         return pos
 
 
@@ -300,46 +300,46 @@ def parents(count: I64) -> I64:
     return np.repeat(np.arange(len(count)), count)
 
 
-def read_items(plan: Program, cursor: Cursor, count: I64) -> Columns:
+def read_items(program: Program, cursor: Cursor, count: I64) -> Columns:
     """Read the elements of all messages as messages of their own; leave the cursor behind."""
     most = count.max() if len(count) else 0
     if most == 1 and count.all():
         child = Cursor(cursor.data, cursor.pos, cursor.end)
-        items = read(plan, child)
+        items = read(program, child)
         cursor.pos = child.pos
         cursor.bad |= child.bad
         cursor.add_unknown_tags(child.n_unknown_tags)
         return items
     if most > 1:
-        return _read_blocks(plan, cursor, count)
+        return _read_blocks(program, cursor, count)
     parent = parents(count)
     child = Cursor(cursor.data, cursor.pos[parent], cursor.end[parent])
-    items = read(plan, child)
+    items = read(program, child)
     cursor.pos[parent] = child.pos
     cursor.absorb(child, parent)
     return items
 
 
-def _read_blocks(plan: Program, cursor: Cursor, count: I64) -> Columns:
+def _read_blocks(program: Program, cursor: Cursor, count: I64) -> Columns:
     """Locate all elements, then read them together, or tiny ones block by block."""
     n_elements = int(count.sum())
     mean_size = int((cursor.end - cursor.pos)[count > 0].sum()) // max(n_elements, 1)
     if mean_size >= TAPE_MIN_SIZE:
-        tape = Tape(plan)
-        begin = locate(plan, cursor, count, tape)
+        tape = Tape(program)
+        begin = locate(program, cursor, count, tape)
         parent = parents(count)
         child = Cursor(cursor.data, begin, cursor.end[parent])
         items = tape.read(child)
         cursor.absorb(child, parent)
         return items
-    begin, stop = locate(plan, cursor, count), np.cumsum(count)
+    begin, stop = locate(program, cursor, count), np.cumsum(count)
     block = n_elements if mean_size >= TINY_SIZE else BLOCK
     parts: list[Columns] = []
     for low in range(0, n_elements, block):
         high = min(low + block, n_elements)
         parent = _parents_within(stop, low, high)
         child = Cursor(cursor.data, begin[low:high], cursor.end[parent])
-        parts.append(read(plan, child))
+        parts.append(read(program, child))
         cursor.absorb(child, parent)
     del begin, child
     return join(parts)
@@ -350,7 +350,7 @@ class Tape:
 
     Parameters
     ----------
-    plan : Program
+    program : Program
         Of one element.
 
     Notes
@@ -358,17 +358,17 @@ class Tape:
     Memory: about twice 8 bytes and the fixed fields, for each run of each element.
     """
 
-    __slots__ = ("_plan", "_slots", "_taken")
+    __slots__ = ("_program", "_slots", "_taken")
 
-    def __init__(self, plan: Program):
-        self._plan = plan
+    def __init__(self, program: Program):
+        self._program = program
         self._slots: list[I64] = []
-        self._taken: list[tuple[list[I64], list[NDArray[Any]]]] = [([], []) for _ in plan]
+        self._taken: list[tuple[list[I64], list[NDArray[Any]]]] = [([], []) for _ in program]
 
     def skip(self, cursor: Cursor, slot: I64) -> None:
         """As :func:`skip`; ``slot`` says which elements these are."""
         self._slots.append(slot.copy())
-        for run, (positions, raws) in zip(self._plan, self._taken, strict=True):
+        for run, (positions, raws) in zip(self._program, self._taken, strict=True):
             positions.append(cursor.pos)
             raws.append(cursor.take(run.dtype))
             run.go_on(cursor, raws[-1], None)
@@ -383,7 +383,7 @@ class Tape:
             self.skip(Cursor(cursor.data, cursor.pos[unseen], cursor.end[unseen]), unseen)
             order[unseen] = np.arange(len(slot), len(order))
         columns: Columns = {}
-        for run, (positions, raws) in zip(self._plan, self._taken, strict=True):
+        for run, (positions, raws) in zip(self._program, self._taken, strict=True):
             cursor.pos = np.concatenate(positions).take(order) + run.dtype.itemsize
             run.go_on(cursor, np.concatenate(raws).take(order), columns)
         return columns
@@ -396,12 +396,12 @@ def _parents_within(stop: I64, low: int, high: int) -> I64:
     return np.repeat(np.arange(first, last + 1), n_here)
 
 
-def locate(plan: Program, cursor: Cursor, count: I64, tape: Tape | None = None) -> I64:
+def locate(program: Program, cursor: Cursor, count: I64, tape: Tape | None = None) -> I64:
     """Find where each element of each message begins; leave the cursor behind the last.
 
     Parameters
     ----------
-    plan : Program
+    program : Program
         Of one element.
     cursor : Cursor
         At the first element.
@@ -422,7 +422,7 @@ def locate(plan: Program, cursor: Cursor, count: I64, tape: Tape | None = None) 
     while len(rows) > FEW:
         begin[slot] = child.pos
         if tape is None:
-            skip(plan, child)
+            skip(program, child)
         else:
             tape.skip(child, slot)
         slot += 1
@@ -435,17 +435,19 @@ def locate(plan: Program, cursor: Cursor, count: I64, tape: Tape | None = None) 
     for row, pos, low, high in zip(
         rows.tolist(), child.pos.tolist(), slot.tolist(), last.tolist(), strict=True
     ):
-        cursor.pos[row] = _locate_in_one(plan, data, pos, int(cursor.end[row]), found[low:high])
+        cursor.pos[row] = _locate_in_one(program, data, pos, int(cursor.end[row]), found[low:high])
     return begin
 
 
-def _locate_in_one(plan: Program, data: memoryview, pos: int, end: int, found: memoryview) -> int:
+def _locate_in_one(
+    program: Program, data: memoryview, pos: int, end: int, found: memoryview
+) -> int:
     """Fill ``found`` as far as there are bytes; return the position behind."""
     for index in range(len(found)):
         if pos >= end:
             break
         found[index] = pos
-        pos = walk(plan, data, pos, end)
+        pos = walk(program, data, pos, end)
     return pos
 
 
@@ -455,7 +457,7 @@ class OptionalTail:
 
     name: str
     tagged: bool
-    plan: Program
+    program: Program
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
         """See :class:`Tail`."""
@@ -463,14 +465,14 @@ class OptionalTail:
         rows = np.flatnonzero(there)
         child = Cursor(cursor.data, cursor.pos[rows], cursor.end[rows])
         if columns is None:
-            skip(self.plan, child)
+            skip(self.program, child)
         else:
             index = np.full(len(there), NULL, np.int64)
             index[rows] = np.arange(len(rows))
-            columns[self.name] = Optional(index=index, columns=read(self.plan, child))
+            columns[self.name] = Optional(index=index, columns=read(self.program, child))
         cursor.pos[rows] = child.pos
         cursor.absorb(child, rows)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
         """See :class:`Tail`."""
-        return walk(self.plan, data, pos, end) if prefix >= 0 else pos
+        return walk(self.program, data, pos, end) if prefix >= 0 else pos

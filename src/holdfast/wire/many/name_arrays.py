@@ -1,12 +1,12 @@
-"""Arrays of names, each with an array of int32 behind it or not: those of many messages at once.
+"""Arrays of names in many messages at once; an array of int32 may follow each name.
 
-**Rules.** Nothing is read outside the buffer, and no count makes anything large: each is checked
-against the bytes that are left. A member whose array does not fit gets an empty row.
+**Rules.** Nothing is read outside the buffer. Every count is checked against the bytes left before
+anything is allocated. A member whose array does not fit gets an empty row.
 
-**Strategy.** Lock step: step ``j`` goes over the ``j``-th name of every member that has one, as
-columns over members, and only remembers where it was. A wrong length or count leads behind the
-end, where the cursor stays; whether that happened is asked once, after the last step. Where all
-names of an array are as long as its first, each place is known without a step.
+**Strategy.** Lock step: step ``j`` reads the position of the ``j``-th name of every member that has
+so many names, as columns over members. A wrong length or count moves the position beyond the end,
+where it stays; this is checked once, after the last step. If all names of an array are as long as
+its first name, their positions are computed without any step.
 
 References
 ----------

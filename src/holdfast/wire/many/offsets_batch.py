@@ -1,16 +1,16 @@
-"""A column of ``__consumer_offsets`` records to columns, without a Python loop per record.
+"""Reading a column of ``__consumer_offsets`` records into columns, without a loop per record.
 
 **Rules.**
 
-* What is good here is exactly what :func:`holdfast.wire.one.offsets_records.decode_record` reads,
-  with the same values; what is bad has the reason and the position that it names. Both forms read
-  the table in :mod:`holdfast.wire.layouts.offsets_schemas`.
-* Records of an unknown type are listed, not bad.
-* Work goes by chunks that fit a cache, so memory stays within a small multiple of a chunk.
+* A record is good here exactly if :func:`holdfast.wire.one.offsets_records.decode_record` reads it,
+  and its values are the same. A bad record has the reason and the position of the error that
+  ``decode_record`` raises. Both follow the table in :mod:`holdfast.wire.layouts.offsets_schemas`.
+* Records of an unknown type are listed as unknown, and are not bad.
+* Records are read in chunks that fit a cache, so memory stays within a small multiple of a chunk.
 
-**Strategy.** Records of a chunk are told apart by type and version of their value; each such family
-is one flat batch for :mod:`holdfast.wire.many.lockstep`. If it finds bad records, the scalar form
-is asked for their reasons, and the family is read again without them: no column is ever filtered.
+**Strategy.** The records of a chunk are grouped by record type and value version. Each such family
+is one flat batch for :mod:`holdfast.wire.many.lockstep`. For bad records the scalar reader is
+called to get the reasons, and the family is read again without them, so no column is ever filtered.
 
 References
 ----------

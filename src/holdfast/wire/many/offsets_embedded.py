@@ -1,15 +1,15 @@
-"""What the members of classic groups wrote into their group's record, as columns.
+"""Reading the subscriptions and assignments in the records of classic groups into columns.
 
 A group of protocol type ``consumer`` carries a ConsumerProtocolSubscription and a
 ConsumerProtocolAssignment for each member; their version table stands in
 :mod:`holdfast.wire.layouts.consumer_protocol`. Other protocol types stay bytes.
 
-**Rules.** A message that does not parse is told by its row, with its reason and position, and gives
-nothing; its record is good all the same. Versions above 3 are read as 3 and what follows is
-ignored; below 0 is refused.
+**Rules.** A message that does not parse gives no values; its row is listed with a reason and a
+position. The record around the message is good all the same. A version above 3 is read as 3, and a
+version below 0 is refused. Bytes after the last known field are ignored.
 
-**Strategy.** All messages are read together, if they are of one version as one layout; else the
-fields that a later version brought are read from the messages that have them.
+**Strategy.** Messages of one version are read together as one layout. If there are several
+versions, the fields that a later version added are read from the messages that have them.
 
 References
 ----------
@@ -164,7 +164,7 @@ def _read_alike(schema: Schema, cursor: Cursor, version: int) -> tuple[Columns, 
     assert isinstance(written, Numbers)
     none = np.zeros(0, np.int64)
     for since, fields in _layers(schema)[known + 1 :]:
-        later = read(_layer_plan(fields, since), Cursor(cursor.data, none, none))
+        later = read(_layer_program(fields, since), Cursor(cursor.data, none, none))
         columns |= _at_rows(later, none, len(cursor.bad))
     return columns, written.values.astype(np.int64)
 
@@ -188,18 +188,18 @@ def _layers(schema: Schema) -> list[tuple[int, tuple[Field, ...]]]:
     ]
 
 
-def _layer_plan(fields: tuple[Field, ...], since: int) -> Program:
+def _layer_program(fields: tuple[Field, ...], since: int) -> Program:
     return program_of(layout(fields, since, False), since)
 
 
 def _read_since(fields: tuple[Field, ...], since: int, cursor: Cursor, version: I64) -> Columns:
     """Fields that are there from one version on."""
-    plan = _layer_plan(fields, since)
+    program = _layer_program(fields, since)
     if version.min(initial=since) >= since:
-        return read(plan, cursor)
+        return read(program, cursor)
     rows = np.flatnonzero(version >= since)
     child = Cursor(cursor.data, cursor.pos[rows], cursor.end[rows])
-    columns = read(plan, child)
+    columns = read(program, child)
     cursor.pos[rows] = child.pos
     cursor.absorb(child, rows)
     return _at_rows(columns, rows, len(version))

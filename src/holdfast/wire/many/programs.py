@@ -73,7 +73,7 @@ def program_of(struct: Layout, version: int) -> Program:
             Tag(
                 number=field.tag,
                 name=field.name,
-                plan=_value_program(field, version, struct.flexible),
+                program=_value_program(field, version, struct.flexible),
                 default=field.default,
             )
             for field in struct.tagged
@@ -129,10 +129,10 @@ class _Builder:
             self.fixed.append((name, _DTYPES[field.kind]))
         elif field.kind is Kind.STRUCT:
             assert field.nullable, "no schema has a lone struct that is always there"
-            plan = program_of(layout(field.fields, version, flexible), version)
+            program = program_of(layout(field.fields, version, flexible), version)
             tagged = field.tag is not None
             self.close(
-                ">u1" if tagged else ">i1", OptionalTail(name=name, tagged=tagged, plan=plan)
+                ">u1" if tagged else ">i1", OptionalTail(name=name, tagged=tagged, program=program)
             )
         else:
             self.close(_size_prefix(field.kind, flexible), _sized_tail(field, flexible, name))
@@ -160,15 +160,15 @@ def _array_tail(field: Field, version: int, flexible: bool, name: str) -> Tail:
             dtype=np.dtype(_DTYPES[field.kind]),
         )
     if field.kind is Kind.STRUCT:
-        plan = program_of(layout(field.fields, version, flexible), version)
+        program = program_of(layout(field.fields, version, flexible), version)
     else:
         builder = _Builder()
         builder.close(_size_prefix(field.kind, flexible), _sized_tail(field, flexible, ""))
-        plan = builder.done()
+        program = builder.done()
     return ItemsTail(
         name=name,
         flexible=flexible,
         nullable=field.nullable,
-        plan=plan,
+        program=program,
         min_size=element_min_size(field, version, flexible),
     )

@@ -1,7 +1,7 @@
-"""The members whose subscription is of a rare shape: read one by one, with the same outcome.
+"""Members whose subscription has a rare shape: they are read one by one, with the same result.
 
-**Rules.** A subscription that cannot be read is one with no topics. Claims end up in member order,
-whichever way they were read.
+**Rules.** A member whose subscription cannot be read has no topics. Claims are in member order in
+the end, however they were read.
 
 References
 ----------

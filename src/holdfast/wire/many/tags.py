@@ -1,10 +1,10 @@
 """Tagged fields of many messages.
 
-**Rules.** Unknown tags are stepped over and counted. A known tag must fill its size. Of a tag
-that a message has twice the last one counts, as in Kafka.
+**Rules.** Unknown tags are skipped and counted. The value of a known tag must be as long as the
+size before it. If a message has a tag twice, the last one counts, as in Kafka.
 
-**Strategy.** Tagged fields are an array of (tag, size, bytes). Most often every message has
-the same single tag of the same size, or none: then they need no looking for.
+**Strategy.** Tagged fields are an array of (tag, size, bytes). Usually every message has the same
+single tag of the same size, or no tag; then the position of the value is known without a search.
 
 References
 ----------
@@ -47,7 +47,7 @@ class Tag:
 
     number: int
     name: str
-    plan: Program
+    program: Program
     default: Default
 
 
@@ -90,11 +90,11 @@ class TagsTail:
         size = int(head["size"][0])
         if size > 0x7F or not known or not _is_constant(head["tag"], head["size"]):
             return False
-        if everywhere and _fixed_size(known[0].plan) == size:
+        if everywhere and _fixed_size(known[0].program) == size:
             cursor.take(_TAG_AND_SIZE)
-            column = read(known[0].plan, cursor)[""]
+            column = read(known[0].program, cursor)[""]
         else:
-            column = _read_one_size(known[0].plan, size, cursor, parent)
+            column = _read_one_size(known[0].program, size, cursor, parent)
         for tag in self.known:
             columns[tag.name] = (
                 _at_messages(column, parent, len(count), tag.default)
@@ -128,7 +128,7 @@ def _tag_column(
         entry = np.flatnonzero(here)
         parent, data = parent[entry], data.take(entry)
     child = Cursor(cursor.data, data.begin, data.begin + data.size)
-    column = read(tag.plan, child)[""]
+    column = read(tag.program, child)[""]
     child.bad |= child.unfinished()
     cursor.absorb(child, parent)
     return _at_messages(column, parent, len(cursor.pos), tag.default), len(parent)
@@ -145,23 +145,23 @@ def _at_messages(column: Column, parent: I64, n_rows: int, default: Default) -> 
 
 def _absent_column(tag: Tag, data: U8, n_rows: int) -> Column:
     none = np.zeros(0, np.int64)
-    return _at_messages(read(tag.plan, Cursor(data, none, none))[""], none, n_rows, tag.default)
+    return _at_messages(read(tag.program, Cursor(data, none, none))[""], none, n_rows, tag.default)
 
 
-def _read_one_size(plan: Program, size: int, cursor: Cursor, parent: I64) -> Column:
+def _read_one_size(program: Program, size: int, cursor: Cursor, parent: I64) -> Column:
     """Read a tag of one size behind its number and size, in some of the messages."""
     pos = cursor.pos[parent] + 2
     child = Cursor(cursor.data, pos, pos + size)
-    column = read(plan, child)[""]
+    column = read(program, child)[""]
     child.bad |= child.unfinished() | (child.end > cursor.end[parent])
     cursor.absorb(child, parent)
     cursor.pos[parent] = child.end
     return column
 
 
-def _fixed_size(plan: Program) -> int | None:
-    """Bytes of a plan without anything of variable size."""
-    return plan[0].dtype.itemsize if len(plan) == 1 and plan[0].tail is None else None
+def _fixed_size(program: Program) -> int | None:
+    """Bytes of a program without anything of variable size."""
+    return program[0].dtype.itemsize if len(program) == 1 and program[0].tail is None else None
 
 
 def _is_constant(*columns: NDArray[Any]) -> bool:

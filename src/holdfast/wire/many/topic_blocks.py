@@ -1,10 +1,10 @@
-"""Blocks of topics: the front part of subscriptions, which members of a group mostly share.
+"""Blocks of topics: the first part of a subscription, which is often the same for many members.
 
 **Rules.** A block is read as :func:`holdfast.wire.layouts.consumer_protocol.decode_subscription`
-reads it; names that are no topics of ours are checked and left out.
+reads it. Names that are not in the table of known topics are checked and left out.
 
-**Strategy.** A block once read is recognised by comparing bytes. Where blocks differ from member to
-member, they are read in lock step (:mod:`~holdfast.wire.many.name_arrays`).
+**Strategy.** A block that was read before is recognised by comparing bytes. If members have
+different blocks, the blocks are read in lock step (:mod:`~holdfast.wire.many.name_arrays`).
 
 References
 ----------

@@ -1,18 +1,17 @@
-"""One record of ``__consumer_offsets`` to one value, and back.
+"""Reading and writing one record of ``__consumer_offsets``.
 
-Layouts stand in :mod:`holdfast.wire.layouts.offsets_schemas`, which opens with their version table.
+The layouts and their versions are in :mod:`holdfast.wire.layouts.offsets_schemas`.
 
 **Rules.**
 
-* A record that Kafka 4.3.1 writes is read whole: a byte left over is an error, in the key and in
-  the value. An unknown version of a known type is an error, an unknown tag is stepped over and
-  counted (KIP-915). An unknown type is an error of its own, ``unknown-type``, so that a
-  caller can count and skip it.
-* Names are Kafka's. A value has exactly the fields of its version. A tagged field that was
-  not written has Kafka's default: the topic id of a commit is then all zeros.
-* Writing gives the bytes that Kafka writes: tagged fields at their default are left out.
+* A byte left over after a key or a value is an error. An unknown version of a known type is an
+  error. An unknown tag is skipped and counted (KIP-915). An unknown type has an error of its own,
+  ``unknown-type``, so that a caller can count such records and go on.
+* Fields have Kafka's names, and a value has exactly the fields of its version. A tagged field that
+  was not written has Kafka's default: the topic id of a commit is then all zeros.
+* Writing gives the bytes that Kafka 4.3.1 writes: tagged fields at their default are left out.
 
-**Strategy.** A layout is compiled once into a tuple of (name, reader of the value), and kept.
+**Strategy.** Each layout is compiled once into a tuple of (name, reader of the value).
 
 References
 ----------

@@ -1,11 +1,12 @@
-"""Reading Kafka's primitive types: a position that never leaves its bytes.
+"""Reading Kafka's primitive types: a position in bytes that never goes beyond their end.
 
-**Rules.** Nothing is allocated from a count or a length before the bytes left were seen to hold it:
-a count is compared with the bytes left divided by the smallest size of one element.
+**Rules.** A count or a length allocates nothing before it is checked: the bytes left must hold that
+many elements of the smallest possible size. Example: 100 bytes left and a count of 30 strings is
+allowed, because a string has at least two bytes; a count of 60 is refused.
 
-**Strategy.** Nested readers are plain functions ``Reader -> T`` passed to :meth:`Reader.array`. A
-path is built only when something fails: an inner error passes through the array, which puts its own
-name in front.
+**Strategy.** Nested readers are plain functions ``Reader -> T`` passed to :meth:`Reader.array`. The
+path of a field is built only when something fails: each array puts its own name in front of the
+error that its element raised.
 
 References
 ----------

@@ -1,11 +1,11 @@
-"""An array of structs as one flat row of values: each becomes a dict when it is asked for.
+"""An array of structs, kept as one flat list of values; a struct becomes a dict when asked for.
 
-**Rules.** It compares, iterates and is sliced as the tuple of its dicts would be; like that, it
-cannot be hashed. A dict that it gave is the caller's own.
+**Rules.** The array compares, iterates and is sliced like the tuple of its dicts. It cannot be
+hashed, because dicts cannot. A caller may change a dict that it got: the array is not changed.
 
-**Strategy.** A dict takes some 200 bytes, the smallest struct on the wire three. Bytes that
-somebody sends to fill our memory must not reach it at that rate: here a value takes the eight bytes
-of its place and what the value itself takes, nothing at all if it is empty.
+**Strategy.** A dict takes about 200 bytes, while the smallest struct on the wire takes three. A
+hostile message must not fill our memory at that rate. In the flat list a value takes eight bytes
+for its place, and its own size, which is nothing for an empty value.
 
 References
 ----------

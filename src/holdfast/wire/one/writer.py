@@ -1,9 +1,9 @@
 """Writing Kafka's primitive types.
 
-**Rules.** What does not fit its field is refused, never cut.
+**Rules.** A value that does not fit its field is refused, and never shortened.
 
-**Strategy.** As in :mod:`holdfast.wire.one.reader`: nested writers are plain functions, and a path
-is built only when something fails.
+**Strategy.** As in :mod:`holdfast.wire.one.reader`: nested writers are plain functions, and the
+path of a field is built only when something fails.
 
 References
 ----------
