@@ -1,8 +1,11 @@
-"""Tables of a page in Markdown."""
+"""Tables and paragraphs of a page in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import wrap
+
+WIDTH = 120  # columns of a line outside tables
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
@@ -12,3 +15,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
         "| " + " | ".join("---" for _ in head) + " |",
         *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows),
     ]
+
+
+def paragraph(text: str, before: str = "") -> list[str]:
+    """Lines of a paragraph, wrapped as the docs are; ``before`` is a bullet, if any."""
+    return wrap(
+        text,
+        WIDTH,
+        initial_indent=before,
+        subsequent_indent=" " * len(before),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
