@@ -10,10 +10,10 @@ import sys
 
 import pyarrow.parquet as pq
 
-from holdfast.pipeline.history.history import open_tables
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.plan.plan import plan
 from holdfast.pipeline.session import get_session
+from holdfast.tables.reading import open_tables
 
 dump, tables, assignor, out = sys.argv[1:5]
 topics = {row["topic"]: row["partitions"] for row in Dump.open(dump).topics().to_pylist()}

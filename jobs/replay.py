@@ -12,12 +12,12 @@ import sys
 
 import pyarrow.parquet as pq
 
-from holdfast.pipeline.history.history import open_tables
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.replay.replay import Request, replay
 from holdfast.pipeline.replay.replay_story import stories
 from holdfast.pipeline.replay.replay_world import ReplaySettings
 from holdfast.pipeline.session import get_session
+from holdfast.tables.reading import open_tables
 
 dump, tables, out, *wanted = sys.argv[1:]
 topics = {row["topic"]: row["partitions"] for row in Dump.open(dump).topics().to_pylist()}
