@@ -159,7 +159,7 @@ def _missing(error: BaseException) -> str:
 
 
 def _explained(error: Exception) -> str:
-    """One line about an error that is none of ours."""
+    """One line about an error that holdfast did not raise on purpose."""
     if file := _file_of(error):
         return f"cannot read or write {file}: {getattr(error, 'strerror', '')}"
     if package := _missing(error):

@@ -1,4 +1,4 @@
-"""What every command prints with: formats, errors, a progress display on stderr.
+"""How commands print: formats, errors, a progress bar on stderr.
 
 **Rules.** ``json``, ``jsonl`` and ``csv`` are for programs, ``table`` for people only. Names from a
 cluster are data from strangers: no format lets control sequences reach the terminal, or formulas
@@ -74,7 +74,7 @@ def print_note(message: str) -> None:
 
 
 def notes(quiet: bool) -> Callable[[str], None]:
-    """Return what takes a command's notes: stderr, or nothing."""
+    """A function that prints a command's notes on stderr, or drops them."""
     return (lambda message: None) if quiet else print_note
 
 
@@ -86,7 +86,7 @@ def track(items: Iterable[T], total: int | None, what: str, *, quiet: bool = Fal
     Parameters
     ----------
     items : iterable
-        What is worked on, one by one.
+        Items to work on, one by one.
     total : int or None
         How many there are; None where that is not known.
     what : str
@@ -235,7 +235,7 @@ def _people_table(columns: Sequence[str], cells: Sequence[Sequence[str]], title:
 def _json(value: Any, indent: int | None = None) -> str:
     """One JSON document that is the same on a terminal as in a file.
 
-    All escapes where stdout is not Unicode: what it cannot spell would not be JSON otherwise.
+    Where stdout does not encode Unicode, characters beyond ASCII are written as JSON escapes.
     """
     escape = "utf" not in (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     return visible_json(json.dumps(value, ensure_ascii=escape, indent=indent, default=str))

@@ -1,7 +1,7 @@
 """The doctor's screen of a group: a heading, then its findings, the worst first.
 
-**Rules.** Every line fits the terminal, but commands: those are one line each, to be copied. Names
-are data from strangers and go through :func:`holdfast.cli.output.printable`.
+**Rules.** Every line fits the terminal, except commands: a command is one line, so that it can be
+copied. Names are data from strangers and go through :func:`holdfast.cli.output.printable`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``holdfast simulate --dump``: what a simulated coordinator wrote, as a dump that others read.
+"""``holdfast simulate --dump``: the records of a simulated coordinator, as a dump.
 
 **Rules.** The records are the coordinator's own bytes, in the order and at the times it wrote them.
 The world has no producers, so this part is a model: every partition receives the one record per

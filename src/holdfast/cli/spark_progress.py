@@ -1,11 +1,11 @@
 """A progress bar for Spark jobs: tasks done, records a second, time left.
 
-**Rules.** On a terminal alone, on stderr, once Spark is busy for two seconds; gone at the end. Asks
-what every kind of session answers: the status tracker of a classic one, the progress handler of a
-Spark Connect client.
+**Rules.** The bar is shown on stderr, only on a terminal, once Spark has been busy for two seconds.
+It disappears at the end. A classic session is asked through its status tracker, a Spark Connect
+session through a progress handler.
 
-**Strategy.** Every stage passes over about all records, so the share of its tasks that are done,
-times the records of the whole, is what the stage has worked off.
+**Strategy.** Every stage reads nearly all records. So the number of records that a stage has worked
+through is the share of its tasks that are done, times the number of all records.
 """
 
 from __future__ import annotations
@@ -62,13 +62,14 @@ class StageBar:
     Parameters
     ----------
     progress : Progress
-        What draws, with a field ``speed``.
+        The bar, with a field ``speed``.
     n_records : int, callable or None
-        Records of the whole, or what tells them when a stage begins; without it no speed is shown.
+        Number of all records, or a function that gives it when a stage begins; with None no speed
+        is shown.
     now : float
         The clock, in seconds.
     unit : str
-        What a record is called.
+        Name of a record, in the plural.
     """
 
     def __init__(self, progress: Progress, n_records: Records, now: float, unit: str = "records"):

@@ -1,10 +1,11 @@
-"""``holdfast assign``: a snapshot of a group in, who owns what out.
+"""``holdfast assign``: a snapshot of a group in, an assignment out.
 
 **Rules.** The JSON is stable and carries ``schema_version``; the table is for people. With several
-assignors one that cannot answer says why in its place, and the others still answer.
+assignors, an assignor that refuses the group gives an error in its place, and the others still
+answer.
 
-**Strategy.** :func:`holdfast.assignors.rounds.follow` does the work; here are only options and
-shapes.
+**Strategy.** :func:`holdfast.assignors.rounds.follow` does the work; this module has the options
+and the output.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def parse_option(text: str) -> tuple[str, Any]:
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object in which no key stands twice: which of them was meant nobody can say."""
+    """An object of the snapshot; a key that stands twice in it is an error."""
     result = dict(pairs)
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -181,7 +182,10 @@ def _warn(answer: dict[str, Any], quiet: bool) -> None:
 def _compare(
     group: Group, names: Sequence[str], options: dict[str, Any], all_rounds: bool
 ) -> list[dict[str, Any]]:
-    """One answer an assignor; each takes the options it knows, one that nobody knows is wrong."""
+    """One answer for each assignor.
+
+    Each takes the options that it knows; an option that none of them knows is an error.
+    """
     known = {each for name in names for each in find(name).options}
     for unknown in sorted(set(options) - known):
         hint = suggest(unknown, sorted(known)) if known else "they take none"

@@ -121,10 +121,11 @@ def demo(  # noqa: PLR0917 - typer passes every option by name
 
 
 def hear_interrupts() -> Callable[[], bool]:
-    """Have SIGTERM end like Ctrl-C, so that nothing is left behind; whether one of them came.
+    """Make SIGTERM end the demo as Ctrl-C does; the result says whether one of them has come.
 
-    Python drops a KeyboardInterrupt that it raises while an object is being finalised, and Spark's
-    are finalised any time: who waits for Ctrl-C has to ask too.
+    Python drops a KeyboardInterrupt that it raises while it finalises an object, and Spark's
+    objects may be finalised at any time. So code that waits for Ctrl-C has to ask the result as
+    well.
     """
     heard = threading.Event()
 

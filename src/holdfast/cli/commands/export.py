@@ -107,7 +107,7 @@ class Metrics:
 
 
 def write_metrics(folder: Path, target: Path) -> None:
-    """Write what :func:`export` serves for a folder to a file, in place of it, by a rename."""
+    """Write the text that :func:`export` serves to a file, which a rename replaces at once."""
     text = Metrics(folder).text()
     draft = target.with_name(f"{target.name}.tmp")
     draft.write_text(text, encoding="utf-8")
@@ -116,7 +116,7 @@ def write_metrics(folder: Path, target: Path) -> None:
 
 class _MetricsServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Tell of a request that failed in one line; a scraper that left is nothing to tell."""
+        """Print one line about a failed request; none if the scraper closed the connection."""
         error = sys.exception()
         if not isinstance(error, ConnectionError):
             print_error(f"request of {client_address[0]}: {type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
 """The body of the page: header, figures, the frame of the timeline, one section per group.
 
-**Rules.** Everything but the pictures is readable without JavaScript; what needs it is marked.
-Payload elements hold packed text alone (packing.py).
+**Rules.** Without JavaScript everything but the pictures can be read, and each element that needs
+JavaScript is marked. Payload elements hold packed text alone (packing.py).
 """
 
 from __future__ import annotations

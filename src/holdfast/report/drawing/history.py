@@ -1,7 +1,7 @@
-"""Rebalances and moves of one group as columns: what the tables and figures of the page show.
+"""Rebalances and moves of one group as columns, for the tables and figures of the page.
 
-**Rules.** Numbers come from the tables; only where the pipeline wrote no ``rebalances`` table are
-they counted from ``movements`` and ``generations``, and what cannot be known is None.
+**Rules.** Numbers come from the table ``rebalances``. If the pipeline wrote no such table, they are
+counted from ``movements`` and ``generations``, and a number that these do not hold is None.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Which member ids are the same process: a dynamic member gets a new id at every start.
 
-**Rules.** An identity is a guess for people, never used to decide who owns what; the member id
-stays beside it. Names come from the cluster.
+**Rules.** An identity is a guess for people. It never decides which member owns a partition, and
+the member id stays beside it. Names come from the cluster.
 
-**Strategy.** The static name where there is one; else the client id where it tells the members of
-most generations apart; else client id and host; else the member id itself.
+**Strategy.** The identity is the static name if a member has one. Otherwise it is the first of
+these that differs between the members of most generations: the client id, the client id with the
+host. Otherwise it is the member id.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Lag of one group: heat map (drawn by ``page/heat.js``), sums by owner, the worst partitions.
 
-**Rules.** Unknown lag is told apart from none. The tables hold what the picture shows.
+**Rules.** An unknown lag is not shown as a lag of 0. Everything in the picture is in the tables
+too.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ columns give the same text. Values are integers, 0 <= value < 2**53 after the st
 
 **Strategy.** One payload is ``length, JSON head, planes``. The head lists the columns in order
 (name, count, width in bytes, whether they are deltas) beside any JSON values (strings live there).
-A column of width w is written as w planes, all lowest bytes first: neighbours are alike within a
-plane. Each plane has Huffman codes of its own (a block), and matches must be long (``Z_FILTERED``):
-such bytes hardly repeat, they are unevenly frequent. ``page/loader.js`` unpacks what is written
-here, ``page/columns.js`` reads it.
+A column of width w is written as w planes: first the lowest byte of every value, then the next
+byte. Bytes of one plane have similar values but hardly ever repeat as sequences. So each plane is a
+block with its own Huffman codes, and only long matches are used (``Z_FILTERED``).
+``page/loader.js`` unpacks a payload and ``page/columns.js`` reads its columns.
 """
 
 from __future__ import annotations

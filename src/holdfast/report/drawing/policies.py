@@ -1,10 +1,11 @@
-"""Policy comparison: what other settings would have cost, as ``holdfast replay`` found out.
+"""Policy comparison: the cost of other settings, as ``holdfast replay`` computed it.
 
-**Rules.** A row is one group under one policy. Numbers come from the replay alone; the fidelity of
-the replay stands beside them, so that people know what to believe. Bars are part of the table.
+**Rules.** A row is one group under one policy. Numbers come from the replay alone. The fidelity of
+the replay stands beside them, so that people know how far to trust them. Bars are part of the
+table.
 
 **Strategy.** Rows are mappings, from ``replay --format json`` (its ``rows``), with the columns
-below; a column that is missing is shown as unknown.
+below. A missing column is shown as unknown.
 """
 
 from __future__ import annotations

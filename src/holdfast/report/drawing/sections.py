@@ -1,7 +1,7 @@
-"""The sections of the page that stand without JavaScript: figures, tables, matrix, words.
+"""The sections of the page that need no JavaScript: figures, tables, matrix, sentences.
 
-**Rules.** Every value passes through :mod:`holdfast.report.drawing.markup`; a name from the cluster
-is shown by ``name_of``. A section says how many rows it leaves out.
+**Rules.** Every value passes through :mod:`holdfast.report.drawing.markup`, and every name from the
+cluster through ``name_of``. A section that leaves rows out shows how many.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def table(
 
 
 def _numeric_tail(heads: Sequence[tuple[str, bool]]) -> int:
-    """First column from which on all are numeric or unnamed; 0: none that style.css can align.
+    """First of the last columns that are all numeric or unnamed; 0 if none can be aligned.
 
-    No cell of theirs has to say so.
+    Cells of these columns need no class of their own.
     """
     tail = len(heads)
     while tail and (heads[tail - 1][1] or not heads[tail - 1][0]):

@@ -1,12 +1,13 @@
-"""Who owned each partition when: segments of one group, from generations and assignments.
+"""The owner of each partition over time: segments of one group, from generations and assignments.
 
-**Rules.** The segments of a row are in order, touch, and cover the whole window: two owners at one
-moment cannot be written down. An owner is a member index, or ``NO_OWNER`` where no record names
-one. A segment is paused where its owner may have stopped already (inferred, an upper bound).
+**Rules.** A row is a partition. The segments of a row are in order, touch each other and cover the
+whole window, so two owners at one moment cannot be written down. An owner is a member index, or
+``NO_OWNER`` where no record names one. A segment is paused where its owner may have stopped already
+(inferred, an upper bound).
 
-**Strategy.** An assignment row is a piece from its generation's record to the next generation's.
-Pieces are sorted by (row, generation); what is missing in between has no owner; a pause shortens
-the piece in which the old owner was last seen; equal neighbours are joined.
+**Strategy.** A row of the table ``assignments`` becomes a piece from the record of its generation
+to the record of the next one. Pieces are sorted by (row, generation). Time between two pieces of a
+row has no owner. A pause shortens the last piece of the old owner. Equal neighbours are joined.
 """
 
 from __future__ import annotations

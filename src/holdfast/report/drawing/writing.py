@@ -1,8 +1,8 @@
 """One self-contained HTML file from tables: payloads, sections, policy, script, style.
 
-**Rules.** The file asks for nothing from anywhere: its policy allows the loader, the script that
-the loader unpacks, and one style, each by its hash, and no connection. Names from the cluster reach
-it escaped or packed. The same tables give the same file, byte for byte.
+**Rules.** The file loads nothing: its policy allows the loader, the script that the loader unpacks
+and one style, each by its hash, and no connection. Names from the cluster are escaped or packed.
+The same tables give the same file, byte for byte.
 
 **Strategy.** ``page/`` holds the script in parts and the style; parts are joined here in order.
 Each group is one payload (:mod:`holdfast.report.drawing.packing`) that the page reads when it is

@@ -1,4 +1,4 @@
-"""What the doctor's rules look at: one group's tables as columns, read once.
+"""Facts about one group for the doctor's rules: its tables as columns, read once.
 
 **Rules.** Pure: tables in, columns out. Times are UTC milliseconds, durations seconds. A rule never
 reads a table itself.
@@ -179,7 +179,7 @@ def read_facts(
     Parameters
     ----------
     tables : Tables
-        Any of the pipeline's tables; what is missing makes rules silent, not wrong.
+        Any of the pipeline's tables. Without a table, rules that need it find nothing.
     group : str
         Name of the group.
     last_ms : int, optional

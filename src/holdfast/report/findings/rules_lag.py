@@ -1,4 +1,4 @@
-"""Rules about lag and ownership now: skew, nobody there, records lost.
+"""Rules about lag and ownership at the end of the window: skew, empty groups, lost records.
 
 **Rules.** As :mod:`holdfast.report.findings.rules_rebalances`.
 """
@@ -73,7 +73,7 @@ def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "its assignor.",
 )
 def unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """A living group leaves partitions to nobody."""
+    """A stable group leaves partitions without an owner."""
     del limits
     if facts.state != "Stable" or facts.last < 0:
         return
@@ -146,7 +146,7 @@ def nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="Raise retention.ms of the topic, or add consumers before the lag reaches it.",
 )
 def lost(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """The committed offset points before what the broker still has."""
+    """The committed offset lies before the first record that the broker still has."""
     del limits
     rows = np.flatnonzero(np.asarray([c == "before_begin" for c in facts.lag.clamped], dtype=bool))
     if not len(rows):

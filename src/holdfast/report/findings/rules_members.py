@@ -35,7 +35,7 @@ def _describe(facts: Facts) -> str:
 
 
 def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, I64]:
-    """Lag rows whose owner makes no progress though there is work; and since when, in ms."""
+    """Lag rows whose owner has work and makes no progress, and since when each stands, in ms."""
     lag = facts.lag
     owned = np.asarray([m is not None for m in lag.member], dtype=bool)
     settled = facts.generations.at_ms[facts.last] if facts.last >= 0 else facts.end_ms
@@ -46,9 +46,9 @@ def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, I64]:
 
 
 def _stuck_members(facts: Facts, limits: Limits, *, static: bool) -> tuple[list[str], I64, float]:
-    """Members none of whose partitions with work move on; their lag rows; partition-seconds.
+    """Members that make no progress on any partition with work; their lag rows; partition-seconds.
 
-    Those with a static name, by that name, or those without.
+    ``static``: members with a static name, by that name; otherwise the other members, by member id.
     """
     standing, since = _standing(facts, limits)
     lag, names = facts.lag, _static_names(facts)

@@ -1,9 +1,9 @@
 """Rules about rebalances: storms, deploys, moves that were not needed, delays.
 
-**Rules.** Each function takes facts and limits and returns findings; the table at the end says what
-people read. Cost is partition-seconds without an owner, at least and at most.
+**Rules.** Each function takes facts and limits and yields symptoms; its decorator has the code and
+the texts. Cost is partition-seconds without an owner, at least and at most.
 
-**Strategy.** Rebalances are columns in time order; a window is two binary searches.
+**Strategy.** Rebalances are columns in time order, so two binary searches find those of a window.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ def interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="Move to cooperative-sticky in two rolling restarts (KIP-726).",
 )
 def eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Everybody stops at every rebalance, and it cost something."""
+    """All members stop at every rebalance, and the pauses add up."""
     chosen = facts.rebalances.counts["eager"] == 1
     chosen = chosen & _real(facts)
     low, high = _cost(facts, chosen)
@@ -354,7 +354,10 @@ def eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _away_from_eager(facts: Facts) -> str:
-    """The way to a cooperative assignor; where the group has one, who it is that gives all up."""
+    """A command that plans the way to a cooperative assignor.
+
+    Where the group has one already, it shows the members that give up all partitions nevertheless.
+    """
     group, name = shell_word(facts.group), _assignor(facts)
     if name == "cooperative-sticky":
         return f"holdfast history --input DUMP --group {group} --table members"
@@ -372,7 +375,7 @@ def _names(facts: Facts, absences: list[Absence]) -> list[str]:
 
 
 def _round_trip(facts: Facts, absence: Absence) -> BOOL:
-    """Timeline rows that this process had, somebody else got, and it got back."""
+    """Timeline rows that the process owned, another process got, and the first one got back."""
     identity = np.append(facts.timeline.identities.identity, -1)
     before = identity[facts.owner_at(absence.last_with)] == absence.identity
     elsewhere = np.zeros(len(before), dtype=bool)
