@@ -199,7 +199,7 @@ def next_owned(
     play = Speaking(Design.SIMPLE)
     play.start(*sorted({topic for topic, _ in (*owned, *assigned)}) or "t")
     play.join(1)
-    play.told(assigned=owned)
+    play.given(assigned=owned)
     play.obey()
     play.round(2, assigned=assigned, revoked=revoked)
     held = play.member.data.previous
