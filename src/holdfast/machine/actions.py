@@ -1,7 +1,7 @@
-"""What a member machine asks its caller to do, in the order it is listed.
+"""The actions of a member: what it asks its caller to do.
 
-**Rules.** The caller does the actions of one answer in order and starts none of a later answer
-before. JoinGroup and SyncGroup travel on a connection of their own, the join connection, because a
+**Rules.** The caller does the actions that one event returned in order, and before those of the
+next event. JoinGroup and SyncGroup travel on a connection of their own, the join connection, because a
 coordinator answers the requests of one connection in order. It holds a JoinGroup until the round is
 complete, so a heartbeat behind it would come too late. After ``timeout_ms`` without an answer the
 caller reports ``RequestFailed``.
@@ -90,10 +90,10 @@ class SendLeave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeAssignment:
-    """The member leads: compute what every member gets; answer ``AssignmentComputed``.
+    """The member leads: compute every member's assignment; answer ``AssignmentComputed``.
 
-    ``waited_ms`` is how long ago this member sent its own subscription, so that times in it can be
-    brought up to date.
+    ``waited_ms`` is how long ago this member sent its own subscription: delays in it are that much
+    shorter by now.
     """
 
     token: int
@@ -107,7 +107,7 @@ class ComputeAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopFetching:
-    """Hand nothing more of these to the application, let it finish; answer ``Drained``."""
+    """Pass no more records of these to the application, let it finish; answer ``Drained``."""
 
     token: int
     resources: tuple[Resource, ...]
@@ -116,7 +116,7 @@ class StopFetching:
 
 @dataclass(frozen=True, slots=True)
 class DropNow:
-    """Stop these at once and drop what is in flight: they are no longer this member's."""
+    """Stop these at once and drop their records: the member no longer owns them."""
 
     resources: tuple[Resource, ...]
 
@@ -132,14 +132,14 @@ class CallListener:
 
 @dataclass(frozen=True, slots=True)
 class StartFetching:
-    """Begin with these: the assigned callback has returned."""
+    """Begin to fetch these: their ASSIGNED callback has returned."""
 
     resources: tuple[Resource, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Commit what is processed of these with exactly this identity; answer ``CommitAnswered``."""
+    """Commit the positions of these with exactly this identity; answer ``CommitAnswered``."""
 
     token: int
     resources: tuple[Resource, ...]
@@ -150,7 +150,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinCompleted:
-    """For logs and metrics: a round is over and this is what the member owns after it."""
+    """For logs and metrics: a round is over, and ``owned`` is what the member owns after it."""
 
     generation: int
     member_id: str
@@ -164,14 +164,14 @@ class JoinCompleted:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Something went wrong that the member lives with; show it."""
+    """Show this to people: something went wrong, and the member goes on."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The member is over; raise this at the application's next call."""
+    """The member has ended with this error; raise it at the application's next call."""
 
     error: int
     text: str
@@ -193,4 +193,4 @@ Action: TypeAlias = (
     | Warn
     | Fail
 )
-"""Everything a member can ask for."""
+"""Every action of a member."""

@@ -1,8 +1,8 @@
-"""What a member machine is told: by its caller, its clock and its coordinator.
+"""The events of a member: from its application, its clock, its coordinator and its caller.
 
-**Rules.** An answer names the request it answers (``request``); an answer to any other request than
-the one that is pending is stale and changes nothing. What the caller was asked to do comes back
-with the ``token`` of the action. No event carries a time but :class:`Tick`.
+**Rules.** An answer carries the number of the request that it answers (``request``). An answer to a
+request that is not awaited is stale and changes nothing. When the caller has done an action, the
+event that says so carries the action's ``token``. Only :class:`Tick` carries a time.
 
 **Strategy.** Values only. The member's table (:mod:`holdfast.machine.states`) names every event.
 
@@ -28,7 +28,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has moved to ``now_ms`` of a monotonic clock; earlier than before changes nothing."""
+    """A monotonic clock shows ``now_ms``; a time before the last one changes nothing."""
 
     now_ms: int
 
@@ -40,21 +40,21 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionChanged:
-    """The application subscribes to exactly these topics (or kinds of resource)."""
+    """The application subscribes to these topics (or kinds of resource), and to no others."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataChanged:
-    """Partition counts of the topics known now; a topic that is missing does not exist."""
+    """The partition counts of all topics that exist now."""
 
     partitions: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """The application came back for more (``max.poll.interval.ms`` starts again)."""
+    """The application has polled: ``max.poll.interval.ms`` starts again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True)
 class LeaveAnswered:
-    """A LeaveGroup response (its error does not matter: the member is gone either way)."""
+    """A LeaveGroup response; its error changes nothing, because the member is gone either way."""
 
     request: int
     error: int = 0
@@ -127,9 +127,9 @@ class RequestFailed:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentComputed:
-    """The leader's plan is ready: one assignment message per member.
+    """The leader's assignments are computed: one message for each member.
 
-    ``failure`` says why planning failed when the assignments only keep what everybody claims.
+    ``failure`` is None, or says why planning failed; then each member only keeps what it claims.
     """
 
     token: int
@@ -139,7 +139,7 @@ class AssignmentComputed:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentFailed:
-    """The leader's plan could not be computed."""
+    """The leader's assignments could not be computed at all."""
 
     token: int
     reason: str
@@ -147,7 +147,7 @@ class AssignmentFailed:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Nothing of the resources of ``StopFetching`` is in flight any more."""
+    """The application has finished with the resources of ``StopFetching``."""
 
     token: int
 
@@ -162,7 +162,7 @@ class ListenerReturned:
 
 @dataclass(frozen=True, slots=True)
 class CommitAnswered:
-    """A commit that the machine asked for is answered (``error`` -1: no answer)."""
+    """A commit that the member asked for is answered; error -1 means that no answer came."""
 
     token: int
     error: int = 0
@@ -170,7 +170,7 @@ class CommitAnswered:
 
 @dataclass(frozen=True, slots=True)
 class CommitRefused:
-    """A commit of the application's own was refused, sent with ``generation``."""
+    """A commit that the application sent itself, with ``generation``, was refused."""
 
     generation: int
     error: int
@@ -197,4 +197,4 @@ Event: TypeAlias = (
     | CommitAnswered
     | CommitRefused
 )
-"""Everything a member can be told."""
+"""Every event of a member."""

@@ -1,15 +1,17 @@
-"""The transition tables: which event is allowed in which state of a member, and where it may lead.
+"""The transition tables of a member and of a group at its coordinator.
 
 **Rules.**
 
-- The table is the whole truth: an event without a row is refused with ``LocalProtocolError`` before
-  anything changes, and no event leads to a state that its row does not name.
-- Answers of the coordinator and of the caller's own duties are allowed in every state, because they
-  may be stale; a stale one changes nothing (KAFKA-9823).
+- An event of a member that has no row in the member's state is refused with ``LocalProtocolError``
+  before anything changes. No event leads to a state that its row does not name.
+- Answers of the coordinator and of the caller are allowed in every state, because they may be
+  stale; a stale one changes nothing (KAFKA-9823).
 - ``FENCED`` and ``DEAD`` are the end: only callbacks still finish there.
+- A group enters no state that its table does not lead to.
 
 **Strategy.** Rows are data. ``docs/machines.md`` is generated from them, and a test compares it.
-The group's table stands at the end.
+:meth:`Member.receive` enforces the member's table, ``go`` of
+:mod:`holdfast.machine.coordinator.group_data` the group's, which stands at the end.
 
 States keep Kafka's names (``AbstractCoordinator.MemberState``); ``HANDING_OVER`` stands between
 ``STABLE`` and the next join while resources are stopped, flushed and committed, and ``LEAVING``
@@ -27,7 +29,7 @@ from enum import StrEnum
 class MemberState(StrEnum):
     """Where a member stands in its group."""
 
-    __hash__ = str.__hash__  # Enum's own is a call of Python at every look into a table
+    __hash__ = str.__hash__  # Enum's own hash is a Python function, called at each look-up
 
     UNJOINED = "UNJOINED"
     HANDING_OVER = "HANDING_OVER"
@@ -54,7 +56,7 @@ MEANINGS: Mapping[MemberState, str] = {
 }
 
 _ANY_LIVE = (U, H, P, C, S, L)
-_LOST = (U, P, L, F, D)  # what an error of the coordinator may lead to, besides staying
+_LOST = (U, P, L, F, D)  # where an error of the coordinator may lead
 
 
 Table = Mapping[MemberState, Mapping[str, frozenset[MemberState]]]

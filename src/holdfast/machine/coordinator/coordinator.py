@@ -262,6 +262,7 @@ def _sync(group: GroupData, client: str, request: SendSync) -> list[Out]:
 
 def answer_syncs(group: GroupData, members: tuple[GroupMember, ...]) -> list[Out]:
     """Hand these members their assignments, if they wait for them."""
+    assert group.state is STABLE, group.state
     outs: list[Out] = []
     for member in members:
         if member.syncing is not None:

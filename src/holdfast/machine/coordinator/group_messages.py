@@ -1,6 +1,6 @@
-"""What goes to a coordinator and comes back, its settings, and a member as it sees one.
+"""Requests to a coordinator and its responses, its settings, and a member as it knows one.
 
-**Rules.** Values only; a request's number is repeated by its response.
+**Rules.** Values only. A response repeats the number of its request.
 
 References: KIP-62, KIP-345, KIP-394.
 """

@@ -88,6 +88,7 @@ def _complete_join(group: GroupData) -> list[Out]:
     Static members that have not joined stay in the group (KIP-345), all others are removed.
     """
     assert group.state is PREPARING, group.state
+    assert group.sessions.keys() == group.members.keys()
     for member in list(group.members.values()):
         if member.joining is None and member.instance_id is None:
             del group.members[member.member_id], group.sessions[member.member_id]
@@ -108,6 +109,7 @@ def _complete_join(group: GroupData) -> list[Out]:
         group.leader_id = joined[0].member_id
     group.protocol = choose_protocol(group)
     go(group, COMPLETING)
+    assert group.leader_id in group.members
     group.round_ends_ms = group.now_ms + max(m.rebalance_timeout_ms for m in joined)
     outs: list[Out] = []
     for member in joined:

@@ -145,6 +145,7 @@ def on_sync(member: MemberData, event: SyncAnswered) -> Actions:
 
 def _apply(member: MemberData, instruction: Instruction) -> Actions:
     """Take over an assignment: next = (owned - revoked) + assigned."""
+    assert member.state is COMPLETING, member.state
     owned = member.holdings.owned
     gained = instruction.assigned - owned
     if instruction.absence_revokes:

@@ -4,17 +4,17 @@
 
 - ``owned`` is what the next join claims. A resource leaves it when its hand-over ends or when
   membership is lost, never earlier.
-- Giving up is: stop fetching, drained, ``REVOKED`` callback, commit with the generation it was
-  owned in, and only then may the member rejoin. The callback comes before the commit so that what
-  it flushes is flushed before the offsets say so; if it raised, nothing is committed and the new
-  owner reads again from the last commit.
-- Every resource told ``ASSIGNED`` is later told ``REVOKED`` or ``LOST``, exactly once. Callbacks
-  are made one at a time, in the order in which their causes came.
-- A hand-over has a deadline. Past it the resources are dropped uncommitted; the member rejoins.
-- A hand-over that membership has overtaken is superseded: its later answers change nothing.
+- A hand-over is: stop fetching, drained, ``REVOKED`` callback, commit with the generation in which
+  the resources were owned; the member joins only after that. The callback comes before the commit,
+  so that what the callback flushes is safe before the offsets are committed. If the callback
+  raised, nothing is committed, and the new owner reads again from the last commit.
+- After ``ASSIGNED`` was called for a resource, ``REVOKED`` or ``LOST`` is called for it exactly
+  once. Callbacks are made one at a time, in the order of their causes.
+- A hand-over has a deadline. At the deadline its resources are dropped without a commit.
+- When membership is lost, the hand-over ends; answers that come for it later change nothing.
 
-**Strategy.** A queue of callbacks and at most one hand-over. Methods return actions; the member
-asks :attr:`Holdings.handing_over` whether it may go on.
+**Strategy.** A plain record with a queue of callbacks and at most one hand-over. Methods return
+actions. The member joins only when :attr:`Holdings.handing_over` is false.
 
 References: KIP-429, "Rebalance Callback"; KAFKA-14024 (bounded commits); KAFKA-8972 (release once);
 KAFKA-10763 (what runs and what the member believes never diverge).
@@ -138,7 +138,7 @@ class Holdings:
         return job.deadline_ms if job.retry_ms is None else min(job.deadline_ms, job.retry_ms)
 
     def gain(self, resources: frozenset[Resource]) -> Actions:
-        """Own these from now on; the callback comes even when there are none (KIP-429)."""
+        """Own these from now on; ASSIGNED is called even for no resources (KIP-429)."""
         if resources:
             self.owned |= resources
         self.queue = (*self.queue, Call(call=ListenerCall.ASSIGNED, resources=resources))
@@ -183,7 +183,7 @@ class Holdings:
         return (StopFetching(token=token, resources=ordered(resources), deadline_ms=deadline_ms),)
 
     def drained(self, event: Drained) -> Actions:
-        """The application is done with them: make the callback."""
+        """The application has finished with the hand-over's resources: call REVOKED."""
         job = self.hand_over
         if job is None or job.token != event.token or job.step is not HandOverStep.DRAINING:
             return ()
@@ -195,7 +195,7 @@ class Holdings:
         return self._pump()
 
     def listener_returned(self, event: ListenerReturned) -> Actions:
-        """A callback is over: begin to fetch, or commit, and make the next call."""
+        """A callback has returned: begin to fetch, or commit, and make the next call."""
         done = self.calling
         if done is None or event.token != self.out_token:
             return ()
@@ -219,7 +219,7 @@ class Holdings:
         return tuple(actions)
 
     def commit_answered(self, event: CommitAnswered, now_ms: int) -> Actions:
-        """The hand-over's commit is answered: done, or try again within bounds (KAFKA-14024)."""
+        """The hand-over's commit is answered: end it, or try again a few times (KAFKA-14024)."""
         job = self.hand_over
         if job is None or job.token != event.token or job.step is not HandOverStep.COMMITTING:
             return ()
@@ -247,7 +247,7 @@ class Holdings:
         return ()
 
     def lose(self) -> Actions:
-        """Membership is gone: drop everything at once, tell the application once each."""
+        """Membership is lost: drop everything at once, call LOST once for each resource."""
         job, calling = self.hand_over, self.calling
         untold = [c for c in self.queue if c.call is ListenerCall.ASSIGNED]
         kept = tuple(c for c in self.queue if c.call is not ListenerCall.ASSIGNED)
@@ -269,7 +269,7 @@ class Holdings:
         return (DropNow(ordered(dropped)), *actions) if dropped else actions
 
     def _announced(self, job: HandOver) -> frozenset[Resource]:
-        """Those of a hand-over whose ASSIGNED callback was made; the others just disappear."""
+        """The hand-over's resources for which ASSIGNED was called; the others leave the queue."""
         queued = frozenset[Resource]().union(
             *(c.resources for c in self.queue if c.call is ListenerCall.ASSIGNED)
         )
@@ -293,7 +293,7 @@ class Holdings:
         self.queue = (*self.queue[:keep], call, *self.queue[keep:])
 
     def _pump(self) -> Actions:
-        """Make the next callback, unless one is out or must wait for a drain."""
+        """Make the next callback, unless one is out, or it must wait for this round's REVOKED."""
         if self.calling is not None or not self.queue:
             return ()
         head = self.queue[0]
@@ -337,7 +337,7 @@ class Holdings:
         )
 
     def _expire(self, job: HandOver) -> Actions:
-        """End a hand-over that took too long: drop, tell REVOKED when the application is back."""
+        """End a hand-over at its deadline: drop its resources, call REVOKED as soon as possible."""
         actions: list[Action] = [DropNow(ordered(job.resources))]
         actions.append(Warn(f"{len(job.resources)} given up at the deadline, uncommitted"))
         if job.step is HandOverStep.DRAINING:

@@ -17,25 +17,27 @@ SyncGroup go over one connection, heartbeats, commits and LeaveGroup over anothe
 
 **Rules.**
 
-- A cooperative member goes on processing while it joins. Only what a hand-over or a loss names
-  stops.
-- stop fetching -> drained -> callback -> commit with the old generation -> rejoin
-  (:mod:`holdfast.machine.member.holdings`); the join waits for the hand-over, heartbeats do not.
-- A reset generation means that everything owned is lost before anything else happens
-  (KAFKA-12983, KAFKA-9851); ILLEGAL_GENERATION keeps the member id (KAFKA-13419).
-- An error for an older generation is ignored (KAFKA-9823). A retriable one resets nothing
-  (KAFKA-13214); a missed sync keeps the claims of the old generation (KAFKA-14016).
-- The member stops by itself when its coordinator has not acknowledged it for a session timeout,
-  counted from when the acknowledged heartbeat was *sent*: before the coordinator can give its
-  resources to another (KAFKA-9184).
-- A static leader that comes back is told to skip the assignment (KIP-814). If nothing says which
-  partition counts it was planned with, it asks for one round: topics may have grown meanwhile.
-- The deadline of a scheduled round is local time at receipt. A round's assignment replaces it.
-- ``may_commit`` is the ownership guard: the coordinator checks member and generation only.
+- A cooperative member goes on processing while it joins. Only resources of a hand-over or of a loss
+  stop.
+- A hand-over is: stop fetching, drained, callback, commit with the old generation, join
+  (:mod:`holdfast.machine.member.holdings`). The join waits for the hand-over; heartbeats do not.
+- When the generation is reset, everything that is owned is lost before anything else happens
+  (KAFKA-12983, KAFKA-9851). ILLEGAL_GENERATION keeps the member id (KAFKA-13419).
+- An error for an older generation is ignored (KAFKA-9823). A retriable error resets nothing
+  (KAFKA-13214). A sync that failed keeps the claims of the old generation (KAFKA-14016).
+- The member drops everything a session timeout after it *sent* the last heartbeat that the
+  coordinator acknowledged. The coordinator's own timeout began later, so it cannot have given the
+  resources to another member yet (KAFKA-9184).
+- A static leader that comes back skips the assignment (KIP-814). If it does not learn with which
+  partition counts the assignments were planned, it asks for one round: topics may have grown.
+- A scheduled round is due a delay after its assignment arrived. The next assignment replaces it.
+- The application asks ``may_commit`` before it commits, because the coordinator checks member and
+  generation, and not who owns a partition.
 
-**Strategy.** One method per event; after each, :meth:`Member._advance` takes whatever step is open:
-find the coordinator, prepare, join, leave. What the coordinator's answers do stands in
-:mod:`holdfast.machine.member.answers`; :mod:`holdfast.machine.states` is the table.
+**Strategy.** The state is a plain record (:mod:`holdfast.machine.member.member_data`). One function
+for each event changes it; those for the coordinator's answers stand in
+:mod:`holdfast.machine.member.answers`. After each event ``_advance`` takes the steps that are open:
+find the coordinator, hand over, join, leave. :mod:`holdfast.machine.states` is the table.
 
 References: KIP-62, KIP-345, KIP-394, KIP-429, KIP-568, KIP-814; Incremental Cooperative
 Rebalancing, "Member process".
@@ -391,7 +393,7 @@ def _look_for_coordinator(member: MemberData) -> Actions:
 
 
 def _to_give_up_before_join(member: MemberData) -> frozenset[Resource] | None:
-    """What KIP-429's onJoinPrepare revokes; None when nothing is to be done."""
+    """What KIP-429's onJoinPrepare revokes; None for no hand-over and no callback."""
     owned = member.holdings.owned
     if member.mode is RebalanceMode.EAGER:
         first = member.state is STABLE
@@ -401,7 +403,7 @@ def _to_give_up_before_join(member: MemberData) -> frozenset[Resource] | None:
 
 
 def _advance_leave(member: MemberData) -> Actions:
-    """Hand everything over, announce if that is wanted, leave."""
+    """The next step of leaving: hand everything over, announce it in a last round, LeaveGroup."""
     if member.state not in (UNJOINED, STABLE):
         return ()
     assert member.leaving is not None

@@ -1,7 +1,7 @@
-"""What a member is configured with.
+"""The settings of a member.
 
-**Rules.** Names are Kafka's with units last; a value out of range is a ``ConfigError`` that says
-what was expected.
+**Rules.** Names are Kafka's, with the unit at the end. A value out of range is a ``ConfigError``
+that names the range.
 
 References: Kafka's consumer configuration; KIP-62, KIP-345.
 """

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from holdfast.machine.actions import Action, SendHeartbeat, SendJoin, SendLeave, SendSync
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
-from holdfast.machine.member.member_data import MemberData
+from holdfast.machine.member.member_data import NO_REQUEST, MemberData
 from holdfast.machine.states import MemberState
 from holdfast.wire.layouts.frames import Leaving
 
@@ -50,6 +50,8 @@ def view_of(member: MemberData) -> MemberView:
 
 def send_join(member: MemberData) -> Action:
     """JoinGroup, with one subscription for each assignor; the member is PREPARING_REBALANCE."""
+    assert not member.holdings.handing_over
+    assert member.join_request == member.sync_request == NO_REQUEST
     member.nonce += 1
     reason, member.rejoin_reason = member.rejoin_reason or "leaving", None
     member.state, member.joined_topics = MemberState.PREPARING_REBALANCE, member.topics
@@ -70,6 +72,7 @@ def send_join(member: MemberData) -> Action:
 
 def send_sync(member: MemberData, assignments: tuple[tuple[str, bytes], ...]) -> Action:
     """SyncGroup; only a leader has assignments to send."""
+    assert member.join_request == member.sync_request == NO_REQUEST
     member.sync_request = new_request(member)
     return SendSync(
         request=member.sync_request,
@@ -85,6 +88,7 @@ def send_sync(member: MemberData, assignments: tuple[tuple[str, bytes], ...]) ->
 
 def send_heartbeat(member: MemberData) -> Action:
     """Heartbeat; the next one is due an interval later."""
+    assert member.heartbeat_request == NO_REQUEST
     member.heartbeat_request, member.heartbeat_sent_ms = new_request(member), member.now_ms
     member.heartbeat_due_ms = member.now_ms + member.options.heartbeat_interval_ms
     member.heartbeat_generation = member.generation

@@ -1,27 +1,34 @@
 """One form for machine states that behave alike, so that a search meets each of them once.
 
-**Rules.** A machine's state is rewritten only where nothing it does later can tell the difference:
+**Rules.** A field of a record is rewritten only if no later step of the machine depends on what is
+lost. The clock of the record stands at 0.
 
-=====================================  ============================================================
-what                                   why it makes no difference
-=====================================  ============================================================
-times                                  relative to now: the machines use differences only
-a time that is past, or of something   a timer that is due is due; nobody asks any more
-that is over
-age of the leader's memory             counts only against the delays in it, so none beyond them
-retries                                the pause is the same each time (``OPTIONS``)
-words of a reason                      for people
-the nonce after a round                the generation in the claim has changed, so the bytes differ
-request numbers and tokens             free again when none is out and no message is under way
-what was planned with                  partition counts do not change in these worlds
-when a waiting member's session ends   a member that waits for an answer is alive
-assignments of the round before        written anew before anybody can ask for them
-numbers in member ids                  counted per client, so that who came first does not matter
-an ended member                        hears nothing more
-=====================================  ============================================================
+==============================  ===================================================================
+rewritten                       why no later step depends on it
+==============================  ===================================================================
+all times, relative to now      machines compare times and never look at one alone
+a timer that is due: 0          due since 1 s and due since 5 s are both due
+time and generation of a        they are read only when its answer arrives
+request that is not out
+the age of the leader's memory: it is only subtracted from delays in the memory, down to 0: with a
+at most its longest delay       delay of 20 s, ages of 20 s and 25 s give the same subscription
+the number of retries: 0        pauses do not grow with it under ``OPTIONS``
+``rounds_announced``: at most   from the fifth announced round in a row on, the pause before the
+5                               join is the heartbeat interval (16 s would be longer than its 10 s)
+the reason of a join: "again"   it is text for the broker's log
+the nonce of a stable member:   it makes the bytes of two joins differ; from the next join on the
+0                               generation of the claims makes them differ
+request numbers and tokens:     an old number can only be met by an answer, and none is under way
+counted from 0 again
+``planned_with``: None          partition counts do not change in a small world
+a waiting member's session: 0   it does not run while the member waits, and begins anew after that
+assignments while a round runs  the leader's sync writes them before any member is sent one
+the counter in member ids       each client has its own, so the order of first joins is not kept
+a dead or fenced member         it acts on nothing any more
+==============================  ===================================================================
 
-**Strategy.** Functions on a machine whose clock stands at 0, called when it is put away. A search
-without them (``Bound.reduce`` false) must find the same; a test compares the two.
+**Strategy.** Functions on the two records, called when a state is put away. A search without them
+(``Bound.reduce`` false) must find the same; a test compares the two.
 
 References: Clarke, Grumberg and Peled, "Model Checking".
 """
@@ -46,13 +53,14 @@ OPTIONS = MemberOptions(
     retry_backoff_ms=1_000,
     retry_backoff_max_ms=1_000,
 )
-"""Times of the members of a small world; retries pause for the same time."""
+"""Times of the members of a small world; every pause before a retry is equally long."""
 
-OLD_MS = 60_000  # longer than any delay: a memory of that age is simply old
+OLD_MS = 60_000
+"""Longer than any delay of a small world: a memory does not grow older than this."""
 
 
 def settle_member(member: MemberData) -> None:
-    """Rewrite what makes no difference in a member's state."""
+    """Rewrite a member's state as the table says."""
     stop_old_clocks(member)
     member.retries = 0
     member.planned_with = None
@@ -64,13 +72,17 @@ def settle_member(member: MemberData) -> None:
     if member.state is MemberState.STABLE:
         member.nonce = 0
     if member.memory is not None:
-        member.memory_ms = max(member.memory_ms, -decode_memory(member.memory).longest_delay_ms)
+        member.memory_ms = max(member.memory_ms, -_longest_delay_ms(member.memory))
     if member.state in ENDED:
         _forget(member)
 
 
 def stop_old_clocks(member: MemberData) -> None:
-    """Times that are past or over stand still; without this no search would end."""
+    """Rewrite times that are past or over; also done without ``Bound.reduce``.
+
+    Otherwise a state would differ from the one before by its old times alone, and no search would
+    end. ``polled_ms`` is never read: ``max_poll_interval_ms`` is 0.
+    """
     member.deadline_ms = max(member.deadline_ms, 0)
     member.polled_ms = 0
     member.retry_at_ms = max(member.retry_at_ms, 0)
@@ -96,7 +108,7 @@ def _forget(member: MemberData) -> None:
 
 
 def renumber(member: MemberData) -> None:
-    """Request numbers and tokens begin again; only while no message of this member is about."""
+    """Count request numbers and tokens from 0 again; no message of this member may be under way."""
     out = (
         member.join_request,
         member.sync_request,
@@ -112,8 +124,13 @@ def renumber(member: MemberData) -> None:
 
 
 @lru_cache(maxsize=100_000)
+def _longest_delay_ms(memory: bytes) -> int:
+    """The longest delay in a leader's memory."""
+    return decode_memory(memory).longest_delay_ms
+
+
 def settle_group(group: GroupData) -> None:
-    """Rewrite what makes no difference in a coordinator's state."""
+    """Rewrite a group's state as the table says."""
     group.deadline_ms = soonest_ms(group)
     for member in list(group.members.values()):
         if member.waits:

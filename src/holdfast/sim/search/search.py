@@ -1,39 +1,73 @@
 """Exhaustive search of small worlds: every interleaving within a bound, by the real machines.
 
-**Rules.** A state in which nothing more happens must be settled: each partition run once, loads
-even, everybody stable (L1, L2); from every other state a settled one must be reached when nothing
-more goes wrong. Safety is checked at each leader's turn and each start.
+**Rules.** A state in which nothing more happens must be settled: each partition is run once, loads
+are even, everybody is stable (L1, L2). From every other state a settled one must be reached when
+nothing more goes wrong (L1). Safety is checked at each leader's plan and at each start.
 
-**Reductions.** Of the steps that are open in a state only some are followed where the others can
-wait without a loss (*persistent sets*): all steps of one member i, together with what may go wrong
-*with i* (its crash, its leaving, the loss or lateness of these very messages), when i has no answer
-to wait for at the coordinator and each of its steps is one of
+**Reductions.** In many states it is enough to follow the steps of one process i first and to leave
+the steps of all others for later (a *persistent set*). Numbers in brackets are referred to below.
+
+(1) *The set of i* is: each message from or to i that is under way, as it arrives, is lost or
+becomes late; the end of i's duty; i's timer, if it is due; i's crash; i's leaving. A held message
+is not in it, because it arrives only after time has moved.
+
+(2) The set of i may be followed alone if no join or sync of i waits for an answer at the
+coordinator, and if each step in it is one of R1 to R5 (faults of i's own messages aside, see (6)):
 
 ====  ============================================================================================
-R1    an answer arrives at i, a duty of i ends, or a timer of i runs out without a heartbeat: only
-      i's own state changes, and messages of i set out
-R2    i's join arrives while the group gathers joins and still waits for another one, or i's
-      heartbeat while it waits for i: a round cannot end without i
-R3    i's sync arrives, i is not the leader, and the leader's sync is awaited: it is parked
-R4    i's commit arrives while the group gathers joins or is stable, and i has not joined: no round
-      can begin without i
-R5    i's heartbeat is of a generation that is over, and i is a member: it is refused without a
-      trace, and nobody makes that generation current again or, while time stands, i no member
+R1    an answer arrives at i, i's duty ends, or i's timer runs out and sends no heartbeat
+R2    i's join arrives while the group prepares a round and waits for another join, too; or i's
+      heartbeat of the current generation arrives while the prepared round waits for i's join
+R3    i's sync for the current generation arrives, i is not the leader, the leader's sync is still
+      awaited, and i's session has just begun
+R4    i's commit for the current generation arrives while the group prepares a round or is stable
+R5    i's heartbeat of an older generation arrives, and i is a member
 ====  ============================================================================================
 
-Then whatever the others do first neither reads nor changes what these steps do, nor opens another
-step of i (answers come only to who has asked), so it gives the same state in either order; time
-cannot come between, because it stands while anything is to be done, and late messages with it. A
-loss that another message takes away from i's leaves i's arrival, which is followed as well. What a
-check could see in the one order and not in the other, it sees at the other's step: the plan that
-gives away what is still run is refused as it is made (S3, S4), a second start meets the first one
-(S1). An answer that its receiver has ceased to wait for is dropped: request numbers are given once,
-so it would change nothing, and to spend a fault on it only leaves less to go wrong. Besides,
-machine states that behave alike are one (:mod:`holdfast.sim.search.canonical`). ``Bound.reduce``
-false searches without any of this, and a test holds both against each other.
+(3) *What the others do first does not change what a step of i does, and the other way round.*
 
-**Strategy.** Depth first; seen states are kept as packed numbers, and of each state the first step
-without a fault, along which the search for settled states then goes.
+- R1 reads and writes only i's own state; what it sends sets out. Example: m0's SyncGroup answer
+  arrives, and m1's join arrives at the coordinator. Neither looks at what the other one changes.
+- R2: the round cannot end without i's join. Example: joins of m0 and m1 are awaited. If m0's comes
+  first, it waits, and m1's join ends the round; the other way round m1's waits. Both orders give
+  the same generation and the same answers. A heartbeat meanwhile is answered REBALANCE_IN_PROGRESS
+  in either order.
+- R3: the sync is answered with the same assignment, whether it waits for the leader's sync or comes
+  after it. If somebody's join ends the generation, it is refused with REBALANCE_IN_PROGRESS in
+  either order. Either way i's session begins now; that is why it must have begun just now before.
+- R4: a commit is refused only in ``COMPLETING_REBALANCE``, which the group cannot enter without a
+  join of i, and i has not joined. Example: m0 commits for its hand-over, and m1's join moves the
+  group from ``STABLE`` to ``PREPARING_REBALANCE``: the commit is accepted before and after it.
+- R5: the heartbeat is refused with ILLEGAL_GENERATION and changes nothing. A generation that is
+  over is never current again, and only time can remove i, which stands still (5).
+
+(4) *The others open no other step of i.* A message comes to i only as the answer to a request of i,
+and by (2) the coordinator holds none. Example for why (2) asks for that: m1's sync waits, and m0's,
+the leader's, answers it. Then m0's step opens a step of m1, so m1 must not be followed alone.
+
+(5) *Time does not come between.* It moves only when no message, duty or timer is open, and the set
+of i is not empty. Held messages arrive after that.
+
+(6) *Faults are shared, and no end is lost by that.* Example: one join may be lost, and joins of m0
+and m1 are under way. If m1's is lost first, m0's can only arrive. Followed alone, m0's arrives or
+is lost; after its arrival m1's can still be lost. The same holds for crashes and leaves.
+
+(7) *A check that sees something in one order sees it in the other.* Example: m0 still runs p, and
+m1 is to start p. If m0's step, which ends p, is followed first, m1's start finds nobody. But the
+leader assigned p to m1 while m0 claimed it, and that plan was refused when it was made (S3, S4). If
+both start p, the second start finds the first one in either order (S1).
+
+(8) *An answer that its receiver no longer awaits is dropped at once.* Request numbers are given
+once, so it would change nothing. To lose it instead would only spend a fault: whatever happens
+after that also happens with the fault unspent.
+
+(9) *States that behave alike are one* (:mod:`holdfast.sim.search.canonical`).
+
+``Bound.reduce`` false searches without (2), (8) and (9), and a test compares settled ends and
+broken rules of both.
+
+**Strategy.** Depth first. Seen states are kept as packed numbers. Of each state the first step
+without a fault is kept as well; following these steps must lead to a settled state.
 
 References: Godefroid, "Partial-Order Methods" (persistent sets).
 """
@@ -161,7 +195,7 @@ class Search:
             yield self.world.start(self._spend(state, joins=left.joins - 1), i)
 
     def _events(self, state: State) -> Iterator[State]:
-        """What happens of itself; time only when nothing else can."""
+        """Every step that is no crash, leave or start; time moves only when there is none else."""
         world = self.world
         values = world.messages.values
         ready = [m for m in state.messages if not values[m].held]
@@ -273,12 +307,19 @@ class Search:
     # Reductions
 
     def _alone(self, state: State) -> tuple[int, list[int], bool] | None:
-        """A process whose steps are followed alone: its messages; whether a duty or timer too."""
+        """A process whose steps are followed alone, by (2), or None.
+
+        Returns
+        -------
+        tuple of int, list of int, bool
+            The process, its messages, and whether it has a duty or a timer that is due. Of several
+            such processes it is the first with the fewest steps.
+        """
         world = self.world
         values = world.messages.values
         mine: dict[int, list[int]] = {}
         for m in state.messages:
-            if not values[m].held:  # that comes with time, which stands now
+            if not values[m].held:  # (1)
                 mine.setdefault(values[m].member, []).append(m)
         parked = world.group_facts(state.group).parked
         best: tuple[int, list[int], bool] | None = None
@@ -290,7 +331,7 @@ class Search:
             facts = world.facts(i, node) if node > GONE else None
             own = facts is not None and (facts.duty >= 0 or facts.deadline_ms <= 0)
             count = len(messages) + own
-            if not 0 < count < fewest or not all(self._waits_for(state, m) for m in messages):
+            if not 0 < count < fewest or not all(self._may_come_first(state, m) for m in messages):
                 continue
             if facts is None or facts.deadline_ms > 0 or self._local(state, i, facts):
                 best, fewest = (i, messages, own), count
@@ -299,7 +340,7 @@ class Search:
         return best
 
     def _local(self, state: State, i: int, facts: NodeFacts) -> bool:
-        """R1, R2 and R5 for a timer that is due."""
+        """Whether a timer that is due is R1, R2 or R5."""
         effect = self.world.react(i, state.nodes[i], Tick(0))
         if not effect.beats:
             return True
@@ -315,8 +356,8 @@ class Search:
             and all(b.generation == group.generation for b in effect.beats)
         )
 
-    def _waits_for(self, state: State, message: int) -> bool:
-        """R1 to R4: an answer, or a request without which the coordinator cannot go on."""
+    def _may_come_first(self, state: State, message: int) -> bool:
+        """Whether the arrival of a message is R1, R2, R3 or R4."""
         _, to_group, body, _ = self.world.messages.values[message]
         if not to_group:
             return True
@@ -328,13 +369,15 @@ class Search:
             others = [m for m in group.members.values() if m is not mine]
             more = group.pending or any(m.joining is None for m in others)
             return group.state is PREPARING and more
-        current = getattr(body, "generation", None) == group.generation
         if isinstance(body, SendSync):
+            current = body.generation == group.generation
             fresh = group.sessions[body.member_id] == OPTIONS.session_timeout_ms
-            led = body.member_id == group.leader_id
-            return group.state is COMPLETING and fresh and current and not led
-        gathers = group.state in (PREPARING, GroupState.STABLE)
-        return isinstance(body, SendCommit) and gathers and current
+            leads = body.member_id == group.leader_id
+            return group.state is COMPLETING and fresh and current and not leads
+        if isinstance(body, SendCommit):
+            current = body.generation == group.generation
+            return current and group.state in (PREPARING, GroupState.STABLE)
+        return False
 
     # The search
 

@@ -1,9 +1,10 @@
-"""What a small world's states are made of: values that are interned, and facts about them.
+"""The states of a small world: parts that have numbers, and facts about these parts.
 
-**Rules.** Every part of a state (a machine's slots, a message) is a value in a :class:`Interner`; a
-state is numbers. What a search asks of a part again and again is written down once as its facts.
+**Rules.** Each part of a state (a member, the group, a message, what may still go wrong) is a value
+that an :class:`Interner` numbers. A :class:`State` consists of such numbers. What a search asks of
+a part again and again is computed once: :class:`NodeFacts`, :class:`GroupFacts`.
 
-**Strategy.** Plain values. :mod:`holdfast.sim.search.small_world` makes and moves them.
+**Strategy.** Plain values. :mod:`holdfast.sim.search.small_world` makes them and computes steps.
 
 References: Clarke, Grumberg and Peled, "Model Checking".
 """
@@ -41,7 +42,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Node(NamedTuple):
-    """One process: its member's state, what it runs, the token of a drain to be done or -1."""
+    """One process: its member's saved state, what it runs, the token of a drain it owes or -1."""
 
     saved: Any
     running: frozenset[Resource] = frozenset()
@@ -49,7 +50,7 @@ class Node(NamedTuple):
 
 
 class InFlight(NamedTuple):
-    """A message on its way; a held one stays until time has moved."""
+    """A message that is under way; a held one arrives only after time has moved."""
 
     member: int
     to_group: bool
@@ -58,16 +59,16 @@ class InFlight(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What may still go wrong."""
+    """What may still go wrong, and how many members may still join."""
 
     crashes: int = 0
     leaves: int = 0
     joins: int = 0
-    faults: tuple[str, ...] = ()  # kinds of which a message may be lost or late
+    faults: tuple[str, ...] = ()  # kinds of request of which one message may be lost or late
 
 
 class State(NamedTuple):
-    """Everything there is, as numbers; messages are sorted."""
+    """A whole world, as numbers of its parts; messages are sorted."""
 
     nodes: tuple[int, ...]
     group: int
@@ -77,7 +78,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a member's step does: its node after it, messages, starts, heartbeats."""
+    """What a step of a member does: its node afterwards, and what it sends and starts."""
 
     node: int
     sends: tuple[int, ...] = ()
@@ -100,7 +101,7 @@ class NodeFacts:
     commits: int  # the token of a hand-over whose commit may be answered, or -1
 
     def waits_for(self, body: Any) -> bool:
-        """Whether an answer would change anything, now or ever: numbers are given once."""
+        """Whether this answer is awaited; no other one can change anything, now or later."""
         if isinstance(body, CommitDone):
             return bool(body.request == self.commits)
         return body.request in self.awaits
@@ -121,14 +122,14 @@ class GroupFacts:
 
 
 class Interner(Generic[T]):
-    """Numbers for values, and back."""
+    """Numbers equal values alike, and gives values back for numbers."""
 
     def __init__(self, *first: T) -> None:
         self.values: list[T] = list(first)
         self.ids: dict[T, int] = {value: i for i, value in enumerate(first)}
 
     def number(self, value: T) -> int:
-        """The value's number, a new one if it was not seen."""
+        """The value's number; a value that is met for the first time gets a new one."""
         found = self.ids.get(value)
         if found is None:
             found = self.ids[value] = len(self.values)

@@ -1,16 +1,17 @@
-"""A world small enough to be searched: the real machines, states as numbers, steps done once.
+"""A world small enough to be searched: the real machines, and a table of their steps.
 
 **Rules.**
 
-- Messages and duties happen in any order and take no time; time moves to the next deadline when
-  nothing else can happen. A late message outlives that, a lost one fails at its sender.
-- A heartbeat and its answer are one step, unless it is the one that is lost or late.
-- A process that ends leaves what it has sent on its way; answers to it are dropped.
-- Every leader's turn is checked, and every start against what others run.
+- Messages and duties happen in any order and take no time. Time moves to the next deadline when
+  nothing else can happen. A message that is late arrives after that. For a message that is lost,
+  its sender, or the member that awaits the answer, is told of a failure.
+- A heartbeat and its answer are one step, unless the heartbeat is the one that is lost or late.
+- If a process crashes, requests that it has sent still arrive, and answers to it are dropped.
+- Each plan of a leader is checked, and each start is checked against what other processes run.
 
-**Strategy.** A machine's step from one state with one event is computed once and looked up ever
-after (:mod:`holdfast.sim.search.small_state` numbers them); that makes millions of states
-affordable.
+**Strategy.** A step of a machine depends only on its state and on the event. It is computed once,
+by the real machine, and looked up from then on (:mod:`holdfast.sim.search.small_state` numbers
+states and events). That makes millions of states affordable.
 
 References: Clarke, Grumberg and Peled, "Model Checking".
 """
@@ -87,7 +88,7 @@ from holdfast.sim.world.ledger import Ledger
 
 @dataclass(slots=True)
 class _Doing:
-    """A member's step in progress."""
+    """What a member's step has done so far."""
 
     running: frozenset[Resource]
     duty: int
@@ -151,7 +152,7 @@ class SmallWorld:
     # Members
 
     def load(self, i: int, node: int) -> Member:
-        """A member as it stands in a node."""
+        """The member of process ``i`` with the state of a node; valid until the next call."""
         member = self.vessels[i]
         member_data.restore(member.data, self.nodes.values[node].saved)
         return member
@@ -166,7 +167,7 @@ class SmallWorld:
         return self.nodes.number(Node(member_data.saved(member.data), running, duty))
 
     def facts(self, i: int, node: int) -> NodeFacts:
-        """What is asked of a node that has a member."""
+        """Facts about a node that has a member."""
         found = self._facts.get(node)
         if found is None:
             member = self.load(i, node).data
@@ -277,7 +278,7 @@ class SmallWorld:
             self.ledger.fail("S2", 0, f"{resources[0]} starts at m{i} after its session")
 
     def shift(self, i: int, node: int, delta: int, *, alone: bool) -> int:
-        """A node some time later; ``alone``: no message of it is on its way or waits."""
+        """A node ``delta`` ms later; ``alone``: no message of its process is under way or waits."""
         key = (i, node, delta, alone)
         found = self._shifts.get(key)
         if found is None:
@@ -292,12 +293,12 @@ class SmallWorld:
     # The coordinator
 
     def load_group(self, group: int) -> Coordinator:
-        """The coordinator as it stands in a state."""
+        """The coordinator with the state of this number; valid until the next call."""
         group_data.restore(self.coordinator.data, self.groups.values[group][0])
         return self.coordinator
 
     def save_group(self, counters: tuple[tuple[str, int], ...] = ()) -> int:
-        """The number of the coordinator's state and of how many ids each client was given."""
+        """The number of the coordinator's state, together with each client's count of ids."""
         if self.reduce:
             settle_group(self.coordinator.data)
             self.coordinator.data.next_id = 0
@@ -346,7 +347,7 @@ class SmallWorld:
         return found
 
     def group_facts(self, group: int) -> GroupFacts:
-        """What is asked of a coordinator's state."""
+        """Facts about a state of the coordinator."""
         found = self._group_facts.get(group)
         if found is None:
             coordinator = self.load_group(group).data
@@ -395,7 +396,7 @@ class SmallWorld:
         return State(nodes, state.group, messages, state.left)
 
     def _awaited(self, messages: tuple[int, ...], i: int, node: int) -> tuple[int, ...]:
-        """Messages without answers to a member that it waits for no more."""
+        """Messages, but for answers that member ``i`` no longer awaits."""
         values = self.messages.values
         facts = self.facts(i, node) if node > GONE else None
         return tuple(
@@ -421,7 +422,7 @@ class SmallWorld:
         return self.tell(state._replace(nodes=nodes), i, Started())
 
     def crash(self, state: State, i: int) -> State:
-        """A process ends without a word; what it has sent is on its way."""
+        """A process crashes: its requests stay under way, answers to it are dropped."""
         nodes = (*state.nodes[:i], GONE, *state.nodes[i + 1 :])
         values = self.messages.values
         kept = tuple(m for m in state.messages if values[m].to_group or values[m].member != i)
@@ -437,21 +438,21 @@ class SmallWorld:
         return self.with_answers(state._replace(group=group), answers)
 
     def with_answers(self, state: State, answers: tuple[int, ...]) -> State:
-        """Answers set out, to those who are there."""
+        """A state with answers under way, those left out that nobody would act on."""
         alive = tuple([m for m in answers if self._heard(state, self.messages.values[m])])
         if not alive:
             return state
         return state._replace(messages=tuple(sorted(state.messages + alive)))
 
     def _heard(self, state: State, message: InFlight) -> bool:
-        """Whether there is somebody to whom an answer makes a difference."""
+        """Whether an answer's receiver is there, and still awaits it."""
         node = state.nodes[message.member]
         if node <= GONE:
             return False
         return not self.reduce or self.facts(message.member, node).waits_for(message.body)
 
     def lose(self, state: State, message: int) -> State:
-        """A message is lost; its sender, or who waits for it, hears of a failure."""
+        """A message is lost; the member that awaits its answer is told of a failure."""
         state = without(state, message)
         member, _, body, _ = self.messages.values[message]
         if isinstance(body, SendCommit | CommitDone):
@@ -459,7 +460,7 @@ class SmallWorld:
         return self.tell(state, member, RequestFailed(body.request))
 
     def hold(self, state: State, message: int) -> State:
-        """A message is late: time moves before it arrives."""
+        """A message is late: it is held until time has moved."""
         late = self.messages.number(self.messages.values[message]._replace(held=True))
         state = without(state, message)
         return state._replace(messages=tuple(sorted((*state.messages, late))))
@@ -470,7 +471,7 @@ class SmallWorld:
         return state._replace(messages=tuple(sorted((*state.messages, number))))
 
     def _check_start(self, state: State, i: int, resources: tuple[Resource, ...]) -> None:
-        """Two members of the group never run one resource (S1); who is no member is S2's case."""
+        """Two members of the group never run one resource (S1); for others S2 is the rule."""
         mine = frozenset(resources)
         for j, node in enumerate(state.nodes):
             if j == i or node <= GONE:
