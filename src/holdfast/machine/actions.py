@@ -1,10 +1,10 @@
 """The actions of a member: what it asks its caller to do.
 
 **Rules.** The caller does the actions that one event returned in order, and before those of the
-next event. JoinGroup and SyncGroup travel on a connection of their own, the join connection, because a
-coordinator answers the requests of one connection in order. It holds a JoinGroup until the round is
-complete, so a heartbeat behind it would come too late. After ``timeout_ms`` without an answer the
-caller reports ``RequestFailed``.
+next event. JoinGroup and SyncGroup travel on a connection of their own, the join connection,
+because a coordinator answers the requests of one connection in order. It holds a JoinGroup until
+the round is complete, so a heartbeat behind it would come too late. After ``timeout_ms`` without an
+answer the caller reports ``RequestFailed``.
 
 **Strategy.** Values only; nothing here knows a client.
 
