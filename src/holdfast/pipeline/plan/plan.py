@@ -19,7 +19,6 @@ from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,6 +31,7 @@ from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
 from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
+from holdfast.pipeline.history.generations import list_parts
 from holdfast.pipeline.plan.plan_equal import Stack, sticky_targets
 from holdfast.pipeline.plan.plan_rows import FLEET, fleet_rows
 from holdfast.tables.reading import Tables
@@ -78,10 +78,10 @@ class Fleet:
     def of(cls, rows: pa.Table) -> Fleet:
         """Columns of these rows."""
         whole = rows.combine_chunks()
-        topic_start, n_partitions = _csr(whole, "n_partitions")
-        member_start, n_asked = _csr(whole, "n_asked")
-        tp_start, owner = _csr(whole, "owner")
-        asked_start, asked = _csr(whole, "asked")
+        topic_start, n_partitions = list_parts(whole["n_partitions"])
+        member_start, n_asked = list_parts(whole["n_asked"])
+        tp_start, owner = list_parts(whole["owner"])
+        asked_start, asked = list_parts(whole["asked"])
         return cls(
             rows=whole,
             member_start=member_start,
@@ -92,7 +92,7 @@ class Fleet:
             n_asked=n_asked,
             asked=asked,
             owner=owner,
-            lag=_csr(whole, "lag")[1],
+            lag=list_parts(whole["lag"])[1].astype(np.int64, copy=False),
         )
 
     def equal(self) -> Mask:
@@ -115,12 +115,6 @@ class Fleet:
             keys = [(name is None, name or "", member) for member, name in enumerate(names)]
             place[low + np.array([member for *_, member in sorted(keys)])] = np.arange(high - low)
         return place
-
-
-def _csr(rows: pa.Table, name: str) -> tuple[I64, npt.NDArray[Any]]:
-    column = rows[name].combine_chunks()
-    start = column.offsets.to_numpy().astype(np.int64)
-    return start - start[0], column.flatten().to_numpy()
 
 
 def plan_task(assignor: str, options: Mapping[str, Any]) -> BatchTask:
