@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.pipeline.arrow_types import ArrowColumn
-from holdfast.pipeline.history.generations import Generations, ints, list_parts
+from holdfast.pipeline.history.generations import Generations, list_parts
+from holdfast.tables.values import ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

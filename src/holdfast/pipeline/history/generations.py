@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from holdfast.model.columns import I32, I64, Mask
 from holdfast.pipeline.arrow_types import ArrowColumn
 from holdfast.tables.schemas import arrow_schema, from_columns
+from holdfast.tables.values import ints
 
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -108,17 +109,6 @@ def concat(parts: Sequence[Generations]) -> Generations:
         members=pa.concat_tables(members),
         owned=pa.concat_tables(owned),
     )
-
-
-def ints(table: pa.Table, name: str) -> I64:
-    """An integer or timestamp column as int64 (nulls as -1)."""
-    column = table[name]
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    if column.null_count:
-        column = pc.fill_null(column, -1)
-    found: I64 = column.to_numpy().astype(np.int64)
-    return found
 
 
 def row_starts(row: I64, n_rows: int) -> I64:

@@ -29,11 +29,12 @@ from holdfast.model.columns import I32, I64, Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
-from holdfast.pipeline.history.generations import Generations, ints, list_parts, make_lists
+from holdfast.pipeline.history.generations import Generations, list_parts, make_lists
 from holdfast.pipeline.history.movements import take
 from holdfast.pipeline.ingest.positions import LATEST, POSITION, reduced
 from holdfast.tables.groups import whole_groups
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
+from holdfast.tables.values import ints
 from holdfast.tables.writing import BatchWriter
 
 INPUT: Final = arrow_schema("lag_input")

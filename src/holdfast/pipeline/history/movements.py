@@ -24,9 +24,10 @@ from holdfast.machine.leader.designs import NAMES as DESIGN_NAMES
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask
 from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
 from holdfast.pipeline.history.dense import Dense
-from holdfast.pipeline.history.generations import DEAD, Generations, concat, ints, make_lists
+from holdfast.pipeline.history.generations import DEAD, Generations, concat, make_lists
 from holdfast.pipeline.history.pauses import OPEN, STAGED
 from holdfast.tables.schemas import TIMESTAMP, from_columns
+from holdfast.tables.values import ints
 
 MOVED, MOVED_THROUGH_GAP, GAINED, LOST = range(4)
 KINDS = ("moved", "moved_through_gap", "gained", "lost")

@@ -24,9 +24,10 @@ from holdfast.model.columns import I64
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
-from holdfast.pipeline.history.generations import ints, list_parts, make_lists
+from holdfast.pipeline.history.generations import list_parts, make_lists
 from holdfast.tables.groups import whole_groups
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
+from holdfast.tables.values import ints
 from holdfast.tables.writing import BatchWriter
 
 PAUSES: Final = "_pauses"

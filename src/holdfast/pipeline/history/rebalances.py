@@ -38,7 +38,7 @@ from holdfast.model.columns import I64, Mask
 from holdfast.model.measure_history import balance_scores, kept_share, needed_moves
 from holdfast.pipeline.history.broker_log import INFERRED
 from holdfast.pipeline.history.dense import Dense, codes
-from holdfast.pipeline.history.generations import Generations, ints, list_parts
+from holdfast.pipeline.history.generations import Generations, list_parts
 from holdfast.pipeline.history.movements import (
     GAINED,
     LOST,
@@ -52,6 +52,7 @@ from holdfast.pipeline.history.movements import (
 )
 from holdfast.pipeline.history.needed import needed_of_unequal
 from holdfast.tables.schemas import arrow_schema, from_columns
+from holdfast.tables.values import ints
 
 CAUSES: Final = (
     ("first_seen", 1.0),

@@ -27,10 +27,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import Mask
-from holdfast.pipeline.history.generations import CONSUMER, Generations, ints
+from holdfast.pipeline.history.generations import CONSUMER, Generations
 from holdfast.pipeline.history.pauses import OPEN, STAGED
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent
 from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.values import ints
 from holdfast.wire.layouts.offsets_schemas import RecordType
 
 RELEASED: Final = -8

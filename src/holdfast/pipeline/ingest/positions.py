@@ -22,8 +22,8 @@ from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.arrow_types import Arrays
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
-from holdfast.pipeline.history.generations import ints
 from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.values import ints
 
 POSITIONS: Final = "_positions"
 """Staged: rows of :data:`POSITION`."""
