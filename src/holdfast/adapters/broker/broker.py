@@ -35,7 +35,7 @@ from holdfast.errors import AdapterError, ConfigError
 from holdfast.jvm.jars import Note, broker_jars
 from holdfast.jvm.java import find_java
 
-_CLUSTER_ID = "holdfastLocalClusterIdA"[:22]
+_CLUSTER_ID = "holdfastLocalClusterId"  # 22 characters of base64: a UUID, as Kafka writes one
 _FIRST_PORT, _LAST_PORT = 20_000, 32_000
 _READY = "Kafka Server started"
 _START_SECONDS = 300.0

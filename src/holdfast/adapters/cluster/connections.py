@@ -82,7 +82,6 @@ class _HideSecrets(logging.Filter):
 
 
 _hidden = _HideSecrets()
-mend_connects()
 
 
 class Connections:
@@ -101,6 +100,7 @@ class Connections:
 
     def __init__(self, settings: Settings):
         _check_version()
+        mend_connects()
         self.settings = settings
         _hidden.hide(settings["sasl.password"])
         self.timeout_ms: int = settings["request.timeout.ms"]

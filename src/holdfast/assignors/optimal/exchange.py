@@ -3,10 +3,10 @@
 **Rules.** An exchange gives one partition of a member above the mean lag per weight to one below
 it, and takes one back (or none, where the counts allow). Its *gain* is how far the higher of the
 two lags falls, as a share of it; below 1 % (less for members that hold many) it is not made. One
-that breaks no more claims than it mends is made at once. Others are made in runs that relieve one
-member, and only if the whole run lowers that member's lag by the gain the caller asks for; the
-first ones that fit under his cap on moves are kept. Counts stay within the skew allowed: after
-every exchange no chain would help.
+that breaks no more claims than it mends is made at once. Other exchanges are made in runs. A run
+relieves one member, and it is made only if the whole run lowers that member's lag by ``min_gain``.
+Of a run, the first exchanges that break at most ``max_moves`` claims are kept. Counts stay within
+the allowed skew: after every exchange, no chain would make them more even.
 
 Why noise moves nothing: an even group has no member far above the mean, so no run can gain much;
 and where few large partitions keep it uneven, an exchange without gain can have one of at most
