@@ -116,7 +116,7 @@ def _deal(lags: I64, count: I64, total: I64, tie: U64) -> I64:
     mine = np.zeros(m, dtype=np.int64)  # lag of this topic that each member has
     for done in range(0, n, m):
         of_round = by_lag[done : done + m]
-        turn = np.lexsort((tie, total, count, mine))[: of_round.size]
-        place[of_round] = turn
-        mine[turn] += lags[of_round]
+        receivers = np.lexsort((tie, total, count, mine))[: of_round.size]
+        place[of_round] = receivers
+        mine[receivers] += lags[of_round]
     return place

@@ -1,7 +1,7 @@
 """``range``: each topic cut into runs of neighbouring partitions, as Kafka's RangeAssignor does.
 
 **Rules.** Row for row what ``org.apache.kafka.clients.consumer.RangeAssignor`` of 4.3.1 gives:
-subscribers in ``Group.turn``'s order (static ones first), the first ``n mod m`` hold one more.
+subscribers in ``Group.dealing_order``, the first ``n mod m`` hold one more.
 Racks (KIP-881) decide only inside those counts, and only where they tell partitions apart; topics
 with the same subscribers and the same number of partitions stay co-partitioned.
 
@@ -52,7 +52,7 @@ def range_owner(group: Group) -> I32:
     ----------
     KIP-54, Example 3; KIP-345; KIP-881; Kafka 4.3.1.
     """
-    readers = subscribers_by_topic(group, group.turn)
+    readers = subscribers_by_topic(group, group.dealing_order)
     states = _rack_states(group, readers)
     if not any(state.needs_racks for state in states):
         return _plain_ranges(group.topics, readers)

@@ -1,8 +1,8 @@
 """``roundrobin``: partitions dealt to members in turn, as Kafka's RoundRobinAssignor does.
 
 **Rules.** Row for row what ``org.apache.kafka.clients.consumer.RoundRobinAssignor`` of 4.3.1 gives:
-topics by name, partitions by number, members in ``Group.turn``'s order (static ones first); a
-member that does not subscribe is skipped and keeps its place in the circle.
+topics by name, partitions by number, members in ``Group.dealing_order``; a member that does not
+subscribe is skipped and keeps its place in the circle.
 
 **Strategy.** Inside one topic the circle visits the subscribers in order, again and again, so the
 k-th partition goes to subscriber ``(first + k) mod n``: one row of a column. Only ``first`` depends
@@ -46,18 +46,18 @@ def roundrobin_owner(group: Group) -> I32:
     ----------
     KIP-49; KIP-54, "Notes" on KAFKA-2019; Kafka 4.3.1.
     """
-    topics, order = group.topics, group.turn
+    topics, order = group.topics, group.dealing_order
     place = np.empty(order.size, dtype=np.int64)
     place[order] = np.arange(order.size)
     readers = subscribers_by_topic(group, order)
     owner = np.full(topics.n_tps, NO_OWNER, dtype=np.int32)
-    turn = 0
+    next_place = 0
     for topic in range(topics.n_topics):
         members, n = readers.of(topic), int(topics.n_partitions[topic])
         if members.size == 0 or n == 0:
             continue
-        first = int(np.searchsorted(place[members], turn)) % members.size
+        first = int(np.searchsorted(place[members], next_place)) % members.size
         dealt = members[(first + np.arange(n)) % members.size]
         owner[topics.start[topic] : topics.start[topic] + n] = dealt
-        turn = (int(place[dealt[-1]]) + 1) % order.size
+        next_place = (int(place[dealt[-1]]) + 1) % order.size
     return owner

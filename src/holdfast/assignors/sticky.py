@@ -36,7 +36,9 @@ def sticky(claims: Claims) -> Solution:
     prices = Prices.of(group.n_members)
     if group.n_sets == 1 and group.topics.rack_start is None:
         if len(group.set_topic):
-            balance_equal(claims, Part.of(group, group.turn, group.set_topic), target, prices)
+            balance_equal(
+                claims, Part.of(group, group.dealing_order, group.set_topic), target, prices
+            )
     else:
         balance_flow(claims, build(claims), target, prices)
     return Solution(target=target, prove=lambda: _prove(claims, target, prices))

@@ -180,7 +180,7 @@ class Group:
         return frozen(self.set_topic[first + within(counts)])
 
     @cached_property
-    def turn(self) -> I32:
+    def dealing_order(self) -> I32:
         """Members in the order in which partitions are dealt, int32[n_members].
 
         Static members come first, by instance id, then the others by member id, so that a

@@ -47,21 +47,21 @@ class Even:
     taken: I64
 
 
-def keep_all(graph: Graph, turn: I32) -> Even | None:
+def keep_all(graph: Graph, dealing_order: I32) -> Even | None:
     """Keep every claim and place the rest; None if the outcome is not even.
 
     Parameters
     ----------
     graph : Graph
         With at least one hub.
-    turn : int32[n_members]
+    dealing_order : int32[n_members]
         Members in the order in which partitions are dealt.
 
     References
     ----------
     KIP-54.
     """
-    readers = turn[graph.hub_of[turn] >= 0]
+    readers = dealing_order[graph.hub_of[dealing_order] >= 0]
     low, over = divmod(int(graph.supply.sum()), len(readers))
     own = np.bincount(graph.owner[graph.owned], minlength=len(graph.hub_of))[readers]
     if int(own.max(initial=0)) > low + (over > 0):

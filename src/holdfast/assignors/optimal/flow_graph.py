@@ -47,7 +47,7 @@ class Graph:
     arc_start, arc_hub : int64[n_sources + 1], int32[n_arcs]
         Hubs that may read each source, ascending.
     members_of : list of lists of int
-        Members of each hub, in their turn.
+        Members of each hub, in the dealing order.
     hub_of : int32[n_members]
         Hub of each member; -1 for one with nothing to read.
     owner : int32[n_tps]
@@ -137,7 +137,9 @@ def build(claims: Claims) -> Graph:
     arc_start = starts(degree)
     arc_hub = class_hub[np.repeat(class_start[source_class], degree) + within(degree)]
     members_of: list[list[int]] = [[] for _ in hub_set]
-    for member, hub in zip(group.turn.tolist(), hub_of[group.turn].tolist(), strict=True):
+    for member, hub in zip(
+        group.dealing_order.tolist(), hub_of[group.dealing_order].tolist(), strict=True
+    ):
         if hub >= 0:
             members_of[hub].append(member)
     return Graph(

@@ -3,9 +3,9 @@
 **Rules.** With ``P`` partitions and ``N`` members every load is ``floor`` or ``ceil`` of ``P / N``.
 Of the members with more claims than the floor, as many as there may be at the ceiling keep one
 more; each keeps what fits its quota. Nothing else is free in the goals, and the rest follows
-Kafka's order, checked against Kafka 4.3.1: members in their turn, free partitions by topic, then
-partition number (so every topic is spread over the members), dealt round robin to members below the
-floor, then one each to members at the floor.
+Kafka's order, checked against Kafka 4.3.1: members in the dealing order, free partitions by topic
+and then by number (so every topic is spread over the members). They are dealt round robin to
+members below the floor, then one each to members at the floor.
 
 **Strategy.** Columns only: one sort of the open places.
 """
@@ -30,7 +30,7 @@ class Part:
     Parameters
     ----------
     members : int32[...]
-        In their turn.
+        In the dealing order.
     topics : int32[...]
         Topic indices, sorted.
     place : int32[n_members]
@@ -181,13 +181,13 @@ def _open_places(held: I64, quota: I64, floor: int, n_free: int) -> I64:
     needs = np.maximum(floor - held, 0)
     needy = np.flatnonzero(needs)
     lap = within(needs[needy])
-    turn = np.repeat(needy, needs[needy])
-    order = np.argsort(lap * np.int64(len(held)) + turn, kind="stable")
-    lap, turn = lap[order], turn[order]
-    filled = turn[lap + 1 == needs[turn]]  # in the order in which they reach the floor
+    receiver = np.repeat(needy, needs[needy])
+    order = np.argsort(lap * np.int64(len(held)) + receiver, kind="stable")
+    lap, receiver = lap[order], receiver[order]
+    filled = receiver[lap + 1 == needs[receiver]]  # in the order in which they reach the floor
     at_floor = np.flatnonzero((held == floor) & (quota == floor))
     rest = np.concatenate((at_floor, filled))
-    return np.concatenate((turn, rest[: n_free - len(turn)]))
+    return np.concatenate((receiver, rest[: n_free - len(receiver)]))
 
 
 def _minor_prices(held: I64, load: I64, floor: int) -> I64:

@@ -86,7 +86,7 @@ def _solve(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
     """Solve what is left: without a search if that is proven enough, else by the flow."""
     at = np.flatnonzero(graph.hub_of >= 0)
     rack_weight, choice = rack_weight_of(claims.group), graph.owned[:0]
-    even = None if rack_weight else keep_all(graph, claims.group.turn)
+    even = None if rack_weight else keep_all(graph, claims.group.dealing_order)
     if even is not None:
         prices.level[at] = even.level
         target[graph.owned] = graph.owner[graph.owned]
@@ -128,14 +128,14 @@ def _name_the_rest(claims: Claims, graph: Graph, sent: I64, taken: I64, target: 
     free = np.flatnonzero((graph.source_of >= 0) & (target == NO_OWNER)).astype(np.int32)
     if not len(free):
         return free
-    turn = claims.group.turn
+    members = claims.group.dealing_order
     free = free[stable_order(graph.source_of[free], graph.n_sources)]
     to_hub = _deal(sent)
     free = free[np.lexsort((free, to_hub))]
-    place = np.flatnonzero(taken[turn])  # of each member that takes some in the dealing order
-    hub, units = graph.hub_of[turn[place]], taken[turn[place]]
+    place = np.flatnonzero(taken[members])  # of each member that takes some in the dealing order
+    hub, units = graph.hub_of[members[place]], taken[members[place]]
     order = stable_order(hub, len(graph.members_of))
-    slots = turn[_deal(np.stack((hub, place, units), axis=1).astype(np.int64)[order])]
+    slots = members[_deal(np.stack((hub, place, units), axis=1).astype(np.int64)[order])]
     hand_out(claims, target, free, slots, np.sort(to_hub))
     return free
 
