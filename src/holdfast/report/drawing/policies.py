@@ -4,8 +4,8 @@
 the replay stands beside them, so that people know how far to trust them. Bars are part of the
 table.
 
-**Strategy.** Rows are mappings, from ``replay --format json`` (its ``rows``), with the columns
-below. A missing column is shown as unknown.
+**Strategy.** Rows are mappings, from ``replay --format json`` (its ``rows``), with columns
+of ``REPLAY``. A missing column is shown as unknown.
 """
 
 from __future__ import annotations
@@ -24,24 +24,9 @@ from holdfast.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.report.drawing.sections import NONE, number, seconds, table
 from holdfast.tables.answers import REPLAY
 
-COLUMNS = (
-    "group",
-    "policy",
-    "assignor",
-    "delay_ms",
-    "actual",
-    "rebalances",
-    "moved",
-    "moved_to_third",
-    "partition_seconds_unowned",
-    "partition_seconds_stopped",
-    "longest_stop_seconds",
-    "time_to_balance_seconds",
-    "fidelity",
-)
 _BAR_CELLS = 12
 _MOST = 1e300
-"""What is no number below it was not measured."""
+"""A value that is no number below this one was not measured."""
 
 
 def read_policies(path: Path) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from holdfast.report.findings.facts import Facts
 from holdfast.report.findings.finding import Finding, Limits, Rule, registered
 
 RULE_MODULES = (rules_rebalances, rules_members, rules_lag)
+"""Importing them has registered their rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
