@@ -254,7 +254,7 @@ def first_start(play: Play) -> None:
 
 
 def scripted(play: Play) -> None:
-    """What a scenario file says, in the order of time."""
+    """Take the steps of a scenario file in the order of time."""
     begin_ms = play.world.now_ms
     for step in sorted(play.setup.script, key=lambda s: s.at_ms):
         play.world.run(begin_ms + step.at_ms)
@@ -429,7 +429,7 @@ def _kip848(setup: Setup) -> Report:
 def check_balance(play: Play) -> None:
     """L1 and L2: everything is owned, and loads differ by one at most."""
     if play.settled() and not play.world.living():
-        return  # nobody is left, as the scenario has it
+        return  # the scenario has ended every process
     loads = np.array([len(p.running) for p in play.world.living()], np.int64)
     total, processed = sum(play.world.partitions.values()), _processed(play.world)
     if processed != total:

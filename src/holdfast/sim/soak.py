@@ -78,7 +78,7 @@ def soak(
     track: Callable[[range], Iterable[int]] = iter,
     seen: Callable[[str], None] | None = None,
 ) -> SoakOutcome:
-    """SoakRun seeds ``first_seed`` to ``first_seed + runs - 1``.
+    """Run the seeds ``first_seed`` to ``first_seed + runs - 1``.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def soak(
     track : callable, optional
         Passes the seeds on one by one, and may show how far they are.
     seen : callable, optional
-        Is told what happened in each run, line by line.
+        Receives what happened in each run, line by line.
 
     Raises
     ------
@@ -329,10 +329,10 @@ class Faults:
         self._balanced()
 
     def _unsettled(self) -> bool:
-        """Whether the group is not settled yet; if all of it was fenced, one process is restarted.
+        """Whether the group is not settled yet; if all were fenced, one process is started again.
 
-        A coordinator that lost the record of a static member's return knows the process before it,
-        and refuses the one that is there: the client has to end, and whoever runs it to restart it.
+        A coordinator that lost the record of a static member's return knows only the process from
+        before. It refuses the process that is there. That client has to end and to be restarted.
         """
         if not self._living() and any(p.failed for p in self.world.slots.values()):
             self.world.start(min(self.world.slots))

@@ -157,7 +157,7 @@ class RoundChecker:
         self._stored_as, self._stored = (generation, protocol), dict(assignments)
 
     def completed(self, done: JoinCompleted, now_ms: int) -> None:
-        """A member has taken over its assignment (S7)."""
+        """A member has read its assignment (S7)."""
         data = self._stored.get(done.member_id)
         assignor = self._assignors.get(done.protocol_name)
         if data is None or assignor is None:
@@ -262,7 +262,7 @@ class RoundChecker:
         if delay_ms and not policy.defers and not paced:
             fail("D6", now_ms, f"a delay of {delay_ms} ms where the policy has none")
         if n_revoked and not all(s.assignment.another_round for s in turn.members):
-            fail("again", now_ms, "somebody is not told that another round is coming")
+            fail("again", now_ms, "a member does not learn that another round is coming")
         if policy.design is Design.INCREMENTAL:
             moves = _moves(turn)
             if moves > policy.batch:
@@ -272,8 +272,9 @@ class RoundChecker:
 def _plainly_safe(turn: SeenTurn) -> bool:
     """Whether whole sets already show that S1, S3, S4, S8, S10, S11 and S12 hold; the usual case.
 
-    Everything is claimed once and had once afterwards, so no claim is stale or doubled; what is
-    gained was claimed by nobody, so it was not taken from anybody either.
+    Every claimed resource has one claim, so no claim is stale or doubled (S10, S11). Every owned
+    resource has one owner afterwards (S1). What a member gains nobody claimed (S3), so it was
+    revoked from no member either (S4). S8 and S12 are looked at member by member.
     """
     members = turn.members
     if sum(len(s.claims) for s in members) != len(turn.claimed):

@@ -1,14 +1,16 @@
-"""Whether rounds lead somewhere: L2's monotony and L3's potential, over the turns of a run.
+"""Whether rounds come nearer to balance: L2 and L3, over the rounds of a run.
 
 **Rules.**
 
-- A *stretch* is a run of turns in which nothing happened but what the turns themselves asked for:
-  the same members with the same subscriptions, the same partitions, and every member claiming
-  exactly what the turn before left it with. A turn is *whole* when everything is claimed, once.
+- A *turn* is one leader's round. A *stretch* is a run of turns in which nothing happens to the
+  group: the members, their subscriptions and the partitions stay the same, and every member claims
+  exactly what the turn before left it with. A turn is *whole* when every resource is claimed once.
 - L2: within a stretch of Design III, the balance score of whole turns never rises.
-- L3: within a stretch, each whole turn that revokes has a smaller potential than the one that
-  revoked before: (balance score, moves that still separate claims from their target), compared in
-  that order. So no cycle of revoking and assigning can exist.
+- L3: within a stretch, each whole turn that revokes has a smaller potential than the last turn
+  that revoked. The potential is (balance score, moves left), compared in that order; moves left is
+  how many resources are not yet where the plan wants them. A potential that always falls rules out
+  a cycle of revoking and assigning. Example, with batch 1: a owns 4 and b owns 0. The potential
+  is (4, 2), then a owns 3 and b owns 1 and it is (2, 1), then no turn revokes any more.
 
 **Strategy.** The moves left are counted by the real planner: Design I, from the same claims,
 revokes all of them at once.
@@ -35,7 +37,7 @@ from holdfast.wire.layouts.incremental import Design
 
 @dataclass(slots=True)
 class Pacing:
-    """Follows the turns of one run."""
+    """Follows the rounds of one run."""
 
     ledger: Ledger
     inputs: Any = None
@@ -44,7 +46,7 @@ class Pacing:
     potential: tuple[int, int] | None = None
 
     def check(self, turn: SeenTurn, assignor: Assignor, now_ms: int) -> None:
-        """Take one turn that has effect."""
+        """Take one round that has effect."""
         inputs = _inputs(turn)
         claims = {s.name: s.claims for s in turn.members}
         if inputs != self.inputs or claims != self.expected:
@@ -111,7 +113,7 @@ def _inputs(turn: SeenTurn) -> Any:
 
 
 def _whole(turn: SeenTurn) -> bool:
-    """Whether everything is claimed, once, by somebody that subscribes to it."""
+    """Whether every resource has one claim, by a member that subscribes to it."""
     counts = [turn.partitions.get(topic, 0) for topic in turn.subscribed]
     times, claimed = sum(len(s.claims) for s in turn.members), turn.claimed
     if not times == len(claimed) == sum(counts):

@@ -58,7 +58,7 @@ NOTHING = SeenAssignment(assigned=frozenset())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One member in one round: what it claimed and what it was told."""
+    """One member in one round: its claims, its assignment, and what it owns afterwards."""
 
     member: SubscribedMember
     claims: frozenset[Resource]

@@ -10,8 +10,8 @@
 - The clocks of two processes have different origins in a world. A promise that is longer than the
   policy's delay is therefore a time of another process's clock (D7).
 
-**Strategy.** One entry per waiting resource. The leader's memory says who is waited for; times come
-from the checker's own clock.
+**Strategy.** One entry per waiting resource. The leader's memory names the absent members; times
+come from the checker's own clock.
 
 References: Incremental Cooperative Rebalancing, Design II.
 """
@@ -116,18 +116,18 @@ class WaitingRules:
             if turn.exists(resource) and not taken:
                 continue
             del self.losses[resource]
-            who = at.owed.get(resource)
-            if who is None or who.remaining_ms <= EARLY_MS:
+            absent = at.owed.get(resource)
+            if absent is None or absent.remaining_ms <= EARLY_MS:
                 continue
-            back = who.member_id in turn.present or who.instance_id in instances
+            back = absent.member_id in turn.present or absent.instance_id in instances
             receiver = owner.get(resource, "")
             if back or receiver not in loss.present:
                 continue
-            new = places.get(who.member_id)
+            new = places.get(absent.member_id)
             if new is None or _load(receiver, at, resource) > min(
                 _load(name, at, resource) for name in new
             ):
-                text = f"{resource} waits for {who.member_id}, goes to {receiver}"
+                text = f"{resource} waits for {absent.member_id}, goes to {receiver}"
                 self.ledger.fail("D1", at.now_ms, text)
 
     # What is not handed out
@@ -203,12 +203,15 @@ class WaitingRules:
         equal = len({s.subscription.topics for s in turn.members}) == 1
         if len(new) != 1 or len(gone) != 1 or not equal:
             return
-        (s,), (who,) = new, gone
-        alone = who.instance_id is None and who.member_id not in {*turn.present, FIRST_MEMBERS}
+        (s,), (absent,) = new, gone
+        alone = absent.instance_id is None and absent.member_id not in {
+            *turn.present,
+            FIRST_MEMBERS,
+        }
         if s.claims or s.subscription.leaving is not Leaving.STAYS or not alone:
             return
         waited = _fitting(frozenset(at.owed) - turn.claimed, s, turn)
-        if who.remaining_ms <= EARLY_MS or not waited:
+        if absent.remaining_ms <= EARLY_MS or not waited:
             return
         fair = len(turn.all_resources()) // len(turn.members)
         given = waited & s.after
@@ -274,16 +277,16 @@ def _places_taken(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozen
     known = {m.member_id for m in memory.members}
     new = {s.name: s for s in at.turn.members if not s.claims and s.name not in known}
     owed = {r: w.member_id for r, w in sorted(at.owed.items()) if at.turn.exists(r)}
-    waits = {who for r, who in owed.items() if r not in owner}
+    waits = {absent for r, absent in owed.items() if r not in owner}
     places: dict[str, frozenset[str]] = {}
-    for resource, who in owed.items():
-        if owner.get(resource) in new and who not in waits:
-            places[who] = places.get(who, frozenset()) | {owner[resource]}
+    for resource, absent in owed.items():
+        if owner.get(resource) in new and absent not in waits:
+            places[absent] = places.get(absent, frozenset()) | {owner[resource]}
     spare = sorted(new.keys() - set().union(*places.values()))
-    for resource, who in owed.items():
+    for resource, absent in owed.items():
         fit = [name for name in spare if resource[0] in new[name].subscription.topics]
-        if fit and who not in waits | places.keys():
-            places[who] = frozenset(fit[:1])
+        if fit and absent not in waits | places.keys():
+            places[absent] = frozenset(fit[:1])
             spare.remove(fit[0])
     return places
 

@@ -1,4 +1,4 @@
-"""Who processes what, when, in a run: the measured numbers and the safety rules that need time.
+"""Which process runs which resource when: the measured numbers and the rules that need time.
 
 **Rules.** A resource is *owned* from the moment its owner begins to fetch it until that owner
 stops; it is *stopped* while nobody owns it or its owner rebuilds. Broken rules are collected as
@@ -35,7 +35,7 @@ class Violation:
 
 @dataclass(slots=True)
 class Span:
-    """One resource's present: who runs it, since when it is stopped, what it has been through."""
+    """The state of one resource: the process that runs it, its stops, its moves so far."""
 
     runner: str = ""
     slot: int = NOBODY
@@ -84,7 +84,7 @@ class Ledger:
                 self.spans[resource] = Span(unowned_since_ms=now_ms, stopped_since_ms=now_ms)
 
     def recount(self, generation: int) -> None:
-        """The coordinator has lost records: it counts on from here, whatever came after is void."""
+        """The coordinator has lost records: it counts generations on from here."""
         for span in self.spans.values():
             span.generation = min(span.generation, generation)
 
@@ -99,7 +99,7 @@ class Ledger:
             span.visited = frozenset()
 
     def runner(self, resource: Resource) -> str:
-        """Who runs it, the empty string for nobody."""
+        """The client of the process that runs a resource, an empty string for none."""
         span = self.spans.get(resource)
         return "" if span is None else span.runner
 
@@ -114,7 +114,10 @@ class Ledger:
         ready_ms: int,
         excused: bool,
     ) -> None:
-        """A process begins with a resource; ``excused``: another one there is no member."""
+        """A process begins with a resource.
+
+        ``excused`` says that nobody could stop another process that still runs it.
+        """
         span = self.spans.setdefault(resource, Span())
         if span.runner and span.runner != runner:
             if not excused:
@@ -193,13 +196,13 @@ class Ledger:
         self.dropped.setdefault(runner, set()).update(resources)
 
     def ended(self, runner: str, now_ms: int) -> None:
-        """A member ended in order: nothing that it was told assigned is left open (S14)."""
+        """A member ended in order: every resource it heard assigned was revoked or lost (S14)."""
         left = sorted(r for r, held in self.announced.get(runner, {}).items() if held)
         if left:
             self.fail("S14", now_ms, f"{runner} ends and was never told that {left[0]} is gone")
 
     def commit(self, resource: Resource, offset: int, now_ms: int, *, by: str = "") -> None:
-        """An offset of ``by`` was accepted: it never goes back (S15), nobody else runs it (S2)."""
+        """The coordinator took an offset of client ``by`` (S15; S2 if another client runs it)."""
         runner = self.runner(resource)
         if runner not in ("", by):
             self.fail("S2", now_ms, f"{resource} runs at {runner}, and {by}'s commit is accepted")
