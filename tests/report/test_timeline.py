@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 from tests.report.unpacking import unpack
 
-from holdfast.report.drawing.timeline import Timeline, build_timeline
+from holdfast.report.columns.timeline import Timeline, build_timeline
 from holdfast.report.drawing.writing import group_payload
-from holdfast.report.views import view_of
+from holdfast.report.findings.facts import read_facts
 from holdfast.tables.reading import read_tables
 
 TOPICS = {"a": 2, "b": 3}
@@ -149,8 +149,8 @@ def test_a_group_without_generations_has_no_rows() -> None:
 @given(scripts())
 def test_the_page_gets_the_same_segments(script: Script) -> None:
     tables_read = read_tables(tables(script))
-    view = view_of(tables_read, "g", START_MS + 300_000)
-    t, (c, _) = view.timeline, unpack(group_payload(view, tables_read))
+    facts = read_facts(tables_read, "g", START_MS + 300_000)
+    t, (c, _) = facts.timeline, unpack(group_payload(facts, tables_read))
     segments, i = [], 0
     for row, count in enumerate(c["row_segments"]):
         at, begin = 0, 0

@@ -36,98 +36,83 @@ class Metric:
     labels: tuple[str, ...]
 
 
-def _m(name: str, kind: str, text: str, *labels: str) -> Metric:
-    return Metric(name=name, kind=kind, text=text, labels=labels)
+def _gauge(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind="gauge", text=text, labels=labels)
+
+
+def _counter(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name=name, kind="counter", text=text, labels=labels)
 
 
 _TP = ("consumergroup", "topic", "partition")
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        _m(
+        _gauge(
             "kafka_consumergroup_current_offset",
-            "gauge",
             "Current Offset of a ConsumerGroup at Topic/Partition",
             *_TP,
         ),
-        _m(
+        _gauge(
             "kafka_consumergroup_lag",
-            "gauge",
             "Current Approximate Lag of a ConsumerGroup at Topic/Partition",
             *_TP,
         ),
-        _m(
+        _gauge(
             "kafka_consumergroup_current_offset_sum",
-            "gauge",
             "Current Offset of a ConsumerGroup at Topic for all partitions",
             "consumergroup",
             "topic",
         ),
-        _m(
+        _gauge(
             "kafka_consumergroup_lag_sum",
-            "gauge",
             "Current Approximate Lag of a ConsumerGroup at Topic for all partitions",
             "consumergroup",
             "topic",
         ),
-        _m(
-            "kafka_consumergroup_members",
-            "gauge",
-            "Amount of members in a consumer group",
-            "consumergroup",
+        _gauge(
+            "kafka_consumergroup_members", "Amount of members in a consumer group", "consumergroup"
         ),
-        _m("holdfast_group_generation", "gauge", "Last generation of the group.", "group"),
-        _m("holdfast_group_state", "gauge", "1 for the state the group is in.", "group", "state"),
-        _m("holdfast_group_rebalances_total", "counter", "Rebalances seen.", "group", "cause"),
-        _m(
+        _gauge("holdfast_group_generation", "Last generation of the group.", "group"),
+        _gauge("holdfast_group_state", "1 for the state the group is in.", "group", "state"),
+        _counter("holdfast_group_rebalances_total", "Rebalances seen.", "group", "cause"),
+        _counter(
             "holdfast_group_partitions_moved_total",
-            "counter",
             "Partitions that went from one member to another.",
             "group",
         ),
-        _m(
+        _counter(
             "holdfast_group_avoidable_moves_total",
-            "counter",
             "Moves beyond the least that the same balance needs.",
             "group",
         ),
-        _m(
+        _counter(
             "holdfast_group_pause_lower_seconds_total",
-            "counter",
             "Partition-seconds without an owner, at least.",
             "group",
         ),
-        _m(
+        _counter(
             "holdfast_group_pause_upper_seconds_total",
-            "counter",
             "Partition-seconds without an owner, at most.",
             "group",
         ),
-        _m(
+        _gauge(
             "holdfast_group_unowned_partitions",
-            "gauge",
             "Partitions that had an owner and have none now.",
             "group",
         ),
-        _m(
+        _gauge(
             "holdfast_group_lag_seconds",
-            "gauge",
             "Longest time that a partition with lag has stood at its position.",
             "group",
         ),
-        _m(
+        _gauge(
             "holdfast_group_last_rebalance_timestamp_seconds",
-            "gauge",
             "Time of the last rebalance, seconds since 1970.",
             "group",
         ),
-        _m(
-            "holdfast_group_findings",
-            "gauge",
-            "Findings of holdfast doctor.",
-            "group",
-            "code",
-            "severity",
+        _gauge(
+            "holdfast_group_findings", "Findings of holdfast doctor.", "group", "code", "severity"
         ),
     )
 }

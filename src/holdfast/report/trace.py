@@ -16,9 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.report.drawing.timeline import Timeline
+from holdfast.report.columns.timeline import Timeline, build_timeline, last_time
 from holdfast.report.names import visible
-from holdfast.report.views import last_time, view_of
 from holdfast.tables.reading import Tables
 
 NOBODY, PAUSED = "grey", "white"  # names of colours that the viewer reserves
@@ -41,7 +40,7 @@ def write_trace(tables: Tables, out: Path, *, groups: Sequence[str] | None = Non
         file.write('{"displayTimeUnit":"ms","traceEvents":[')
         separator = "\n"
         for process, name in enumerate(groups if groups is not None else tables.groups, 1):
-            for event in trace_events(view_of(tables, name, last).timeline, process):
+            for event in trace_events(build_timeline(tables, name, last), process):
                 file.write(separator + json.dumps(event, separators=(",", ":")))
                 separator = ",\n"
         file.write("\n]}\n")

@@ -1,6 +1,6 @@
 """The page: one HTML file.
 
-``identity`` and ``timeline`` (ownership), ``history`` (rebalances, moves), ``sections``,
-``lag_section``, ``policies`` and ``body`` (HTML), ``packing`` (columns for the page), ``page/``
-(script and style), ``writing`` (the file), ``markup`` (escaping), ``palette``.
+``writing`` makes the file of ``body`` (HTML), whose parts are ``sections``, ``lag_section`` and
+``policies``, and of ``packing`` (columns for the script). ``markup`` escapes, ``palette`` has the
+colours, and ``page/`` is the script and the style.
 """

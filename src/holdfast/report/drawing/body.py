@@ -14,6 +14,8 @@ from holdfast.report.drawing.lag_section import lag_section
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.report.drawing.sections import (
     NONE,
+    amount,
+    amount_s,
     codes_of,
     figures,
     findings_section,
@@ -25,7 +27,7 @@ from holdfast.report.drawing.sections import (
     table,
     when,
 )
-from holdfast.report.views import GroupView
+from holdfast.report.findings.examination import Examination
 from holdfast.tables.reading import Tables
 from holdfast.tables.values import ints
 
@@ -47,8 +49,8 @@ _KEYS = (
 def page_body(
     tables: Tables,
     title: str,
-    shown: Sequence[GroupView],
-    views: Sequence[GroupView],
+    shown: Sequence[Examination],
+    groups: Sequence[Examination],
     *,
     extra: Sequence[Markup | None],
     payloads: Mapping[str, str],
@@ -59,10 +61,10 @@ def page_body(
     Parameters
     ----------
     tables : Tables
-        Where the views came from.
+        Where the groups came from.
     title : str
         Heading.
-    shown, views : sequence of GroupView
+    shown, groups : sequence of Examination
         Groups with a section of their own, and all groups.
     extra : sequence of Markup or None
         Sections after the figures.
@@ -71,7 +73,7 @@ def page_body(
     loader : Markup
         The element of the script that unpacks the others.
     """
-    drawn = any(len(view.timeline.row_partition) for view in shown)
+    drawn = any(len(group.facts.timeline.row_partition) for group in shown)
     blobs = [
         tag("script", Markup(text), type="application/octet-stream", id=key)
         for key, text in payloads.items()
@@ -81,22 +83,22 @@ def page_body(
     # browser's main thread, overlaps with reading and laying out everything else.
     main = tag(
         "main",
-        _fleet_figures(tables, views),
+        _fleet_figures(tables, groups),
         _timeline_frame() if drawn else tag("p", "No partition has had an owner: nothing to draw."),
-        _fleet_table(shown, views) if len(views) > 1 else None,
+        _fleet_table(shown, groups) if len(groups) > 1 else None,
         *extra,
-        *(_group_section(tables, view, i) for i, view in enumerate(shown)),
+        *(_group_section(tables, group, i) for i, group in enumerate(shown)),
     )
-    return join([*blobs[:3], loader, _header(title, views), main, _footer(), *blobs[3:]])
+    return join([*blobs[:3], loader, _header(title, groups), main, _footer(), *blobs[3:]])
 
 
-def _header(title: str, views: Sequence[GroupView]) -> Markup:
-    known = [v.timeline for v in views if v.timeline.first_ms]
+def _header(title: str, groups: Sequence[Examination]) -> Markup:
+    known = [g.facts.timeline for g in groups if g.facts.timeline.first_ms]
     window = "no generation was found"
     if known:
         first, last = min(t.first_ms for t in known), max(t.last_ms for t in known)
         window = f"{when(first, 'seconds')} to {when(last, 'seconds')} UTC"
-    groups = f"{number(len(views))} consumer group{'s' if len(views) != 1 else ''}"
+    what = f"{number(len(groups))} consumer group{'s' if len(groups) != 1 else ''}"
     buttons = tag(
         "div",
         tag("button", "Light or dark", type="button", id="theme"),
@@ -104,20 +106,20 @@ def _header(title: str, views: Sequence[GroupView]) -> Markup:
         tag("button", "Print", type="button", id="print"),
         class_="needs-js screen-only",
     )
-    words = tag("div", tag("h1", title), tag("p", f"{groups}, {window}"))
+    words = tag("div", tag("h1", title), tag("p", f"{what}, {window}"))
     return tag("header", words, buttons)
 
 
-def _fleet_figures(tables: Tables, views: Sequence[GroupView]) -> Markup:
-    if len(views) == 1:
-        return _one_group(tables, views[0])
-    pause = sum(view.cost[0] for view in views)
-    rebalances = sum(len(view.rebalances.at_ms) for view in views)
-    moved = [v.rebalances.total("n_moved") for v in views]
+def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
+    if len(groups) == 1:
+        return _one_group(tables, groups[0])
+    pause = sum(group.facts.cost[0] for group in groups)
+    rebalances = sum(len(group.facts.rebalances.at_ms) for group in groups)
+    moved = [g.facts.rebalances.total("n_moved") for g in groups]
     lag = ints(tables.stored("lag"), "lag") if "lag" in tables else np.zeros(0, np.int64)
     items = [
-        ("Groups", number(len(views)), ""),
-        ("Partitions", number(sum(len(v.timeline.row_partition) for v in views)), ""),
+        ("Groups", number(len(groups)), ""),
+        ("Partitions", number(sum(len(g.facts.timeline.row_partition) for g in groups)), ""),
         ("Rebalances", number(rebalances), ""),
         ("Partitions moved", number(sum(m or 0 for m in moved)), ""),
         ("Stood still", f"{seconds(pause)} s", "partition-seconds at most, inferred"),
@@ -126,8 +128,8 @@ def _fleet_figures(tables: Tables, views: Sequence[GroupView]) -> Markup:
     return figures([*items, *_oddities(tables)])
 
 
-def _one_group(tables: Tables, view: GroupView) -> Markup:
-    inner = group_figures(view.timeline, view.rebalances)
+def _one_group(tables: Tables, group: Examination) -> Markup:
+    inner = group_figures(group.facts)
     odd = _oddities(tables)
     return join([inner, figures(odd)]) if odd else inner
 
@@ -141,7 +143,7 @@ def _oddities(tables: Tables) -> list[tuple[str, str, str]]:
     return found
 
 
-def _fleet_table(shown: Sequence[GroupView], views: Sequence[GroupView]) -> Markup:
+def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) -> Markup:
     heads = [
         ("Group", False),
         ("Partitions", True),
@@ -152,22 +154,22 @@ def _fleet_table(shown: Sequence[GroupView], views: Sequence[GroupView]) -> Mark
         ("Findings", False),
     ]
     rows = []
-    for view in views[:500]:
-        t, r = view.timeline, view.rebalances
+    for group in groups[:500]:
+        t, r = group.facts.timeline, group.facts.rebalances
         members = int(t.generations.n_members[-1]) if len(t.generations.n_members) else 0
-        moved, pause = view.cost[1], view.cost[0]
+        pause, moved = group.facts.cost
         rows.append(
             [
                 tag("td", name_of(t.group)),
-                (number(len(t.row_partition)), len(t.row_partition)),
-                (number(members), members),
-                (number(len(r.at_ms)), len(r.at_ms)),
-                (number(moved), moved),
-                (seconds(pause), pause),
-                tag("td", join(codes_of(view.findings)), class_="t"),
+                amount(len(t.row_partition)),
+                amount(members),
+                amount(len(r.at_ms)),
+                amount(moved),
+                amount_s(pause),
+                tag("td", join(codes_of(group.findings)), class_="t"),
             ]
         )
-    hidden = len(views) - len(shown)
+    hidden = len(groups) - len(shown)
     note = f" {hidden:,} more have no section of their own here." if hidden > 0 else ""
     lead = tag("p", "Worst first." + note, class_="lead")
     return tag("section", tag("h2", "Groups"), lead, table(heads, rows), class_="card")
@@ -256,15 +258,15 @@ def _details() -> Markup:
     return join([moment, intervals, help_])
 
 
-def _group_section(tables: Tables, view: GroupView, index: int) -> Markup:
-    timeline = view.timeline
+def _group_section(tables: Tables, group: Examination, index: int) -> Markup:
+    timeline = group.facts.timeline
     several = len(tables.groups) > 1
     return tag(
         "section",
         tag("h2", "Group ", name_of(timeline.group)),
-        group_figures(timeline, view.rebalances) if several else None,
-        findings_section(view.findings),
-        rebalance_section(view.rebalances),
+        group_figures(group.facts) if several else None,
+        findings_section(group.findings),
+        rebalance_section(group.facts.rebalances),
         matrix_section(tables, timeline),
         lag_section(tables, timeline),
         class_="card group",

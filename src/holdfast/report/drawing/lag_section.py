@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.report.columns.timeline import Timeline
 from holdfast.report.drawing.markup import Markup, name_of, tag
-from holdfast.report.drawing.sections import NONE, number, table
-from holdfast.report.drawing.timeline import Timeline
+from holdfast.report.drawing.sections import NONE, amount, number, table
 from holdfast.tables.reading import Tables
 from holdfast.tables.stored import LAG
-from holdfast.tables.values import codes, ints
+from holdfast.tables.values import ArrowTable, codes, ints
 
 WORST = 20
 
@@ -75,14 +75,13 @@ def lag_section(tables: Tables, timeline: Timeline) -> Markup | None:
         tag("h3", "Lag"),
         tag("p", lead, class_="lead"),
         picture,
-        _by_owner(tables, timeline),
-        _worst(tables, timeline.group),
+        _by_owner(rows, timeline),
+        _worst(rows),
         whole,
     )
 
 
-def _by_owner(tables: Tables, timeline: Timeline) -> Markup:
-    rows = tables.of_group(timeline.group, "lag")
+def _by_owner(rows: ArrowTable, timeline: Timeline) -> Markup:
     owner, owners = codes(rows, "member_id")
     lag = np.maximum(ints(rows, "lag"), 0)
     place = np.where(owner < 0, len(owners), owner)
@@ -102,8 +101,8 @@ def _by_owner(tables: Tables, timeline: Timeline) -> Markup:
             [
                 tag("td", name_of(process)),
                 tag("td", name_of(member) if member is not None else "nobody"),
-                (number(int(count[i])), int(count[i])),
-                (number(int(total[i])), int(total[i])),
+                amount(int(count[i])),
+                amount(int(total[i])),
             ]
         )
     member, lag_head = LAG.headings("member_id", "lag")
@@ -111,17 +110,16 @@ def _by_owner(tables: Tables, timeline: Timeline) -> Markup:
     return table(heads, shown)
 
 
-def _worst(tables: Tables, group: str) -> Markup:
-    rows = tables.of_group(group, "lag")
+def _worst(rows: ArrowTable) -> Markup:
     lag = ints(rows, "lag")
     order = np.argsort(-lag, kind="stable")[:WORST]
     picked = rows.take(order[lag[order] > 0])
     shown = [
         [
             tag("td", name_of(f"{row['topic']}-{row['partition']}")),
-            (number(row["lag"]), row["lag"]),
-            _offset(row["current_offset"]),
-            _offset(row["log_end_offset"]),
+            amount(row["lag"]),
+            amount(row["current_offset"]),
+            amount(row["log_end_offset"]),
             tag("td", name_of(row["member_id"] or "nobody")),
         ]
         for row in picked.to_pylist()
@@ -132,7 +130,3 @@ def _worst(tables: Tables, group: str) -> Markup:
         return tag("p", "No partition is behind.")
     summary = tag("summary", f"The {len(shown)} partitions furthest behind")
     return tag("details", summary, table(heads, shown))
-
-
-def _offset(value: int | None) -> tuple[str, object]:
-    return (NONE, "") if value is None else (number(value), value)

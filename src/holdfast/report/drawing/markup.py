@@ -12,7 +12,7 @@ import html
 import re
 from collections.abc import Iterable
 
-from holdfast.report.names import visible
+from holdfast.report.names import shorten, visible
 
 _NAME = re.compile(r"[a-z][a-z0-9-]*\Z")
 _VOID = frozenset({"meta", "br", "input", "col", "hr", "link"})
@@ -72,8 +72,6 @@ def _attribute(key: str, value: object) -> str:
 
 def name_of(value: object, limit: int = 80) -> Markup:
     """Element showing a name from the cluster: isolated, shortened, the whole in its title."""
-    from holdfast.report.names import shorten
-
     short = shorten(value, limit)
     whole = visible(value)
     return tag("bdi", short, class_="name", title=whole if short != whole else None)

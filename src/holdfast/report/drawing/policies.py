@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
-from holdfast.report.drawing.sections import NONE, number, seconds, table
+from holdfast.report.drawing.sections import NONE, amount, amount_s, table
 from holdfast.tables.answers import REPLAY
 
 _BAR_CELLS = 12
@@ -116,14 +116,14 @@ def _row(row: Mapping[str, Any], top: float) -> list[object]:
         tag("td", name_of(row.get("group", NONE))),
         _policy(row),
         tag("td", name_of(row.get("assignor") or NONE)),
-        _amount(None if delay is None else delay / 1000, 1),
-        _amount(_value(row, "rebalances", "rounds")),
-        _amount(_value(row, "moved")),
-        _amount(_value(row, "moved_to_third")),
-        _amount(None if cost == math.inf else cost, 1),
+        amount(None if delay is None else delay / 1000, 1),
+        amount(_value(row, "rebalances", "rounds")),
+        amount(_value(row, "moved")),
+        amount(_value(row, "moved_to_third")),
+        amount(None if cost == math.inf else cost, 1),
         tag("td", _bar(cost, top)),
-        _seconds(_value(row, "longest_stop_seconds")),
-        _seconds(_value(row, "time_to_balance_seconds")),
+        amount_s(_value(row, "longest_stop_seconds")),
+        amount_s(_value(row, "time_to_balance_seconds")),
         (NONE, "") if fidelity is None else (f"{fidelity:.0%}", fidelity),
     ]
 
@@ -145,11 +145,3 @@ def _bar(cost: float, top: float) -> Markup:
         class_="meter",
         aria_hidden="true",
     )
-
-
-def _amount(value: float | None, digits: int = 0) -> tuple[str, object]:
-    return (NONE, "") if value is None else (number(value, digits), value)
-
-
-def _seconds(value: float | None) -> tuple[str, object]:
-    return (NONE, "") if value is None else (seconds(value), value)

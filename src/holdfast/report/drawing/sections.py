@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from holdfast.report.drawing.history import Rebalances, movement_matrix
+from holdfast.report.columns.history import Rebalances, movement_matrix
+from holdfast.report.columns.timeline import Timeline
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
-from holdfast.report.drawing.timeline import Timeline
 from holdfast.report.findings.examination import all_rules
+from holdfast.report.findings.facts import Facts
 from holdfast.report.findings.finding import Finding
 from holdfast.report.findings.finding import count as counted
 from holdfast.tables.reading import Tables
@@ -43,6 +44,16 @@ def seconds(value: float | None) -> str:
     if value is None or math.isnan(value):
         return NONE
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"
+
+
+def amount(value: float | None, digits: int = 0) -> tuple[str, object]:
+    """Cell of a table: a number as people read it, and the value to sort by."""
+    return number(value, digits), "" if value is None else value
+
+
+def amount_s(value: float | None) -> tuple[str, object]:
+    """As :func:`amount`, of seconds."""
+    return seconds(value), "" if value is None else value
 
 
 def bounds(lower: float, upper: float) -> str:
@@ -100,8 +111,9 @@ def _cells(heads: Sequence[tuple[str, bool]], row: Sequence[object], tail: int) 
             yield tag("td", cell, class_=plain)
 
 
-def group_figures(timeline: Timeline, rebalances: Rebalances) -> Markup:
+def group_figures(facts: Facts) -> Markup:
     """Figures of one group."""
+    timeline, rebalances, generations = facts.timeline, facts.rebalances, facts.generations
     pause = rebalances.pause_upper_s
     known = ~np.isnan(pause)
     total = float(pause[known].sum()) if known.any() else None
@@ -109,7 +121,6 @@ def group_figures(timeline: Timeline, rebalances: Rebalances) -> Markup:
     moved = [rebalances.total(n) for n in ("n_moved", "n_moved_through_gap")]
     avoidable = rebalances.total("n_avoidable_moves")
     span = (timeline.last_ms - timeline.first_ms) / 1000
-    generations = timeline.generations
     members = int(generations.n_members[-1]) if len(generations.n_members) else 0
     return figures(
         [
@@ -178,7 +189,7 @@ def _rebalance_row(r: Rebalances, i: int, names: Sequence[str]) -> list[object]:
         value = int(r.counts[name][i])
         if name == "n_moved":
             value += max(int(r.counts["n_moved_through_gap"][i]), 0)
-        return (number(value), value) if value >= 0 else (NONE, "")
+        return amount(value if value >= 0 else None)
 
     upper = float(r.pause_upper_s[i])
     stated = r.stated[i]

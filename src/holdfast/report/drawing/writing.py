@@ -23,15 +23,16 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.model.columns import I64
+from holdfast.report.columns.timeline import Timeline, last_time
 from holdfast.report.drawing.body import page_body
 from holdfast.report.drawing.lag_section import lag_columns
 from holdfast.report.drawing.markup import Markup, tag
 from holdfast.report.drawing.packing import pack, pack_text, pack_values
 from holdfast.report.drawing.palette import COLOURS
 from holdfast.report.drawing.policies import policy_section
-from holdfast.report.drawing.timeline import Timeline
+from holdfast.report.findings.examination import examine
+from holdfast.report.findings.facts import Facts, read_facts
 from holdfast.report.progress import Track
-from holdfast.report.views import GroupView, last_time, view_of
 from holdfast.tables.reading import Source, Tables, read_tables
 
 SCRIPTS = (
@@ -106,21 +107,21 @@ def render(
     """The text of the file."""
     last = last_ms if last_ms is not None else last_time(tables)
     names = tables.groups if groups is None else tuple(groups)
-    views = [view_of(tables, name, last, findings=True) for name in track(names)]
+    examined = [examine(read_facts(tables, name, last)) for name in track(names)]
     if groups is None:
-        views.sort(key=lambda v: v.badness, reverse=True)
-    shown = views[:MAX_GROUPS]
-    page = pack_values({"groups": [v.timeline.group for v in shown], "colours": COLOURS})
+        examined.sort(key=lambda e: (e.badness[0], *e.facts.cost), reverse=True)
+    shown = examined[:MAX_GROUPS]
+    page = pack_values({"groups": [e.facts.group for e in shown], "colours": COLOURS})
     payloads = {
         "app": pack_text(_script()),
         "page": page,
-        **{f"group-{i}": group_payload(v, tables) for i, v in enumerate(shown)},
+        **{f"group-{i}": group_payload(e.facts, tables) for i, e in enumerate(shown)},
     }
     body = page_body(
         tables,
         title,
         shown,
-        views,
+        examined,
         extra=[policy_section(policies)],
         payloads=payloads,
         loader=tag("script", Markup(_loader())),
@@ -128,11 +129,11 @@ def render(
     return _document(title, body)
 
 
-def group_payload(view: GroupView, tables: Tables) -> str:
+def group_payload(facts: Facts, tables: Tables) -> str:
     """Columns of one group for the script (see ``page/timeline.js``)."""
-    t, r = view.timeline, view.rebalances
+    t, r = facts.timeline, facts.rebalances
     edges, owner, step, pause, counts = _folded(t)
-    places, cause, moved = _rebalance_of(view)
+    cause, moved = _rebalance_of(facts)
     causes = tuple(dict.fromkeys(("", *(c.replace("_", " ") for c in r.cause))))
     columns: dict[str, npt.ArrayLike] = {
         "edge+": edges,
@@ -158,7 +159,7 @@ def group_payload(view: GroupView, tables: Tables) -> str:
         "hosts": t.identities.hosts,
         "causes": causes,
     }
-    assert len(places) == len(t.generations.number)
+    assert len(cause) == len(moved) == len(t.generations.number)
     lag, names = lag_columns(tables, t.group)
     return pack({**columns, **lag}, {**values, **names})
 
@@ -194,16 +195,15 @@ def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
     return edges, owner, step, pause, np.bincount(row, minlength=len(t.row_partition))
 
 
-def _rebalance_of(view: GroupView) -> tuple[list[int], list[str], list[int]]:
-    """Rebalance index, cause and moved partitions of each generation; -1, "" and 0 without one."""
-    t, r = view.timeline, view.rebalances
-    index = t.generations.index_of(r.generation, r.at_ms)
-    of = {int(g): i for i, g in enumerate(index) if g >= 0}
-    places = [of.get(g, -1) for g in range(len(t.generations.number))]
+def _rebalance_of(facts: Facts) -> tuple[list[str], list[int]]:
+    """Cause and moved partitions of each generation; "" and 0 where it has no rebalance."""
+    r = facts.rebalances
+    of = {int(g): i for i, g in enumerate(facts.rebalance_index) if g >= 0}
+    places = [of.get(g, -1) for g in range(len(facts.generations.number))]
     cause = [r.cause[i].replace("_", " ") if i >= 0 else "" for i in places]
     gap = np.maximum(r.counts["n_moved_through_gap"], 0)
     moved = np.maximum(r.counts["n_moved"], 0) + gap
-    return places, cause, [int(moved[i]) if i >= 0 else 0 for i in places]
+    return cause, [int(moved[i]) if i >= 0 else 0 for i in places]
 
 
 @cache

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.report.columns.timeline import last_time
 from holdfast.report.findings.examination import Examination, all_rules, examine
 from holdfast.report.findings.facts import Facts, read_facts
 from holdfast.report.findings.finding import Finding, Limits, Rule
 from holdfast.report.progress import Track
-from holdfast.report.views import last_time
 from holdfast.tables.reading import Tables
 
 SCHEMA_VERSION = 1
@@ -49,9 +49,8 @@ def examine_fleet(
         Passes the names on, one by one, and may show how far it is.
     """
     last = last_ms if last_ms is not None else last_time(tables)
-    rules = all_rules()
     names = tables.groups if groups is None else tuple(groups)
-    found = [examine(read_facts(tables, name, last), limits, rules) for name in track(names)]
+    found = [examine(read_facts(tables, name, last), limits) for name in track(names)]
     return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))
 
 

@@ -6,12 +6,11 @@ rules is one more name in that import.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.report.findings import rules_lag, rules_members, rules_rebalances
 from holdfast.report.findings.facts import Facts
-from holdfast.report.findings.finding import Finding, Limits, Rule, registered
+from holdfast.report.findings.finding import RULES, Finding, Limits, Rule
 
 RULE_MODULES = (rules_rebalances, rules_members, rules_lag)
 """Importing them has registered their rules."""
@@ -33,24 +32,12 @@ class Examination:
 
 def all_rules() -> tuple[Rule, ...]:
     """Every rule, by code."""
-    return registered()
+    return tuple(sorted(RULES.values(), key=lambda rule: rule.code))
 
 
-def examine(
-    facts: Facts, limits: Limits | None = None, rules: Sequence[Rule] | None = None
-) -> Examination:
-    """Run the rules over one group.
-
-    Parameters
-    ----------
-    facts : Facts
-        Of the group.
-    limits : Limits, optional
-        Thresholds.
-    rules : sequence of Rule, optional
-        All by default.
-    """
+def examine(facts: Facts, limits: Limits | None = None) -> Examination:
+    """Run all rules over one group; ``limits`` are the thresholds."""
     limits = limits or Limits()
-    found = [f for rule in rules or all_rules() for f in rule.find(facts, limits)]
+    found = [f for rule in all_rules() for f in rule.find(facts, limits)]
     found.sort(key=lambda f: (-f.severity.rank, -f.cost_upper_s, f.code, f.text))
     return Examination(facts=facts, findings=tuple(found))

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.model.columns import F64, I32, I64
-from holdfast.report.drawing.history import Rebalances, read_rebalances
-from holdfast.report.drawing.timeline import NO_OWNER, Settlements, Timeline, build_timeline
+from holdfast.model.columns import I32, I64
+from holdfast.report.columns.history import Rebalances, read_rebalances
+from holdfast.report.columns.timeline import NO_OWNER, Settlements, Timeline, build_timeline
 from holdfast.tables.reading import Tables
 from holdfast.tables.values import codes, ints, times_ms, words
 
@@ -30,7 +30,7 @@ class Presence:
     generation : int64[n]
         Index into the generations.
     member, identity : int32[n]
-        Member id and process (:class:`holdfast.report.drawing.identity.Identities`).
+        Member id and process (:class:`holdfast.report.columns.identity.Identities`).
     static : tuple of (str or None)
         ``group.instance.id`` of each row.
     n_partitions : int64[n]
@@ -150,6 +150,12 @@ class Facts:
         return self.generations.state[self.last] if self.last >= 0 else "unknown"
 
     @property
+    def cost(self) -> tuple[float, int]:
+        """Partition-seconds without an owner, at most, and partitions moved."""
+        moved = self.rebalances.total("n_moved") or 0
+        return float(np.nansum(self.rebalances.pause_upper_s)), moved
+
+    @property
     def members_now(self) -> BOOL:
         """Rows of presence that belong to the last generation."""
         now: BOOL = self.presence.generation == self.last
@@ -171,9 +177,7 @@ class Facts:
         return owner
 
 
-def read_facts(
-    tables: Tables, group: str, last_ms: int | None = None, *, timeline: Timeline | None = None
-) -> Facts:
+def read_facts(tables: Tables, group: str, last_ms: int | None = None) -> Facts:
     """Facts of one group.
 
     Parameters
@@ -184,10 +188,8 @@ def read_facts(
         Name of the group.
     last_ms : int, optional
         End of the window in UTC milliseconds.
-    timeline : Timeline, optional
-        Of the group, where it has been built already.
     """
-    timeline = timeline or build_timeline(tables, group, last_ms)
+    timeline = build_timeline(tables, group, last_ms)
     rebalances = read_rebalances(tables, group)
     presence = _presence(tables, timeline)
     kinds, names = codes(tables.of_group(group, "generations"), "group_type")
@@ -287,8 +289,3 @@ def _anomalies(tables: Tables, group: str) -> tuple[Anomaly, ...]:
         )
         for i, row in enumerate(rows)
     )
-
-
-def known(values: F64) -> F64:
-    """Values with unknown ones as zero."""
-    return np.where(np.isnan(values), 0.0, values)

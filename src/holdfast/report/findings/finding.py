@@ -19,9 +19,10 @@ from itertools import islice
 
 from holdfast.model.columns import I64
 from holdfast.report.findings.facts import Facts
-from holdfast.report.names import visible
+from holdfast.report.names import shell_word, visible
 
 MAX_EVIDENCE = 10
+DESCRIBE_GROUP = "kafka-consumer-groups.sh --bootstrap-server HOST:PORT --describe"
 
 
 class Severity(StrEnum):
@@ -171,7 +172,8 @@ class Rule:
             )
 
 
-_REGISTERED: dict[str, Rule] = {}
+RULES: dict[str, Rule] = {}
+"""Rules of the modules imported so far, by code."""
 
 
 def rule(
@@ -186,8 +188,8 @@ def rule(
     """
 
     def register(look: Look) -> Look:
-        assert code not in _REGISTERED, f"{code} is registered twice"
-        _REGISTERED[code] = Rule(
+        assert code not in RULES, f"{code} is registered twice"
+        RULES[code] = Rule(
             code=code,
             name=name,
             severity=severity,
@@ -202,11 +204,6 @@ def rule(
     return register
 
 
-def registered() -> tuple[Rule, ...]:
-    """Rules of the modules imported so far, by code."""
-    return tuple(sorted(_REGISTERED.values(), key=lambda entry: entry.code))
-
-
 def last_evidence(facts: Facts, members: Iterable[str], rows: I64, **figures: float) -> Evidence:
     """Evidence of how things stand: since the last generation, with some rows of the lag."""
     lag, g = facts.lag, facts.generations
@@ -219,6 +216,11 @@ def last_evidence(facts: Facts, members: Iterable[str], rows: I64, **figures: fl
         partitions=first_few(f"{lag.topic[i]}-{lag.partition[i]}" for i in rows),
         figures=figures,
     )
+
+
+def on_group(facts: Facts, command: str, more: str = "") -> str:
+    """A command line with the group as its ``--group``, and ``more`` options after it."""
+    return f"{command} --group {shell_word(facts.group)} {more}".rstrip()
 
 
 def first_few(values: Iterable[str]) -> tuple[str, ...]:

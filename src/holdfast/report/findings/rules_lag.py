@@ -9,8 +9,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from holdfast.model.columns import I64
 from holdfast.report.findings.facts import Facts
 from holdfast.report.findings.finding import (
+    DESCRIBE_GROUP,
     Basis,
     Evidence,
     Limits,
@@ -19,6 +21,7 @@ from holdfast.report.findings.finding import (
     count,
     first_few,
     last_evidence,
+    on_group,
     rule,
 )
 from holdfast.report.names import shell_word
@@ -56,8 +59,7 @@ def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         text=f"one of {len(totals)} members carries {totals[worst]:,} of {total:,} records of lag, "
         f"{factor:.1f} times the mean",
         evidence=last_evidence(facts, [worst], rows, lag_records=float(total), times_mean=factor),
-        command=f"holdfast plan --input DUMP --assignor lag-sticky "
-        f"--group {shell_word(facts.group)}",
+        command=on_group(facts, "holdfast plan --input DUMP --assignor lag-sticky"),
     )
 
 
@@ -102,7 +104,7 @@ def unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         ),
         cost_lower_s=cost,
         cost_upper_s=cost,
-        command=f"holdfast lag --input DUMP --group {shell_word(facts.group)}",
+        command=on_group(facts, "holdfast lag --input DUMP"),
     )
 
 
@@ -130,8 +132,7 @@ def nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         evidence=last_evidence(facts, [], rows, lag_records=float(behind)),
         cost_lower_s=cost,
         cost_upper_s=cost,
-        command="kafka-consumer-groups.sh --bootstrap-server HOST:PORT --describe "
-        f"--group {shell_word(facts.group)}",
+        command=on_group(facts, DESCRIBE_GROUP),
         basis=Basis.STATED,
     )
 
@@ -148,7 +149,7 @@ def nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 def lost(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """The committed offset lies before the first record that the broker still has."""
     del limits
-    rows = np.flatnonzero(np.asarray([c == "before_begin" for c in facts.lag.clamped], dtype=bool))
+    rows = _clamped(facts, "before_begin")
     if not len(rows):
         return
     gap = facts.lag.begin[rows] - facts.lag.committed[rows]
@@ -176,13 +177,18 @@ def lost(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 def beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """The committed offset points beyond the end of the log."""
     del limits
-    rows = np.flatnonzero(np.asarray([c == "beyond_end" for c in facts.lag.clamped], dtype=bool))
+    rows = _clamped(facts, "beyond_end")
     if not len(rows):
         return
     yield Symptom(
         text=f"the committed offset of {count(len(rows), 'partition')} lies beyond the end of the "
         "log: was the topic made anew?",
         evidence=last_evidence(facts, [], rows),
-        command=f"holdfast lag --input DUMP --group {shell_word(facts.group)}",
+        command=on_group(facts, "holdfast lag --input DUMP"),
         basis=Basis.STATED,
     )
+
+
+def _clamped(facts: Facts, where: str) -> I64:
+    """Lag rows whose committed offset lies outside the log, on that side of it."""
+    return np.flatnonzero(np.asarray([c == where for c in facts.lag.clamped], dtype=bool))

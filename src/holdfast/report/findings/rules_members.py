@@ -14,8 +14,10 @@ from itertools import pairwise
 import numpy as np
 
 from holdfast.model.columns import I64
-from holdfast.report.findings.facts import BOOL, NEVER, Facts
+from holdfast.report.findings.facts import BOOL, NEVER, Anomaly, Facts
 from holdfast.report.findings.finding import (
+    DESCRIBE_GROUP,
+    MAX_EVIDENCE,
     Basis,
     Evidence,
     Limits,
@@ -24,14 +26,10 @@ from holdfast.report.findings.finding import (
     count,
     first_few,
     last_evidence,
+    on_group,
     rule,
 )
 from holdfast.report.names import shell_word
-
-
-def _describe(facts: Facts) -> str:
-    group = shell_word(facts.group)
-    return f"kafka-consumer-groups.sh --bootstrap-server HOST:PORT --describe --group {group}"
 
 
 def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, I64]:
@@ -82,7 +80,7 @@ def _silent(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
         f"{limits.stuck_s / 60:.0f} minutes or more{': gone?' if static else ''}",
         evidence=last_evidence(facts, members, rows),
         cost_upper_s=cost,
-        command=_describe(facts) + (" --members --verbose" if static else ""),
+        command=on_group(facts, DESCRIBE_GROUP, "--members --verbose" if static else ""),
     )
 
 
@@ -142,7 +140,7 @@ def idle(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         text=f"{len(rows)} of {count(total, 'member')} without a partition "
         f"({count(partitions, 'partition')} ever assigned)",
         evidence=last_evidence(facts, names, rows[:0]),
-        command=_describe(facts) + " --members",
+        command=on_group(facts, DESCRIBE_GROUP, "--members"),
     )
 
 
@@ -178,7 +176,7 @@ def silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         text=f"{count(len(silent_members), 'member')} never committed any of "
         f"{count(len(rows), 'partition')}: a restart begins at auto.offset.reset",
         evidence=last_evidence(facts, silent_members, rows),
-        command=_describe(facts) + " --offsets",
+        command=on_group(facts, DESCRIBE_GROUP, "--offsets"),
     )
 
 
@@ -206,21 +204,12 @@ def double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     seconds = sum(
         float(until[i] - a.at_ms) / 1000 for i, a in zip(index, rows, strict=True) if i >= 0
     )
-    generations = tuple(dict.fromkeys(a.generation for a in rows))
-    yield Symptom(
-        text=f"{count(len(rows), 'partition')} given to two members in one generation",
-        evidence=Evidence(
-            generations=generations[:10],
-            from_ms=min(a.at_ms for a in rows),
-            to_ms=max(a.at_ms for a in rows),
-            members=first_few(dict.fromkeys(m for a in rows for m in a.members)),
-            partitions=first_few(f"{a.topic}-{a.partition}" for a in rows),
-        ),
-        cost_lower_s=seconds,
-        cost_upper_s=seconds,
-        command=f"holdfast history --input DUMP --group {shell_word(facts.group)} "
-        "--table anomalies",
-        basis=Basis.STATED,
+    yield _stated(
+        facts,
+        rows,
+        f"{count(len(rows), 'partition')} given to two members in one generation",
+        partitions=first_few(f"{a.topic}-{a.partition}" for a in rows),
+        cost_s=seconds,
     )
 
 
@@ -239,16 +228,31 @@ def unreadable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     rows = [a for a in facts.anomalies if a.kind.startswith("unreadable")]
     if not rows:
         return
-    yield Symptom(
-        text=f"{count(len(rows), 'time')} a member's subscription or assignment could not be read",
+    times = count(len(rows), "time")
+    yield _stated(facts, rows, f"{times} a member's subscription or assignment could not be read")
+
+
+def _stated(
+    facts: Facts,
+    rows: list[Anomaly],
+    text: str,
+    *,
+    partitions: tuple[str, ...] = (),
+    cost_s: float = 0.0,
+) -> Symptom:
+    """What some rows of the table ``anomalies`` state."""
+    return Symptom(
+        text=text,
         evidence=Evidence(
-            generations=tuple(dict.fromkeys(a.generation for a in rows))[:10],
+            generations=tuple(dict.fromkeys(a.generation for a in rows))[:MAX_EVIDENCE],
             from_ms=min(a.at_ms for a in rows),
             to_ms=max(a.at_ms for a in rows),
             members=first_few(dict.fromkeys(m for a in rows for m in a.members)),
+            partitions=partitions,
         ),
-        command=f"holdfast history --input DUMP --group {shell_word(facts.group)} "
-        "--table anomalies",
+        cost_lower_s=cost_s,
+        cost_upper_s=cost_s,
+        command=on_group(facts, "holdfast history --input DUMP", "--table anomalies"),
         basis=Basis.STATED,
     )
 
@@ -276,7 +280,7 @@ def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     yield Symptom(
         text=f"the group went to and fro between protocols, {count(len(changed), 'time')} ({what})",
         evidence=Evidence(
-            generations=tuple(int(g.number[i]) for i in changed)[:10],
+            generations=tuple(int(g.number[i]) for i in changed)[:MAX_EVIDENCE],
             from_ms=int(g.at_ms[changed[0]]) if changed else -1,
             to_ms=int(g.at_ms[changed[-1]]) if changed else -1,
             figures={"changes": float(len(changed))},
@@ -313,5 +317,5 @@ def uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         severity=Severity.WARN if spread >= 2 * limits.load_spread else Severity.INFO,
         text=f"members with the same topics hold {loads.min()} to {loads.max()} partitions",
         evidence=last_evidence(facts, most, rows[:0], spread_partitions=float(spread)),
-        command=f"holdfast plan --input DUMP --assignor sticky --group {shell_word(facts.group)}",
+        command=on_group(facts, "holdfast plan --input DUMP --assignor sticky"),
     )

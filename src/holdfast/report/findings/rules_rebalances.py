@@ -9,12 +9,12 @@ the texts. Cost is partition-seconds without an owner, at least and at most.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from holdfast.model.columns import I64
-from holdfast.report.findings.facts import BOOL, Absence, Facts, known
+from holdfast.report.findings.facts import BOOL, Absence, Facts
 from holdfast.report.findings.finding import (
     MAX_EVIDENCE,
     Evidence,
@@ -23,26 +23,50 @@ from holdfast.report.findings.finding import (
     Symptom,
     count,
     first_few,
+    on_group,
     rule,
 )
 from holdfast.report.names import shell_word
 
 
-def _cost(facts: Facts, chosen: BOOL) -> tuple[float, float]:
-    r = facts.rebalances
-    return float(known(r.pause_lower_s)[chosen].sum()), float(known(r.pause_upper_s)[chosen].sum())
+def _symptom(
+    facts: Facts,
+    chosen: BOOL,
+    text: str,
+    command: str,
+    *,
+    severity: Severity | None = None,
+    share: float = 1.0,
+    members: Iterable[str] = (),
+    rows: Iterable[int] = (),
+    **figures: float,
+) -> Symptom:
+    """What some rebalances show: ``chosen`` is bool[n_rebalances], ``rows`` are timeline rows.
 
-
-def _evidence(facts: Facts, chosen: BOOL, **more: object) -> Evidence:
-    """Generations and times of some rebalances."""
+    It costs their pauses, or the given share of them.
+    """
     r = facts.rebalances
     at = r.at_ms[chosen]
-    return Evidence(
-        generations=tuple(int(g) for g in r.generation[chosen][:MAX_EVIDENCE]),
-        from_ms=int(at.min()) if len(at) else -1,
-        to_ms=int(at.max()) if len(at) else -1,
-        **more,  # type: ignore[arg-type]  # the other fields of Evidence, by name
+    return Symptom(
+        severity=severity,
+        text=text,
+        evidence=Evidence(
+            generations=tuple(int(g) for g in r.generation[chosen][:MAX_EVIDENCE]),
+            from_ms=int(at.min()) if len(at) else -1,
+            to_ms=int(at.max()) if len(at) else -1,
+            members=first_few(members),
+            partitions=first_few(facts.partition_name(row) for row in rows),
+            figures=figures,
+        ),
+        cost_lower_s=float(np.nansum(r.pause_lower_s[chosen])) * share,
+        cost_upper_s=_pause_s(facts, chosen) * share,
+        command=command,
     )
+
+
+def _pause_s(facts: Facts, chosen: BOOL) -> float:
+    """Partition-seconds without an owner that some rebalances cost at most."""
+    return float(np.nansum(facts.rebalances.pause_upper_s[chosen]))
 
 
 def _real(facts: Facts) -> BOOL:
@@ -77,16 +101,14 @@ def storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     chosen = np.zeros(len(at), dtype=bool)
     for first in np.flatnonzero(inside >= limits.storm_rebalances):
         chosen[first : end[first]] = True
-    low, high = _cost(facts, chosen)
     minutes = limits.storm_window_s / 60
-    yield Symptom(
-        severity=Severity.ERROR if inside[worst] >= 3 * limits.storm_rebalances else Severity.WARN,
-        text=f"{inside[worst]} rebalances within {minutes:.0f} minutes, {chosen.sum()} in storms",
-        evidence=_evidence(facts, chosen, figures={"worst_per_window": float(inside[worst])}),
-        cost_lower_s=low,
-        cost_upper_s=high,
-        command=f"holdfast history --input DUMP --group {shell_word(facts.group)} "
-        "--table rebalances",
+    yield _symptom(
+        facts,
+        chosen,
+        f"{inside[worst]} rebalances within {minutes:.0f} minutes, {chosen.sum()} in storms",
+        _show_rebalances(facts),
+        severity=Severity.ERROR if inside[worst] >= 3 * limits.storm_rebalances else None,
+        worst_per_window=float(inside[worst]),
     )
 
 
@@ -124,23 +146,19 @@ def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
             worst, n_restarts = max(worst, ratio), n_restarts + len(mine)
     if not chosen.any():
         return
-    low, high = _cost(facts, chosen)
     longest = max(a.away_s for a in restarts)
-    yield Symptom(
-        text=f"{count(int(chosen.sum()), 'rebalance')} for "
-        f"{count(n_restarts, 'restarted member')} "
+    n_members = max(int(g.n_members.max(initial=1)), 1)
+    n_partitions = max(len(facts.timeline.row_partition), 1)
+    yield _symptom(
+        facts,
+        chosen,
+        f"{count(int(chosen.sum()), 'rebalance')} for {count(n_restarts, 'restarted member')} "
         f"(up to {worst:.1f} per restart)",
-        evidence=_evidence(
-            facts,
-            chosen,
-            members=first_few(_names(facts, restarts)),
-            figures={"rebalances_per_restart": float(worst), "longest_restart_s": longest},
-        ),
-        cost_lower_s=low,
-        cost_upper_s=high,
-        command="holdfast simulate --scenario rolling-bounce --policy deferred "
-        f"--members {_members(facts)} --partitions {_partitions(facts)} "
-        f"--delay {_delay(longest)}",
+        "holdfast simulate --scenario rolling-bounce --policy deferred "
+        f"--members {n_members} --partitions {n_partitions} --delay {_delay(longest)}",
+        members=_names(facts, restarts),
+        rebalances_per_restart=float(worst),
+        longest_restart_s=longest,
     )
 
 
@@ -165,16 +183,15 @@ def avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if needless < limits.avoidable_moves or needless < limits.avoidable_share * total:
         return
     chosen = moves > 0
-    low, high = _cost(facts, chosen)
     share = needless / max(total, needless)
-    yield Symptom(
-        text=f"{needless} of {max(total, needless)} moved partitions need not have moved "
+    yield _symptom(
+        facts,
+        chosen,
+        f"{needless} of {max(total, needless)} moved partitions need not have moved "
         f"({share:.0%}) for the same balance",
-        evidence=_evidence(facts, chosen, figures={"avoidable_moves": float(needless)}),
-        cost_lower_s=low * share,
-        cost_upper_s=high * share,
-        command="holdfast replay --input DUMP --assignor cooperative-sticky "
-        f"--group {shell_word(facts.group)}",
+        on_group(facts, "holdfast replay --input DUMP --assignor cooperative-sticky"),
+        share=share,
+        avoidable_moves=float(needless),
     )
 
 
@@ -207,22 +224,17 @@ def delay_short(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         around[absence.first_without : absence.back + 2] = True
     index = facts.rebalance_index
     chosen = around[np.where(index < 0, len(g.number), index)] & (index >= 0)
-    low, high = _cost(facts, chosen)
     longest = max(a.away_s for a, _ in trips)
-    yield Symptom(
-        text=f"{count(n_visits, 'time')} a partition went to another member and back while "
+    yield _symptom(
+        facts,
+        chosen,
+        f"{count(n_visits, 'time')} a partition went to another member and back while "
         f"its own was restarting ({longest:.0f} s at most)",
-        evidence=_evidence(
-            facts,
-            chosen,
-            members=first_few(_names(facts, [a for a, _ in trips])),
-            partitions=first_few(facts.partition_name(int(r)) for r in rows[:MAX_EVIDENCE]),
-            figures={"round_trips": float(n_visits), "longest_restart_s": longest},
-        ),
-        cost_lower_s=low,
-        cost_upper_s=high,
-        command=f"holdfast replay --input DUMP --policy deferred --delay {_delay(longest)} "
-        f"--group {shell_word(facts.group)}",
+        _replay_deferred(facts, longest),
+        members=_names(facts, [a for a, _ in trips]),
+        rows=rows.tolist(),
+        round_trips=float(n_visits),
+        longest_restart_s=longest,
     )
 
 
@@ -267,8 +279,7 @@ def delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         ),
         cost_lower_s=cost,
         cost_upper_s=cost,
-        command=f"holdfast replay --input DUMP --policy deferred --delay {_delay(usual or 10)} "
-        f"--group {shell_word(facts.group)}",
+        command=_replay_deferred(facts, usual or 10),
     )
 
 
@@ -287,15 +298,8 @@ def spurious(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     chosen = np.asarray([c == "spurious" for c in facts.rebalances.cause], dtype=bool)
     if chosen.sum() < limits.spurious:
         return
-    low, high = _cost(facts, chosen)
-    yield Symptom(
-        text=f"{chosen.sum()} rebalances changed nobody and nothing that can be seen",
-        evidence=_evidence(facts, chosen),
-        cost_lower_s=low,
-        cost_upper_s=high,
-        command=f"holdfast history --input DUMP --group {shell_word(facts.group)} "
-        "--table rebalances",
-    )
+    text = f"{chosen.sum()} rebalances changed nobody and nothing that can be seen"
+    yield _symptom(facts, chosen, text, _show_rebalances(facts))
 
 
 @rule(
@@ -313,16 +317,14 @@ def interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     missed = np.maximum(facts.rebalances.counts["n_missed_generations"], 0)
     if missed.sum() < limits.missed:
         return
-    chosen = missed > 0
-    low, high = _cost(facts, chosen)
-    yield Symptom(
-        text=f"{count(int(missed.sum()), 'generation')} left no record: the group was called "
+    yield _symptom(
+        facts,
+        missed > 0,
+        f"{count(int(missed.sum()), 'generation')} left no record: the group was called "
         "together again before the leader had answered",
-        evidence=_evidence(facts, chosen, figures={"missed_generations": float(missed.sum())}),
-        cost_lower_s=low,
-        cost_upper_s=high,
-        command="kafka-configs.sh --bootstrap-server HOST:PORT --entity-type groups "
+        "kafka-configs.sh --bootstrap-server HOST:PORT --entity-type groups "
         f"--entity-name {shell_word(facts.group)} --describe",
+        missed_generations=float(missed.sum()),
     )
 
 
@@ -338,19 +340,12 @@ def interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 )
 def eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """All members stop at every rebalance, and the pauses add up."""
-    chosen = facts.rebalances.counts["eager"] == 1
-    chosen = chosen & _real(facts)
-    low, high = _cost(facts, chosen)
-    if chosen.sum() < 2 or high < limits.eager_pause_s:
+    chosen = (facts.rebalances.counts["eager"] == 1) & _real(facts)
+    if chosen.sum() < 2 or _pause_s(facts, chosen) < limits.eager_pause_s:
         return
-    yield Symptom(
-        text=f"all members stopped at each of {count(int(chosen.sum()), 'rebalance')}: the "
-        "assignor is eager",
-        evidence=_evidence(facts, chosen),
-        cost_lower_s=low,
-        cost_upper_s=high,
-        command=_away_from_eager(facts),
-    )
+    rebalances = count(int(chosen.sum()), "rebalance")
+    text = f"all members stopped at each of {rebalances}: the assignor is eager"
+    yield _symptom(facts, chosen, text, _away_from_eager(facts))
 
 
 def _away_from_eager(facts: Facts) -> str:
@@ -358,15 +353,20 @@ def _away_from_eager(facts: Facts) -> str:
 
     Where the group has one already, it shows the members that give up all partitions nevertheless.
     """
-    group, name = shell_word(facts.group), _assignor(facts)
+    # The assignor of the last generation that had one.
+    name = next((p for p in reversed(facts.generations.protocol) if p), "range")
     if name == "cooperative-sticky":
-        return f"holdfast history --input DUMP --group {group} --table members"
+        return on_group(facts, "holdfast history --input DUMP", "--table members")
     return f"holdfast upgrade-check --from {shell_word(name)} --to cooperative-sticky --plan"
 
 
-def _assignor(facts: Facts) -> str:
-    """Assignor of the last generation that had one."""
-    return next((p for p in reversed(facts.generations.protocol) if p), "range")
+def _show_rebalances(facts: Facts) -> str:
+    return on_group(facts, "holdfast history --input DUMP", "--table rebalances")
+
+
+def _replay_deferred(facts: Facts, restart_s: float) -> str:
+    policy = f"--policy deferred --delay {_delay(restart_s)}"
+    return on_group(facts, f"holdfast replay --input DUMP {policy}")
 
 
 def _names(facts: Facts, absences: list[Absence]) -> list[str]:
@@ -386,14 +386,6 @@ def _round_trip(facts: Facts, absence: Absence) -> BOOL:
     for generation in range(absence.back, min(absence.back + 3, facts.last + 1)):
         back |= identity[facts.owner_at(generation)] == absence.identity
     return elsewhere & back
-
-
-def _members(facts: Facts) -> int:
-    return max(int(facts.generations.n_members.max(initial=1)), 1)
-
-
-def _partitions(facts: Facts) -> int:
-    return max(len(facts.timeline.row_partition), 1)
 
 
 def _delay(seconds: float) -> str:

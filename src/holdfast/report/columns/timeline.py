@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.model.columns import I32, I64
-from holdfast.report.drawing.identity import Identities, read_identities
+from holdfast.report.columns.identity import Identities, read_identities
 from holdfast.tables.reading import Tables
 from holdfast.tables.values import ArrowTable, codes, ints, lists, times_ms
 
@@ -120,6 +120,16 @@ def read_generations(table: ArrowTable) -> Settlements:
         state=tuple(str(s) for s in state[kept]),
         protocol=tuple(str(p or "") for p in protocol[kept]),
     )
+
+
+def last_time(tables: Tables) -> int | None:
+    """Latest time that any table mentions, in UTC milliseconds."""
+    columns = [
+        times_ms(tables.stored(name), "timestamp")
+        for name in ("offset_commits", "generations", "rebalances")
+        if name in tables
+    ]
+    return max((int(column.max()) for column in columns if len(column)), default=None)
 
 
 def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Timeline:

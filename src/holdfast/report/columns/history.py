@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.model.columns import F64, I64
-from holdfast.report.drawing.timeline import Timeline, read_generations
+from holdfast.report.columns.timeline import Timeline, read_generations
 from holdfast.tables.reading import Tables
 from holdfast.tables.stored import REBALANCES
 from holdfast.tables.values import ArrowTable, codes, floats, ints, times_ms, words
