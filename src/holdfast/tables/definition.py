@@ -130,7 +130,10 @@ class Table:
                 return column
         raise KeyError(name)
 
+    def pick(self, *names: str) -> tuple[Column, ...]:
+        """The columns of these names, in this order; KeyError where there is none."""
+        return tuple(map(self.column, names))
+
     def headings(self, *names: str) -> list[tuple[str, bool]]:
         """Heading of each of these columns, and whether its values are numbers."""
-        columns = map(self.column, names)
-        return [(column.heading, column.is_number) for column in columns]
+        return [(column.heading, column.is_number) for column in self.pick(*names)]

@@ -16,19 +16,7 @@ import pyarrow as pa
 from holdfast.tables.answers import PLAN, REPLAY
 from holdfast.tables.definition import DType, Table
 from holdfast.tables.dumped import DUMP_TABLES
-from holdfast.tables.steps import (
-    COUNTS,
-    FILES,
-    FLEET,
-    HEAD,
-    LAG_INPUT,
-    MEMBER_ROWS,
-    OWNED_ROWS,
-    PAUSE_INPUT,
-    POSITION,
-    SPLIT,
-    STATE,
-)
+from holdfast.tables.steps import STEP_TABLES
 from holdfast.tables.stored import TABLES
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -47,24 +35,12 @@ ARROW: Final[Mapping[DType, pa.DataType]] = {
     DType.STRING_LIST: pa.list_(pa.string()),
 }
 
-_STEPS: Final = (
-    FILES,
-    SPLIT,
-    STATE,
-    COUNTS,
-    HEAD,
-    MEMBER_ROWS,
-    OWNED_ROWS,
-    POSITION,
-    LAG_INPUT,
-    PAUSE_INPUT,
-    FLEET,
-)
-
 DEFINITIONS: Final[Mapping[str, Table]] = {
     **TABLES,
     **DUMP_TABLES,
-    **{table.name: table for table in (PLAN, REPLAY, *_STEPS)},
+    **STEP_TABLES,
+    PLAN.name: PLAN,
+    REPLAY.name: REPLAY,
 }
 """Every definition by its name."""
 
@@ -72,12 +48,8 @@ DEFINITIONS: Final[Mapping[str, Table]] = {
 @cache
 def arrow_schema(name: str) -> pa.Schema:
     """Arrow schema of a definition; every field may be null, as Spark writes them."""
-    return schema_of(DEFINITIONS[name])
-
-
-def schema_of(table: Table) -> pa.Schema:
-    """The same for a definition that has no name among :data:`DEFINITIONS`."""
-    return pa.schema([(column.name, ARROW[column.dtype]) for column in table.columns])
+    columns = DEFINITIONS[name].columns
+    return pa.schema([(column.name, ARROW[column.dtype]) for column in columns])
 
 
 def from_columns(name: str, columns: Mapping[str, Any]) -> pa.Table:

@@ -1,32 +1,46 @@
 """Rows that one step of the pipeline hands to another: staged files, state, frames of a job.
 
 **Rules.** Nobody but the pipeline reads these tables, and nothing of them is left after a batch,
-except the state that a stream keeps for its next batch.
+except the state that a stream keeps for its next batch. A column that has the name of a stored one
+is that column, but any of them may be null here.
 """
 
 from __future__ import annotations
 
 from holdfast.tables.definition import Column, DType, Table
 from holdfast.tables.dumped import RECORDS
+from holdfast.tables.stored import (
+    ASSIGNMENTS,
+    BAD_RECORDS,
+    GENERATIONS,
+    LAG,
+    MEMBERS,
+    OFFSET_COMMITS,
+    PAUSES,
+)
 
 _S, _I, _L, _T, _B = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP, DType.BOOL
 _F, _INTS, _STRINGS = DType.FLOAT64, DType.INT32_LIST, DType.STRING_LIST
 
-_GROUP = Column("group", _S, "consumer group")
-_TOPIC = Column("topic", _S, "topic")
-_PARTITIONS = Column("partitions", _INTS, "partitions of the topic")
-_LOG_PARTITION = Column("log_partition", _I, "partition of the offsets topic")
-_LOG_OFFSET = Column("log_offset", _L, "offset in the offsets topic")
-
 FILES = Table(
     name="files",
-    doc="Files that a task has closed: one row per file.",
+    doc="What a task hands back: one row per file that it has closed, and one for what it counted.",
     columns=(
-        Column("table", _S, "table that the file belongs to"),
-        Column("file", _S, "path below the folder of the tables"),
-        Column("rows", _L, "rows in the file"),
+        Column("table", _S, "table that the file belongs to", nullable=True),
+        Column("file", _S, "path below the folder of the tables", nullable=True),
+        Column("rows", _L, "rows in the file", nullable=True),
+        Column("n_unknown", _L, "records of an unknown type, in the row without a file"),
     ),
-    order=("table", "file"),
+)
+
+DUMPED = Table(
+    name="dumped",
+    doc="What a task of a dump hands back: one row with its file.",
+    columns=(
+        Column("file", _S, "name of the file"),
+        Column("partitions", _INTS, "partitions of the offsets topic that gave records"),
+        Column("rows", DType.INT64_LIST, "records of each of them", "records"),
+    ),
 )
 
 SPLIT = Table(
@@ -52,8 +66,8 @@ COUNTS = Table(
     name="record_counts",
     doc="Records per type and version.",
     columns=(
-        Column("record_type", _I, "first int16 of the key"),
-        Column("value_version", _I, "version of the value; null for a tombstone", nullable=True),
+        *BAD_RECORDS.pick("record_type"),
+        *OFFSET_COMMITS.pick("value_version"),
         Column("is_known", _B, "the type is known here"),
         Column("n_records", _L, "records"),
         Column("n_unknown_tags", _L, "tagged fields that are not known here"),
@@ -64,16 +78,8 @@ HEAD = Table(
     name="generation_heads",
     doc="Successive generations of groups, sorted by group and place in the log.",
     columns=(
-        _GROUP,
-        Column("generation", _I, "generation, or assignment epoch of KIP-848"),
-        Column("group_type", _S, "classic or consumer"),
-        Column("state", _S, "Stable, Empty or Dead"),
-        Column("protocol_type", _S, "protocol type", nullable=True),
-        Column("protocol", _S, "assignor that was chosen", nullable=True),
-        Column("leader", _S, "member id of the leader", nullable=True),
-        Column("timestamp", _T, "time of the record"),
-        _LOG_PARTITION,
-        _LOG_OFFSET,
+        *GENERATIONS.pick("group", "generation", "group_type", "state", "protocol_type"),
+        *GENERATIONS.pick("protocol", "leader", "timestamp", "log_partition", "log_offset"),
         Column("context", _B, "reported before; here only to be compared with"),
     ),
 )
@@ -83,15 +89,9 @@ MEMBER_ROWS = Table(
     doc="Members of those generations.",
     columns=(
         Column("row", _I, "row of the member's generation"),
-        Column("member_id", _S, "member id"),
-        Column("group_instance_id", _S, "static member's name", nullable=True),
-        Column("client_id", _S, "client id"),
-        Column("client_host", _S, "host the broker saw"),
-        Column("rack", _S, "rack of the member", nullable=True),
-        Column("rebalance_timeout_ms", _I, "rebalance timeout", "ms", nullable=True),
-        Column("session_timeout_ms", _I, "session timeout", "ms", nullable=True),
-        Column("subscribed_topics", _STRINGS, "topics asked for", nullable=True),
-        Column("n_claimed", _L, "owned partitions that the member reported", "partitions"),
+        *MEMBERS.pick("member_id", "group_instance_id", "client_id", "client_host", "rack"),
+        *MEMBERS.pick("rebalance_timeout_ms", "session_timeout_ms", "subscribed_topics"),
+        *MEMBERS.pick("n_claimed"),
         Column("readable", _B, "the member's assignment parses"),
     ),
 )
@@ -99,35 +99,28 @@ MEMBER_ROWS = Table(
 OWNED_ROWS = Table(
     name="generation_owned",
     doc="What those members own: one row per member and topic.",
-    columns=(Column("member", _I, "row of the member"), _TOPIC, _PARTITIONS),
+    columns=(Column("member", _I, "row of the member"), *ASSIGNMENTS.pick("topic", "partitions")),
 )
 
 _POSITION = (
-    Column("offset", _L, "committed offset; null in a tombstone", nullable=True),
-    Column("commit_timestamp", _T, "when the coordinator took the commit", nullable=True),
-    Column("expire_timestamp", _T, "when the commit expires", nullable=True),
+    *OFFSET_COMMITS.pick("offset", "commit_timestamp", "expire_timestamp"),
     Column("since", _T, "first of the commits in a row that name the offset", nullable=True),
     Column("goes_back", _B, "earlier commits may name the same offset", nullable=True),
-    Column("log_partition", _I, "partition of the offsets topic", nullable=True),
-    Column("log_offset", _L, "offset in the offsets topic", nullable=True),
+    *OFFSET_COMMITS.pick("log_partition", "log_offset"),
 )
 
 POSITION = Table(
     name="positions",
     doc="The latest commit of each group and partition.",
-    columns=(_GROUP, _TOPIC, Column("partition", _I, "partition of the topic"), *_POSITION),
+    columns=(*OFFSET_COMMITS.pick("group", "topic", "partition"), *_POSITION),
 )
 
 LAG_INPUT = Table(
     name="lag_input",
     doc="A position (no member; a tombstone has no offset), or partitions that a member owns.",
     columns=(
-        _GROUP,
-        _TOPIC,
-        _PARTITIONS,
-        Column("member_id", _S, "owner", nullable=True),
-        Column("client_id", _S, "of that member", nullable=True),
-        Column("client_host", _S, "of that member", nullable=True),
+        *ASSIGNMENTS.pick("group", "topic", "partitions"),
+        *LAG.pick("member_id", "client_id", "client_host"),
         *_POSITION,
         Column("is_owner", _B, "the row says what a member owns"),
     ),
@@ -137,13 +130,8 @@ PAUSE_INPUT = Table(
     name="pause_input",
     doc="Pauses, and the commits that narrow their bounds; basis says which.",
     columns=(
-        _GROUP,
-        Column("generation", _I, "generation that ended the pause", nullable=True),
-        _TOPIC,
-        _PARTITIONS,
-        Column("pause_lower_seconds", _F, "at least so long", "seconds", nullable=True),
-        Column("unowned_since", _T, "first record without an owner", nullable=True),
-        Column("last_seen", _T, "last sign of the old owner so far", nullable=True),
+        *PAUSES.pick("group", "generation", "topic", "partitions"),
+        *PAUSES.pick("pause_lower_seconds", "unowned_since", "last_seen"),
         Column("timestamp", _T, "end of the pause, or time of the commit"),
         Column("basis", _S, "as in pauses; commit; or open: no owner yet"),
         Column("log_offset", _L, "a commit counts for a pause only before this place"),
@@ -154,7 +142,7 @@ FLEET = Table(
     name="fleet",
     doc="The last generation of each group, one row per group with everything in lists.",
     columns=(
-        _GROUP,
+        *GENERATIONS.pick("group"),
         Column("generation", _I, "last generation with members"),
         Column("topics", _STRINGS, "topics that some member asks for, sorted"),
         Column("n_partitions", _INTS, "partitions of each topic", "partitions"),
@@ -168,3 +156,21 @@ FLEET = Table(
         Column("pause_upper_seconds", _F, "mean pause so far, at most", "seconds", nullable=True),
     ),
 )
+
+STEP_TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        FILES,
+        DUMPED,
+        SPLIT,
+        STATE,
+        COUNTS,
+        HEAD,
+        MEMBER_ROWS,
+        OWNED_ROWS,
+        POSITION,
+        LAG_INPUT,
+        PAUSE_INPUT,
+        FLEET,
+    )
+}

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +23,7 @@ import pyarrow.parquet as pq
 from holdfast.tables.schemas import arrow_schema
 
 FILES_SCHEMA: Final = arrow_schema("files")
-"""What a task hands back: one row for each file it has closed."""
+"""Columns: :data:`holdfast.tables.steps.FILES`."""
 
 
 @dataclass(slots=True)
@@ -39,11 +38,14 @@ class BatchWriter:
         Batch that the files belong to.
     buffer_rows : int
         Rows of a table that are written together, as one row group.
+    n_unknown : int
+        Records of an unknown type that the task met: they are in no table.
     """
 
     root: str
     batch: int
     buffer_rows: int = 250_000
+    n_unknown: int = 0
     _parts: dict[str, list[pa.Table]] = field(default_factory=dict)
     _open: dict[str, tuple[str, pq.ParquetWriter]] = field(default_factory=dict)
     _rows: dict[str, int] = field(default_factory=dict)
@@ -71,14 +73,16 @@ class BatchWriter:
         self._rows[table] = self._rows.get(table, 0) + rows.num_rows
 
     def close(self) -> pa.Table:
-        """Close every file and return their rows of :data:`FILES_SCHEMA`."""
+        """Close every file; return what the task hands back, as rows of :data:`FILES_SCHEMA`."""
         for table in list(self._parts):
             self._flush(table)
-        names = []
+        names: list[dict[str, str | int]] = []
         for table, (name, writer) in self._open.items():
             writer.close()
             names.append({"table": table, "file": name, "rows": self._rows[table]})
         self._open.clear()
+        if self.n_unknown:
+            names.append({"n_unknown": self.n_unknown})
         return pa.Table.from_pylist(names, schema=FILES_SCHEMA)
 
 
@@ -88,12 +92,10 @@ def batch_folder(batch: int) -> str:
 
 
 def files_of(rows: pa.Table) -> dict[str, list[tuple[str, int]]]:
-    """Collected rows of :data:`FILES_SCHEMA` as the files of a batch."""
+    """The files that rows of :data:`FILES_SCHEMA` name, by table."""
     files: dict[str, list[tuple[str, int]]] = {}
-    listed: Iterable[dict[str, Any]] = rows.sort_by(
-        [("table", "ascending"), ("file", "ascending")]
-    ).to_pylist()
-    for row in listed:
+    named = rows.filter(rows["table"].is_valid())
+    for row in named.sort_by([("table", "ascending"), ("file", "ascending")]).to_pylist():
         files.setdefault(row["table"], []).append((row["file"], row["rows"]))
     return files
 

@@ -34,7 +34,6 @@ from holdfast.pipeline.batches.schemas import FILES_DDL, spark_ddl
 from holdfast.pipeline.batches.split import (
     SPLIT_DDL,
     SPLIT_ORDER,
-    UNKNOWN,
     numbers,
     pieces,
     pieces_task,
@@ -253,10 +252,9 @@ class Job:
         self.files.update(files_of(writer.close()))
 
     def collect(self, rows: pa.Table) -> None:
-        """Take in the names of files that tasks handed back."""
-        unknown = pc.equal(rows["table"], UNKNOWN)
-        self.n_unknown += int(pc.sum(rows.filter(unknown)["rows"]).as_py() or 0)
-        for table, files in files_of(rows.filter(pc.invert(unknown))).items():
+        """Take in what tasks handed back."""
+        self.n_unknown += pc.sum(rows["n_unknown"]).as_py() or 0
+        for table, files in files_of(rows).items():
             self.files.setdefault(table, []).extend(files)
 
 

@@ -39,4 +39,3 @@ def ddl_of(schema: pa.Schema) -> str:
 
 
 FILES_DDL: Final = spark_ddl("files")
-"""What a task hands back: one row for each file it has closed."""

@@ -14,7 +14,7 @@ them at a fifth of what the way through the JVM costs, and nine records out of t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from itertools import groupby
 from operator import itemgetter
@@ -34,7 +34,7 @@ from holdfast.pipeline.ingest.positions import POSITIONS, from_commits, reduced
 from holdfast.pipeline.ingest.records import Decoded, bad_table, read_commits
 from holdfast.pipeline.ingest.selection import Selection, group_names
 from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.writing import FILES_SCHEMA, BatchWriter
+from holdfast.tables.writing import BatchWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,9 +60,6 @@ SPLIT: Final = arrow_schema("split")
 SPLIT_DDL: Final = spark_ddl("split")
 SPLIT_ORDER: Final = ("group", "kind", "partition", "offset")
 """How the rows come to the task of their group."""
-
-UNKNOWN: Final = "_unknown"
-"""In the names that go back: how many records had an unknown type."""
 
 BATCH_BYTES: Final = 8 << 20
 BATCH_ROWS: Final = 65_536
@@ -168,7 +165,6 @@ class _Split:
     def __init__(self, writer: BatchWriter, selection: Selection):
         self.writer = writer
         self.selection = selection
-        self.n_unknown = 0
         self.waiting: list[pa.Table] = []
         self.n_waiting = 0
 
@@ -190,7 +186,7 @@ class _Split:
         commits = pa.Table.from_batches(out.commits, arrow_schema("offset_commits"))
         self.writer.write("offset_commits", commits)
         self.writer.write("bad_records", bad_table(out))
-        self.n_unknown += out.n_unknown
+        self.writer.n_unknown += out.n_unknown
         self.waiting.append(from_commits(commits))
         self.n_waiting += commits.num_rows
         if self.n_waiting >= _REDUCE_ROWS:
@@ -204,12 +200,10 @@ class _Split:
     def files(self) -> pa.RecordBatch:
         """One row that names the files of this task."""
         self._reduce()
-        files = self.writer.close().to_pylist()
-        if self.n_unknown:
-            files.append({"table": UNKNOWN, "file": "", "rows": self.n_unknown})
+        files = json.dumps(self.writer.close().to_pylist())
         columns = {
             "group": pa.array([b""], pa.binary()),
-            "value": pa.array([json.dumps(files)], pa.binary()),
+            "value": pa.array([files], pa.binary()),
         }
         return split_rows(RowKind.FILES, columns, 1)
 
@@ -255,10 +249,5 @@ def by_kind(batch: pa.RecordBatch) -> list[tuple[RowKind, pa.RecordBatch]]:
 
 
 def file_names(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The files that rows of kind FILES name, as rows of :data:`FILES_SCHEMA`."""
+    """What rows of kind FILES hold, as rows of the table ``files``."""
     return [file for value in batch["value"].to_pylist() for file in json.loads(value)]
-
-
-def names_table(files: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Names of files as rows of :data:`FILES_SCHEMA`."""
-    return pa.Table.from_pylist(list(files), schema=FILES_SCHEMA)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I64
 from holdfast.pipeline.arrow_types import Batches, BatchTask
-from holdfast.pipeline.batches.split import UNKNOWN, RowKind, by_kind, file_names, names_table
+from holdfast.pipeline.batches.split import RowKind, by_kind, file_names
 from holdfast.pipeline.batches.state import (
     STATE,
     CarriedState,
@@ -52,7 +52,7 @@ from holdfast.pipeline.history.pauses import PAUSES
 from holdfast.pipeline.history.rebalances import anomaly_table, rebalance_table
 from holdfast.pipeline.history.reconciled import Reconciled, reconcile, unknown_topics
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent, Decoded, bad_table, read_groups
-from holdfast.tables.writing import BatchWriter
+from holdfast.tables.writing import FILES_SCHEMA, BatchWriter
 
 ASSIGNED_AT_ONCE: Final = 2_000_000
 CELLS_AT_ONCE: Final = 16_000_000
@@ -87,9 +87,7 @@ def groups_task(
                         work.take(part)
         work.finish()
         files += work.writer.close().to_pylist()
-        if work.n_unknown:
-            files.append({"table": UNKNOWN, "file": "", "rows": work.n_unknown})
-        yield from names_table(files).to_batches()
+        yield from pa.Table.from_pylist(files, schema=FILES_SCHEMA).to_batches()
 
     return run
 
@@ -105,7 +103,6 @@ class GroupWork:
     past: Generations = field(default_factory=Generations.empty)
     waiting: Decoded = field(default_factory=Decoded)
     n_waiting: int = 0
-    n_unknown: int = 0
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Decode records; work on what is there when it is enough."""
@@ -124,7 +121,7 @@ class GroupWork:
         waiting, self.waiting, self.n_waiting = self.waiting, Decoded(), 0
         remembered, self.remembered = self.remembered, CarriedState()
         self.writer.write("bad_records", bad_table(waiting))
-        self.n_unknown += waiting.n_unknown
+        self.writer.n_unknown += waiting.n_unknown
         reported = reported_until(remembered.past)
         events = [*remembered.events, *waiting.consumer]
         folded = fold(events, self.topic_names, reported)

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.arrow_types import Batches
-from holdfast.pipeline.batches.schemas import FILES_DDL
+from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.batches.split import BATCH_BYTES
 from holdfast.pipeline.ingest.source import (
     DUMP_FILE,
@@ -35,14 +35,14 @@ from holdfast.pipeline.ingest.source import (
     reading,
 )
 from holdfast.tables.schemas import arrow_schema, from_columns
-from holdfast.tables.writing import FILES_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Note = Callable[[str], None]
 
-_TASK: Final = "task"
+WRITTEN: Final = arrow_schema("dumped")
+"""Columns: :data:`holdfast.tables.steps.DUMPED`."""
 
 
 def write_dump(
@@ -167,38 +167,30 @@ def _write_records(frame: DataFrame, folder: Path) -> tuple[int, dict[int, int]]
     def write(batches: Batches) -> Batches:
         # One file per task; Spark gives it one Kafka partition, in the order of the log.
         name = f"part-{uuid.uuid4().hex}.parquet"
-        counts: dict[int, int] = {}
+        counts: Counter[int] = Counter()
         writer = None
         for rows in gathered(batches, schema):
             if writer is None:
                 writer = pq.ParquetWriter(Path(target) / name, schema)
             writer.write_table(rows)
-            found = np.unique(rows["partition"].to_numpy(), return_counts=True)
-            for partition, count in zip(*found, strict=True):
-                counts[int(partition)] = counts.get(int(partition), 0) + int(count)
+            for found in rows["partition"].value_counts().to_pylist():
+                counts[found["values"]] += found["counts"]
         if writer is not None:
             writer.close()
-        # A row for each partition, and one that says that this task was there.
-        listed: dict[str, Any] = {
-            "table": [_TASK, *map(str, counts)],
-            "file": [name] * (1 + len(counts)),
-            "rows": [0, *counts.values()],
-        }
-        yield from pa.Table.from_pydict(listed, schema=FILES_SCHEMA).to_batches()
+        row = {"file": name, "partitions": list(counts), "rows": list(counts.values())}
+        yield from pa.Table.from_pylist([row], schema=WRITTEN).to_batches()
 
-    written = frame.mapInArrow(write, FILES_DDL).toArrow().to_pylist()
+    written = frame.mapInArrow(write, spark_ddl("dumped")).toArrow().to_pylist()
     named = {row["file"] for row in written}
     for file in folder.glob("*.parquet"):  # a task that ran twice leaves a file nobody named
         if file.name not in named:
             file.unlink()
-    tasks = [row for row in written if row["table"] == _TASK]
-    if len(tasks) == len(written):
-        _write(folder, schema.empty_table())
-    counts: dict[int, int] = {}
+    counts: Counter[int] = Counter()
     for row in written:
-        if row["table"] != _TASK:
-            counts[int(row["table"])] = counts.get(int(row["table"]), 0) + row["rows"]
-    return len(tasks), counts
+        counts.update(dict(zip(row["partitions"], row["rows"], strict=True)))
+    if not counts:
+        _write(folder, schema.empty_table())
+    return len(written), counts
 
 
 def _check_counts(
