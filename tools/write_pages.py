@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.pages.assignors import traits_part
 from tools.pages.columns import columns_part
 from tools.pages.designs import designs_page
 from tools.pages.faults import faults_page
@@ -46,6 +47,7 @@ MARKS = ("<!-- begin: written by tools/write_pages.py -->", "<!-- end -->")
 """Comments around what the code writes of a page by hand."""
 
 PAGES: Mapping[str, Page] = {
+    "docs/assignors.md": Page(text=traits_part, between_marks=True),
     "docs/designs.md": Page(text=designs_page, by_hand_from="## Measured live"),
     "docs/machines.md": Page(text=machines_page),
     "docs/metrics.md": Page(text=columns_part, between_marks=True),
