@@ -179,6 +179,7 @@ def _compare(
     partitions, members = workloads.read(path)
     group = read_group("sticky", members, partitions)
     before = normalise(group).owner
+    member_index = {member_id: member for member, member_id in enumerate(group.member_ids)}
     for peer, command in commands.items():
         if peer == "kafka-python":
             continue
@@ -187,7 +188,7 @@ def _compare(
         for member_id, data in _answers(out):
             for topic, numbers in decode_assignment(data).partitions:
                 first = int(group.topics.start[group.topics.index[topic]])
-                owner[[first + p for p in numbers]] = group.member_index[member_id]
+                owner[[first + p for p in numbers]] = member_index[member_id]
         load = measure.loads(owner, group.n_members)
         _emit(
             {

@@ -47,7 +47,7 @@ def owner_of(group: Group, rows: Rows) -> I32:
     for member, own in rows.items():
         for topic, partitions in own.items():
             first = group.topics.start[group.topics.index[topic]]
-            column[first + np.array(partitions)] = group.member_index[member]
+            column[first + np.array(partitions)] = group.member_ids.index(member)
     return column
 
 

@@ -118,7 +118,7 @@ def test_members_with_equal_subscriptions_share_a_row() -> None:
     assert group.sub_start.tolist() == [0, 2, 3, 5, 5]
     assert group.sub_topic.tolist() == [0, 1, 1, 0, 1]
     assert group.has_subscriber.tolist() == [True, True, False]
-    assert group.member_index == {"a": 0, "b": 1, "c": 2, "d": 3}
+    assert group.member_ids == ("a", "b", "c", "d")
 
 
 def test_static_members_take_their_turn_by_instance_id_before_the_others() -> None:

@@ -194,3 +194,6 @@ Action: TypeAlias = (
     | Fail
 )
 """Every action of a member."""
+
+Actions: TypeAlias = tuple[Action, ...]
+"""To be done in order."""

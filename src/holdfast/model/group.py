@@ -12,7 +12,7 @@ sources (a JSON snapshot, messages, tables) is how their subscriptions and claim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import lt
 from typing import Any
@@ -163,11 +163,6 @@ class Group:
         return len(self.set_start) - 1
 
     @cached_property
-    def member_index(self) -> dict[str, int]:
-        """Member index of each id."""
-        return {member_id: member for member, member_id in enumerate(self.member_ids)}
-
-    @cached_property
     def sub_start(self) -> I64:
         """CSR starts of the topics each member subscribes to, int64[n_members + 1]."""
         return frozen(starts(np.diff(self.set_start)[self.subscription]))
@@ -225,6 +220,22 @@ class Group:
     def claim_members(self) -> I32:
         """Member of each claim in ``claim_tp``, int32[n_claims]."""
         return row_of(self.claim_start)
+
+    def with_claims(self, member: I32, tp: I32, **changes: Any) -> Group:
+        """The same group, in which ``member[i]`` claims ``tp[i]``; other fields as in ``changes``.
+
+        Parameters
+        ----------
+        member, tp : int32[n_claims]
+            In any order; no pair stands twice.
+        """
+        counts = np.bincount(member, minlength=self.n_members)
+        return replace(
+            self,
+            claim_start=frozen(starts(counts)),
+            claim_tp=frozen(tp[np.lexsort((tp, member))]),
+            **changes,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON snapshot again: sorted, without claims that were dropped."""

@@ -23,7 +23,6 @@ from holdfast.machine.coordinator.group_log import (
     StoredMember,
     commit_record,
     group_record,
-    group_tombstone,
 )
 from holdfast.model.group import Group
 from holdfast.wire.layouts.consumer_protocol import (
@@ -32,7 +31,7 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS
+from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType
 from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
 
 
@@ -126,6 +125,13 @@ def of_kip_848(number: int, key: dict[str, Any], value: dict[str, Any] | None) -
     version = None if value is None else 0
     name = RECORD_SCHEMAS[number].name
     record = Record(record_type=number, name=name, value_version=version, key=key, value=value)
+    return Append(*encode_record(record))
+
+
+def group_tombstone(group_id: str) -> Append:
+    """The end of a group."""
+    key = {"group": group_id}
+    record = Record(record_type=RecordType.GROUP_METADATA, name="GroupMetadata", key=key)
     return Append(*encode_record(record))
 
 

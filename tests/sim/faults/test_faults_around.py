@@ -7,12 +7,13 @@ import threading
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 from tests.sim.faults.played import ends_well, world
+from tests.sim.faults.scenes_data import group_tombstone
 
 from holdfast.adapters.cluster.lag_source import AskedInTime
 from holdfast.adapters.member.membership import Leadership
 from holdfast.adapters.settings import Settings
 from holdfast.machine.actions import ComputeAssignment
-from holdfast.machine.coordinator.group_log import Durable, commit_record, group_tombstone
+from holdfast.machine.coordinator.group_log import Durable, commit_record
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.designs import EagerAssignor
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode

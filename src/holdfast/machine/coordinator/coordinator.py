@@ -27,13 +27,7 @@ from typing import assert_never
 
 from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.coordinator.group_data import (
-    NEVER_MS,
-    GroupData,
-    begun_ms,
-    go,
-    soonest_ms,
-)
+from holdfast.machine.coordinator.group_data import NEVER_MS, GroupData, begun_ms, go, soonest_ms
 from holdfast.machine.coordinator.group_log import Durable, commit_record
 from holdfast.machine.coordinator.group_members import (
     alive,
@@ -41,7 +35,7 @@ from holdfast.machine.coordinator.group_members import (
     put,
     record_of,
     refusal,
-    static_member,
+    unknown_or_fenced,
 )
 from holdfast.machine.coordinator.group_messages import (
     Answer,
@@ -277,9 +271,7 @@ def _leave(group: GroupData, client: str, request: SendLeave) -> list[Out]:
     group.pending.pop(request.member_id, None)
     member = group.members.get(request.member_id)
     if member is None and request.instance_id is not None:
-        error = ErrorCode.FENCED_INSTANCE_ID
-        if static_member(group, request.instance_id) is None:
-            error = ErrorCode.UNKNOWN_MEMBER_ID
+        error = unknown_or_fenced(group, request.instance_id)
         return [Answer(client, LeaveAnswered(request.request, error))]
     outs: list[Out] = [Answer(client, LeaveAnswered(request.request))]
     return outs if member is None else outs + remove(group, request.member_id)

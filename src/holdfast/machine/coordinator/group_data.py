@@ -32,21 +32,11 @@ Saved: TypeAlias = tuple[Any, ...]
 
 @dataclass(slots=True, kw_only=True)
 class GroupData:
-    """What a coordinator knows of its group.
-
-    Parameters
-    ----------
-    group_id : str
-        The group's name.
-    options : CoordinatorOptions
-        The broker's settings.
-    durable : Durable
-        The group's part of the offsets topic.
-    """
+    """What a coordinator knows of its group."""
 
     group_id: str
-    options: CoordinatorOptions
-    durable: Durable = field(default_factory=Durable)
+    options: CoordinatorOptions  # the broker's settings
+    durable: Durable = field(default_factory=Durable)  # the group's part of the offsets topic
 
     now_ms: int
     deadline_ms: int = NEVER_MS  # nothing ends before this

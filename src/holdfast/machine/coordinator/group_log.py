@@ -14,10 +14,10 @@ References: KIP-345 (v3), KAFKA-19141 (v4).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.wire.layouts.offsets_schemas import RecordType
 from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
@@ -92,14 +92,6 @@ def group_record(group_id: str, group: StoredGroup) -> Append:
     return Append(*encode_record(record))
 
 
-def group_tombstone(group_id: str) -> Append:
-    """The end of a group."""
-    record = Record(
-        record_type=RecordType.GROUP_METADATA, name="GroupMetadata", key={"group": group_id}
-    )
-    return Append(*encode_record(record))
-
-
 def commit_record(
     group_id: str, topic: str, partition: int, offset: int, timestamp_ms: int
 ) -> Append:
@@ -167,23 +159,21 @@ class Durable:
             if record.record_type == RecordType.GROUP_METADATA:
                 self._group = None if record.value is None else _stored(record.value)
             elif record.record_type == RecordType.OFFSET_COMMIT:
-                place = (str(record.key["topic"]), int(record.key["partition"]))
+                place = (record.key["topic"], record.key["partition"])
                 if record.value is None:
                     self._offsets.pop(place, None)
                 else:
-                    self._offsets[place] = int(record.value["offset"])
+                    self._offsets[place] = record.value["offset"]
         self._unread.clear()
 
 
-def _stored(value: Mapping[str, object]) -> StoredGroup:
-    members = value["members"]
-    assert isinstance(members, Sequence)
+def _stored(value: Mapping[str, Any]) -> StoredGroup:
     return StoredGroup(
-        protocol_type=str(value["protocolType"]),
-        generation=int(str(value["generation"])),
-        protocol=_text(value["protocol"]),
-        leader=_text(value["leader"]),
-        timestamp_ms=int(str(value["currentStateTimestamp"])),
+        protocol_type=value["protocolType"],
+        generation=value["generation"],
+        protocol=value["protocol"],
+        leader=value["leader"],
+        timestamp_ms=value["currentStateTimestamp"],
         members=tuple(
             StoredMember(
                 member_id=m["memberId"],
@@ -195,10 +185,6 @@ def _stored(value: Mapping[str, object]) -> StoredGroup:
                 subscription=m["subscription"],
                 assignment=m["assignment"],
             )
-            for m in members
+            for m in value["members"]
         ),
     )
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

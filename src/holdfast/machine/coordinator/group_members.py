@@ -14,14 +14,9 @@ from collections.abc import Iterable
 
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.coordinator.group_data import GroupData
-from holdfast.machine.coordinator.group_log import (
-    Append,
-    StoredGroup,
-    StoredMember,
-    group_record,
-)
-from holdfast.machine.coordinator.group_messages import Answer, GroupMember
-from holdfast.machine.events import JoinAnswered, JoinedMember
+from holdfast.machine.coordinator.group_log import Append, StoredGroup, StoredMember, group_record
+from holdfast.machine.coordinator.group_messages import Answer, GroupMember, Out
+from holdfast.machine.events import JoinAnswered, JoinedMember, SyncAnswered
 from holdfast.machine.states import GroupState
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
@@ -50,6 +45,23 @@ def refusal(
     if generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     return ErrorCode.NONE
+
+
+def unknown_or_fenced(group: GroupData, instance_id: str | None) -> ErrorCode:
+    """Why a member id is refused that is not in the group: another member has its instance id."""
+    if instance_id is not None and static_member(group, instance_id) is not None:
+        return ErrorCode.FENCED_INSTANCE_ID
+    return ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def refuse_waiting(member: GroupMember, error: ErrorCode) -> list[Out]:
+    """Answer the requests of a member that wait, with this error."""
+    outs: list[Out] = []
+    if member.joining is not None:
+        outs.append(Answer(member.client, JoinAnswered(request=member.joining, error=error)))
+    if member.syncing is not None:
+        outs.append(Answer(member.client, SyncAnswered(request=member.syncing, error=error)))
+    return outs
 
 
 def beat(group: GroupData, member_id: str) -> ErrorCode:

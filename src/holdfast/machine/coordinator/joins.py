@@ -26,11 +26,13 @@ from holdfast.machine.coordinator.group_members import (
     join_answer,
     put,
     record_of,
+    refuse_waiting,
     static_member,
+    unknown_or_fenced,
 )
 from holdfast.machine.coordinator.group_messages import Answer, GroupMember, Out
 from holdfast.machine.coordinator.rounds import prepare
-from holdfast.machine.events import JoinAnswered, SyncAnswered
+from holdfast.machine.events import JoinAnswered
 from holdfast.machine.states import GroupState
 
 PREPARING, COMPLETING = GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
@@ -49,13 +51,7 @@ def join(group: GroupData, client: str, request: SendJoin) -> list[Out]:
         return _add(group, client, request, request.member_id)
     member = group.members.get(request.member_id)
     if member is None or member.instance_id != request.instance_id:
-        error = ErrorCode.UNKNOWN_MEMBER_ID
-        if (
-            request.instance_id is not None
-            and static_member(group, request.instance_id) is not None
-        ):
-            error = ErrorCode.FENCED_INSTANCE_ID
-        return [_joined(client, request, error)]
+        return [_joined(client, request, unknown_or_fenced(group, request.instance_id))]
     return _rejoin(group, client, request, member)
 
 
@@ -85,8 +81,7 @@ def _join_unknown(group: GroupData, client: str, request: SendJoin) -> list[Out]
     group.next_id += 1
     if request.instance_id is None:
         group.pending[member_id] = group.now_ms + request.session_timeout_ms
-        answer = _joined(client, request, ErrorCode.MEMBER_ID_REQUIRED, member_id)
-        return [answer]
+        return [_joined(client, request, ErrorCode.MEMBER_ID_REQUIRED, member_id)]
     old = static_member(group, request.instance_id)
     if old is None:
         return _add(group, client, request, member_id)
@@ -149,7 +144,7 @@ def _replace_static(
     ----------
     KIP-345, KIP-814.
     """
-    outs = _fence(group, old)
+    outs = refuse_waiting(old, ErrorCode.FENCED_INSTANCE_ID)
     slots = [
         (m.member_id, m) if m.member_id != old.member_id else (member_id, old)
         for m in group.members.values()
@@ -178,16 +173,6 @@ def _replace_static(
         return [*outs, Answer(client, skip)]
     put(group, new._replace(joining=request.request, synced=False))
     return outs if group.state is PREPARING else [*outs, *prepare(group)]
-
-
-def _fence(group: GroupData, old: GroupMember) -> list[Out]:
-    outs: list[Out] = []
-    error = ErrorCode.FENCED_INSTANCE_ID
-    if old.joining is not None:
-        outs.append(Answer(old.client, JoinAnswered(request=old.joining, error=error)))
-    if old.syncing is not None:
-        outs.append(Answer(old.client, SyncAnswered(request=old.syncing, error=error)))
-    return outs
 
 
 def _offers_the_same(member: GroupMember, request: SendJoin) -> bool:

@@ -19,9 +19,10 @@ from holdfast.machine.coordinator.group_members import (
     join_answer,
     put,
     record_of,
+    refuse_waiting,
 )
 from holdfast.machine.coordinator.group_messages import Answer, Out
-from holdfast.machine.events import JoinAnswered, SyncAnswered
+from holdfast.machine.events import SyncAnswered
 from holdfast.machine.states import GroupState
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
@@ -125,12 +126,7 @@ def remove(group: GroupData, member_id: str) -> list[Out]:
     """Remove a member, and begin a round for the others."""
     member = group.members.pop(member_id)
     group.sessions.pop(member_id, None)
-    outs: list[Out] = []
-    error = ErrorCode.UNKNOWN_MEMBER_ID
-    if member.joining is not None:
-        outs.append(Answer(member.client, JoinAnswered(request=member.joining, error=error)))
-    if member.syncing is not None:
-        outs.append(Answer(member.client, SyncAnswered(request=member.syncing, error=error)))
+    outs = refuse_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID)
     if group.leader_id == member_id:
         group.leader_id = next(iter(group.members), None)
     if group.state is PREPARING:

@@ -32,18 +32,14 @@ import numpy as np
 
 from holdfast.assignors.claims import Claims, normalise
 from holdfast.assignors.registry import assign
-from holdfast.machine.leader.deferral import (
-    Deferral,
-    defer,
-    recall,
-    remember,
-)
+from holdfast.machine.leader.deferral import Deferral, defer, recall, remember
 from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.machine.leader.targets import isolated_target, weighted_target
 from holdfast.machine.policy import Policy
-from holdfast.model.columns import I32, NO_OWNER, Mask, frozen, starts
+from holdfast.model.columns import I32, NO_OWNER, Mask, frozen
 from holdfast.model.group import Group
 from holdfast.model.lag import lag_column
+from holdfast.model.measure import loads
 from holdfast.model.partition_columns import partitions_by_member, partitions_by_owner
 from holdfast.model.partitions import TopicPartitions
 from holdfast.model.reported import ReportedClaims, Subscriptions
@@ -164,20 +160,9 @@ def group_of(
     )
 
 
-def _subscribes(group: Group) -> Mask:
-    """bool[n_sets, n_topics]."""
-    table = np.zeros((len(group.set_start) - 1, group.topics.n_topics), bool)
-    row = np.repeat(np.arange(len(table)), np.diff(group.set_start))
-    table[row, group.set_topic] = True
-    return table
-
-
 def _unclaimed(claims: Claims) -> Mask:
     """Subscribed by somebody and claimed by nobody, bool[n_tps]."""
-    group = claims.group
-    used = np.unique(group.subscription)
-    topics = np.flatnonzero(_subscribes(group)[used].any(axis=0))
-    free = np.isin(group.topics.topic_of, topics)
+    free: Mask = claims.group.has_subscriber[claims.group.topics.topic_of]
     free[claims.claim_tp] = False
     return free
 
@@ -212,10 +197,7 @@ class _RoundPlanner:
         tps = np.flatnonzero(pinned != NO_OWNER)
         if not len(tps):
             return pinned
-        member = pinned[tps]
-        fits = _subscribes(self.group)[
-            self.group.subscription[member], self.group.topics.topic_of[tps]
-        ]
+        fits = self.group.is_subscribed(pinned[tps], self.group.topics.topic_of[tps])
         pinned = pinned.copy()
         pinned[tps[~fits]] = NO_OWNER
         return pinned
@@ -244,17 +226,10 @@ class _RoundPlanner:
             return group
         member = np.concatenate((group.claim_members(), self.pinned[tps]))
         tp = np.concatenate((group.claim_tp, tps))
-        order = np.lexsort((tp, member))
-        counts = np.bincount(member, minlength=len(group.member_ids))
         # A pin stands beside the newest claims, so the pinned member speaks with their generation.
         generation = group.generation.copy()
         generation[np.unique(self.pinned[tps])] = newest
-        return replace(
-            group,
-            claim_start=frozen(starts(counts.astype(np.int64))),
-            claim_tp=frozen(tp[order].astype(np.int32)),
-            generation=frozen(generation),
-        )
+        return group.with_claims(member, tp, generation=frozen(generation))
 
     def finish(self, generation: int) -> PlannedRound:
         """Hand out what may be, ask back what must be, write the memory."""
@@ -327,8 +302,7 @@ class _RoundPlanner:
 
     def _lightest_surplus(self, moves: I32, owner: I32, target: I32) -> I32:
         """The batch that evens out most: from the fullest members to the emptiest."""
-        n = len(self.group.member_ids)
-        load = np.bincount(owner[owner != NO_OWNER], minlength=n)
+        load = loads(owner, self.group.n_members)
         chosen: list[int] = []
         left = moves.tolist()
         while left and len(chosen) < self.policy.batch:
@@ -344,12 +318,7 @@ class _RoundPlanner:
             return self.deferral.delay_ms
         return self.pace_ms if self.moves_left else 0
 
-    def _memory(
-        self,
-        generation: int,
-        held: Mapping[int, TopicPartitions],
-        given_up: I32,
-    ) -> bytes:
+    def _memory(self, generation: int, held: Mapping[int, TopicPartitions], given_up: I32) -> bytes:
         def write(owned: Mapping[int, TopicPartitions] | None) -> bytes:
             return encode_memory(
                 remember(

@@ -21,12 +21,11 @@ resources) and Design III.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from holdfast.assignors.claims import normalise
-from holdfast.model.columns import I32, I64, NO_OWNER, Mask, frozen, starts
+from holdfast.model.columns import I32, I64, NO_OWNER, Mask, frozen, row_of, starts
 from holdfast.model.group import Group
 
 
@@ -53,7 +52,7 @@ def isolated_target(
     ----------
     Incremental Cooperative Rebalancing, "Motivation", 2.
     """
-    n_members = len(group.member_ids)
+    n_members = group.n_members
     target = np.full(group.topics.n_tps, NO_OWNER, np.int32)
     if not n_members:
         return target
@@ -76,17 +75,14 @@ def isolated_target(
 def _only(group: Group, topic: int) -> Group:
     """The same group, subscribed to and claiming one topic only."""
     keep = group.set_topic == topic
-    row = np.repeat(np.arange(len(group.set_start) - 1), np.diff(group.set_start))
-    sizes = np.bincount(row[keep], minlength=len(group.set_start) - 1)
+    sizes = np.bincount(row_of(group.set_start)[keep], minlength=group.n_sets)
     mine = group.topics.topic_of[group.claim_tp] == topic
-    counts = np.bincount(group.claim_members()[mine], minlength=len(group.member_ids))
     foreign = group.topics.topic_of[group.foreign_tp] == topic
-    return replace(
-        group,
-        set_start=frozen(starts(sizes.astype(np.int64))),
+    return group.with_claims(
+        group.claim_members()[mine],
+        group.claim_tp[mine],
+        set_start=frozen(starts(sizes)),
         set_topic=frozen(group.set_topic[keep]),
-        claim_start=frozen(starts(counts.astype(np.int64))),
-        claim_tp=frozen(group.claim_tp[mine]),
         foreign_member=frozen(group.foreign_member[foreign]),
         foreign_tp=frozen(group.foreign_tp[foreign]),
     )
@@ -94,20 +90,16 @@ def _only(group: Group, topic: int) -> Group:
 
 def _relabelled(group: Group, order: I32) -> Group:
     """The same group with its members in another order, under ids that sort so."""
-    back = np.argsort(order)
-    member = back[group.claim_members()]
-    by_member = np.lexsort((group.claim_tp, member))
-    counts = np.bincount(member, minlength=len(order))
-    return replace(
-        group,
+    back = np.argsort(order).astype(np.int32)
+    return group.with_claims(
+        back[group.claim_members()],
+        group.claim_tp,
         member_ids=tuple(f"{i:09d}" for i in range(len(order))),
         instance_ids=(None,) * len(order),
         subscription=frozen(group.subscription[order]),
-        claim_start=frozen(starts(counts.astype(np.int64))),
-        claim_tp=frozen(group.claim_tp[by_member]),
         generation=frozen(group.generation[order]),
         rack=frozen(group.rack[order]),
-        foreign_member=frozen(back[group.foreign_member].astype(np.int32)),
+        foreign_member=frozen(back[group.foreign_member]),
     )
 
 
@@ -138,9 +130,8 @@ def weighted_target(group: Group, weights: Mapping[str, int]) -> I32:
     weight = np.array([weights.get(name, 1) for name in topics.names], np.int64)[topics.topic_of]
     may = _may(group)
     target = normalise(group).owner.copy()
-    load = np.bincount(
-        target[target != NO_OWNER], weight[target != NO_OWNER], len(group.member_ids)
-    ).astype(np.int64)
+    placed = target != NO_OWNER
+    load = np.bincount(target[placed], weight[placed], group.n_members).astype(np.int64)
     order = np.lexsort((np.arange(topics.n_tps), -weight))
     for tp in order[target[order] == NO_OWNER].tolist():
         able = np.flatnonzero(may[topics.topic_of[tp]])
@@ -172,7 +163,6 @@ def _best_step(
 
 def _may(group: Group) -> Mask:
     """bool[n_topics, n_members]: who subscribes."""
-    table = np.zeros((group.topics.n_topics, len(group.set_start) - 1), bool)
-    row = np.repeat(np.arange(len(group.set_start) - 1), np.diff(group.set_start))
-    table[group.set_topic, row] = True
+    table = np.zeros((group.topics.n_topics, group.n_sets), bool)
+    table[group.set_topic, row_of(group.set_start)] = True
     return table[:, group.subscription]

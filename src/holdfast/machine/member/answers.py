@@ -14,7 +14,7 @@ process".
 from __future__ import annotations
 
 from holdfast.errors import WireError
-from holdfast.machine.actions import Action, ComputeAssignment, JoinCompleted, Warn
+from holdfast.machine.actions import Action, Actions, ComputeAssignment, JoinCompleted, Warn
 from holdfast.machine.codes import COORDINATOR_GONE, MEMBERSHIP_LOST, RETRIABLE, ErrorCode, describe
 from holdfast.machine.events import (
     AssignmentComputed,
@@ -40,8 +40,6 @@ from holdfast.machine.member.steps import (
     watch_metadata,
 )
 from holdfast.machine.states import ENDED, MemberState
-
-Actions = tuple[Action, ...]
 
 UNJOINED, STABLE = MemberState.UNJOINED, MemberState.STABLE
 PREPARING, COMPLETING = MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE

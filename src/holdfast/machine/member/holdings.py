@@ -29,6 +29,7 @@ from typing import Any, TypeAlias
 
 from holdfast.machine.actions import (
     Action,
+    Actions,
     CallListener,
     Commit,
     DropNow,
@@ -40,8 +41,6 @@ from holdfast.machine.actions import (
 from holdfast.machine.codes import RETRIABLE, ErrorCode, describe
 from holdfast.machine.events import CommitAnswered, Drained, ListenerReturned
 from holdfast.model.partitions import Resource
-
-Actions = tuple[Action, ...]
 
 
 class HandOverStep(StrEnum):

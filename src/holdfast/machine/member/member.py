@@ -49,11 +49,7 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from holdfast.errors import ConfigError, LocalProtocolError
-from holdfast.machine.actions import (
-    Action,
-    FindCoordinator,
-    Warn,
-)
+from holdfast.machine.actions import Actions, FindCoordinator, Warn
 from holdfast.machine.events import (
     AssignmentComputed,
     AssignmentFailed,
@@ -85,8 +81,6 @@ from holdfast.machine.member.requests import new_request, send_heartbeat, send_j
 from holdfast.machine.member.steps import die, forget_round, give_up, lose, want, watch_metadata
 from holdfast.machine.states import ENDED, TRANSITIONS, MemberState
 from holdfast.model.partitions import Resource
-
-Actions = tuple[Action, ...]
 
 UNJOINED, STABLE = MemberState.UNJOINED, MemberState.STABLE
 PREPARING, COMPLETING = MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE

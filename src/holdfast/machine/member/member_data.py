@@ -45,24 +45,12 @@ Saved: TypeAlias = tuple[Any, ...]
 
 @dataclass(slots=True, kw_only=True)
 class MemberData:
-    """What a member knows.
+    """What a member knows."""
 
-    Parameters
-    ----------
-    assignors : tuple of Embedded
-        In order of preference.
-    options : MemberOptions
-        Times, identity, rules for commits.
-    mode : RebalanceMode
-        Whether the member gives everything up before it joins.
-    holdings : Holdings
-        What it owns, its callbacks and its hand-over.
-    """
-
-    assignors: tuple[Embedded, ...]
+    assignors: tuple[Embedded, ...]  # in order of preference
     options: MemberOptions
-    mode: RebalanceMode
-    holdings: Holdings
+    mode: RebalanceMode  # whether the member gives everything up before it joins
+    holdings: Holdings  # what it owns, its callbacks and its hand-over
 
     now_ms: int
     deadline_ms: int = NEVER_MS  # when the member wants to hear of time next

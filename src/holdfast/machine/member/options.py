@@ -53,17 +53,17 @@ class MemberOptions:
     announce_leave: bool = False
 
     def __post_init__(self) -> None:
-        for name in (
-            "session_timeout_ms",
-            "heartbeat_interval_ms",
-            "rebalance_timeout_ms",
-            "drain_timeout_ms",
-            "request_timeout_ms",
-            "retry_backoff_ms",
-            "retry_backoff_max_ms",
-            "again_pause_ms",
-        ):
-            value = getattr(self, name)
+        positive = {
+            "session_timeout_ms": self.session_timeout_ms,
+            "heartbeat_interval_ms": self.heartbeat_interval_ms,
+            "rebalance_timeout_ms": self.rebalance_timeout_ms,
+            "drain_timeout_ms": self.drain_timeout_ms,
+            "request_timeout_ms": self.request_timeout_ms,
+            "retry_backoff_ms": self.retry_backoff_ms,
+            "retry_backoff_max_ms": self.retry_backoff_max_ms,
+            "again_pause_ms": self.again_pause_ms,
+        }
+        for name, value in positive.items():
             if not 0 < value <= INT32_MAX:
                 raise ConfigError(f"{name}: found {value}, expected 1 to {INT32_MAX}")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:

@@ -10,13 +10,11 @@ References: KIP-345, KIP-429; Incremental Cooperative Rebalancing, "Member proce
 
 from __future__ import annotations
 
-from holdfast.machine.actions import Action, Fail
+from holdfast.machine.actions import Actions, Fail
 from holdfast.machine.codes import ErrorCode, describe
 from holdfast.machine.member.member_data import NO_REQUEST, MemberData
 from holdfast.machine.states import MemberState
 from holdfast.model.partitions import Resource
-
-Actions = tuple[Action, ...]
 
 
 def want(member: MemberData, reason: str) -> Actions:
