@@ -4,8 +4,9 @@
 (Spark, clients) inside its function. Only this module turns an error into an exit code:
 0 ok, 1 findings, 2 usage or config, 3 source, 4 infeasible, 70 our bug, 130 Ctrl-C.
 
-**Strategy.** Every file of ``cli/commands`` is a command: it is named as the command is, and has
-``register(app)``. A call of one command imports its module alone; ``--help`` imports all of them.
+**Strategy.** Every file of ``cli/commands`` is a command and is named as the command is
+(:mod:`holdfast.cli.commands`). A call of one command imports its module alone; ``--help`` imports
+all of them.
 """
 
 from __future__ import annotations
@@ -185,8 +186,12 @@ def _nowhere(mode: str) -> Any:
 
 @cache
 def register(name: str) -> None:
-    """Add a command, once."""
-    import_module(f"holdfast.cli.commands.{name}").register(app)
+    """Add the command of a module, once."""
+    module, command = import_module(f"holdfast.cli.commands.{name}"), name.replace("_", "-")
+    if hasattr(module, "group"):
+        app.add_typer(module.group, name=command)
+    else:
+        app.command(command, epilog=module.EXAMPLES)(module.run)
 
 
 def register_all() -> None:

@@ -37,7 +37,7 @@ _COMPARED = (
     *("topic_excess", "lag_spread", "withheld", "optimal", "proven", "error"),
 )
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast assign group.json --assignor sticky
   holdfast assign group.json --assignor cooperative-sticky --all-rounds
@@ -48,11 +48,6 @@ A snapshot: {"partitions": {"orders": 3}, "members": [{"id": "C0", "topics":
 ["orders"], "owned": [["orders", 0]], "generation": 4}]}; also "lags",
 "offsets" and "racks".
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("assign", epilog=_EXAMPLES)(run)
 
 
 def run(

@@ -14,7 +14,7 @@ from holdfast.cli.options import Quiet
 from holdfast.cli.output import notes, stderr
 from holdfast.errors import ConfigError
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast broker --port 9092
   holdfast broker --brokers 3 --keep
@@ -22,12 +22,7 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("broker", epilog=_EXAMPLES)(broker)
-
-
-def broker(  # noqa: PLR0917 - typer passes every option by name
+def run(  # noqa: PLR0917 - typer passes every option by name
     brokers: Annotated[int, typer.Option("--brokers", help="Nodes: 1 or 3.")] = 1,
     port: Annotated[
         int | None,

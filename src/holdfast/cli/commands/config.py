@@ -11,7 +11,7 @@ from holdfast.cli.output import Format, print_note, write_rows
 from holdfast.cli.settings import effective, find_file
 from holdfast.errors import ConfigError
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast config show
   holdfast config show --command doctor --format json
@@ -28,20 +28,17 @@ environment, which wins over the file:
 _COLUMNS = ("command", "option", "value", "source", "environment")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    config = typer.Typer(
-        help="Settings: holdfast.toml, environment, flags.", epilog=_EXAMPLES, no_args_is_help=True
-    )
-    config.callback()(_root)
-    config.command("show", epilog=_EXAMPLES)(show)
-    app.add_typer(config, name="config")
+group = typer.Typer(
+    help="Settings: holdfast.toml, environment, flags.", epilog=EXAMPLES, no_args_is_help=True
+)
 
 
+@group.callback()
 def _root() -> None:
     """Settings: holdfast.toml, environment, flags; the later one wins."""
 
 
+@group.command("show", epilog=EXAMPLES)
 def show(
     context: typer.Context,
     *,
@@ -55,8 +52,8 @@ def show(
     output: OutputFile = None,
 ) -> None:
     """Show every option's value as it counts without flags, and where it comes from."""
-    group: Any = context.find_root().command
-    if command is not None and command not in group.commands:
+    root: Any = context.find_root().command
+    if command is not None and command not in root.commands:
         raise ConfigError(f"no command {command!r}; `holdfast --help` lists them")
     path = find_file()
     rows = [
@@ -67,7 +64,7 @@ def show(
             "source": setting.source,
             "environment": setting.environment,
         }
-        for setting in effective(group, path)
+        for setting in effective(root, path)
         if command in (None, setting.command) and not (changed and setting.source == "default")
     ]
     write_rows(rows, _COLUMNS, fmt, output, title="Settings")

@@ -34,7 +34,7 @@ EXIT_BAD_BYTES = 3
 NAMES = (*SCHEMAS, RECORD)
 
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast decode subscription 00000000000100017400000000
   holdfast decode record --key 0001000365746c00017400000000 --format json
@@ -42,12 +42,7 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("decode", epilog=_EXAMPLES)(decode)
-
-
-def decode(
+def run(
     *,
     schema: Annotated[str, typer.Argument(help=f"What the bytes are: {', '.join(NAMES)}.")],
     data: Annotated[

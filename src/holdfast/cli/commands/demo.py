@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.demo.run import DemoResult
 
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast demo
   holdfast demo --members 6 --partitions 24 -o bounce
@@ -32,11 +32,6 @@ Examples:
   holdfast doctor --input bounce/tables
   holdfast demo --format json -q
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("demo", epilog=_EXAMPLES)(demo)
 
 
 class _Shown:
@@ -71,7 +66,7 @@ class _Shown:
             print_note(text)
 
 
-def demo(  # noqa: PLR0917 - typer passes every option by name
+def run(  # noqa: PLR0917 - typer passes every option by name
     members: Annotated[int, typer.Option("--members", help="Members of the group.")] = 4,
     partitions: Annotated[int, typer.Option("--partitions", help="Partitions.")] = 12,
     seconds: Annotated[
@@ -97,7 +92,8 @@ def demo(  # noqa: PLR0917 - typer passes every option by name
     the broker's offsets topic into tables with Spark and writes report.html. Every record is
     accounted for.
     """
-    from holdfast.demo.run import DemoOptions, run
+    from holdfast.demo.run import DemoOptions
+    from holdfast.demo.run import run as run_demo
 
     began = time.monotonic()
     options = DemoOptions(
@@ -105,7 +101,7 @@ def demo(  # noqa: PLR0917 - typer passes every option by name
     )
     shown = _Shown(options.n_stages, quiet=quiet)
     interrupted = hear_interrupts()
-    with run(options, shown) as (result, broker):
+    with run_demo(options, shown) as (result, broker):
         if fmt is Format.JSON:
             write_json(_document(result, broker.bootstrap if keep else None))
         else:

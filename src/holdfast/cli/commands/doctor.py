@@ -54,7 +54,7 @@ class FailOn(StrEnum):
     ERROR = "error"
 
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast doctor --input tables
   holdfast doctor -b localhost:9092 --group etl --fail-on warn
@@ -62,12 +62,7 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("doctor", epilog=_EXAMPLES)(doctor)
-
-
-def doctor(
+def run(
     *,
     source: FleetInput = None,
     bootstrap: Bootstrap = None,
@@ -94,10 +89,10 @@ def doctor(
     Every finding has a stable code; ``holdfast explain HF104`` tells more about one.
 
     """
-    from holdfast.report.findings import doctor as report_doctor
+    from holdfast.report.findings import doctor
 
     if schema:
-        write_text(report_doctor.schema_text(), output)
+        write_text(doctor.schema_text(), output)
         return
     if group and all_groups:
         raise ConfigError("--group and --all-groups exclude each other")
@@ -111,13 +106,13 @@ def doctor(
         quiet=quiet,
     ) as opened:
         tables = opened.tables.hold()
-        found = report_doctor.examine_fleet(
+        found = doctor.examine_fleet(
             tables,
             tables.choose(group),
             track=lambda names: track(names, len(names), "groups", quiet=quiet),
         )
     if fmt is Format.JSON:
-        write_json(report_doctor.to_json(found), output)
+        write_json(doctor.to_json(found), output)
     elif fmt is Format.TABLE:
         print_screens(found if all_groups or group else found[:SHOWN], output)
         if len(found) > SHOWN and not (all_groups or group or quiet):

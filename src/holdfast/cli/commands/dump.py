@@ -13,7 +13,7 @@ from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.pipeline.command_session import open_session
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast dump -b localhost:9092 -o dump
   holdfast dump -b broker:9093 --command-config client.properties -o dump
@@ -21,12 +21,7 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("dump", epilog=_EXAMPLES)(dump)
-
-
-def dump(
+def run(
     bootstrap: NeededBootstrap,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     command_config: CommandConfig = None,

@@ -20,7 +20,7 @@ from holdfast.cli.options import OutputFile, Quiet
 from holdfast.cli.wire_json import encode_line, error_json
 from holdfast.errors import SourceError, WireError
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast decode subscription 00000000000100017400000000 > s.json
   holdfast encode subscription s.json
@@ -28,12 +28,7 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("encode", epilog=_EXAMPLES)(encode)
-
-
-def encode(
+def run(
     *,
     schema: Annotated[str, typer.Argument(help=f"What the bytes shall be: {', '.join(NAMES)}.")],
     source: Annotated[

@@ -19,19 +19,14 @@ if TYPE_CHECKING:
 _COLUMNS = ("code", "severity", "name", "what")
 
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast explain HF104
   holdfast explain --format json
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("explain", epilog=_EXAMPLES)(explain)
-
-
-def explain(
+def run(
     *,
     code: Annotated[
         str | None,

@@ -19,7 +19,7 @@ from holdfast.errors import AdapterError, ConfigError, HoldfastError
 if TYPE_CHECKING:
     from holdfast.report.progress import Track
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast export --input tables
   holdfast export --input tables --listen 0.0.0.0:9308
@@ -29,12 +29,7 @@ Examples:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("export", epilog=_EXAMPLES)(export)
-
-
-def export(
+def run(
     *,
     source: Annotated[
         Path | None,
@@ -107,7 +102,7 @@ class Metrics:
 
 
 def write_metrics(folder: Path, target: Path) -> None:
-    """Write the text that :func:`export` serves to a file, which a rename replaces at once."""
+    """Write the text that ``holdfast export`` serves to a file, which a rename replaces at once."""
     text = Metrics(folder).text()
     draft = target.with_name(f"{target.name}.tmp")
     draft.write_text(text, encoding="utf-8")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.pipeline.history.history import History
 
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast history -b localhost:9092 -o tables
   holdfast history --input dump --group 'etl-*' --table movements
@@ -53,12 +53,7 @@ def wants_delta(fmt: TableFormat, output: Path | None) -> bool:
     return fmt is TableFormat.DELTA
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("history", epilog=_EXAMPLES)(history)
-
-
-def history(  # noqa: PLR0917 (typer passes every option by name)
+def run(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: Bootstrap = None,
     source: DumpInput = None,
     output: TablesFolder = None,
@@ -139,7 +134,7 @@ def make_history(
     quiet: bool = False,
 ) -> History:
     """Run the pipeline on what the command line named."""
-    from holdfast.pipeline.history.history import run
+    from holdfast.pipeline.history.history import run as rebuild
     from holdfast.pipeline.ingest.selection import Selection
     from holdfast.pipeline.ingest.source import Dump
 
@@ -154,7 +149,7 @@ def make_history(
     note(f"reading {bootstrap or source}")
     selection = Selection(groups=groups, all_groups=all_groups)
     with spark_bar(spark, "history", held, quiet=quiet):
-        made = run(
+        made = rebuild(
             spark,
             where,
             out_dir,

@@ -27,17 +27,12 @@ from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.errors import ConfigError, nearest
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast lag -b localhost:9092 --group etl
   holdfast lag --input dump --topic orders --auto-offset-reset earliest
   holdfast lag --input dump --format csv > lag.csv
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("lag", epilog=_EXAMPLES)(lag)
 
 
 def check_topics(wanted: Sequence[str], there: Collection[str]) -> None:
@@ -52,7 +47,7 @@ def check_topics(wanted: Sequence[str], there: Collection[str]) -> None:
             raise ConfigError(f"no group reads a topic {name!r}{nearest(name, sorted(there), 3)}")
 
 
-def lag(  # noqa: PLR0917 (typer passes every option by name)
+def run(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: Bootstrap = None,
     source: DumpInput = None,
     reset: OffsetReset = Reset.LATEST,

@@ -21,7 +21,7 @@ from holdfast.cli.output import Format, write_rows
 from holdfast.cli.sources import open_source
 from holdfast.cli.spark_progress import spark_bar
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast plan --assignor sticky -b localhost:9092 --group etl
   holdfast plan --assignor lag --input dump
@@ -29,12 +29,7 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("plan", epilog=_EXAMPLES)(plan)
-
-
-def plan(  # noqa: PLR0917 (typer passes every option by name)
+def run(  # noqa: PLR0917 (typer passes every option by name)
     assignor: Annotated[str, typer.Option("--assignor", help="A name of `holdfast assign`.")],
     bootstrap: Bootstrap = None,
     source: FleetInput = None,
@@ -56,8 +51,7 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
     from pyspark.sql import SparkSession
 
     from holdfast.assignors.registry import check_options
-    from holdfast.pipeline.plan.plan import PLAN
-    from holdfast.pipeline.plan.plan import plan as plan_groups
+    from holdfast.pipeline.plan.plan import PLAN, plan
     from holdfast.pipeline.plan.plan_rows import topics_of
 
     options = dict(parse_option(text) for text in option or ())
@@ -69,9 +63,7 @@ def plan(  # noqa: PLR0917 (typer passes every option by name)
         spark = SparkSession.getActiveSession()
         n_groups = len(set(opened.tables.table("generations")["group"].to_pylist()))
         with spark_bar(spark, "plan", n_groups, unit="groups", quiet=quiet):
-            found = plan_groups(
-                spark, opened.tables, topics, assignor, groups=opened.groups, **options
-            )
+            found = plan(spark, opened.tables, topics, assignor, groups=opened.groups, **options)
             rows = found.to_pylist()
         columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
         shown = [{c: row[c] for c in columns} for row in rows]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.pipeline.replay.replay_happenings import Story
     from holdfast.pipeline.replay.replay_world import ReplaySettings
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast replay -b localhost:9092 --group etl
   holdfast replay --input tables --policy deferred --delay 30s --delay 5m
@@ -91,11 +91,6 @@ Delays = Annotated[
     list[str] | None,
     typer.Option("--delay", help=f"Of deferred and incremental; repeatable; default {DELAY}."),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("replay", epilog=_EXAMPLES)(run)
 
 
 def run(
@@ -221,7 +216,7 @@ def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) 
 
 def _replayed(stories: Sequence[Story], request: Request, *, quiet: bool) -> Any:
     """All replays, with a bar: of pairs of group and setting here, of tasks under Spark."""
-    from holdfast.pipeline.replay.replay import replay as replay_all
+    from holdfast.pipeline.replay.replay import replay
 
     n_pairs = len(stories) * (len(request.settings) + 1)
     with ExitStack() as stack:
@@ -231,7 +226,7 @@ def _replayed(stories: Sequence[Story], request: Request, *, quiet: bool) -> Any
             stack.enter_context(spark_bar(spark, "replay", n_pairs, unit="replays", quiet=quiet))
             return spark
 
-        return replay_all(
+        return replay(
             session, stories, request, track=lambda p: track(p, len(p), "replays", quiet=quiet)
         )
 

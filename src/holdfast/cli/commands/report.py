@@ -19,7 +19,7 @@ from holdfast.cli.output import print_note, track
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast history -b localhost:9092 -o tables &&
     holdfast report --input tables
@@ -27,12 +27,7 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("report", epilog=_EXAMPLES)(report)
-
-
-def report(
+def run(
     *,
     source: FleetInput = None,
     bootstrap: Bootstrap = None,

@@ -33,7 +33,7 @@ _COLUMNS = ("measure", "value")
 DELAY, INTERVAL = format_duration(DEFAULTS.delay_ms), format_duration(DEFAULTS.interval_ms)
 """Of the designs, where none is named: what members have."""
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast simulate --scenario rolling-bounce --policy deferred \\
     --members 50 --partitions 1000
@@ -81,11 +81,6 @@ DumpFolder = Annotated[
     typer.Option("--dump", metavar="DIR", help="Write the coordinator's records as a dump."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print costs and sizes.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("simulate", epilog=_EXAMPLES)(run)
 
 
 def run(

@@ -21,16 +21,11 @@ from holdfast.sim.search.search import KINDS, Bound, Search
 SETTINGS = Policy(delay_ms=20_000)
 
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast simulate-search --policy deferred --lost sync
   holdfast simulate-search --policy eager --partitions 3 --format json
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("simulate-search", epilog=_EXAMPLES)(run)
 
 
 def run(

@@ -18,16 +18,11 @@ from holdfast.machine.policies import POLICIES
 from holdfast.sim.soak import soak
 
 _COLUMNS = ("seed", "policy", "rule", "at_ms", "text")
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast simulate-soak --runs 500 --seed 7
   holdfast simulate-soak --runs 1 --seed 7 --policy eager --trace
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("simulate-soak", epilog=_EXAMPLES)(run)
 
 
 def run(

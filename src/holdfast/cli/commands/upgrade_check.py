@@ -30,7 +30,7 @@ from holdfast.machine.upgrade import (
 _WORDS = ("id", "assignors", "next", "client", "version", "protocol_type")
 _COLUMNS = ("step", "verdict", "rule", "text", "advice")
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast upgrade-check --from range --to cooperative-sticky
   holdfast upgrade-check --from range --to cooperative-sticky,range
@@ -42,11 +42,6 @@ A file: {"members": [{"id": "a", "assignors": ["range"], "client": "java",
 "version": "2.3", "next": ["cooperative-sticky", "range"]}]};
 a member without "next" is not bounced.
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("upgrade-check", epilog=_EXAMPLES)(run)
 
 
 def run(

@@ -26,7 +26,7 @@ from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.pipeline.command_session import open_session
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   holdfast watch -b localhost:9092 -o tables
   holdfast watch -b localhost:9092 -o tables --every 30 --metrics h.prom
@@ -35,12 +35,7 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("watch", epilog=_EXAMPLES)(watch)
-
-
-def watch(  # noqa: PLR0917 (typer passes every option by name)
+def run(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: NeededBootstrap,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder of the tables and of the checkpoint.")
@@ -71,8 +66,7 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
     The tables equal those of one `holdfast history` over all of it. With --every it runs until
     Ctrl-C; without, it takes what is there since the last time and ends.
     """
-    from holdfast.pipeline.batches.watch import CHECKPOINT
-    from holdfast.pipeline.batches.watch import watch as follow
+    from holdfast.pipeline.batches.watch import CHECKPOINT, watch
     from holdfast.pipeline.ingest.selection import Selection
     from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
     from holdfast.tables.reading import Tables
@@ -91,7 +85,7 @@ def watch(  # noqa: PLR0917 (typer passes every option by name)
         note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
 
     with spark_bar(spark, "watch", lambda: batch_records(output / CHECKPOINT, begins), quiet=quiet):
-        follow(
+        watch(
             spark,
             cluster,
             output,
