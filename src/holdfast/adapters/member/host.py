@@ -240,7 +240,7 @@ def _standing(member: Member) -> Standing:
         state=member.state,
         identity=member.identity,
         owned=member.holdings.owned,
-        is_leader=member.data.is_leader,
+        is_leader=member.is_leader,
     )
 
 

@@ -173,6 +173,11 @@ class Member:
         """With what a commit of the application's own is fenced."""
         return self.data.identity
 
+    @property
+    def is_leader(self) -> bool:
+        """Whether the member leads the round that is over."""
+        return self.data.is_leader
+
     def may_commit(self, resources: Iterable[Resource]) -> bool:
         """Whether every one of these is owned now, in a generation that is valid."""
         data = self.data
