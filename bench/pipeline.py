@@ -41,7 +41,7 @@ import pyarrow.parquet as pq
 from holdfast.pipeline.batches.jobs import Job, remove_staged
 from holdfast.pipeline.batches.schemas import FILES_DDL
 from holdfast.pipeline.batches.split import Pieces, named, numbers, pieces, read_pieces
-from holdfast.pipeline.history.generations import generation_tables
+from holdfast.pipeline.history.generations import assignment_table
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest import decode
 from holdfast.pipeline.ingest.selection import Selection
@@ -105,8 +105,8 @@ def assignments_task(root: str, batch: int, parts: list[Pieces]) -> Any:
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = BatchWriter(root, batch)
-        for gens in decode.generations(read_pieces(named(batches, parts))):
-            writer.write("assignments", generation_tables(gens)["assignments"])
+        for gens in decode.generations(read_pieces(named(batches, parts)), subscriptions=False):
+            writer.write("assignments", assignment_table(gens))
         yield from writer.close().to_batches()
 
     return task

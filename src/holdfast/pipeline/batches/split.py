@@ -28,7 +28,7 @@ from holdfast.errors import SourceError
 from holdfast.model.columns import Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
-from holdfast.pipeline.ingest.arrow_columns import binary_column, constant, or_null
+from holdfast.pipeline.ingest.arrow_columns import binary_column, constant, filled_batch
 from holdfast.pipeline.ingest.decode import COMMIT_TYPES
 from holdfast.pipeline.ingest.positions import POSITIONS, from_commits, reduced
 from holdfast.pipeline.ingest.records import Decoded, bad_table, read_commits
@@ -210,9 +210,8 @@ class _Split:
 
 def split_rows(kind: RowKind, columns: Arrays, n_rows: int) -> pa.RecordBatch:
     """Rows of :data:`SPLIT`; columns that are not given are null."""
-    columns = columns | {"kind": constant(int(kind), pa.int32(), n_rows)}
-    arrays = [or_null(columns, field, n_rows) for field in SPLIT]
-    return pa.RecordBatch.from_arrays(arrays, schema=SPLIT)
+    kinds = {"kind": constant(int(kind), pa.int32(), n_rows)}
+    return filled_batch(columns | kinds, SPLIT, n_rows)
 
 
 def _with_group(rows: pa.RecordBatch) -> Batches:

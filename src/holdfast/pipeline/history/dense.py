@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.pipeline.arrow_types import ArrowColumn
-from holdfast.pipeline.history.generations import Generations, list_parts
+from holdfast.pipeline.history.generations import Generations, list_parts, new_runs
 from holdfast.tables.values import ints
 
 
@@ -196,6 +196,6 @@ def _settle_doubles(
     row, tp, member = (column[twice] for column in flat)
     order = np.lexsort((rank[member], tp, row))
     row, tp, member, where = row[order], tp[order], member[order], cell[twice][order]
-    first = np.concatenate([[True], np.diff(where) != 0])
+    first = new_runs(where)
     owner[where[first]] = identity[member[first]]
     return row, tp, member

@@ -138,17 +138,21 @@ def make_lists(values: I32 | I64, starts: I32 | I64) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.astype(np.int32)))
 
 
+def new_runs(*keys: I32 | I64) -> Mask:
+    """Where a run of equal rows begins, bool[n]: some key is not that of the row before."""
+    found = np.ones(len(keys[0]), np.bool_)
+    found[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    return found
+
+
 def generation_tables(gens: Generations) -> dict[str, pa.Table]:
     """The tables ``generations``, ``members`` and ``assignments`` of rows that are not context."""
     n_rows, n_members = gens.n_rows, gens.members.num_rows
     member_row, owned_member = ints(gens.members, "row"), ints(gens.owned, "member")
     starts, _ = list_parts(gens.owned["partitions"])
-    per_owned = np.diff(starts)
-    per_member = np.bincount(owned_member, per_owned, n_members).astype(np.int64)
+    per_member = np.bincount(owned_member, np.diff(starts), n_members).astype(np.int64)
     per_row = np.bincount(member_row, per_member, n_rows).astype(np.int64)
     new = ~gens.head["context"].to_numpy()
-    keep_member = new[member_row]
-    keep_owned = keep_member[owned_member] & (per_owned > 0)
     head = {name: gens.head[name] for name in gens.head.column_names}
     head["n_members"] = pa.array(np.bincount(member_row, minlength=n_rows).astype(np.int32))
     head["n_partitions"] = pa.array(per_row)
@@ -156,15 +160,24 @@ def generation_tables(gens: Generations) -> dict[str, pa.Table]:
     for name in ("group", "generation", "group_type", "timestamp"):
         members[name] = gens.head[name].take(pa.array(member_row))
     members["n_partitions"] = pa.array(per_member)
-    owned = {n: gens.owned[n] for n in ("topic", "partitions")}
-    owned["member_id"] = gens.members["member_id"].take(pa.array(owned_member))
-    for name in ("group", "generation", "timestamp"):
-        owned[name] = gens.head[name].take(pa.array(member_row[owned_member]))
     return {
         "generations": _filter(from_columns("generations", head), new),
-        "members": _filter(from_columns("members", members), keep_member),
-        "assignments": _filter(from_columns("assignments", owned), keep_owned),
+        "members": _filter(from_columns("members", members), new[member_row]),
+        "assignments": assignment_table(gens),
     }
+
+
+def assignment_table(gens: Generations) -> pa.Table:
+    """The table ``assignments`` of rows that are not context."""
+    member = ints(gens.owned, "member")
+    row = ints(gens.members, "row")[member]
+    columns = {name: gens.owned[name] for name in ("topic", "partitions")}
+    columns["member_id"] = gens.members["member_id"].take(pa.array(member))
+    for name in ("group", "generation", "timestamp"):
+        columns[name] = gens.head[name].take(pa.array(row))
+    starts, _ = list_parts(gens.owned["partitions"])
+    keep = ~gens.head["context"].to_numpy()[row] & (np.diff(starts) > 0)
+    return _filter(from_columns("assignments", columns), keep)
 
 
 def _filter(table: pa.Table, mask: Mask) -> pa.Table:

@@ -29,8 +29,9 @@ from holdfast.model.columns import I32, I64, Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
-from holdfast.pipeline.history.generations import Generations, list_parts, make_lists
+from holdfast.pipeline.history.generations import Generations, list_parts, make_lists, new_runs
 from holdfast.pipeline.history.movements import take
+from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.pipeline.ingest.positions import LATEST, POSITION, reduced
 from holdfast.tables.groups import whole_groups
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
@@ -89,8 +90,7 @@ def _positions(rows: pa.Table) -> pa.Table:
     """Rows of INPUT that are positions, as POSITION."""
     _, partition = list_parts(rows["partitions"])
     columns = {name: rows[name] for name in POSITION.names if name != "partition"}
-    columns["partition"] = pa.array(partition, pa.int32())
-    return pa.table({name: columns[name] for name in POSITION.names}, schema=POSITION)
+    return pa.table(columns | {"partition": pa.array(partition)}, schema=POSITION)
 
 
 def owners_of(gens: Generations, rows: I64) -> pa.Table:
@@ -99,8 +99,7 @@ def owners_of(gens: Generations, rows: I64) -> pa.Table:
     member = pa.array(ints(last.owned, "member"))
     row = pa.array(ints(last.members, "row")).take(member)
     n = last.owned.num_rows
-    columns: Arrays = {field.name: pa.nulls(n, field.type) for field in INPUT}
-    columns |= {
+    columns: Arrays = {
         "group": last.head["group"].take(row),
         "topic": last.owned["topic"],
         "partitions": last.owned["partitions"],
@@ -108,17 +107,16 @@ def owners_of(gens: Generations, rows: I64) -> pa.Table:
     }
     for name in ("member_id", "client_id", "client_host"):
         columns[name] = last.members[name].take(member)
-    return pa.table(columns, schema=INPUT)
+    return filled_table(columns, INPUT, n)
 
 
 def positions_input(positions: pa.Table) -> pa.Table:
     """Rows of :data:`POSITION` in the shape of :data:`INPUT`."""
     n = positions.num_rows
-    columns: Arrays = {field.name: pa.nulls(n, field.type) for field in INPUT}
-    columns |= {name: positions[name] for name in INPUT.names if name in POSITION.names}
+    columns: Arrays = {name: positions[name] for name in INPUT.names if name in POSITION.names}
     columns["partitions"] = make_lists(ints(positions, "partition"), np.arange(n))
     columns["is_owner"] = pa.repeat(False, n)
-    return pa.table(columns, schema=INPUT)
+    return filled_table(columns, INPUT, n)
 
 
 def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
@@ -139,9 +137,7 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
     # Inside a partition: commits in the order of the log, then its owner, smallest id last.
     order = np.lexsort((-_ranks(rows)[row], *place, is_owner, partition, topic, group))
     keys = [column[order] for column in (group, topic, partition)]
-    first = np.flatnonzero(
-        np.concatenate([[True], np.any([np.diff(key) != 0 for key in keys], axis=0)])
-    )
+    first = np.flatnonzero(new_runs(*keys))
     last = np.append(first[1:], len(order)) - 1
     owned = is_owner[order]
     n_owners = np.add.reduceat(owned.astype(np.int64), first)

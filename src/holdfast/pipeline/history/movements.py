@@ -24,8 +24,15 @@ from holdfast.machine.leader.designs import NAMES as DESIGN_NAMES
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask
 from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
 from holdfast.pipeline.history.dense import Dense
-from holdfast.pipeline.history.generations import DEAD, Generations, concat, make_lists
+from holdfast.pipeline.history.generations import (
+    DEAD,
+    Generations,
+    concat,
+    make_lists,
+    new_runs,
+)
 from holdfast.pipeline.history.pauses import OPEN, STAGED
+from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.tables.schemas import TIMESTAMP, from_columns
 from holdfast.tables.values import ints
 
@@ -280,9 +287,7 @@ def pause_candidates(
     row, tp = events.pause_row[keep], events.pause_tp[keep]
     basis, last_row = events.pause_basis[keep], events.pause_last_row[keep]
     topic = layout.tp_topic[tp]
-    same = (np.diff(row) == 0) & (np.diff(topic) == 0) & (np.diff(basis) == 0)
-    same &= np.diff(last_row) == 0
-    first = np.flatnonzero(np.concatenate([[True], ~same])) if len(row) else np.zeros(0, np.int64)
+    first = np.flatnonzero(new_runs(row, topic, basis, last_row))
     row, topic, basis, last_row = row[first], topic[first], basis[first], last_row[first]
     time = ints(gens.head, "timestamp")
     unowned = basis == UNOWNED
@@ -306,12 +311,11 @@ def pause_candidates(
 
 def _staged(gens: Generations, row: I64, limit: I64, **known: ArrowColumn) -> pa.Table:
     """Rows of STAGED of the groups at ``row``: commits before record ``limit`` count."""
-    columns: Arrays = {field.name: pa.nulls(len(row), field.type) for field in STAGED}
-    columns |= {
+    columns: Arrays = {
         "group": take(gens.head["group"], row),
         "log_offset": pa.array(ints(gens.head, "log_offset")[limit]),
     }
-    return pa.table(columns | known, schema=STAGED)
+    return filled_table(columns | known, STAGED, len(row))
 
 
 def open_pauses(gens: Generations, layout: Dense, events: Events, groups: I64) -> pa.Table:
@@ -392,8 +396,7 @@ def _only(
     topic, partition = layout.tp_topic[gap], layout.tp_partition[gap]
     order = np.lexsort((partition, topic, member))
     member, topic, partition = member[order], topic[order], partition[order]
-    change = (np.diff(member) != 0) | (np.diff(topic) != 0)
-    first = np.flatnonzero(np.concatenate([[True], change])) if len(order) else order
+    first = np.flatnonzero(new_runs(member, topic))
     owned = pa.table(
         {
             "member": pa.array(member[first].astype(np.int32)),

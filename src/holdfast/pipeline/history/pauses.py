@@ -24,7 +24,8 @@ from holdfast.model.columns import I64
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
-from holdfast.pipeline.history.generations import list_parts, make_lists
+from holdfast.pipeline.history.generations import list_parts, make_lists, new_runs
+from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.tables.groups import whole_groups
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
 from holdfast.tables.values import ints
@@ -62,12 +63,11 @@ def commit_rows(positions: pa.Table) -> pa.Table:
     """Rows of :data:`~holdfast.pipeline.ingest.positions.POSITION` as commits among STAGED."""
     found = positions.filter(positions["offset"].is_valid())
     n = found.num_rows
-    columns: Arrays = {field.name: pa.nulls(n, field.type) for field in STAGED}
-    columns |= {name: found[name] for name in ("group", "topic", "log_offset")}
+    columns: Arrays = {name: found[name] for name in ("group", "topic", "log_offset")}
     columns["timestamp"] = found["commit_timestamp"]
     columns["partitions"] = make_lists(ints(found, "partition"), np.arange(n))
     columns["basis"] = pa.repeat(COMMIT, n)
-    return pa.table(columns, schema=STAGED)
+    return filled_table(columns, STAGED, n)
 
 
 def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -109,8 +109,7 @@ def _bounded(pauses: pa.Table, row: I64, partition: I64, seen: I64) -> pa.Table:
     last_seen = np.maximum(ints(pauses, "last_seen")[row], np.minimum(seen, since[row]))
     order = np.lexsort((partition, last_seen, row))
     row, partition, last_seen = row[order], partition[order], last_seen[order]
-    same = (np.diff(row) == 0) & (np.diff(last_seen) == 0)
-    first = np.flatnonzero(np.concatenate([[True], ~same])) if len(row) else np.zeros(0, np.int64)
+    first = np.flatnonzero(new_runs(row, last_seen))
     at = row[first]
     picked = pauses.take(pa.array(at))
     columns: dict[str, Any] = {name: picked[name] for name in pauses.column_names}
@@ -134,8 +133,7 @@ def _last_commits(pauses: pa.Table, row: I64, partition: I64, commits: pa.Table)
     place = np.concatenate([ints(pauses, "log_offset")[row], ints(commits, "log_offset")])
     is_commit = np.arange(len(number)) >= n
     order = np.lexsort((is_commit, place, number, pair[1], pair[0]))
-    keys = [column[order] for column in (*pair, number)]
-    new_key = np.concatenate([[True], np.any([np.diff(key) != 0 for key in keys], axis=0)])
+    new_key = new_runs(*(column[order] for column in (*pair, number)))
     rank = np.arange(len(order))
     # Forward fill inside each partition: the start of the partition stops what came before it.
     found = np.maximum.accumulate(np.where(is_commit[order], rank, -1))

@@ -38,7 +38,7 @@ from holdfast.model.columns import I64, Mask
 from holdfast.model.measure_history import balance_scores, kept_share, needed_moves
 from holdfast.pipeline.history.broker_log import INFERRED
 from holdfast.pipeline.history.dense import Dense, codes
-from holdfast.pipeline.history.generations import Generations, list_parts
+from holdfast.pipeline.history.generations import Generations, list_parts, new_runs
 from holdfast.pipeline.history.movements import (
     GAINED,
     LOST,
@@ -225,8 +225,7 @@ def _loads(gens: Generations, layout: Dense) -> I64:
     held = np.bincount(ints(gens.owned, "member"), np.diff(starts), gens.members.num_rows)
     row, tp, member = layout.doubles
     if len(row):
-        first = np.concatenate([[True], (np.diff(row) != 0) | (np.diff(tp) != 0)])
-        held -= np.bincount(member[~first], minlength=gens.members.num_rows)
+        held -= np.bincount(member[~new_runs(row, tp)], minlength=gens.members.num_rows)
     return held.astype(np.int64)
 
 

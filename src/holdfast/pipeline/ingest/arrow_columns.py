@@ -172,6 +172,16 @@ def or_null(columns: Arrays, field: pa.Field, n_rows: int) -> pa.Array:
     return array if array.type == field.type else array.cast(field.type)
 
 
+def filled_table(columns: Arrays, schema: pa.Schema, n_rows: int) -> pa.Table:
+    """A table of this schema; a column that is not given is null."""
+    return pa.Table.from_arrays([or_null(columns, f, n_rows) for f in schema], schema=schema)
+
+
+def filled_batch(columns: Arrays, schema: pa.Schema, n_rows: int) -> pa.RecordBatch:
+    """The same as a record batch."""
+    return pa.RecordBatch.from_arrays([or_null(columns, f, n_rows) for f in schema], schema=schema)
+
+
 def constant(value: object, dtype: pa.DataType, n_rows: int) -> pa.Array:
     """One value in every row."""
     return pa.nulls(n_rows, dtype) if value is None else pa.repeat(pa.scalar(value, dtype), n_rows)

@@ -3,7 +3,7 @@
 Every function takes record batches with the columns ``key`` and ``value`` (binary) and, where
 they are there, ``partition`` (int32), ``offset`` (int64) and ``timestamp``, as Spark's Kafka source
 and a dump have them; those three come out as ``log_partition``, ``log_offset`` and ``timestamp``.
-Each takes an iterator of batches and returns an iterator.
+Each takes an iterable of batches and returns an iterator.
 
 =========================  =====================================================================
 ``offset_commits(b)``      types 0 and 1: the table ``offset_commits``, schema COMMITS
@@ -37,12 +37,12 @@ from holdfast.pipeline.history.generations import Generations
 from holdfast.pipeline.ingest.arrow_columns import (
     binary_column,
     constant,
+    filled_batch,
     id_text,
     ints,
     layout_type,
     millis,
     numbers,
-    or_null,
     struct_array,
     text,
 )
@@ -66,11 +66,6 @@ COUNTS: Final = arrow_schema("record_counts")
 def offset_commits(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Offset commits and their tombstones.
 
-    Parameters
-    ----------
-    batches : iterable of RecordBatch
-        With ``key`` and ``value``.
-
     Yields
     ------
     RecordBatch of COMMITS
@@ -93,7 +88,7 @@ def offset_commits(batches: Batches) -> Iterator[pa.RecordBatch]:
         }
         if value:
             columns |= _commit_values(value)
-        yield _to_batch(columns, COMMITS, n_rows)
+        yield filled_batch(columns, COMMITS, n_rows)
 
 
 def _commit_values(value: Columns) -> Arrays:
@@ -114,13 +109,13 @@ def _commit_values(value: Columns) -> Arrays:
     return columns
 
 
-def generations(batches: Batches) -> Iterator[Generations]:
+def generations(batches: Batches, *, subscriptions: bool = True) -> Iterator[Generations]:
     """Records of classic groups: generations, their members, and what each member was given.
 
     Parameters
     ----------
-    batches : iterable of RecordBatch
-        With ``key`` and ``value``.
+    subscriptions : bool
+        Read what the members asked for too.
 
     Yields
     ------
@@ -137,7 +132,7 @@ def generations(batches: Batches) -> Iterator[Generations]:
     """
     for batch, family in _families(batches, (RecordType.GROUP_METADATA,)):
         place = {"group": text(family.key["group"]), **_log(batch, family.rows)}
-        yield group_generations(family, place)
+        yield group_generations(family, place, subscriptions=subscriptions)
 
 
 def typed_schema(record_type: RecordType) -> pa.Schema:
@@ -183,16 +178,11 @@ def typed_records(batches: Batches, record_type: RecordType) -> Iterator[pa.Reco
         }
         if family.value:
             columns["value"] = struct_array(family.value)
-        yield _to_batch(columns, schema, len(family))
+        yield filled_batch(columns, schema, len(family))
 
 
 def bad_records(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Records that do not parse, whole, with the reason and the place.
-
-    Parameters
-    ----------
-    batches : iterable of RecordBatch
-        With ``key`` and ``value``.
 
     Yields
     ------
@@ -206,7 +196,7 @@ def bad_records(batches: Batches) -> Iterator[pa.RecordBatch]:
     """
     for batch, chunk in _chunks(batches, None):
         if len(chunk.bad):
-            yield _to_batch(_bad_columns(batch, chunk.bad), BAD, len(chunk.bad))
+            yield filled_batch(_bad_columns(batch, chunk.bad), BAD, len(chunk.bad))
 
 
 def _bad_columns(batch: pa.RecordBatch, bad: BadRows) -> Arrays:
@@ -227,11 +217,6 @@ def _bad_columns(batch: pa.RecordBatch, bad: BadRows) -> Arrays:
 
 def count_records(batches: Batches) -> Iterator[pa.RecordBatch]:
     """How many records there are of each type and version; one small batch per chunk of input.
-
-    Parameters
-    ----------
-    batches : iterable of RecordBatch
-        With ``key`` and ``value``.
 
     Yields
     ------
@@ -301,8 +286,3 @@ def _pick(array: pa.Array, rows: I64) -> pa.Array:
     else:
         array = array.take(pa.array(rows, pa.int64()))
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-
-
-def _to_batch(columns: Arrays, schema: pa.Schema, n_rows: int) -> pa.RecordBatch:
-    arrays = [or_null(columns, field, n_rows) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

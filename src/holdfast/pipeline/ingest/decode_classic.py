@@ -30,11 +30,11 @@ from holdfast.pipeline.history.generations import (
 )
 from holdfast.pipeline.ingest.arrow_columns import (
     constant,
+    filled_table,
     ints,
     items,
     lists,
     numbers,
-    or_null,
     text,
 )
 from holdfast.wire.many.columns import Column, Columns, Items, Slices
@@ -42,7 +42,7 @@ from holdfast.wire.many.offsets_batch import Family
 from holdfast.wire.many.offsets_embedded import read_assignments, read_subscriptions
 
 
-def group_generations(family: Family, place: Arrays) -> Generations:
+def group_generations(family: Family, place: Arrays, *, subscriptions: bool = True) -> Generations:
     """Records of one version as generations.
 
     Parameters
@@ -51,6 +51,8 @@ def group_generations(family: Family, place: Arrays) -> Generations:
         Records of type 2.
     place : dict of name to Array
         The group of each record, and where it stood in the log.
+    subscriptions : bool
+        Read what the members asked for too.
     """
     n_rows = len(family)
     head = {
@@ -62,7 +64,7 @@ def group_generations(family: Family, place: Arrays) -> Generations:
         head["generation"] = numbers(np.full(n_rows, -1, np.int32))
         head["state"] = constant(DEAD, pa.string(), n_rows)
         none = Generations.empty()
-        return replace(none, head=_table(head, HEAD, n_rows))
+        return replace(none, head=filled_table(head, HEAD, n_rows))
     members = items(family.value["members"])
     head |= _generation_fields(family.value, members)
     is_consumer = _is_consumer(family.value, members)
@@ -71,23 +73,20 @@ def group_generations(family: Family, place: Arrays) -> Generations:
     of_members = {
         "row": numbers(row_of(members.start)),
         **_member_fields(members.columns),
-        **_subscription_fields(_bytes(members.columns["subscription"]), is_consumer),
         "readable": pa.array(~given.unreadable),
     }
+    if subscriptions:
+        of_members |= _subscription_fields(_bytes(members.columns["subscription"]), is_consumer)
     of_owned = {
         "member": numbers(row_of(owned.start)),
         "topic": text(owned.columns["topic"]),
         "partitions": _partition_lists(owned),
     }
     return Generations(
-        head=_table(head, HEAD, n_rows),
-        members=_table(of_members, MEMBER_ROWS, len(given.unreadable)),
-        owned=_table(of_owned, OWNED_ROWS, len(of_owned["topic"])),
+        head=filled_table(head, HEAD, n_rows),
+        members=filled_table(of_members, MEMBER_ROWS, len(given.unreadable)),
+        owned=filled_table(of_owned, OWNED_ROWS, len(of_owned["topic"])),
     )
-
-
-def _table(columns: Arrays, schema: pa.Schema, n_rows: int) -> pa.Table:
-    return pa.Table.from_arrays([or_null(columns, f, n_rows) for f in schema], schema=schema)
 
 
 def _generation_fields(value: Columns, members: Items) -> Arrays:

@@ -42,7 +42,7 @@ def from_commits(commits: pa.Table) -> pa.Table:
     columns: Arrays = {n: commits[n] for n in POSITION.names if n in commits.column_names}
     columns |= {"commit_timestamp": time, "since": time}
     columns["goes_back"] = pa.repeat(True, commits.num_rows)
-    return pa.table({name: columns[name] for name in POSITION.names}, schema=POSITION)
+    return pa.table(columns, schema=POSITION)
 
 
 def reduced(rows: pa.Table) -> pa.Table:

@@ -262,7 +262,7 @@ def _numbers(
         "n_members": pa.array(size),
         "refused": pa.array(refused, pa.string()),
     }
-    return pa.table([masked[field.name] for field in PLAN], names=PLAN.names).cast(PLAN)
+    return pa.table(masked, schema=PLAN)
 
 
 def _loads(fleet: Fleet, owner: I32, group: I64, row_group: I64) -> tuple[I64, I64]:

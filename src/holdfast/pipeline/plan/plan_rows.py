@@ -103,8 +103,7 @@ def fleet_rows(
         "pause_lower_seconds": lower,
         "pause_upper_seconds": upper,
     }
-    arrays = [columns[field.name] for field in FLEET]
-    return pa.Table.from_arrays(arrays, names=FLEET.names).cast(FLEET)
+    return pa.table(columns, schema=FLEET)
 
 
 def _last_generations(generations: pa.Table) -> pa.Table:
