@@ -41,13 +41,12 @@ from holdfast.wire.layouts.sticky_user_data import (
     encode_sticky_user_data,
 )
 from holdfast.wire.many.name_table import NameTable
-from holdfast.wire.many.offsets_batch import REASONS as batch_reasons  # noqa: N811 - a tuple, not a set
 from holdfast.wire.many.offsets_batch import decode_batch
-from holdfast.wire.many.subscription_columns import NO_TOPICS, claims_of, decode_subscriptions
+from holdfast.wire.many.subscription_columns import decode_subscriptions
+from holdfast.wire.many.subscription_slow import NO_TOPICS, claims_of
 from holdfast.wire.one.offsets_records import decode_record, encode_record
-from holdfast.wire.one.reasons import Reason
+from holdfast.wire.one.reasons import REASONS
 
-REASONS = frozenset(Reason)
 NULL_SIZE = 0xFFFF
 _remembering = SubscriptionDecoder()
 
@@ -228,7 +227,7 @@ def batch(data: bytes) -> None:
             chunk.bad.in_key.tolist(),
             strict=True,
         ):
-            bad[row] = (str(batch_reasons[reason]), position, in_key)
+            bad[row] = (str(REASONS[reason]), position, in_key)
         for family in chunk.families:
             good.update(family.rows.tolist())
     expected = records_twin.scalar(pairs)

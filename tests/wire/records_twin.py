@@ -21,8 +21,9 @@ from holdfast.wire.many.columns import (
     Slices,
     Text,
 )
-from holdfast.wire.many.offsets_batch import REASONS, Binary, decode_batch
+from holdfast.wire.many.offsets_batch import Binary, decode_batch
 from holdfast.wire.one.offsets_records import Record, decode_record
+from holdfast.wire.one.reasons import REASONS
 
 Pair = tuple[bytes | None, bytes | None]
 

@@ -50,73 +50,45 @@ def test_integers_too_large_or_no_integers_are_not_written(name: str, n_bits: in
         assert error.position == -1
 
 
-@given(st.floats(allow_nan=False), st.booleans(), st.uuids())
-def test_floats_booleans_and_ids(number: float, flag: bool, identity: UUID) -> None:
+@given(st.uuids())
+def test_ids(identity: UUID) -> None:
     writer = Writer("Schema")
-    writer.float64(number, "f")
-    writer.boolean(flag, "f")
     writer.uuid(identity)
     read = reader(writer.done())
-    assert (read.float64("f"), read.boolean("f"), read.uuid("f")) == (number, flag, identity)
+    assert read.uuid("f") == identity
     read.finish()
 
 
-def test_any_byte_but_zero_is_true() -> None:
-    assert [reader(bytes([b])).boolean("f") for b in (0, 1, 2, 255)] == [False, True, True, True]
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), INT32)
-def test_varints(small: int, large: int, signed: int) -> None:
+@given(st.integers(0, 2**32 - 1))
+def test_varints(value: int) -> None:
     writer = Writer("Schema")
-    writer.uvarint(small, "f")
-    assert len(writer.done()) == max(1, -(-small.bit_length() // 7))
-    writer.uvarlong(large, "f")
-    writer.varint(signed, "f")
+    writer.uvarint(value, "f")
+    assert len(writer.done()) == max(1, -(-value.bit_length() // 7))
     read = reader(writer.done())
-    assert (read.uvarint("f"), read.uvarlong("f"), read.varint("f")) == (small, large, signed)
+    assert read.uvarint("f") == value
     read.finish()
 
 
-def test_zigzag_is_kafkas() -> None:
-    for value, data in ((0, "00"), (-1, "01"), (1, "02"), (-(2**31), "ffffffff0f")):
-        writer = Writer("Schema")
-        writer.varint(value, "f")
-        assert writer.done().hex() == data
+@pytest.mark.parametrize("value", [-1, 2**32])
+def test_varints_out_of_range_are_not_written(value: int) -> None:
+    assert refused(Writer("Schema").uvarint, value, "f").reason == Reason.OUT_OF_RANGE
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("data", "reason"),
     [
-        ("uvarint", -1),
-        ("uvarint", 2**32),
-        ("uvarlong", 2**64),
-        ("varint", 2**31),
-        ("varint", -(2**31) - 1),
+        ("", Reason.TRUNCATED),
+        ("80", Reason.TRUNCATED),
+        ("ffffffff", Reason.TRUNCATED),
+        ("ffffffff10", Reason.BAD_VARINT),  # bit 33
+        ("8080808080", Reason.BAD_VARINT),  # a fifth byte that goes on
+        ("ff" * 50, Reason.BAD_VARINT),
     ],
 )
-def test_varints_out_of_range_are_not_written(name: str, value: int) -> None:
-    assert refused(getattr(Writer("Schema"), name), value, "f").reason == Reason.OUT_OF_RANGE
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "reason"),
-    [
-        ("uvarint", "", Reason.TRUNCATED),
-        ("uvarint", "80", Reason.TRUNCATED),
-        ("uvarint", "ffffffff", Reason.TRUNCATED),
-        ("uvarint", "ffffffff10", Reason.BAD_VARINT),  # bit 33
-        ("uvarint", "8080808080", Reason.BAD_VARINT),  # a fifth byte that goes on
-        ("uvarint", "ff" * 50, Reason.BAD_VARINT),
-        ("uvarlong", "ffffffffffffffffff02", Reason.BAD_VARINT),  # bit 65
-        ("uvarlong", "80808080808080808080", Reason.BAD_VARINT),
-        ("uvarlong", "8080808080", Reason.TRUNCATED),
-        ("varint", "ffffffff10", Reason.BAD_VARINT),
-    ],
-)
-def test_varints_that_do_not_end(name: str, data: str, reason: Reason) -> None:
+def test_varints_that_do_not_end(data: str, reason: Reason) -> None:
     read = reader(b"\x00" + bytes.fromhex(data))
     read.pos = 1
-    error = refused(getattr(read, name), "f")
+    error = refused(read.uvarint, "f")
     assert (error.reason, error.position, error.field) == (reason, 1, "f")
 
 
@@ -221,26 +193,32 @@ def test_arrays(name: str, nullable: str, null_size: int, values: tuple[str, ...
     assert error.reason == Reason.UNEXPECTED_NULL
 
 
+def written_int32s(name: str, values: tuple[int, ...]) -> bytes:
+    writer = Writer("Schema")
+    if name == "int32s":
+        writer.int32s(values, "f")
+    else:
+        writer.compact_array(values, "f", lambda inner, value: inner.int32(value, ""))
+    return writer.done()
+
+
 @pytest.mark.parametrize("name", ["int32s", "compact_int32s"])
 @given(values=st.lists(INT32, max_size=70).map(tuple))
 def test_int32_arrays(name: str, values: tuple[int, ...]) -> None:
-    writer = Writer("Schema")
-    getattr(writer, name)(values, "f")
-    read = reader(writer.done())
+    read = reader(written_int32s(name, values))
     assert getattr(read, name)("f") == values
     read.finish()
 
 
 @pytest.mark.parametrize("name", ["int32s", "compact_int32s"])
 def test_a_hundred_int32(name: str) -> None:
-    writer = Writer("Schema")
-    getattr(writer, name)(tuple(range(100)), "f")
-    assert getattr(reader(writer.done()), name)("f") == tuple(range(100))
+    data = written_int32s(name, tuple(range(100)))
+    assert getattr(reader(data), name)("f") == tuple(range(100))
 
 
 @pytest.mark.parametrize("name", ["int32s", "compact_int32s"])
 def test_an_int32_that_does_not_fit_is_named(name: str) -> None:
-    error = refused(getattr(Writer("Schema"), name), (1, 2, 2**31), "f")
+    error = refused(written_int32s, name, (1, 2, 2**31))
     assert (error.reason, error.field) == (Reason.OUT_OF_RANGE, "f[2]")
 
 
@@ -441,7 +419,7 @@ def test_bytes_left_over() -> None:
     read.skip(2, "f")
     read.finish()
     assert refused(read.skip, 1, "f").reason == Reason.TRUNCATED
-    for name in ("int8", "int64", "float64", "uuid", "boolean"):
+    for name in ("int8", "int64", "uuid"):
         assert refused(getattr(read, name), "f").position == 3
 
 

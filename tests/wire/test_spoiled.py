@@ -27,9 +27,9 @@ from tests.wire.test_offsets_embedded import slices_of
 from holdfast.errors import WireError
 from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS
 from holdfast.wire.many.columns import Slices
-from holdfast.wire.many.offsets_batch import REASONS
 from holdfast.wire.many.offsets_embedded import Messages, read_assignments, read_subscriptions
 from holdfast.wire.one.offsets_records import decode_record
+from holdfast.wire.one.reasons import REASONS
 
 # Records of the offsets topic
 

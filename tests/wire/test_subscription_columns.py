@@ -23,7 +23,8 @@ from holdfast.wire.layouts.sticky_user_data import (
 )
 from holdfast.wire.many import topic_blocks
 from holdfast.wire.many.name_table import NameTable
-from holdfast.wire.many.subscription_columns import claims_of, decode_subscriptions
+from holdfast.wire.many.subscription_columns import decode_subscriptions
+from holdfast.wire.many.subscription_slow import claims_of
 
 KNOWN = ["", "a", "b", "orders", "orders-2", "some.rather.long-topic_name"]
 

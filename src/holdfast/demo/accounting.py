@@ -57,7 +57,7 @@ class Account:
         )
 
     def check(self) -> None:
-        """Raise an AdapterError that says what does not add up."""
+        """Raise an AdapterError with all counts if they do not add up."""
         if not self.adds_up:
             raise AdapterError(
                 f"records do not add up: produced {self.produced}, on the broker {self.end}, "

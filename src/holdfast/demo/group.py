@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from holdfast.demo.journal import JournalReader, holdings
@@ -100,19 +99,10 @@ class MemberProcesses:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        left = [*self._running.values()]
-        if self._producer is not None:
-            left.append(self._producer)
-        for process in left:
-            process.kill()
-            process.wait()
-            _close(process)
+    def __exit__(self, *_: object) -> None:
+        for process in (*self._running.values(), self._producer):
+            if process is not None:
+                _kill(process)
 
     def _spawn(self, module: str, name: str, *arguments: str) -> subprocess.Popen[str]:
         with (self._folder / f"{name}.stderr").open("w", encoding="utf-8") as errors:
@@ -129,9 +119,7 @@ class MemberProcesses:
         try:
             code = process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired as error:
-            process.kill()
-            process.wait()
-            _close(process)
+            _kill(process)
             raise AdapterError(f"{name} did not end within {_GRACE_SECONDS:.0f} s") from error
         assert process.stdout is not None
         said = process.stdout.read()
@@ -159,6 +147,12 @@ class MemberProcesses:
             if lines:
                 return lines[-1].strip()
         return "it said nothing"
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    _close(process)
 
 
 def _close(process: subprocess.Popen[str]) -> None:

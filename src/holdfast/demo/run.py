@@ -25,7 +25,7 @@ from holdfast.adapters.broker.broker import Broker
 from holdfast.demo.accounting import Account, settle
 from holdfast.demo.group import MemberProcesses
 from holdfast.demo.journal import Interval, intervals, overlaps, unowned_seconds
-from holdfast.demo.tables import RebalanceRow, Witnessed, read_witnessed, write_tables
+from holdfast.demo.tables import Witnessed, read_witnessed, write_tables
 from holdfast.errors import AdapterError, ConfigError
 from holdfast.pipeline.command_session import open_session
 from holdfast.report.drawing.writing import write as write_report
@@ -72,7 +72,7 @@ class DemoOptions:
 
     @property
     def n_stages(self) -> int:
-        """Stages of :func:`run`: those of its members, and eight."""
+        """Stages of :func:`run`: one for each member, and eight."""
         return 8 + self.members
 
 
@@ -92,11 +92,6 @@ class DemoResult:
     report: Path
     folder: Path | None
     stage_seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def generations(self) -> tuple[RebalanceRow, ...]:
-        """One row per rebalance."""
-        return self.witnessed.generations
 
 
 class Stages(Protocol):
@@ -144,7 +139,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
     options : DemoOptions
         Sizes and places.
     stages : Stages
-        Told what happens.
+        Shows what happens.
 
     Yields
     ------

@@ -139,7 +139,7 @@ def _document(result: DemoResult, bootstrap: str | None) -> dict[str, Any]:
     names = ("generation", "cause", "n_members", "n_moved", "n_kept", "n_gained", "n_lost")
     return {
         "schema_version": 1,
-        "generations": [{n: getattr(row, n) for n in names} for row in result.generations],
+        "generations": [{n: getattr(row, n) for n in names} for row in witnessed.generations],
         "unowned_seconds": [round(seconds, 3) for seconds in result.unowned],
         "bounce_seconds": round(result.bounce_seconds, 3),
         "pause_lower_seconds": round(witnessed.pause_lower_seconds, 3),
@@ -166,7 +166,7 @@ def _print_summary(result: DemoResult, total_seconds: float) -> None:
     heads = ("generation", "members", "moved", "kept", "gained", "lost", "cause")
     for head in heads:
         table.add_column(head, justify="left" if head == "cause" else "right")
-    for row in result.generations:
+    for row in result.witnessed.generations:
         cells = (row.generation, row.n_members, row.n_moved, row.n_kept, row.n_gained, row.n_lost)
         table.add_row(*map(str, cells), row.cause)
     console.print(table)

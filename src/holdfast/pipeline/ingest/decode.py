@@ -50,7 +50,8 @@ from holdfast.pipeline.ingest.decode_classic import group_generations
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema
 from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType, schema_layout
 from holdfast.wire.many.columns import Columns, Ids
-from holdfast.wire.many.offsets_batch import REASONS, BadRows, Chunk, Family, decode_batch
+from holdfast.wire.many.offsets_batch import BadRows, Chunk, Family, decode_batch
+from holdfast.wire.one.reasons import REASONS
 
 LOG: Final = (
     pa.field("timestamp", TIMESTAMP),

@@ -18,9 +18,7 @@ increments: next = (owned - revoked) + assigned.
 
 **Strategy.** The allocation is left as bytes; :func:`decode_connect_assignment` reads it.
 
-References
-----------
-KIP-415 (v1), KIP-507 (v2).
+References: KIP-415 (v1), KIP-507 (v2).
 """
 
 from __future__ import annotations
@@ -94,9 +92,7 @@ def decode_connect_metadata(data: bytes) -> ConnectMetadata:
     WireError
         If the bytes break the layout, or the version is below 0.
 
-    References
-    ----------
-    KIP-415, "Public Interfaces".
+    References: KIP-415, "Public Interfaces".
     """
     reader = Reader(data, METADATA)
     version = reader.leading_version(HIGHEST_VERSION)
@@ -116,9 +112,7 @@ def decode_connect_assignment(data: bytes) -> ConnectAssignment:
     WireError
         If the bytes break the layout, the version is below 0, or the delay is negative.
 
-    References
-    ----------
-    KIP-415, "Public Interfaces".
+    References: KIP-415, "Public Interfaces".
     """
     reader = Reader(data, ASSIGNMENT)
     version = reader.leading_version(HIGHEST_VERSION)

@@ -20,9 +20,7 @@ writes: topics sorted, owned partitions sorted by topic and partition, and assig
 grouped by topic in the order met. :class:`SubscriptionDecoder` remembers the last block of topics,
 since the members of a group usually subscribe to the same ones.
 
-References
-----------
-KIP-429 (v1), KAFKA-13715 (v2), KIP-881 (v3).
+References: KIP-429 (v1), KAFKA-13715 (v2), KIP-881 (v3).
 """
 
 from __future__ import annotations
@@ -97,14 +95,11 @@ def decode_subscription(data: bytes) -> Subscription:
         If the bytes end early, hold a null, length, count or string that the schema forbids, or a
         negative version.
 
-    References
-    ----------
-    KIP-429, KIP-881.
+    References: KIP-429, KIP-881.
     """
     reader = Reader(data, SUBSCRIPTION)
     version = reader.leading_version(HIGHEST_VERSION)
-    topics = reader.strings("topics")
-    return _read_after_topics(reader, version, topics)
+    return _read_after_topics(reader, version, reader.strings("topics"))
 
 
 class SubscriptionDecoder:
@@ -113,9 +108,7 @@ class SubscriptionDecoder:
     A block of topics is compared byte for byte, so the answer is always that of
     :func:`decode_subscription`.
 
-    References
-    ----------
-    KIP-429, KIP-881.
+    References: KIP-429, KIP-881.
     """
 
     __slots__ = ("_block", "_topics")
@@ -145,15 +138,14 @@ def decode_assignment(data: bytes) -> AssignmentMessage:
     WireError
         As :func:`decode_subscription`.
 
-    References
-    ----------
-    KIP-429.
+    References: KIP-429.
     """
     reader = Reader(data, ASSIGNMENT)
-    version = reader.leading_version(HIGHEST_VERSION)
-    partitions = reader.topic_partitions("assigned_partitions")
-    user_data = reader.nullable_bytes("user_data")
-    return AssignmentMessage(version=version, partitions=partitions, user_data=user_data)
+    return AssignmentMessage(
+        version=reader.leading_version(HIGHEST_VERSION),
+        partitions=reader.topic_partitions("assigned_partitions"),
+        user_data=reader.nullable_bytes("user_data"),
+    )
 
 
 def encode_subscription(value: Subscription, version: int | None = None) -> bytes:
@@ -171,18 +163,17 @@ def encode_subscription(value: Subscription, version: int | None = None) -> byte
     WireError
         If the version is not 0 to 3, or a value does not fit its field.
 
-    References
-    ----------
-    KIP-429, KIP-881.
+    References: KIP-429, KIP-881.
     """
-    writer = _start(SUBSCRIPTION, value.version if version is None else version)
-    writer.raw(_topics_block(value.topics, writer.version))
+    version = value.version if version is None else version
+    writer = _start(SUBSCRIPTION, version)
+    writer.raw(_topics_block(value.topics, version))
     writer.bytes_(value.user_data, "user_data", nullable=True)
-    if _reaches(writer, 1):
-        writer.raw(_owned_block(value.owned, writer.version))
-    if _reaches(writer, 2):
+    if version >= 1:
+        writer.raw(_owned_block(value.owned, version))
+    if version >= 2:
         writer.int32(value.generation, "generation_id")
-    if _reaches(writer, 3):
+    if version >= 3:
         writer.string(value.rack, "rack_id", nullable=True)
     return writer.done()
 
@@ -202,58 +193,47 @@ def encode_assignment(value: AssignmentMessage, version: int | None = None) -> b
     WireError
         As :func:`encode_subscription`.
 
-    References
-    ----------
-    KIP-429.
+    References: KIP-429.
     """
-    writer = _start(ASSIGNMENT, value.version if version is None else version)
-    writer.raw(_assigned_block(value.partitions, writer.version))
+    version = value.version if version is None else version
+    writer = _start(ASSIGNMENT, version)
+    writer.raw(_assigned_block(value.partitions, version))
     writer.bytes_(value.user_data, "user_data", nullable=True)
     return writer.done()
 
 
-# Members say and are told the same in most rounds, so these blocks were mostly written before.
+# Members mostly have the same topics and partitions as in the last round: blocks are remembered.
 
 
 @lru_cache(maxsize=256)
-def _topics_block(topics: tuple[str, ...], version: int | None) -> bytes:
+def _topics_block(topics: tuple[str, ...], version: int) -> bytes:
     writer = Writer(SUBSCRIPTION, version)
     writer.array(sorted(topics), "topics", write_string)
     return writer.done()
 
 
 @lru_cache(maxsize=256)
-def _owned_block(owned: TopicPartitions, version: int | None) -> bytes:
+def _owned_block(owned: TopicPartitions, version: int) -> bytes:
     writer = Writer(SUBSCRIPTION, version)
     writer.array(sort_partitions(owned), "owned_partitions", write_topic_partitions)
     return writer.done()
 
 
 @lru_cache(maxsize=256)
-def _assigned_block(partitions: TopicPartitions, version: int | None) -> bytes:
+def _assigned_block(partitions: TopicPartitions, version: int) -> bytes:
     writer = Writer(ASSIGNMENT, version)
     writer.array(merge_topics(partitions), "assigned_partitions", write_topic_partitions)
     return writer.done()
 
 
 def _read_after_topics(reader: Reader, version: int, topics: tuple[str, ...]) -> Subscription:
-    user_data = reader.nullable_bytes("user_data")
-    owned: TopicPartitions = ()
-    generation = -1
-    rack = None
-    if version >= 1:
-        owned = reader.topic_partitions("owned_partitions")
-    if version >= 2:
-        generation = reader.int32("generation_id")
-    if version >= 3:
-        rack = reader.nullable_string("rack_id")
     return Subscription(
         version=version,
         topics=topics,
-        user_data=user_data,
-        owned=owned,
-        generation=generation,
-        rack=rack,
+        user_data=reader.nullable_bytes("user_data"),
+        owned=reader.topic_partitions("owned_partitions") if version >= 1 else (),
+        generation=reader.int32("generation_id") if version >= 2 else NO_GENERATION,
+        rack=reader.nullable_string("rack_id") if version >= 3 else None,
     )
 
 
@@ -263,7 +243,3 @@ def _start(schema: str, version: int) -> Writer:
         writer.fail(Reason.BAD_VERSION, "version", f"{version} is not 0 to {HIGHEST_VERSION}")
     writer.int16(version, "version")
     return writer
-
-
-def _reaches(writer: Writer, version: int) -> bool:
-    return writer.version is not None and writer.version >= version

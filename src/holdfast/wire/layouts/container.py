@@ -50,7 +50,6 @@ from holdfast.wire.layouts.consumer_protocol import (
 from holdfast.wire.layouts.frames import (
     LEAVING,
     Leaving,
-    close_frame,
     open_frame,
     read_leaving,
     read_set,
@@ -83,7 +82,7 @@ class MemberSubscription:
     memory_age_ms : int
         Time since the memory came, by its own clock.
     given_up : tuple of (topic, partitions)
-        What it gave up since ``generation`` because the leader asked; no loss.
+        What it gave up since ``generation`` because the leader revoked it; it is not lost.
     memory : bytes or None
         The leader's memory as it came, unread.
     assignor_data : bytes or None
@@ -110,13 +109,13 @@ class MemberAssignment:
     Parameters
     ----------
     assigned : tuple of (topic, partitions)
-        What it is to own besides what it keeps; a list of all it shall own is as good.
+        What it is to own besides what it keeps, or all that it is to own.
     revoked : tuple of (topic, partitions), or None
         What it gives up before it joins again. Empty, not null: another round is coming.
     delay_ms : int
         When to join again at the latest, in ms from now; 0 for no such time.
     nonce : int
-        int64, the leader's; it differs in each of a leader's turns.
+        int64, the leader's; it differs from round to round.
     memory : bytes or None
         The leader's memory; the member sends it back unread.
     """
@@ -146,9 +145,7 @@ def decode_member_subscription(data: bytes, *, lenient: bool = False) -> MemberS
     WireError
         If the message is broken, or its user data are not a claim frame.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
+    References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     message = decode_subscription(data)
     if message.user_data:
@@ -173,9 +170,7 @@ def encode_member_subscription(value: MemberSubscription) -> bytes:
     WireError
         If a value does not fit its field.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
+    References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     writer = start_frame(SUBSCRIPTION, SUBSCRIPTION_MAGIC)
     delay_ms, age_ms = value.delay_ms, value.memory_age_ms
@@ -203,29 +198,29 @@ def encode_member_subscription(value: MemberSubscription) -> bytes:
 def decode_member_assignment(data: bytes) -> MemberAssignment:
     """Read a member's assignment from a ConsumerProtocolAssignment.
 
-    An assignment without user data is a verdict with nothing but its partitions. Who checks a plan
-    reads the same bytes as their member, so the last ones are remembered.
+    Without user data, only the partitions are filled. The last assignments are remembered, since
+    the checkers of a simulation read the same bytes as the member.
 
     Raises
     ------
     WireError
         If the message is broken, or its user data are not a verdict frame.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
+    References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     message = decode_assignment(data)
     if not message.user_data:
         return MemberAssignment(assigned=message.partitions)
     reader = open_frame(message.user_data, ASSIGNMENT, ASSIGNMENT_MAGIC)
-    return MemberAssignment(
+    assignment = MemberAssignment(
         assigned=message.partitions,
         nonce=reader.int64("nonce"),
         revoked=reader.nullable_compact_array("revoked", _read_topic_set, _TOPIC_SET_MIN),
         delay_ms=reader.delay_ms("delay_ms"),
-        memory=close_frame(reader, reader.nullable_compact_bytes("memory")),
+        memory=reader.nullable_compact_bytes("memory"),
     )
+    reader.tagged()
+    return assignment
 
 
 def encode_member_assignment(value: MemberAssignment) -> bytes:
@@ -236,9 +231,7 @@ def encode_member_assignment(value: MemberAssignment) -> bytes:
     WireError
         If a value does not fit its field.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
+    References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     revoked = None if value.revoked is None else sort_partitions(value.revoked)
     frame = _assignment_frame(value.nonce, revoked, value.delay_ms, value.memory)
@@ -249,7 +242,7 @@ def encode_member_assignment(value: MemberAssignment) -> bytes:
 def _assignment_frame(
     nonce: int, revoked: TopicPartitions | None, delay_ms: int, memory: bytes | None
 ) -> bytes:
-    """Most members of a round are told the same, and a memory may be long."""
+    """The frame, remembered: it is the same for most members of a round, and may be long."""
     writer = start_frame(ASSIGNMENT, ASSIGNMENT_MAGIC)
     writer.int64(nonce, "nonce")
     writer.compact_array(revoked, "revoked", _write_topic_set, nullable=True)
@@ -272,7 +265,7 @@ def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
         read_leaving(reader)
         reader.delay_ms("delay_ms")
         reader.age_ms("memory_age_ms")
-    return MemberSubscription(
+    subscription = MemberSubscription(
         topics=message.topics,
         owned=message.owned,
         generation=message.generation,
@@ -283,8 +276,10 @@ def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
         memory_age_ms=age_ms,
         given_up=reader.compact_array("given_up", _read_topic_set, _TOPIC_SET_MIN),
         memory=reader.nullable_compact_bytes("memory"),
-        assignor_data=close_frame(reader, reader.nullable_compact_bytes("assignor_data")),
+        assignor_data=reader.nullable_compact_bytes("assignor_data"),
     )
+    reader.tagged()
+    return subscription
 
 
 def _read_topic_set(reader: Reader) -> tuple[str, tuple[int, ...]]:

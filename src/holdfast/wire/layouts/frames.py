@@ -16,15 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 from itertools import pairwise
-from typing import TypeVar
 
 from holdfast.errors import WireError
 from holdfast.model.limits import INT32_MAX
 from holdfast.wire.one.reader import Reader
 from holdfast.wire.one.reasons import Reason, within
 from holdfast.wire.one.writer import Writer
-
-T = TypeVar("T")
 
 FRAME_VERSION = 1
 
@@ -49,12 +46,6 @@ def open_frame(data: bytes, schema: str, magic: bytes) -> Reader:
     reader.pos = len(magic)
     reader.leading_version(FRAME_VERSION, lowest=1)
     return reader
-
-
-def close_frame(reader: Reader, last: T) -> T:
-    """The last field, once what follows it was skipped."""
-    reader.tagged()
-    return last
 
 
 def start_frame(schema: str, magic: bytes) -> Writer:
@@ -87,7 +78,7 @@ def read_set(reader: Reader) -> tuple[int, ...]:
 
 
 def _partitions(reader: Reader, count: int) -> Iterator[int]:
-    """One by one: a gap may be one byte, so a second copy of them would be dear."""
+    """Yield partitions one by one: a list of them would be far larger than their bytes."""
     index, last = 0, -1
     try:
         for index in range(count):  # noqa: B007 - the index names the failing one

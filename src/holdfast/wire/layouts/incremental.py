@@ -25,9 +25,7 @@ version  Subscription                                  Assignment
 **Strategy.** These messages are for groups whose protocol type is not ``consumer``. In a group of
 type ``consumer`` the same content stands in :mod:`holdfast.wire.layouts.container`.
 
-References
-----------
-Incremental Cooperative Rebalancing: Support and Policies, Designs I, II and III.
+References: Incremental Cooperative Rebalancing: Support and Policies, Designs I, II and III.
 """
 
 from __future__ import annotations
@@ -104,9 +102,7 @@ def decode_design_subscription(data: bytes) -> DesignSubscription:
     WireError
         If the bytes break the layout, or the version is below 1.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, Designs I and II.
+    References: Incremental Cooperative Rebalancing, Designs I and II.
     """
     reader = Reader(data, DESIGN_SUBSCRIPTION)
     return DesignSubscription(
@@ -125,9 +121,7 @@ def encode_design_subscription(value: DesignSubscription) -> bytes:
     WireError
         If a value does not fit its field.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, Designs I and II.
+    References: Incremental Cooperative Rebalancing, Designs I and II.
     """
     writer = Writer(DESIGN_SUBSCRIPTION, int(value.design))
     writer.int16(value.design, "version")
@@ -145,9 +139,7 @@ def decode_design_assignment(data: bytes) -> DesignAssignment:
     WireError
         If the bytes break the layout, the version is below 1, or the timeout is negative.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, Designs I and II.
+    References: Incremental Cooperative Rebalancing, Designs I and II.
     """
     reader = Reader(data, DESIGN_ASSIGNMENT)
     design = _read_design(reader)
@@ -167,9 +159,7 @@ def encode_design_assignment(value: DesignAssignment) -> bytes:
     WireError
         If a value does not fit its field, or Design I is given a timeout.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, Designs I and II.
+    References: Incremental Cooperative Rebalancing, Designs I and II.
     """
     writer = Writer(DESIGN_ASSIGNMENT, int(value.design))
     writer.int16(value.design, "version")
@@ -180,9 +170,6 @@ def encode_design_assignment(value: DesignAssignment) -> bytes:
     elif value.timeout_ms:
         writer.fail(Reason.OUT_OF_RANGE, "scheduled_rebalance_timeout", "Design I has none")
     return writer.done()
-
-
-# The document's messages
 
 
 def _read_design(reader: Reader) -> Design:

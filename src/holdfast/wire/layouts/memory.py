@@ -108,9 +108,8 @@ def read_memory(data: bytes | None) -> Memory | None:
         return None
 
 
-@lru_cache(maxsize=8)
 def decode_memory(data: bytes) -> Memory:
-    """Read a leader's memory; the last ones are remembered, since all members carry the same.
+    """Read a leader's memory.
 
     Raises
     ------
@@ -158,9 +157,7 @@ def encode_memory(value: Memory) -> bytes:
     WireError
         If a value does not fit its field.
 
-    References
-    ----------
-    As :func:`decode_memory`.
+    References: As :func:`decode_memory`.
     """
     owned = [sort_partitions(member.owned) for member in value.members]
     given_up = sort_partitions(value.given_up)

@@ -297,6 +297,7 @@ def _tasks(name: str, *more: Field) -> Field:
     return _many(name, Kind.STRUCT, _f("subtopologyId", Kind.STRING), _PARTITIONS, *more)
 
 
+_TARGET_MEMBER = (_id_partitions("topicPartitions"),)
 _PARTITION_METADATA = (
     _many(
         "topics",
@@ -405,103 +406,81 @@ def _schemas(
 
 
 _GROUP_KEY = (_GROUP_ID,)
+_RECORDS = (
+    _schemas(
+        RecordType.LEGACY_OFFSET_COMMIT,
+        _COMMIT_KEY,
+        (_COMMIT[0], _COMMIT[2], _COMMIT[3]),
+        flexible_since=_FOREVER,
+    ),
+    _schemas(RecordType.OFFSET_COMMIT, _COMMIT_KEY, _COMMIT, max_version=4, flexible_since=4),
+    _schemas(RecordType.GROUP_METADATA, (_GROUP,), _CLASSIC_GROUP, max_version=4, flexible_since=4),
+    _schemas(
+        RecordType.CONSUMER_GROUP_METADATA,
+        _GROUP_KEY,
+        (_EPOCH, _f("metadataHash", Kind.INT64, tag=0)),
+    ),
+    _schemas(RecordType.CONSUMER_GROUP_PARTITION_METADATA, _GROUP_KEY, _PARTITION_METADATA),
+    _schemas(RecordType.CONSUMER_GROUP_MEMBER_METADATA, _MEMBER_KEY, _CONSUMER_MEMBER),
+    _schemas(RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, _GROUP_KEY, _TARGET),
+    _schemas(RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, _MEMBER_KEY, _TARGET_MEMBER),
+    _schemas(
+        RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
+        _MEMBER_KEY,
+        (
+            *_MEMBER_STATE,
+            _id_partitions("assignedPartitions", _ASSIGNMENT_EPOCHS),
+            _id_partitions("partitionsPendingRevocation", _ASSIGNMENT_EPOCHS),
+        ),
+    ),
+    _schemas(RecordType.SHARE_GROUP_MEMBER_METADATA, _MEMBER_KEY, (*_CLIENT, _SUBSCRIBED)),
+    _schemas(RecordType.SHARE_GROUP_METADATA, _GROUP_KEY, (_EPOCH, _METADATA_HASH)),
+    _schemas(RecordType.SHARE_GROUP_TARGET_ASSIGNMENT_METADATA, _GROUP_KEY, _TARGET),
+    _schemas(RecordType.SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER, _MEMBER_KEY, _TARGET_MEMBER),
+    _schemas(
+        RecordType.SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT,
+        _MEMBER_KEY,
+        (*_MEMBER_STATE, _id_partitions("assignedPartitions")),
+    ),
+    _schemas(
+        RecordType.SHARE_GROUP_STATE_PARTITION_METADATA,
+        _GROUP_KEY,
+        (
+            _id_name_partitions("initializingTopics", _PARTITIONS),
+            _id_name_partitions("initializedTopics", _PARTITIONS),
+            _id_name_partitions("deletingTopics"),
+        ),
+    ),
+    _schemas(
+        RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION,
+        (_GROUP_ID, _f("regularExpression", Kind.STRING)),
+        (_many("topics", Kind.STRING), _f("version", Kind.INT64), _f("timestamp", Kind.INT64)),
+    ),
+    _schemas(RecordType.STREAMS_GROUP_METADATA, _GROUP_KEY, _STREAMS_GROUP),
+    _schemas(RecordType.STREAMS_GROUP_MEMBER_METADATA, _MEMBER_KEY, _STREAMS_MEMBER),
+    _schemas(RecordType.STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA, _GROUP_KEY, _TARGET),
+    _schemas(
+        RecordType.STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER,
+        _MEMBER_KEY,
+        tuple(_tasks(name) for name in _TASKS),
+    ),
+    _schemas(
+        RecordType.STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT,
+        _MEMBER_KEY,
+        (
+            *_MEMBER_STATE,
+            *(_tasks(name, _ASSIGNMENT_EPOCHS) for name in _TASKS),
+            *(_tasks(f"{name}PendingRevocation", _ASSIGNMENT_EPOCHS) for name in _TASKS),
+        ),
+    ),
+    _schemas(
+        RecordType.STREAMS_GROUP_TOPOLOGY,
+        _GROUP_KEY,
+        (_EPOCH, _many("subtopologies", Kind.STRUCT, *_SUBTOPOLOGY)),
+    ),
+)
 RECORD_SCHEMAS: Mapping[int, RecordSchemas] = MappingProxyType(
-    {
-        schemas.record_type: schemas
-        for schemas in (
-            _schemas(
-                RecordType.LEGACY_OFFSET_COMMIT,
-                _COMMIT_KEY,
-                (_COMMIT[0], _COMMIT[2], _COMMIT[3]),
-                flexible_since=_FOREVER,
-            ),
-            _schemas(
-                RecordType.OFFSET_COMMIT, _COMMIT_KEY, _COMMIT, max_version=4, flexible_since=4
-            ),
-            _schemas(
-                RecordType.GROUP_METADATA,
-                (_GROUP,),
-                _CLASSIC_GROUP,
-                max_version=4,
-                flexible_since=4,
-            ),
-            _schemas(
-                RecordType.CONSUMER_GROUP_METADATA,
-                _GROUP_KEY,
-                (_EPOCH, _f("metadataHash", Kind.INT64, tag=0)),
-            ),
-            _schemas(RecordType.CONSUMER_GROUP_PARTITION_METADATA, _GROUP_KEY, _PARTITION_METADATA),
-            _schemas(RecordType.CONSUMER_GROUP_MEMBER_METADATA, _MEMBER_KEY, _CONSUMER_MEMBER),
-            _schemas(RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, _GROUP_KEY, _TARGET),
-            _schemas(
-                RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
-                _MEMBER_KEY,
-                (_id_partitions("topicPartitions"),),
-            ),
-            _schemas(
-                RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
-                _MEMBER_KEY,
-                (
-                    *_MEMBER_STATE,
-                    _id_partitions("assignedPartitions", _ASSIGNMENT_EPOCHS),
-                    _id_partitions("partitionsPendingRevocation", _ASSIGNMENT_EPOCHS),
-                ),
-            ),
-            _schemas(RecordType.SHARE_GROUP_MEMBER_METADATA, _MEMBER_KEY, (*_CLIENT, _SUBSCRIBED)),
-            _schemas(RecordType.SHARE_GROUP_METADATA, _GROUP_KEY, (_EPOCH, _METADATA_HASH)),
-            _schemas(RecordType.SHARE_GROUP_TARGET_ASSIGNMENT_METADATA, _GROUP_KEY, _TARGET),
-            _schemas(
-                RecordType.SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER,
-                _MEMBER_KEY,
-                (_id_partitions("topicPartitions"),),
-            ),
-            _schemas(
-                RecordType.SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT,
-                _MEMBER_KEY,
-                (*_MEMBER_STATE, _id_partitions("assignedPartitions")),
-            ),
-            _schemas(
-                RecordType.SHARE_GROUP_STATE_PARTITION_METADATA,
-                _GROUP_KEY,
-                (
-                    _id_name_partitions("initializingTopics", _PARTITIONS),
-                    _id_name_partitions("initializedTopics", _PARTITIONS),
-                    _id_name_partitions("deletingTopics"),
-                ),
-            ),
-            _schemas(
-                RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION,
-                (_GROUP_ID, _f("regularExpression", Kind.STRING)),
-                (
-                    _many("topics", Kind.STRING),
-                    _f("version", Kind.INT64),
-                    _f("timestamp", Kind.INT64),
-                ),
-            ),
-            _schemas(RecordType.STREAMS_GROUP_METADATA, _GROUP_KEY, _STREAMS_GROUP),
-            _schemas(RecordType.STREAMS_GROUP_MEMBER_METADATA, _MEMBER_KEY, _STREAMS_MEMBER),
-            _schemas(RecordType.STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA, _GROUP_KEY, _TARGET),
-            _schemas(
-                RecordType.STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER,
-                _MEMBER_KEY,
-                tuple(_tasks(name) for name in _TASKS),
-            ),
-            _schemas(
-                RecordType.STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT,
-                _MEMBER_KEY,
-                (
-                    *_MEMBER_STATE,
-                    *(_tasks(name, _ASSIGNMENT_EPOCHS) for name in _TASKS),
-                    *(_tasks(f"{name}PendingRevocation", _ASSIGNMENT_EPOCHS) for name in _TASKS),
-                ),
-            ),
-            _schemas(
-                RecordType.STREAMS_GROUP_TOPOLOGY,
-                _GROUP_KEY,
-                (_EPOCH, _many("subtopologies", Kind.STRUCT, *_SUBTOPOLOGY)),
-            ),
-        )
-    }
+    {schemas.record_type: schemas for schemas in _RECORDS}
 )
 
 _TOPIC_PARTITIONS = (_f("topic", Kind.STRING), _PARTITIONS)

@@ -16,9 +16,7 @@ unreadable user data, claims nothing.
 **Strategy.** ``decode_*`` are strict and give what is written. :func:`read_claims` never fails,
 because a leader must not fail on the bytes of one member.
 
-References
-----------
-KIP-54, KIP-341, KAFKA-12984.
+References: KIP-54, KIP-341, KAFKA-12984.
 """
 
 from __future__ import annotations
@@ -68,9 +66,7 @@ def decode_sticky_user_data(data: bytes) -> StickyUserData:
     WireError
         If they are neither; the version is then 0, the last one tried.
 
-    References
-    ----------
-    KIP-341, "Public Interfaces".
+    References: KIP-341, "Public Interfaces".
     """
     reader = Reader(data, STICKY, 0)
     partitions = reader.topic_partitions("previous_assignment")
@@ -89,9 +85,7 @@ def encode_sticky_user_data(value: StickyUserData, version: int = 1) -> bytes:
     WireError
         If the version is not 0 or 1, or a value does not fit its field.
 
-    References
-    ----------
-    KIP-54 (v0), KIP-341 (v1).
+    References: KIP-54 (v0), KIP-341 (v1).
     """
     writer = Writer(STICKY, version)
     if version not in (0, 1):
@@ -110,9 +104,7 @@ def decode_cooperative_user_data(data: bytes) -> int:
     WireError
         If there are fewer than four bytes.
 
-    References
-    ----------
-    KAFKA-12984.
+    References: KAFKA-12984.
     """
     return Reader(data, COOPERATIVE, 0).int32("generation")
 
@@ -125,9 +117,7 @@ def encode_cooperative_user_data(generation: int) -> bytes:
     WireError
         If the generation is no int32.
 
-    References
-    ----------
-    KAFKA-12984.
+    References: KAFKA-12984.
     """
     writer = Writer(COOPERATIVE, 0)
     writer.int32(generation, "generation")
@@ -145,9 +135,7 @@ def read_claims(subscription: Subscription, *, cooperative: bool) -> StickyUserD
         True: the owned partitions of the subscription, at its generation or else at the one in the
         user data. False: the user data alone, since an eager member reports nothing as owned.
 
-    References
-    ----------
-    KIP-341, KIP-429, KAFKA-12984, KAFKA-13715.
+    References: KIP-341, KIP-429, KAFKA-12984, KAFKA-13715.
     """
     if not cooperative:
         claim = _or_else(decode_sticky_user_data, subscription.user_data, NO_CLAIMS)

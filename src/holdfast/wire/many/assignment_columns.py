@@ -8,9 +8,7 @@ owns nothing.
 are written first, in words of eight bytes, which may go up to seven bytes beyond the end of a name.
 The count and the partitions that follow each name are written later and overwrite those bytes.
 
-References
-----------
-KIP-429; ``ConsumerProtocolAssignment`` of Kafka 4.3.1.
+References: KIP-429; ``ConsumerProtocolAssignment`` of Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -53,9 +51,7 @@ def encode_assignments(
     -----
     Cost: one sort of the owned partitions, and a few passes.
 
-    References
-    ----------
-    KIP-429.
+    References: KIP-429.
     """
     table = NameTable(topics.names) if table is None else table
     member, tp = _by_member(owner)

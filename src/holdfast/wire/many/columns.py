@@ -14,9 +14,7 @@ Optional    struct that may be null or left out    row of each message in the st
 **Rules.** ``valid`` is None where no row is null. A null row of :class:`Text`, :class:`Slices` and
 :class:`Items` is empty as well. An array of plain values has one column, called "".
 
-References
-----------
-KIP-482 (a tagged field that was not written has its default).
+References: KIP-482 (a tagged field that was not written has its default).
 """
 
 from __future__ import annotations

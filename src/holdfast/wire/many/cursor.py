@@ -4,9 +4,7 @@
 size is cut at the end, so nothing is ever read outside the padded bytes. The values read from a bad
 message are meaningless.
 
-References
-----------
-KIP-482 (unsigned varints).
+References: KIP-482 (unsigned varints).
 """
 
 from __future__ import annotations
@@ -113,7 +111,7 @@ class Cursor:
         return size
 
     def hop(self, size: I64) -> None:
-        """As :meth:`skip`, of negative sizes too, for the position alone."""
+        """As :meth:`skip`, but a negative size counts as 0, and no message is marked bad."""
         self.pos = np.minimum(self.pos + np.maximum(size, 0), self.end)
 
     def overrun(self) -> Mask:

@@ -15,9 +15,7 @@ is read by one block gather. The elements of an array are first located, in lock
 through them; values seen on the way are kept on a *tape*. Then all elements of all messages are
 read as one flat batch. When only a few messages have elements left, a plain loop locates the rest.
 
-References
-----------
-KIP-482 (flexible versions and tagged fields).
+References: KIP-482 (flexible versions and tagged fields).
 """
 
 from __future__ import annotations
@@ -130,7 +128,7 @@ def read(program: Program, cursor: Cursor) -> Columns:
 
 
 def skip(program: Program, cursor: Cursor) -> None:
-    """As :func:`read`, for the positions alone: ``bad`` says nothing."""
+    """As :func:`read`, but only advance; which messages are ``bad`` is then not known."""
     for run in program:
         run.read(cursor, None)
 

@@ -8,9 +8,7 @@ so many names, as columns over members. A wrong length or count moves the positi
 where it stays; this is checked once, after the last step. If all names of an array are as long as
 its first name, their positions are computed without any step.
 
-References
-----------
-KIP-429: ``ConsumerProtocolSubscription``, ``Topics`` and ``OwnedPartitions``.
+References: KIP-429: ``ConsumerProtocolSubscription``, ``Topics`` and ``OwnedPartitions``.
 """
 
 from __future__ import annotations
@@ -25,9 +23,9 @@ from holdfast.model.columns import I32, I64, U8, Mask, starts, within
 from holdfast.wire.many.name_table import int16_at, int32_at
 
 FEW = 4
-"""Members at which lock step stops to pay, if more than PATIENCE steps are left: their arrays count
-as not readable here."""
 PATIENCE = 64
+"""When at most FEW members have names left, and more than PATIENCE steps are to come, lock step
+costs more than it saves: the arrays of these members are not read here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -113,7 +113,7 @@ class NameTable:
         return rows
 
     def _build(self) -> list[tuple[I32, np.uint64]]:
-        """Tables of topic indices: who finds a slot taken goes to the next."""
+        """Tables of topic indices: a name whose slot is taken goes to the next table."""
         tables: list[tuple[I32, np.uint64]] = []
         left = np.arange(len(self.encoded), dtype=np.int32)
         while len(left):

@@ -12,9 +12,7 @@
 is one flat batch for :mod:`holdfast.wire.many.lockstep`. For bad records the scalar reader is
 called to get the reasons, and the family is read again without them, so no column is ever filtered.
 
-References
-----------
-KIP-482, KIP-848, KIP-915, KIP-932, KIP-1071.
+References: KIP-482, KIP-848, KIP-915, KIP-932, KIP-1071.
 """
 
 from __future__ import annotations
@@ -35,16 +33,7 @@ from holdfast.wire.many.lockstep import read
 from holdfast.wire.many.programs import program_of
 from holdfast.wire.many.ragged import PAD, keep_freed_memory, padded, read_at
 from holdfast.wire.one.offsets_records import decode_record
-from holdfast.wire.one.reasons import REASONS, reason_code
-
-__all__ = [
-    "REASONS",
-    "BadRows",
-    "Binary",
-    "Chunk",
-    "Family",
-    "decode_batch",
-]
+from holdfast.wire.one.reasons import reason_code
 
 CHUNK_RECORDS: Final = 16_384
 CHUNK_BYTES: Final = 8 << 20
@@ -127,7 +116,7 @@ class BadRows:
     rows : int64[n]
         Rows of the input, ascending.
     reason : uint8[n]
-        Index into :data:`REASONS`.
+        Index into :data:`holdfast.wire.one.reasons.REASONS`.
     position : int64[n]
         Byte of the key or of the value at which reading failed.
     in_key : bool[n]
@@ -178,9 +167,7 @@ def decode_batch(
     -----
     Cost: O(bytes) time. Memory: a small multiple of :data:`CHUNK_BYTES`, or of the longest record.
 
-    References
-    ----------
-    KIP-848, KIP-915.
+    References: KIP-848, KIP-915.
     """
     keep_freed_memory()
     label_of = _label_table(types)

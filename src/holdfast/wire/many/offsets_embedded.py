@@ -11,9 +11,7 @@ version below 0 is refused. Bytes after the last known field are ignored.
 **Strategy.** Messages of one version are read together as one layout. If there are several
 versions, the fields that a later version added are read from the messages that have them.
 
-References
-----------
-KIP-429 (owned partitions), KAFKA-13715 (generation), KIP-881 (rack).
+References: KIP-429 (owned partitions), KAFKA-13715 (generation), KIP-881 (rack).
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ class Messages:
     unreadable : bool[n]
         Messages that do not parse.
     reason : uint8[n]
-        Why, as an index into :data:`holdfast.wire.many.offsets_batch.REASONS`; 0 where it parses.
+        Why, as an index into :data:`holdfast.wire.one.reasons.REASONS`; 0 where it parses.
     position : int64[n]
         Byte of the message at which reading failed; 0 where it parses.
     """
@@ -85,9 +83,7 @@ def read_assignments(messages: Slices, wanted: Mask) -> Messages:
     Messages
         With ``assignedPartitions`` and ``userData``.
 
-    References
-    ----------
-    KIP-429.
+    References: KIP-429.
     """
     return _read(CONSUMER_ASSIGNMENT, messages, wanted)
 
@@ -100,9 +96,7 @@ def read_subscriptions(messages: Slices, wanted: Mask) -> Messages:
     Messages
         With ``topics``, ``userData``, ``ownedPartitions``, ``generationId`` and ``rackId``.
 
-    References
-    ----------
-    KIP-429, KAFKA-13715, KIP-881.
+    References: KIP-429, KAFKA-13715, KIP-881.
     """
     return _read(CONSUMER_SUBSCRIPTION, messages, wanted)
 
@@ -157,7 +151,7 @@ def _read_rows(schema: Schema, messages: Slices, rows: I64) -> tuple[Columns, I6
 
 
 def _read_alike(schema: Schema, cursor: Cursor, version: int) -> tuple[Columns, I64]:
-    """Read messages as one version; what they write as theirs is the second answer."""
+    """Read messages as if all had one version; also return the version that each states."""
     known = min(version, schema.max_version)
     columns = read(message_program(schema, known), cursor)
     written = columns.pop("version")

@@ -3,9 +3,7 @@
 **Rules.** Fixed fields that stand behind each other are one run; the length of the next field
 of variable size belongs to it.
 
-References
-----------
-KIP-482 (flexible versions).
+References: KIP-482 (flexible versions).
 """
 
 from __future__ import annotations

@@ -11,9 +11,7 @@ What follows is joined into one buffer and read in lock step, as columns over me
 (:mod:`~holdfast.wire.many.name_arrays`). Where a check fails, or a message is of a rare shape, that
 member alone is read the slow way (:mod:`~holdfast.wire.many.subscription_slow`).
 
-References
-----------
-KIP-429, KIP-341, KIP-881.
+References: KIP-429, KIP-341, KIP-881.
 """
 
 from __future__ import annotations
@@ -28,10 +26,8 @@ from holdfast.model.columns import I32, I64, U8, Mask, within
 from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.wire.many.name_arrays import NameArrays, join, walk
 from holdfast.wire.many.name_table import NameTable, int16_at, int32_at
-from holdfast.wire.many.subscription_slow import NO_TOPICS, ClaimNames, OneByOne, claims_of
+from holdfast.wire.many.subscription_slow import ClaimNames, OneByOne
 from holdfast.wire.many.topic_blocks import TopicBlocks
-
-__all__ = ["NO_TOPICS", "SubscriptionColumns", "claims_of", "decode_subscriptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,9 +67,7 @@ def decode_subscriptions(
         Whether claims stand in the subscription (True) or in sticky user data; where the one has
         none the other is tried, as a group in the middle of an upgrade has both.
 
-    References
-    ----------
-    KIP-429, "Consumer protocol".
+    References: KIP-429, "Consumer protocol".
     """
     blocks = TopicBlocks(table)
     ends = blocks.read(messages)

@@ -3,9 +3,7 @@
 **Rules.** A member whose subscription cannot be read has no topics. Claims are in member order in
 the end, however they were read.
 
-References
-----------
-KIP-429, KIP-341.
+References: KIP-429, KIP-341.
 """
 
 from __future__ import annotations
@@ -28,16 +26,16 @@ NO_TOPICS = Subscription(version=0, topics=())
 class ClaimNames(Sequence[str]):
     """Topic name of each claim, decoded only when asked for."""
 
-    def __init__(self, buffer: U8, walk: NameArrays, run: I64):
-        self.buffer, self.walk, self.run = buffer, walk, run
+    def __init__(self, buffer: U8, arrays: NameArrays, run: I64):
+        self.buffer, self.arrays, self.run = buffer, arrays, run
 
     def __len__(self) -> int:
         return len(self.run)
 
     def __getitem__(self, claim: Any) -> Any:
         run = self.run[claim]
-        first = int(self.walk.name_at[run])
-        raw = self.buffer[first : first + int(self.walk.name_length[run])]
+        first = int(self.arrays.name_at[run])
+        raw = self.buffer[first : first + int(self.arrays.name_length[run])]
         return raw.tobytes().decode(errors="replace")
 
 

@@ -6,9 +6,7 @@ size before it. If a message has a tag twice, the last one counts, as in Kafka.
 **Strategy.** Tagged fields are an array of (tag, size, bytes). Usually every message has the same
 single tag of the same size, or no tag; then the position of the value is known without a search.
 
-References
-----------
-KIP-482 (tagged fields), KIP-915 (unknown ones are skipped).
+References: KIP-482 (tagged fields), KIP-915 (unknown ones are skipped).
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ class TagsTail:
         count = holdable(cursor, cursor.uvarint(prefix), 2)
         if columns is None:
             if count.any():
-                locate(_TAG_PLAN, cursor, count)
+                locate(_TAG_PROGRAM, cursor, count)
             return
         if self._read_alike(cursor, count, columns):
             return
@@ -107,13 +105,13 @@ class TagsTail:
         """See :class:`Tail`."""
         count, pos = walk_uvarint(data, prefix, pos, end)
         for _ in range(min(count, (end - pos) // 2)):
-            pos = walk(_TAG_PLAN, data, pos, end)
+            pos = walk(_TAG_PROGRAM, data, pos, end)
         return pos
 
 
 def _read_tags(cursor: Cursor, count: I64) -> tuple[I64, I64, Slices]:
     """Message, number and bytes of each tagged field."""
-    items = read_items(_TAG_PLAN, cursor, count)
+    items = read_items(_TAG_PROGRAM, cursor, count)
     number, data = items["tag"], items["data"]
     assert isinstance(number, Numbers) and isinstance(data, Slices)
     return parents(count), number.values, data
@@ -193,6 +191,6 @@ class TagTail:
         return min(pos + size, end)
 
 
-_TAG_PLAN: Final[Program] = (
+_TAG_PROGRAM: Final[Program] = (
     FixedRun(dtype=packed([">u1"]), names=(), prefix=">u1", tail=TagTail()),
 )

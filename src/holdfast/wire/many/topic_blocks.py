@@ -6,9 +6,7 @@ reads it. Names that are not in the table of known topics are checked and left o
 **Strategy.** A block that was read before is recognised by comparing bytes. If members have
 different blocks, the blocks are read in lock step (:mod:`~holdfast.wire.many.name_arrays`).
 
-References
-----------
-KIP-429: ``ConsumerProtocolSubscription``, ``Topics``.
+References: KIP-429: ``ConsumerProtocolSubscription``, ``Topics``.
 """
 
 from __future__ import annotations

@@ -13,9 +13,7 @@ The layouts and their versions are in :mod:`holdfast.wire.layouts.offsets_schema
 
 **Strategy.** Each layout is compiled once into a tuple of (name, reader of the value).
 
-References
-----------
-KIP-482 (flexible versions), KIP-848, KIP-915, KIP-932, KIP-1071, KAFKA-19141.
+References: KIP-482 (flexible versions), KIP-848, KIP-915, KIP-932, KIP-1071, KAFKA-19141.
 """
 
 from __future__ import annotations
@@ -107,9 +105,7 @@ def decode_key(key: bytes | None) -> Record:
         ``unknown-type`` for a type that this version of holdfast does not know; else the key
         does not follow its schema.
 
-    References
-    ----------
-    KIP-848, "Records".
+    References: KIP-848, "Records".
     """
     reader = Reader(b"" if key is None else key, RECORD_KEY)
     if key is None:
@@ -145,9 +141,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> Record:
         As :func:`decode_key`; or the value has an unknown version, does not follow its schema,
         or has bytes left over.
 
-    References
-    ----------
-    KIP-915.
+    References: KIP-915.
     """
     record = decode_key(key)
     if value is None:
@@ -188,9 +182,7 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
     WireError
         ``unknown-type``, or a field is missing, has no place in this version, or does not fit.
 
-    References
-    ----------
-    KIP-482.
+    References: KIP-482.
     """
     schemas = RECORD_SCHEMAS.get(record.record_type)
     if schemas is None:

@@ -24,7 +24,6 @@ from uuid import UUID
 from holdfast.errors import WireError
 from holdfast.model.partitions import TopicPartitions
 from holdfast.wire.one.reasons import (
-    FLOAT64,
     INT8,
     INT16,
     INT16_MAX,
@@ -114,17 +113,6 @@ class Reader:
         """Eight bytes, signed, big endian."""
         return self._fixed(INT64, field)
 
-    def float64(self, field: str) -> float:
-        """Eight bytes, IEEE 754, big endian."""
-        pos = self.pos
-        self.skip(8, field)
-        value: float = FLOAT64.unpack_from(self.data, pos)[0]
-        return value
-
-    def boolean(self, field: str) -> bool:
-        """One byte; 0 is false and, as Kafka reads it, anything else is true."""
-        return self._fixed(INT8, field) != 0
-
     def uuid(self, field: str) -> UUID:
         """Sixteen bytes."""
         pos = self.pos
@@ -182,18 +170,9 @@ class Reader:
         if pos < self.end and (byte := self.data[pos]) < 0x80:  # mostly
             self.pos = pos + 1
             return byte
-        return self._uvarint(field, 32)
+        return self._long_uvarint(field)
 
-    def uvarlong(self, field: str) -> int:
-        """Unsigned varint of at most 64 bits: 1 to 10 bytes."""
-        return self._uvarint(field, 64)
-
-    def varint(self, field: str) -> int:
-        """Signed (zigzag) varint of 32 bits."""
-        value = self._uvarint(field, 32)
-        return (value >> 1) ^ -(value & 1)
-
-    def _uvarint(self, field: str, n_bits: int) -> int:
+    def _long_uvarint(self, field: str) -> int:
         data, start, end = self.data, self.pos, self.end
         pos, shift, value = start, 0, 0
         while True:
@@ -203,8 +182,8 @@ class Reader:
             pos += 1
             value |= (byte & 0x7F) << shift
             shift += 7
-            if value >> n_bits or (byte & 0x80 and shift >= n_bits):
-                self.fail(Reason.BAD_VARINT, field, start, f"more than {n_bits} bits")
+            if value >> 32 or (byte & 0x80 and shift >= 32):
+                self.fail(Reason.BAD_VARINT, field, start, "more than 32 bits")
             if byte < 0x80:
                 self.pos = pos
                 return value
@@ -431,9 +410,7 @@ class Reader:
         dict of tag to value
             Only tags that were there. A tag written twice keeps its last value, as in Kafka.
 
-        References
-        ----------
-        KIP-482; KIP-915 (unknown tags are skipped).
+        References: KIP-482; KIP-915 (unknown tags are skipped).
         """
         values: dict[int, object] = {}
         for _ in range(self.uvarint("tagged_fields")):

@@ -2,9 +2,7 @@
 
 **Rules.** The order of :class:`Reason` is fixed: the batch form writes it as a number per row.
 
-References
-----------
-Kafka protocol guide, "Protocol Primitive Types".
+References: Kafka protocol guide, "Protocol Primitive Types".
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from holdfast.errors import WireError
 
 INT16_MAX = 0x7FFF
 
-INT8, INT16, INT32, INT64, FLOAT64 = (Struct(f) for f in (">b", ">h", ">i", ">q", ">d"))
+INT8, INT16, INT32, INT64 = (Struct(f) for f in (">b", ">h", ">i", ">q"))
 
 
 @lru_cache(maxsize=1024)
@@ -49,7 +47,7 @@ class Row:
 
 
 class Reason(StrEnum):
-    """Why bytes could not be read or a value not written; the order is fixed (batch codes)."""
+    """Why bytes could not be read or a value not written."""
 
     TRUNCATED = "truncated"  # the bytes end inside a field
     BAD_LENGTH = "bad-length"  # a length below -1, or a string or tagged field of a wrong size

@@ -7,9 +7,7 @@ hashed, because dicts cannot. A caller may change a dict that it got: the array 
 hostile message must not fill our memory at that rate. In the flat list a value takes eight bytes
 for its place, and its own size, which is nothing for an empty value.
 
-References
-----------
-KIP-482 (compact types: an empty string, array or set of tags is one byte).
+References: KIP-482 (compact types: an empty string, array or set of tags is one byte).
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from uuid import UUID
 from holdfast.errors import WireError
 from holdfast.model.limits import INT32_MAX
 from holdfast.wire.one.reasons import (
-    FLOAT64,
     INT8,
     INT16,
     INT16_MAX,
@@ -84,14 +83,6 @@ class Writer:
         """Eight bytes."""
         self._fixed(INT64, value, field)
 
-    def float64(self, value: float, field: str) -> None:
-        """Eight bytes, IEEE 754."""
-        self._fixed(FLOAT64, value, field)
-
-    def boolean(self, value: bool, field: str) -> None:
-        """One byte, 0 or 1."""
-        self._fixed(INT8, int(value), field)
-
     def uuid(self, value: UUID) -> None:
         """Sixteen bytes."""
         self._out += value.bytes
@@ -108,7 +99,7 @@ class Writer:
             self.fail(Reason.OUT_OF_RANGE, field, f"{value} ms is negative")
         self.int64(value, field)
 
-    def _fixed(self, layout: Struct, value: float, field: str) -> None:
+    def _fixed(self, layout: Struct, value: int, field: str) -> None:
         try:
             self._out += layout.pack(value)
         except StructError as error:
@@ -125,24 +116,8 @@ class Writer:
 
     def uvarint(self, value: int, field: str) -> None:
         """Unsigned varint of at most 32 bits."""
-        if 0 <= value < 0x80:  # mostly
-            self._out.append(value)
-        else:
-            self._uvarint(value, field, 32)
-
-    def uvarlong(self, value: int, field: str) -> None:
-        """Unsigned varint of at most 64 bits."""
-        self._uvarint(value, field, 64)
-
-    def varint(self, value: int, field: str) -> None:
-        """Signed (zigzag) varint of 32 bits."""
-        if value >> 31 not in (0, -1):
-            self.fail(Reason.OUT_OF_RANGE, field, f"{value} is no int32")
-        self._uvarint((value << 1) ^ (value >> 31), field, 32)
-
-    def _uvarint(self, value: int, field: str, n_bits: int) -> None:
-        if value < 0 or value >> n_bits:
-            self.fail(Reason.OUT_OF_RANGE, field, f"{value} needs more than {n_bits} bits")
+        if value < 0 or value >> 32:
+            self.fail(Reason.OUT_OF_RANGE, field, f"{value} needs more than 32 bits")
         while value > 0x7F:
             self._out.append(value & 0x7F | 0x80)
             value >>= 7
@@ -224,17 +199,8 @@ class Writer:
 
     def int32s(self, values: Sequence[int], field: str) -> None:
         """An int32 count and that many int32."""
+        layout = int32s_layout(len(values))
         self._out += INT32.pack(len(values))
-        self._int32s(values, field)
-
-    def compact_int32s(self, values: Sequence[int], field: str) -> None:
-        """An unsigned varint count + 1 and that many int32."""
-        self.uvarint(len(values) + 1, field)
-        self._int32s(values, field)
-
-    def _int32s(self, values: Sequence[int], field: str) -> None:
-        count = len(values)
-        layout = int32s_layout(count)
         try:
             self._out += layout.pack(*values)
         except StructError as error:
