@@ -49,12 +49,12 @@ def write_trace(tables: Tables, out: Path, *, groups: Sequence[str] | None = Non
 
 def trace_events(timeline: Timeline, process: int) -> Iterator[dict[str, Any]]:
     """Events of one group, as process number ``process``."""
-    yield _meta("process_name", process, 0, visible(timeline.group))
+    yield _meta("process_name", process, 0, name=visible(timeline.group))
     for row in range(len(timeline.row_partition)):
         topic = timeline.topics[timeline.row_topic[row]]
         name = f"{visible(topic)}-{timeline.row_partition[row]}"
-        yield _meta("thread_name", process, row + 1, name)
-        yield _order(process, row + 1)
+        yield _meta("thread_name", process, row + 1, name=name)
+        yield _meta("thread_sort_index", process, row + 1, sort_index=row + 1)
         for i in range(int(timeline.start[row]), int(timeline.start[row + 1])):
             yield _interval(timeline, i, process, row + 1)
     g = timeline.generations
@@ -89,16 +89,5 @@ def _interval(timeline: Timeline, i: int, process: int, thread: int) -> dict[str
     return {**event, "name": visible(identity)}
 
 
-def _meta(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
-
-
-def _order(process: int, thread: int) -> dict[str, Any]:
-    arguments = {"sort_index": thread}
-    return {
-        "ph": "M",
-        "name": "thread_sort_index",
-        "pid": process,
-        "tid": thread,
-        "args": arguments,
-    }
+def _meta(kind: str, process: int, thread: int, /, **args: object) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": args}

@@ -71,7 +71,10 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
         cause=tuple(causes[i] if i >= 0 else "" for i in cause[order]),
         confidence=floats(table, "confidence")[order],
         stated=_stated(table, order),
-        counts=_columns(table, order),
+        counts={
+            **{name: ints(table, name)[order] for name in _COUNTS},
+            "eager": 1 - ints(table, "cooperative")[order],
+        },
         pause_lower_s=floats(table, "pause_lower_seconds")[order],
         pause_upper_s=floats(table, "pause_upper_seconds")[order],
     )
@@ -81,11 +84,6 @@ def _stated(table: ArrowTable, order: I64) -> tuple[str | None, ...]:
     said = zip(words(table, "cause_basis"), words(table, "stated_reason"), strict=True)
     found = [reason if basis == "stated" else None for basis, reason in said]
     return tuple(found[i] for i in order)
-
-
-def _columns(table: ArrowTable, order: I64) -> dict[str, I64]:
-    counts = {name: ints(table, name)[order] for name in _COUNTS}
-    return {**counts, "eager": 1 - ints(table, "cooperative")[order]}
 
 
 def _counted(tables: Tables, group: str) -> Rebalances:

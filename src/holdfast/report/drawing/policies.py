@@ -39,16 +39,14 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
     """
     try:
         content = path.read_bytes()
-        rows = _parquet(path) if content.startswith(b"PAR1") else _json(path, content.decode())
+        if content.startswith(b"PAR1"):
+            rows: list[Any] = pq.read_table(path).to_pylist()
+        else:
+            rows = _json(path, content.decode())
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise SourceError(f"{path}: cannot be read: {error}") from error
     if not all(isinstance(row, dict) and "policy" in row for row in rows):
         raise SourceError(f"{path}: expected rows with a policy, as `holdfast replay` prints them")
-    return list(rows)
-
-
-def _parquet(path: Path) -> list[Any]:
-    rows: list[Any] = pq.read_table(path).to_pylist()
     return rows
 
 
@@ -56,12 +54,10 @@ def _json(path: Path, text: str) -> list[Any]:
     try:
         document = json.loads(text)
     except ValueError:
-        return _lines(path, text)
-    rows = document.get("rows", document) if isinstance(document, dict) else document
-    return rows if isinstance(rows, list) else [rows]
-
-
-def _lines(path: Path, text: str) -> list[Any]:
+        pass
+    else:
+        rows = document.get("rows", document) if isinstance(document, dict) else document
+        return rows if isinstance(rows, list) else [rows]
     try:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:

@@ -116,6 +116,9 @@ class Writer:
 
     def uvarint(self, value: int, field: str) -> None:
         """Unsigned varint of at most 32 bits."""
+        if 0 <= value < 0x80:  # mostly
+            self._out.append(value)
+            return
         if value < 0 or value >> 32:
             self.fail(Reason.OUT_OF_RANGE, field, f"{value} needs more than 32 bits")
         while value > 0x7F:
