@@ -18,8 +18,7 @@ from tests.assignors.java_assignors import VECTORS, Rows, Snapshot, ask_java, ca
 
 from holdfast.assignors.registry import assign
 from holdfast.model import measure
-from holdfast.model.assignment import NO_OWNER
-from holdfast.model.columns import I32
+from holdfast.model.columns import I32, NO_OWNER
 from holdfast.model.group import Group
 
 Case = tuple[str, Snapshot, Rows]

@@ -13,7 +13,8 @@ from tests.strategies import snapshots
 
 from holdfast.errors import ModelError
 from holdfast.model import measure
-from holdfast.model.assignment import NO_OWNER, Assignment
+from holdfast.model.assignment import Assignment
+from holdfast.model.columns import NO_OWNER
 from holdfast.model.group import Group
 
 loads = st.lists(st.integers(0, 50), max_size=8)

@@ -10,8 +10,6 @@ from holdfast.errors import ModelError
 from holdfast.model.columns import I32, NO_OWNER
 from holdfast.model.group import Group
 
-__all__ = ["NO_OWNER", "Assignment"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assignment:
