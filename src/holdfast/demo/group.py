@@ -32,7 +32,7 @@ class MemberProcesses:
     n_partitions : int
         Of the topic.
     folder : Path
-        For the journals and what the processes say on stderr.
+        For the journals and what the processes write to stderr.
     """
 
     def __init__(self, bootstrap: str, topic: str, name: str, n_partitions: int, folder: Path):

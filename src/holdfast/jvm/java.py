@@ -35,12 +35,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """Find a usable Java.
-
-    Returns
-    -------
-    Java
-        From ``JAVA_HOME`` if that one is usable, else from ``PATH``.
+    """Find a usable Java: from ``JAVA_HOME`` if that one is usable, else from ``PATH``.
 
     Raises
     ------

@@ -119,15 +119,7 @@ METRICS: dict[str, Metric] = {
 
 
 def exposition(tables: Tables, examinations: Iterable[Examination]) -> str:
-    """Text that ``/metrics`` serves.
-
-    Parameters
-    ----------
-    tables : Tables
-        ``lag``; the rest comes with the examinations.
-    examinations : iterable of Examination
-        One per group.
-    """
+    """Text that ``/metrics`` serves: lag from the tables, the rest from one examination a group."""
     samples: dict[str, list[Sample]] = {name: [] for name in METRICS}
     for name, sample in (*_kafka(tables), *_lag_seconds(tables)):
         samples[name].append(sample)

@@ -19,26 +19,15 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
 def visible(value: object) -> str:
     """Text with every character that could act on a terminal or a page shown as its escape.
 
-    Parameters
-    ----------
-    value : object
-        Anything; ``str`` is applied first.
-
-    Returns
-    -------
-    str
-        Encodable as UTF-8; a tab or newline inside is an escape too.
+    ``str`` is applied first. The text can be encoded as UTF-8; a tab or newline is an escape too.
     """
     return _HIDDEN.sub(lambda m: f"\\u{ord(m.group()):04x}", str(value))
 
 
 def visible_json(text: str) -> str:
-    """JSON text whose strings hold no such character either, but the escape that means it.
+    """JSON text made with ``ensure_ascii=False``, with an escape for every such character.
 
-    Parameters
-    ----------
-    text : str
-        Made with ``ensure_ascii=False``; what reads it back is the same.
+    A JSON reader reads the same values from it.
     """
     return _HIDDEN.sub(
         lambda m: m.group() if m.group() == "\n" else f"\\u{ord(m.group()):04x}", text

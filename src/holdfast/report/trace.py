@@ -24,16 +24,9 @@ NOBODY, PAUSED = "grey", "white"  # names of colours that the viewer reserves
 
 
 def write_trace(tables: Tables, out: Path, *, groups: Sequence[str] | None = None) -> Path:
-    """Write the trace of some groups.
+    """Write the trace of some groups, by default of all, to the JSON file ``out``.
 
-    Parameters
-    ----------
-    tables : Tables
-        ``generations`` and ``assignments``, ``pauses`` and ``members`` where there are any.
-    out : Path
-        JSON file.
-    groups : sequence of str, optional
-        Groups wanted; all by default.
+    ``tables`` has ``generations`` and ``assignments``, and may have ``pauses`` and ``members``.
     """
     last = last_time(tables)
     with out.open("w", encoding="utf-8") as file:

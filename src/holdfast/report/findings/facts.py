@@ -178,16 +178,9 @@ class Facts:
 
 
 def read_facts(tables: Tables, group: str, last_ms: int | None = None) -> Facts:
-    """Facts of one group.
+    """Facts of one group; the window ends at ``last_ms``, in UTC milliseconds.
 
-    Parameters
-    ----------
-    tables : Tables
-        Any of the pipeline's tables. Without a table, rules that need it find nothing.
-    group : str
-        Name of the group.
-    last_ms : int, optional
-        End of the window in UTC milliseconds.
+    ``tables`` may be any of the pipeline's. Without a table, the rules that need it find nothing.
     """
     timeline = build_timeline(tables, group, last_ms)
     rebalances = read_rebalances(tables, group)

@@ -180,21 +180,9 @@ class RecordSchemas:
 
 @cache
 def layout(fields: tuple[Field, ...], version: int, flexible: bool) -> Layout:
-    """Cut fields down to one version.
+    """Cut the fields of a schema, or of a struct in it, down to one version of the schema.
 
-    Parameters
-    ----------
-    fields : tuple of Field
-        Of a schema or of a struct in it.
-    version : int
-        Version of the schema.
-    flexible : bool
-        Whether that version is flexible.
-
-    Returns
-    -------
-    Layout
-        Its ``min_size`` is positive for every struct that an array may hold.
+    ``min_size`` is positive for every struct that an array may hold.
     """
     here = tuple(field for field in fields if field.since <= version <= field.until)
     plain = tuple(field for field in here if field.tag is None)

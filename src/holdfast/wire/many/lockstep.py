@@ -107,19 +107,10 @@ def _fixed_column(raw: NDArray[Any]) -> Column:
 
 
 def read(program: Program, cursor: Cursor) -> Columns:
-    """Read one struct of every message.
+    """Read one struct of every message, into columns with one row a message.
 
-    Parameters
-    ----------
-    program : Program
-        Of the layout.
-    cursor : Cursor
-        Is left behind the struct; its ``bad`` says which messages do not follow the layout.
-
-    Returns
-    -------
-    dict of name to Column
-        With one row a message.
+    The cursor is left behind the struct; its ``bad`` marks the messages that do not follow the
+    layout.
     """
     columns: Columns = {}
     for run in program:
@@ -345,11 +336,6 @@ def _read_blocks(program: Program, cursor: Cursor, count: I64) -> Columns:
 
 class Tape:
     """What was read of each element in passing, so that it need not be looked up again.
-
-    Parameters
-    ----------
-    program : Program
-        Of one element.
 
     Notes
     -----

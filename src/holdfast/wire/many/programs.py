@@ -49,19 +49,9 @@ _VERSION: Final = Field(name="version", kind=Kind.INT16)
 
 @cache
 def program_of(struct: Layout, version: int) -> Program:
-    """Program of a layout.
+    """Program of a schema, or of a struct in it, in one version.
 
-    Parameters
-    ----------
-    struct : Layout
-        Of a schema in one version, or of a struct in it.
-    version : int
-        That version.
-
-    Returns
-    -------
-    Program
-        Its columns are the plain fields, then the tagged ones.
+    Its columns are the plain fields, then the tagged ones.
     """
     builder = _Builder()
     for field in struct.plain:

@@ -87,17 +87,7 @@ class Record:
 
 
 def decode_key(key: bytes | None) -> Record:
-    """Read the key of a record.
-
-    Parameters
-    ----------
-    key : bytes or None
-        Key of a record of the offsets topic.
-
-    Returns
-    -------
-    Record
-        Without a value.
+    """Read the key of a record of the offsets topic; the answer has no value.
 
     Raises
     ------
@@ -121,19 +111,7 @@ def decode_key(key: bytes | None) -> Record:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> Record:
-    """Read a record.
-
-    Parameters
-    ----------
-    key : bytes or None
-        Its key.
-    value : bytes or None
-        Its value; None is a tombstone.
-
-    Returns
-    -------
-    Record
-        Key and value.
+    """Read a record from its key and its value; a value of None is a tombstone.
 
     Raises
     ------
