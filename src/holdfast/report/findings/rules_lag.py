@@ -190,5 +190,5 @@ def beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _clamped(facts: Facts, where: str) -> I64:
-    """Lag rows whose committed offset lies outside the log, on that side of it."""
+    """Rows of the lag whose ``clamped`` is ``where``."""
     return np.flatnonzero(np.asarray([c == where for c in facts.lag.clamped], dtype=bool))
