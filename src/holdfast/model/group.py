@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import ModelError
-from holdfast.model import snapshot as snapshots
 from holdfast.model.columns import I32, I64, Mask, frozen, row_of, starts, within
 from holdfast.model.lag import lag_column
 from holdfast.model.partition_columns import partitions_by_member
 from holdfast.model.reported import DroppedClaims, ReportedClaims, Subscriptions, check_claims
+from holdfast.model.snapshot import read_snapshot
 from holdfast.model.topics import NO_RACK, Topics
 
 
@@ -89,7 +89,7 @@ class Group:
             Something is missing, unknown, of the wrong type or out of range; the text names the
             place, as in ``members[3].owned[0]``.
         """
-        read = snapshots.read(snapshot)
+        read = read_snapshot(snapshot)
         topics = Topics.from_counts(
             read.partitions,
             racks=read.racks,
@@ -239,33 +239,30 @@ class Group:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON snapshot again: sorted, without claims that were dropped."""
-        return snapshots.write(self._snapshot())
-
-    def _snapshot(self) -> snapshots.Snapshot:
         topics = self.topics
-        racks = None
+        result: dict[str, Any] = {
+            "partitions": dict(zip(topics.names, topics.n_partitions.tolist(), strict=True))
+        }
         if topics.rack_start is not None:
-            racks = topics.by_name([list(topics.racks_of(tp)) for tp in range(topics.n_tps)])
+            racks = [list(topics.racks_of(tp)) for tp in range(topics.n_tps)]
+            result["racks"] = topics.by_name(racks)
+        if self.lags is not None:
+            result["lags"] = topics.by_name(self.lags.tolist())
         owned = partitions_by_member(topics, self.claim_members(), self.claim_tp)
-        members = tuple(
-            snapshots.MemberRow(
-                member_id=member_id,
-                topics=tuple(
+        result["members"] = [
+            {
+                "id": member_id,
+                "topics": [
                     topics.names[topic]
                     for topic in self.sub_topic[self.sub_start[i] : self.sub_start[i + 1]].tolist()
-                ),
-                owned=owned.get(i, ()),
-                generation=int(self.generation[i]),
-                instance_id=self.instance_ids[i],
-                rack=topics.rack_names[rack] if rack >= 0 else None,
-            )
+                ],
+                "owned": [[topic, n] for topic, numbers in owned.get(i, ()) for n in numbers],
+                "generation": int(self.generation[i]),
+                "instance_id": self.instance_ids[i],
+                "rack": topics.rack_names[rack] if rack >= 0 else None,
+            }
             for i, (member_id, rack) in enumerate(
                 zip(self.member_ids, self.rack.tolist(), strict=True)
             )
-        )
-        return snapshots.Snapshot(
-            partitions=dict(zip(topics.names, topics.n_partitions.tolist(), strict=True)),
-            racks=racks,
-            lags=None if self.lags is None else topics.by_name(self.lags.tolist()),
-            members=members,
-        )
+        ]
+        return result

@@ -1,4 +1,4 @@
-"""The JSON snapshot of a group: read with an error for every wrong place, and written.
+"""The JSON snapshot of a group, read with an error for every wrong place.
 
 **Rules.** Unknown keys are refused by name. A wrong value raises :class:`ModelError` whose text
 begins with the path of the place. Odd *claims* are not errors: they are data of the group, dropped
@@ -45,7 +45,7 @@ class Snapshot:
     members: tuple[MemberRow, ...]
 
 
-def read(snapshot: object) -> Snapshot:
+def read_snapshot(snapshot: object) -> Snapshot:
     """Check a parsed JSON snapshot.
 
     Raises
@@ -76,27 +76,6 @@ def read(snapshot: object) -> Snapshot:
         lags=_lags(top, partitions),
         members=members,
     )
-
-
-def write(snapshot: Snapshot) -> dict[str, Any]:
-    """Write a snapshot as JSON has it, everything in the order given."""
-    result: dict[str, Any] = {"partitions": snapshot.partitions}
-    if snapshot.racks is not None:
-        result["racks"] = snapshot.racks
-    if snapshot.lags is not None:
-        result["lags"] = snapshot.lags
-    result["members"] = [
-        {
-            "id": member.member_id,
-            "topics": list(member.topics),
-            "owned": [[topic, n] for topic, numbers in member.owned for n in numbers],
-            "generation": member.generation,
-            "instance_id": member.instance_id,
-            "rack": member.rack,
-        }
-        for member in snapshot.members
-    ]
-    return result
 
 
 def _member(value: object, place: str) -> MemberRow:

@@ -103,10 +103,6 @@ class LeaderRound:
     racks: Racks | None = None
     read: ReadMembers | None = None
 
-    def triples(self) -> list[Member]:
-        """Member id, instance id and subscription of each member."""
-        return _triples(self.members)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribedTopics:
@@ -243,7 +239,7 @@ class EagerAssignor:
         """The registry's assignor, bytes to bytes."""
         return perform_assignment(
             self.name,
-            turn.read or turn.triples(),
+            turn.read or _triples(turn.members),
             turn.partitions,
             lags=turn.lags,
             racks=turn.racks,
@@ -252,11 +248,8 @@ class EagerAssignor:
 
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """By range: members gave everything up before they joined, so there is nothing to keep."""
-        return perform_assignment(
-            "range",
-            [(m.member_id, None, m.metadata) for m in turn.members],
-            turn.partitions,
-        )
+        members = [(m.member_id, None, m.metadata) for m in turn.members]
+        return perform_assignment("range", members, turn.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +288,7 @@ class CooperativeAssignor:
         """Target minus what others still claim; if something is withheld, all rejoin at once."""
         result = assign_members(
             self.name,
-            turn.read or turn.triples(),
+            turn.read or _triples(turn.members),
             turn.partitions,
             lags=turn.lags,
             racks=turn.racks,
