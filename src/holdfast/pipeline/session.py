@@ -12,6 +12,7 @@ Spark plans no partition of the offsets topic and reads nothing, with no error.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -221,7 +222,8 @@ def already_set() -> dict[str, str]:
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
     found: dict[str, str] = {}
-    for folder in (os.environ.get("SPARK_CONF_DIR"), _spark_home_conf()):
+    home = os.environ.get("SPARK_HOME")
+    for folder in (os.environ.get("SPARK_CONF_DIR"), home and f"{home}/conf"):
         file = Path(folder) / "spark-defaults.conf" if folder else None
         if file is not None and file.is_file():
             found.update(parse_defaults(file.read_text(encoding="utf-8")))
@@ -236,11 +238,6 @@ def already_set() -> dict[str, str]:
     return found
 
 
-def _spark_home_conf() -> str | None:
-    home = os.environ.get("SPARK_HOME")
-    return str(Path(home) / "conf") if home else None
-
-
 def parse_defaults(text: str) -> dict[str, str]:
     """Read ``spark-defaults.conf``: ``key value`` or ``key=value``, ``#`` starts a comment."""
     settings: dict[str, str] = {}
@@ -248,19 +245,14 @@ def parse_defaults(text: str) -> dict[str, str]:
         line = raw.strip()
         if not line or line.startswith("#"):
             continue
-        for i, char in enumerate(line):
-            if char in " \t=":
-                settings[line[:i]] = line[i:].lstrip(" \t=").strip()
-                break
+        key, *value = re.split(r"[ \t=]+", line, maxsplit=1)
+        if value:
+            settings[key] = value[0]
     return settings
 
 
 def _with_runtime_conf(spark: SparkSession, wanted: Mapping[str, str]) -> SparkSession:
     for key, value in RUNTIME_CONF.items():
-        if key not in wanted and _unset(spark, key):
+        if key not in wanted and spark.conf.get(key, None) is None:
             spark.conf.set(key, value)
     return spark
-
-
-def _unset(spark: SparkSession, key: str) -> bool:
-    return spark.conf.get(key, None) is None

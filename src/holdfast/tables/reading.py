@@ -42,10 +42,6 @@ class Tables:
         Folder of the tables; "." for tables that never had one.
     held : mapping of str to Table, optional
         Tables that are not read again. With it, a table that is not there is empty.
-
-    Attributes
-    ----------
-    root : Path
     """
 
     def __init__(self, root: Path, held: Mapping[str, pa.Table] | None = None):
@@ -193,7 +189,10 @@ def read_tables(source: Source, names: Sequence[str] | None = None) -> Tables:
     root = Path(source)
     if not root.is_dir():
         raise SourceError(f"{root}: no such folder; expected one that `holdfast history -o` made")
-    listed = _committed_files(root) if has_manifest(root) else _all_files(root)
+    if has_manifest(root):
+        listed = _committed_files(root)
+    else:
+        listed = {name: _loose_files(root, name) for name in TABLES}
     found = {name: _read_files(listed[name], TABLES[name]) for name in wanted if listed.get(name)}
     if not any(name in found for name in ("generations", "lag", "rebalances", "assignments")):
         raise SourceError(
@@ -322,12 +321,8 @@ def _committed_files(root: Path) -> dict[str, list[Path]]:
     return found
 
 
-def _all_files(root: Path) -> dict[str, list[Path]]:
-    """Files of each table in a folder that has no manifest."""
-    return {name: _loose_files(root, name) for name in TABLES}
-
-
 def _loose_files(root: Path, name: str) -> list[Path]:
+    """Files of a table in a folder that has no manifest."""
     single = root / f"{name}.parquet"
     if single.is_file():
         return [single]

@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from holdfast.pipeline.arrow_types import BatchTask
 from holdfast.pipeline.batches.schemas import FILES_DDL, spark_ddl
 from holdfast.pipeline.batches.split import (
     SPLIT_DDL,
@@ -143,15 +144,12 @@ class Job:
             batches = iter(rows.sort_by("group").to_batches())
             self.collect(pa.Table.from_batches(task(batches), FILES_SCHEMA))
             return
-        frame = self._lag_input(owners, positions)
-        ordered = frame.repartition("group").sortWithinPartitions("group")
-        self.collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
+        self._by_group(self._lag_input(owners, positions), task)
 
     def _lag_input(self, owners: Files, positions: Files) -> DataFrame:
-        frame = self._read(owners, INPUT_DDL)
         rows = self._read(positions, POSITION_DDL).withColumn("partitions", F.array("partition"))
-        rows = rows.withColumn("is_owner", F.lit(False))
-        return frame.unionByName(rows.drop("partition"), allowMissingColumns=True)
+        rows = rows.withColumn("is_owner", F.lit(False)).drop("partition")
+        return self._read(owners, INPUT_DDL).unionByName(rows, allowMissingColumns=True)
 
     def pauses(self) -> None:
         """Run the pauses job, and put its sums into ``rebalances``."""
@@ -162,12 +160,20 @@ class Job:
             rows = self._here(staged, commits, latest, seen)
             self.collect(pa.Table.from_batches(task(rows), FILES_SCHEMA))
         elif staged:
-            frame = self._with_commits(staged, commits, latest, seen)
-            ordered = frame.repartition("group").sortWithinPartitions("group")
-            self.collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
+            self._by_group(self._with_commits(staged, commits, latest, seen), task)
         rebalances = self.files.pop("rebalances", [])
-        if rebalances:
-            self._fill(rebalances)
+        if rebalances:  # few rows, so their sums are filled in here
+            pauses = [
+                arrow_schema("pauses").empty_table(),
+                *self._tables(self.files.get("pauses", [])),
+            ]
+            whole = pa.concat_tables(self._tables(rebalances))
+            self.files["rebalances"] = self._rewritten(add_pauses(whole, pa.concat_tables(pauses)))
+
+    def _by_group(self, frame: DataFrame, task: BatchTask) -> None:
+        """Run a task over the rows of a frame, those of a group together."""
+        ordered = frame.repartition("group").sortWithinPartitions("group")
+        self.collect(ordered.mapInArrow(task, FILES_DDL).toArrow())
 
     def _here(
         self, staged: Files, commits: Files, latest: Files, seen: Files
@@ -212,30 +218,23 @@ class Job:
             if more.equals(rows):
                 files.append((name, n_rows))
                 continue
-            writer = BatchWriter(str(self.tables.root), self.batch)
-            writer.write("rebalances", more)
-            files += files_of(writer.close())["rebalances"]
+            files += self._rewritten(more)
         return replace(batch, files={**batch.files, "rebalances": files}) if files else batch
 
     def _tables(self, files: Files) -> list[pa.Table]:
         return [read_parquet(self.tables.root / name) for name, _ in files]
 
-    def _paths(self, files: Files) -> list[str]:
-        return [str(self.tables.root / name) for name, _ in files]
+    def _rewritten(self, rebalances: pa.Table) -> Files:
+        """Write ``rebalances`` to a file of this batch."""
+        writer = BatchWriter(str(self.tables.root), self.batch)
+        writer.write("rebalances", rebalances.cast(arrow_schema("rebalances")))
+        return files_of(writer.close())["rebalances"]
 
     def _read(self, files: Files, ddl: str) -> DataFrame:
         if not files:
             return self.spark.createDataFrame([], ddl)
-        return plain_reader(self.spark).schema(ddl).parquet(*self._paths(files))
-
-    def _fill(self, rebalances: Files) -> None:
-        """Rewrite ``rebalances`` with the sums of its pauses; small, so done on the driver."""
-        schema = arrow_schema("rebalances")
-        whole = pa.concat_tables(self._tables(rebalances))
-        parts = self._tables(self.files.get("pauses", []))
-        writer = BatchWriter(str(self.tables.root), self.batch)
-        writer.write("rebalances", fill_pauses(whole, parts).cast(schema))
-        self.files.update(files_of(writer.close()))
+        paths = [str(self.tables.root / name) for name, _ in files]
+        return plain_reader(self.spark).schema(ddl).parquet(*paths)
 
     def restate(self, logs: Sequence[Path]) -> None:
         """Put the causes that broker logs state into ``rebalances``; small, so on the driver.
@@ -247,9 +246,7 @@ class Job:
         whole = pa.concat_tables(self._tables(self.files.pop("rebalances")))
         said = read_files(logs, pc.unique(whole["group"]).to_pylist())
         said = unmistakable(said) if self.keep_state else said
-        writer = BatchWriter(str(self.tables.root), self.batch)
-        writer.write("rebalances", restated(whole, said))
-        self.files.update(files_of(writer.close()))
+        self.files["rebalances"] = self._rewritten(restated(whole, said))
 
     def collect(self, rows: pa.Table) -> None:
         """Take in what tasks handed back."""
@@ -277,15 +274,8 @@ def late_pauses(pauses: Sequence[pa.Table], rebalances: Sequence[pa.Table]) -> p
     return rows.take(kept["_row"].sort())
 
 
-def fill_pauses(rebalances: pa.Table, pauses: Sequence[pa.Table]) -> pa.Table:
-    """Rebalances with the sums of their pauses, in partition-seconds."""
-    if not pauses:
-        return rebalances
-    return add_pauses(rebalances, pa.concat_tables(pauses))
-
-
 def add_pauses(rebalances: pa.Table, pauses: pa.Table) -> pa.Table:
-    """Rebalances with the sums of these pauses added to what they have, rows in their order."""
+    """Rebalances with the partition-seconds of these pauses added, rows in their order."""
     size = pc.list_value_length(pauses["partitions"]).cast(pa.float64())
     weighted = pa.table(
         {

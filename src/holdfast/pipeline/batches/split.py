@@ -31,7 +31,7 @@ from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.ingest.arrow_columns import binary_column, constant, filled_batch
 from holdfast.pipeline.ingest.decode import COMMIT_TYPES
 from holdfast.pipeline.ingest.positions import POSITIONS, from_commits, reduced
-from holdfast.pipeline.ingest.records import Decoded, bad_table, read_commits
+from holdfast.pipeline.ingest.records import Decoded, bad_table, key_types, read_commits
 from holdfast.pipeline.ingest.selection import Selection, group_names
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.writing import BatchWriter
@@ -151,12 +151,8 @@ def read_pieces(named: Pieces) -> Batches:
 
 def to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Records that somebody else wrote with our types; a time without a zone is UTC."""
-    columns = [_cast(rows.column(field.name), field.type) for field in RECORDS]
+    columns = [rows.column(field.name).cast(field.type, safe=False) for field in RECORDS]
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
-
-
-def _cast(column: pa.Array, dtype: pa.DataType) -> pa.Array:
-    return column if column.type == dtype else column.cast(dtype, safe=False)
 
 
 class _Split:
@@ -216,7 +212,7 @@ def split_rows(kind: RowKind, columns: Arrays, n_rows: int) -> pa.RecordBatch:
 
 def _with_group(rows: pa.RecordBatch) -> Batches:
     """Records with their group, in batches of bounded size."""
-    columns = {field.name: _cast(rows[field.name], field.type) for field in RECORDS}
+    columns = {field.name: rows[field.name].cast(field.type, safe=False) for field in RECORDS}
     columns["group"] = group_names(binary_column(rows["key"]))
     whole = split_rows(RowKind.RECORD, columns, rows.num_rows)
     step = max(1, whole.num_rows * BATCH_BYTES // max(whole.nbytes, 1))
@@ -226,15 +222,8 @@ def _with_group(rows: pa.RecordBatch) -> Batches:
 
 def is_commit(keys: pa.Array) -> Mask:
     """Whether each record is an offset commit by its key's type; False for a key without one."""
-    column = binary_column(keys)
-    start = column.start.astype(np.int64)
-    has = np.diff(start) >= 2
-    if column.valid is not None:
-        has &= column.valid
-    found = np.zeros(len(has), bool)
-    at = start[:-1][has]
-    kind = column.data[at].astype(np.int64) << 8 | column.data[at + 1]
-    found[has] = np.isin(kind, COMMIT_TYPES)
+    found, types = key_types(keys)
+    found[found] = np.isin(types, COMMIT_TYPES)
     return found
 
 

@@ -30,8 +30,6 @@ from holdfast.tables.writing import remove_tree
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["History", "Selection", "history_of", "run", "taken_at_us", "to_us"]
-
 Note = Callable[[str], None]
 
 DUMP_FOLDER: Final = "_dump"

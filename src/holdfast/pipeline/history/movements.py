@@ -319,7 +319,7 @@ def _staged(gens: Generations, row: I64, limit: I64, **known: ArrowColumn) -> pa
 
 
 def open_pauses(gens: Generations, layout: Dense, events: Events, groups: I64) -> pa.Table:
-    """Partitions of some groups that had an owner once and have none now.
+    """Partitions of some groups that had an owner once and have none now, as pauses without an end.
 
     Parameters
     ----------
@@ -329,12 +329,9 @@ def open_pauses(gens: Generations, layout: Dense, events: Events, groups: I64) -
     Returns
     -------
     Table of STAGED
-        Of basis ``open``: which commit was the last before they lost it will be asked later.
+        Of basis ``open``: a later step looks for the last commit before the owner was lost.
     """
-    wanted = np.zeros(len(layout.first_row), bool)
-    wanted[groups] = True
-    tp = np.flatnonzero((events.now == NO_OWNER) & (events.last != NO_OWNER))
-    tp = tp[wanted[layout.tp_group[tp]]]
+    tp = _without_owner(layout, events, groups)
     row = layout.row(tp, events.last_ordinal[tp]) + 1
     return _staged(
         gens,
@@ -344,6 +341,12 @@ def open_pauses(gens: Generations, layout: Dense, events: Events, groups: I64) -
         partitions=make_lists(layout.tp_partition[tp], np.arange(len(tp))),
         basis=pa.repeat(OPEN, len(tp)),
     )
+
+
+def _without_owner(layout: Dense, events: Events, groups: I64) -> I64:
+    """Topic-partitions of some groups that had an owner once and have none now."""
+    tp = np.flatnonzero((events.now == NO_OWNER) & (events.last != NO_OWNER))
+    return tp[np.isin(layout.tp_group[tp], groups)]
 
 
 def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Generations:
@@ -365,30 +368,27 @@ def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Gene
         return Generations.empty()
     end = np.append(layout.first_row[1:], len(layout.group_of))
     last_row = end[groups] - 1
-    wanted = np.zeros(len(layout.first_row), bool)
-    wanted[groups] = True
-    gap = np.flatnonzero((events.now == NO_OWNER) & (events.last != NO_OWNER))
-    gap = gap[wanted[layout.tp_group[gap]]]
+    gap = _without_owner(layout, events, groups)
     owned_row = layout.row(gap, events.last_ordinal[gap])
-    recent = _recent_rows(gens, layout, last_row, wanted)
+    recent = _recent_rows(gens, layout, groups, last_row)
     rows = np.unique(np.concatenate([last_row, owned_row, owned_row + 1, recent]))
-    past = _only(gens, layout, events, gap, owned_row)
+    past = _owning_only(gens, layout, events, gap, owned_row)
     final = np.isin(rows, last_row)
     parts = concat([past.take(rows[~final], context=True), gens.take(rows[final], context=True)])
     return parts.sorted()
 
 
-def _recent_rows(gens: Generations, layout: Dense, last_row: I64, wanted: Mask) -> I64:
+def _recent_rows(gens: Generations, layout: Dense, groups: I64, last_row: I64) -> I64:
     """Rows from which a member could still count as restarted, and the row before the first."""
     time = ints(gens.head, "timestamp")
-    until = np.zeros(len(wanted), np.int64)
-    until[wanted] = time[last_row] - RESTART_WINDOW_SECONDS * 1_000_000
-    recent = np.flatnonzero(wanted[layout.group_of] & (time >= until[layout.group_of]))
+    since = np.full(len(layout.first_row), np.iinfo(np.int64).max)
+    since[groups] = time[last_row] - RESTART_WINDOW_SECONDS * 1_000_000
+    recent = np.flatnonzero(time >= since[layout.group_of])
     before = recent[layout.ordinal[recent] > 0] - 1
     return np.concatenate([recent, before])
 
 
-def _only(
+def _owning_only(
     gens: Generations, layout: Dense, events: Events, gap: I64, owned_row: I64
 ) -> Generations:
     """The same rows and members, owning only these partitions."""

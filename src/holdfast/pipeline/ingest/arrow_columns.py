@@ -108,12 +108,6 @@ def lists(start: Ints, child: pa.Array, valid: Mask | None = None) -> pa.Array:
     )
 
 
-def structs(columns: dict[str, pa.Array], n_rows: int) -> pa.StructArray:
-    """A struct array, of no columns too."""
-    fields = [pa.field(name, array.type) for name, array in columns.items()]
-    return pa.Array.from_buffers(pa.struct(fields), n_rows, [None], children=list(columns.values()))
-
-
 def column_array(column: Column) -> pa.Array:
     """Any column of the decoder."""
     match column:
@@ -137,7 +131,9 @@ def column_array(column: Column) -> pa.Array:
 def struct_array(columns: Columns) -> pa.StructArray:
     """Columns of a struct as one array."""
     n_rows = len(next(iter(columns.values())))
-    return structs({name: column_array(column) for name, column in columns.items()}, n_rows)
+    arrays = [column_array(column) for column in columns.values()]
+    fields = [pa.field(name, array.type) for name, array in zip(columns, arrays, strict=True)]
+    return pa.Array.from_buffers(pa.struct(fields), n_rows, [None], children=arrays)
 
 
 def _element_array(columns: Columns) -> pa.Array:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.model.columns import I64
+from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.history.generations import Generations
 from holdfast.pipeline.ingest import decode
 from holdfast.pipeline.ingest.arrow_columns import binary_column
@@ -76,7 +76,7 @@ def read_commits(batch: pa.RecordBatch, out: Decoded) -> None:
 
 def read_groups(batch: pa.RecordBatch, out: Decoded) -> None:
     """Decode a batch without commits: classic generations and KIP-848 events."""
-    types = record_types(batch)
+    types = np.unique(key_types(batch["key"])[1])
     n_good = 0
     if RecordType.GROUP_METADATA in types:
         for gens in decode.generations([batch]):
@@ -99,12 +99,15 @@ def _read_rest(batch: pa.RecordBatch, out: Decoded) -> None:
         out.n_unknown += int(pc.sum(unknown["n_records"]).as_py() or 0)
 
 
-def record_types(batch: pa.RecordBatch) -> I64:
-    """Distinct record types in a batch; keys too short for one are left out."""
-    keys = binary_column(batch["key"])
-    start = keys.start.astype(np.int64)
-    at = start[:-1][np.diff(start) >= 2]
-    return np.unique(keys.data[at].astype(np.int64) << 8 | keys.data[at + 1])
+def key_types(keys: pa.Array) -> tuple[Mask, I64]:
+    """Which keys are long enough to have a record type, bool[n], and the types of those."""
+    column = binary_column(keys)
+    start = column.start.astype(np.int64)
+    has_type = np.diff(start) >= 2
+    if column.valid is not None:
+        has_type &= column.valid
+    at = start[:-1][has_type]
+    return has_type, column.data[at].astype(np.int64) << 8 | column.data[at + 1]
 
 
 def _event(record_type: RecordType, row: dict[str, Any]) -> ConsumerGroupEvent:

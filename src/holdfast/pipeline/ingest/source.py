@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.tables.dumped import DUMP_TABLES, RECORDS
-from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.schemas import TIMESTAMP, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -121,7 +121,7 @@ class Dump:
         """The records as a Spark frame: partition, offset, timestamp, key, value."""
         from pyspark.sql import functions as F  # noqa: N812 (a dump can be read without)
 
-        files = _files(self.path, "records")
+        files = self.record_files()
         found = pq.read_schema(files[0])
         types = {name: _parquet_ddl(found.field(name).type) for name in RECORDS.names}
         reader = plain_reader(spark).schema(", ".join(f"`{n}` {t}" for n, t in types.items()))
@@ -161,15 +161,15 @@ class Dump:
 
     def n_records(self) -> int:
         """Records in the dump, from the files' footers."""
-        return sum(pq.ParquetFile(f).metadata.num_rows for f in _files(self.path, "records"))
+        return sum(pq.ParquetFile(f).metadata.num_rows for f in self.record_files())
 
     def newest_us(self) -> int:
         """Time of the newest record in microseconds; 0 where there is none."""
         newest = 0
-        for file in _files(self.path, "records"):
+        for file in self.record_files():
             times = pq.read_table(file, columns=["timestamp"])["timestamp"]
             if len(times) > times.null_count:
-                micros = times.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+                micros = times.cast(TIMESTAMP).cast(pa.int64())
                 newest = max(newest, int(np.nanmax(micros.drop_null().to_numpy())))
         return newest
 

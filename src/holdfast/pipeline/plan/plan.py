@@ -153,9 +153,8 @@ def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.T
     for group in np.flatnonzero(~done).tolist():
         tps = slice(fleet.tp_start[group], fleet.tp_start[group + 1])
         try:
-            result = assign(
-                group_of(fleet, group), assignor, **_own(fleet, group, options, assignor)
-            )
+            own = _options_of(fleet, group, options, assignor)
+            result = assign(group_of(fleet, group), assignor, **own)
         except ModelError as error:
             refused[group] = str(error)
             continue
@@ -165,7 +164,9 @@ def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.T
     return _numbers(fleet, target, (optimal, closed), refused, stops_all=stops_all)
 
 
-def _own(fleet: Fleet, group: int, options: Mapping[str, Any], assignor: str) -> dict[str, Any]:
+def _options_of(
+    fleet: Fleet, group: int, options: Mapping[str, Any], assignor: str
+) -> dict[str, Any]:
     """Options for one group; an assignor with the option ``group_id`` gets the group's name."""
     if "group_id" in find(assignor).options:
         return {"group_id": fleet.rows["group"][group].as_py(), **options}
@@ -173,7 +174,7 @@ def _own(fleet: Fleet, group: int, options: Mapping[str, Any], assignor: str) ->
 
 
 def _plan_many(fleet: Fleet, many: I64, target: I32) -> Mask:
-    """Plan groups of equal subscriptions at once; says which of them are done."""
+    """Plan groups of equal subscriptions at once; return which of them are done."""
     if len(many) == len(fleet.tp_start) - 1:
         chosen = fleet
     else:

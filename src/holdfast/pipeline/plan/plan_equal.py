@@ -94,7 +94,7 @@ def _dealt(claimed: I64, taken: I64, slots: I64) -> I64:
 
 
 def _evened(stack: Stack, columns: tuple[I64, I64, I64], over: _Over, slots: I64) -> Mask:
-    """Change the rows where a topic came out uneven; says which groups are done."""
+    """Change the rows of groups in which a topic is uneven; return which groups are done."""
     group, rows, claimed = columns
     several = np.diff(stack.topic_start) > 1
     n_cells = np.diff(stack.topic_start) * np.diff(stack.member_start)
@@ -111,9 +111,9 @@ def _evened(stack: Stack, columns: tuple[I64, I64, I64], over: _Over, slots: I64
         free = np.flatnonzero((rows != claimed) & mine)
         n_crowded = np.bincount(group[work.crowded(free)], minlength=len(done))
         uneven = n_crowded > 0
-    may = np.zeros(len(rows), np.bool_)
-    may[free] = may[over.owned] = True
-    choice = np.flatnonzero(may)
+    has_choice = np.zeros(len(rows), np.bool_)
+    has_choice[free] = has_choice[over.owned] = True
+    choice = np.flatnonzero(has_choice)
     n_choice = np.bincount(group[choice], minlength=len(done))
     done &= n_crowded * n_choice <= MAX_PAIRS
     work.run(free, choice, uneven & done)
@@ -158,9 +158,9 @@ class _Over:
         return order_by(self.partition, self.row)  # equal ones stay by topic
 
     def by_topic(self, stack: Stack) -> I64:
-        """Their order where rows give of the topics that they have most of.
+        """An order in which each row gives up partitions of the topics of which it has most.
 
-        Each goes on where the one before it in its group stopped.
+        Of topics of which it has as many, it goes on where the row before it in its group stopped.
         """
         topic = row_of(starts(stack.n_partitions))[self.owned].astype(np.int64)
         order = order_by(self.row)  # so by row, then topic: they stand by group and topic

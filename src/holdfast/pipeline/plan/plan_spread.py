@@ -25,7 +25,7 @@ from holdfast.model.columns import I32, I64, Mask, row_of, stable_order, starts,
 
 
 def order_by(*keys: I64) -> I64:
-    """What ``numpy.lexsort`` gives for keys from 0 on, the last one first; by radix where small."""
+    """``numpy.lexsort`` of keys that are 0 or more, the last one first; faster if small."""
     order = np.arange(len(keys[0]))
     for key in keys:
         own = key[order]
@@ -40,13 +40,13 @@ class Spread:
     Parameters
     ----------
     topic, group : int64[n_tps]
-        Of every topic-partition; topics are numbered over all groups, and ascend with them.
+        Of every topic-partition; topics are numbered over all groups, in the groups' order.
     share : int64[n_topics]
         Partitions of a topic that are one member's even share.
     cell : int64[n_topics]
-        Add the row of a member for the number of their cell.
+        The cell of a topic and a member is ``cell[topic]`` plus the member's row.
     base : int64[n_tps]
-        ``cell`` of the topic.
+        ``cell`` of the topic of each topic-partition.
     topic_of : int64[n_cells]
         Topic of a cell.
     group_of : int64[n_topics]
@@ -176,7 +176,7 @@ class Spread:
         return tps[order], partner[order]
 
     def _gain(self, topic: I64, mine: I64, topics: I64, other: I64) -> I64:
-        """By how much the sum of squares falls, halved; 2 is what any exchange costs."""
+        """Half of what the sum of the squares of ``table`` falls by, plus 2: 2 is no gain."""
         here = self.table[self.cell[topic] + mine] + self.table[self.cell[topics] + other]
         there = self.table[self.cell[topic] + other] + self.table[self.cell[topics] + mine]
         return np.where((mine == other) | (topic == topics), 0, here - there)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,23 +62,44 @@ class RecordedGeneration:
         return found
 
 
+class RebalanceRow(TypedDict):
+    """What a story needs of a row of ``rebalances``; times in milliseconds."""
+
+    generation: int
+    timestamp: int
+    cause: str
+    pause_lower_seconds: float
+    pause_upper_seconds: float
+
+
+class PauseRow(TypedDict):
+    """What a story needs of a row of ``pauses``; times in milliseconds."""
+
+    timestamp: int
+    unowned_since: int | None
+    last_seen: int
+    topic: str
+    partitions: list[int]
+    basis: str
+
+
 @dataclass(kw_only=True)
 class GroupRows:
     """What the tables say of one group."""
 
     group: str
     generations: list[RecordedGeneration]
-    rebalances: list[dict[str, Any]]
-    pauses: list[dict[str, Any]]
+    rebalances: list[RebalanceRow]
+    pauses: list[PauseRow]
     lags: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
-    def _rebalance(self) -> dict[tuple[int, int], dict[str, Any]]:
+    def _rebalance(self) -> dict[tuple[int, int], RebalanceRow]:
         return {(r["generation"], r["timestamp"]): r for r in self.rebalances}
 
     @cached_property
-    def _pauses(self) -> dict[int, list[dict[str, Any]]]:
-        found: dict[int, list[dict[str, Any]]] = {}
+    def _pauses(self) -> dict[int | None, list[PauseRow]]:
+        found: dict[int | None, list[PauseRow]] = {}
         for row in self.pauses:
             begun = row["unowned_since"] if row["basis"] == "unowned" else row["timestamp"]
             found.setdefault(begun, []).append(row)
@@ -87,7 +108,7 @@ class GroupRows:
     def cause_of(self, row: RecordedGeneration) -> str:
         """Cause of a generation, or nothing."""
         found = self._rebalance.get((row.number, row.time_ms))
-        return "" if found is None else str(found["cause"])
+        return "" if found is None else found["cause"]
 
     def pauses_of(self, row: RecordedGeneration) -> tuple[float, float]:
         """Bounds of the partition-seconds without an owner that ended with a generation."""
@@ -121,14 +142,8 @@ _COLUMNS = {
         "rebalance_timeout_ms",
     ),
     "assignments": ("generation", "timestamp", "member_id", "topic", "partitions"),
-    "rebalances": (
-        "generation",
-        "timestamp",
-        "cause",
-        "pause_lower_seconds",
-        "pause_upper_seconds",
-    ),
-    "pauses": ("timestamp", "unowned_since", "last_seen", "topic", "partitions", "basis"),
+    "rebalances": tuple(RebalanceRow.__annotations__),
+    "pauses": tuple(PauseRow.__annotations__),
     "lag": ("topic", "partition", "lag"),
 }
 
