@@ -18,46 +18,15 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from holdfast.errors import WireError
 from holdfast.model.partitions import TopicPartitions, grouped
-from holdfast.wire.layouts.connect import (
-    ConnectAssignment,
-    ConnectMetadata,
-    decode_connect_assignment,
-    decode_connect_metadata,
-)
-from holdfast.wire.layouts.consumer_protocol import (
-    AssignmentMessage,
-    Subscription,
-    SubscriptionDecoder,
-    decode_assignment,
-    encode_assignment,
-    encode_subscription,
-)
-from holdfast.wire.layouts.container import (
-    MemberAssignment,
-    MemberSubscription,
-    decode_member_assignment,
-    decode_member_subscription,
-    encode_member_assignment,
-    encode_member_subscription,
+from holdfast.wire.layouts import (
+    connect,
+    consumer_protocol,
+    container,
+    incremental,
+    memory,
+    sticky_user_data,
 )
 from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.incremental import (
-    Design,
-    DesignAssignment,
-    DesignSubscription,
-    decode_design_assignment,
-    decode_design_subscription,
-    encode_design_assignment,
-    encode_design_subscription,
-)
-from holdfast.wire.layouts.memory import Memory, RememberedMember, decode_memory, encode_memory
-from holdfast.wire.layouts.sticky_user_data import (
-    StickyUserData,
-    decode_cooperative_user_data,
-    decode_sticky_user_data,
-    encode_cooperative_user_data,
-    encode_sticky_user_data,
-)
 from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
 
 T = TypeVar("T")
@@ -103,58 +72,68 @@ def _design(write: Callable[[T], bytes]) -> Callable[[T, int | None], bytes]:
 
 SCHEMAS: Mapping[str, MessageKind] = {
     "subscription": MessageKind(
-        kind=Subscription,
-        decode=SubscriptionDecoder().decode,
-        encode=encode_subscription,
+        kind=consumer_protocol.Subscription,
+        decode=consumer_protocol.SubscriptionDecoder().decode,
+        encode=consumer_protocol.encode_subscription,
         versions="0 to 3",
     ),
     "assignment": MessageKind(
-        kind=AssignmentMessage,
-        decode=decode_assignment,
-        encode=encode_assignment,
+        kind=consumer_protocol.AssignmentMessage,
+        decode=consumer_protocol.decode_assignment,
+        encode=consumer_protocol.encode_assignment,
         versions="0 to 3",
     ),
     "sticky-user-data": MessageKind(
-        kind=StickyUserData,
-        decode=decode_sticky_user_data,
-        encode=lambda value, version: encode_sticky_user_data(
+        kind=sticky_user_data.StickyUserData,
+        decode=sticky_user_data.decode_sticky_user_data,
+        encode=lambda value, version: sticky_user_data.encode_sticky_user_data(
             value, 1 if version is None else version
         ),
         versions="0, 1",
     ),
     "cooperative-sticky-user-data": MessageKind(
-        kind=StickyUserData,
-        decode=lambda data: StickyUserData(
-            partitions=(), generation=decode_cooperative_user_data(data)
+        kind=sticky_user_data.StickyUserData,
+        decode=lambda data: sticky_user_data.StickyUserData(
+            partitions=(), generation=sticky_user_data.decode_cooperative_user_data(data)
         ),
-        encode=_unversioned(lambda value: encode_cooperative_user_data(value.generation), 0),
+        encode=_unversioned(
+            lambda value: sticky_user_data.encode_cooperative_user_data(value.generation), 0
+        ),
         versions="0",
     ),
     "design-subscription": MessageKind(
-        kind=DesignSubscription,
-        decode=decode_design_subscription,
-        encode=_design(encode_design_subscription),
+        kind=incremental.DesignSubscription,
+        decode=incremental.decode_design_subscription,
+        encode=_design(incremental.encode_design_subscription),
         versions="1 to 3",
     ),
     "design-assignment": MessageKind(
-        kind=DesignAssignment,
-        decode=decode_design_assignment,
-        encode=_design(encode_design_assignment),
+        kind=incremental.DesignAssignment,
+        decode=incremental.decode_design_assignment,
+        encode=_design(incremental.encode_design_assignment),
         versions="1 to 3",
     ),
     "claim": MessageKind(
-        kind=MemberSubscription,
-        decode=decode_member_subscription,
-        encode=_unversioned(encode_member_subscription, 1),
+        kind=container.MemberSubscription,
+        decode=container.decode_member_subscription,
+        encode=_unversioned(container.encode_member_subscription, 1),
     ),
     "verdict": MessageKind(
-        kind=MemberAssignment,
-        decode=decode_member_assignment,
-        encode=_unversioned(encode_member_assignment, 1),
+        kind=container.MemberAssignment,
+        decode=container.decode_member_assignment,
+        encode=_unversioned(container.encode_member_assignment, 1),
     ),
-    "memory": MessageKind(kind=Memory, decode=decode_memory, encode=_unversioned(encode_memory, 1)),
-    "connect-metadata": MessageKind(kind=ConnectMetadata, decode=decode_connect_metadata),
-    "connect-assignment": MessageKind(kind=ConnectAssignment, decode=decode_connect_assignment),
+    "memory": MessageKind(
+        kind=memory.Memory,
+        decode=memory.decode_memory,
+        encode=_unversioned(memory.encode_memory, 1),
+    ),
+    "connect-metadata": MessageKind(
+        kind=connect.ConnectMetadata, decode=connect.decode_connect_metadata
+    ),
+    "connect-assignment": MessageKind(
+        kind=connect.ConnectAssignment, decode=connect.decode_connect_assignment
+    ),
 }
 
 
@@ -330,19 +309,21 @@ def _as_partitions(value: Any) -> TopicPartitions:
     return grouped(pairs)  # neighbours only: a topic that is twice on the wire comes back twice
 
 
-def _design_in(number: int, schema: str, field: str) -> Design:
+def _design_in(number: int, schema: str, field: str) -> incremental.Design:
     try:
-        return Design(number)
+        return incremental.Design(number)
     except ValueError as error:
         raise _bad_json(schema, field, f"{number} is not 1 to 3") from error
 
 
-def _members(value: tuple[RememberedMember, ...]) -> list[dict[str, Any]]:
+def _members(value: tuple[memory.RememberedMember, ...]) -> list[dict[str, Any]]:
     return [to_json(member) for member in value]
 
 
-def _as_members(value: Any) -> tuple[RememberedMember, ...]:
-    return tuple(from_json(RememberedMember, _as_dict(item), "memory") for item in _as_list(value))
+def _as_members(value: Any) -> tuple[memory.RememberedMember, ...]:
+    return tuple(
+        from_json(memory.RememberedMember, _as_dict(item), "memory") for item in _as_list(value)
+    )
 
 
 def _nullable(shape: _Shape) -> _Shape:
@@ -358,9 +339,9 @@ _SHAPES: Mapping[object, _Shape] = {
     bytes: _Shape(write=bytes.hex, read=_as_bytes),
     tuple[str, ...]: _Shape(write=list, read=_as_strings),
     TopicPartitions: _Shape(write=_pairs, read=_as_partitions),
-    Design: _Shape(write=int, read=lambda value: Design(_as_int(value))),
+    incremental.Design: _Shape(write=int, read=lambda value: incremental.Design(_as_int(value))),
     Leaving: _Shape(write=int, read=lambda value: Leaving(_as_int(value))),
-    tuple[RememberedMember, ...]: _Shape(write=_members, read=_as_members),
+    tuple[memory.RememberedMember, ...]: _Shape(write=_members, read=_as_members),
 }
 
 
@@ -373,6 +354,6 @@ def _shape(hint: Any) -> _Shape:
 
 _FIELDS: Mapping[object, Mapping[str, _Shape]] = {
     kind: {name: _shape(hint) for name, hint in get_type_hints(kind).items()}
-    for kind in (RememberedMember, *(message.kind for message in SCHEMAS.values()))
+    for kind in (memory.RememberedMember, *(message.kind for message in SCHEMAS.values()))
 }
 """How each field of each message looks, by its name."""

@@ -13,7 +13,7 @@ References: Incremental Cooperative Rebalancing, "Motivation" and "Characteristi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from holdfast.sim.baselines.connect import ConnectAssignor
 from holdfast.sim.baselines.kip848 import run_kip848
 from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ledger import Violation
+from holdfast.sim.world.ledger import Ledger, Violation
 from holdfast.sim.world.world import World, WorldOptions
 
 SETTLE_LIMIT_MS = 3_600_000
@@ -120,26 +120,16 @@ class Report:
 
     def to_dict(self, *, sizes: bool = False) -> dict[str, Any]:
         """The JSON of ``holdfast simulate``; with ``sizes`` also bytes on the wire a round."""
-        more = {
-            "bytes_per_round": self.bytes_per_round,
-            "largest_round_bytes": self.largest_round_bytes,
-        }
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        left_out = {"trace"} if sizes else {"trace", "bytes_per_round", "largest_round_bytes"}
+        values["violations"] = [v.to_dict() for v in self.violations]
         return {
             "schema_version": 1,
-            "scenario": self.scenario,
-            "policy": self.policy,
-            "seed": self.seed,
-            "members": self.members,
-            "partitions": self.partitions,
-            "rounds": self.rounds,
-            "moved": self.moved,
-            "moved_to_third": self.moved_to_third,
-            "partition_seconds_unowned": round(self.partition_seconds_unowned, 3),
-            "partition_seconds_stopped": round(self.partition_seconds_stopped, 3),
-            "longest_stop_seconds": round(self.longest_stop_seconds, 3),
-            "time_to_balance_seconds": round(self.time_to_balance_seconds, 3),
-            **(more if sizes else {}),
-            "violations": [v.to_dict() for v in self.violations],
+            **{
+                name: round(value, 3) if isinstance(value, float) else value
+                for name, value in values.items()
+                if name not in left_out
+            },
         }
 
 
@@ -176,7 +166,7 @@ class Play:
         living = world.living()
         if not living:  # by the scenario's will, or because all of them failed
             return not any(p.failed for p in world.slots.values())
-        quiet = world.now_ms - world.last_round_ms >= QUIET_MS
+        quiet = world.now_ms - world.counts.last_round_ms >= QUIET_MS
         return quiet and all_calm(living) and _processed(world) == sum(world.partitions.values())
 
     def settle(self) -> None:
@@ -378,51 +368,64 @@ def simulate(
     begin_ms, rounds, sizes = world.now_ms, world.rounds, len(world.counts.round_bytes)
     SCENARIOS.get(setup.scenario, scripted)(play)
     play.settle()
-    ended_ms = world.last_round_ms
+    ended_ms = world.counts.last_round_ms
     play.rebuilt()
     world.ledger.finish(world.now_ms)
     check_balance(play)
     if ended is not None:
         ended(world)
     in_rounds = world.counts.round_bytes[sizes:]
-    return Report(
-        scenario=setup.scenario,
-        policy=setup.policy,
-        seed=setup.seed,
-        members=setup.members,
+    return _report(
+        setup,
+        world.ledger,
         partitions=sum(world.partitions.values()),
         rounds=world.rounds - rounds,
-        moved=world.ledger.moved,
-        moved_to_third=world.ledger.moved_to_third,
-        partition_seconds_unowned=world.ledger.unowned_seconds,
-        partition_seconds_stopped=world.ledger.stopped_seconds,
-        longest_stop_seconds=world.ledger.longest_seconds,
-        time_to_balance_seconds=max(0, ended_ms - begin_ms) / 1000,
+        balance_ms=max(0, ended_ms - begin_ms),
         bytes_per_round=sum(in_rounds) // max(1, len(in_rounds)),
         largest_round_bytes=max(in_rounds, default=0),
-        violations=tuple(world.ledger.violations),
         trace=tuple(world.trace),
     )
 
 
 def _kip848(setup: Setup) -> Report:
-    done = run_kip848(setup.scenario, setup)
+    done = run_kip848(
+        setup.scenario,
+        members=setup.members,
+        partitions=setup.partitions,
+        costs=setup.costs,
+        seed=setup.seed,
+        crash=setup.crash,
+        steps=setup.steps,
+    )
+    return _report(
+        setup,
+        done.ledger,
+        partitions=setup.partitions,
+        rounds=done.rounds,
+        balance_ms=done.balance_ms,
+        bytes_per_round=done.bytes_per_round,
+        largest_round_bytes=0,
+    )
+
+
+def _report(
+    setup: Setup, ledger: Ledger, *, partitions: int, balance_ms: int, **counts: Any
+) -> Report:
+    """What a run has cost, by its ledger."""
     return Report(
         scenario=setup.scenario,
         policy=setup.policy,
         seed=setup.seed,
         members=setup.members,
-        partitions=setup.partitions,
-        rounds=done.rounds,
-        moved=done.ledger.moved,
-        moved_to_third=done.ledger.moved_to_third,
-        partition_seconds_unowned=done.ledger.unowned_seconds,
-        partition_seconds_stopped=done.ledger.stopped_seconds,
-        longest_stop_seconds=done.ledger.longest_seconds,
-        time_to_balance_seconds=done.balance_ms / 1000,
-        bytes_per_round=done.bytes_per_round,
-        largest_round_bytes=0,
-        violations=tuple(done.ledger.violations),
+        partitions=partitions,
+        moved=ledger.moved,
+        moved_to_third=ledger.moved_to_third,
+        partition_seconds_unowned=ledger.unowned_seconds,
+        partition_seconds_stopped=ledger.stopped_seconds,
+        longest_stop_seconds=ledger.longest_seconds,
+        time_to_balance_seconds=balance_ms / 1000,
+        violations=tuple(ledger.violations),
+        **counts,
     )
 
 

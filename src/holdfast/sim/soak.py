@@ -349,7 +349,7 @@ class Faults:
         known = sorted(group.members) == sorted(p.member.member_id for p in living)
         if not (awake and knowing and known and all_calm(living)):
             return False
-        if world.now_ms - world.last_round_ms < 8_000:
+        if world.now_ms - world.counts.last_round_ms < 8_000:
             return False
         return sum(len(p.running) for p in living) == len(world.resources())
 

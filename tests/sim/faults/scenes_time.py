@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -30,11 +30,13 @@ from holdfast.errors import ConfigError, WireError
 from holdfast.machine.actions import SendLeave
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.coordinator.group_messages import Answer, CommitDone, Received, SendCommit
-from holdfast.machine.events import RejoinRequested
+from holdfast.machine.events import Polled, RejoinRequested
 from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.machine.policy import Policy
+from holdfast.machine.states import ENDED
 from holdfast.model.partitions import Resource
 from holdfast.sim.world.process import Process
+from holdfast.sim.world.world import World
 from holdfast.wire.layouts.consumer_protocol import decode_assignment, encode_assignment
 from holdfast.wire.layouts.container import (
     MemberAssignment,
@@ -144,7 +146,7 @@ def scene_56(s: Scene) -> None:
     """The poll loop stalls."""
     w = s.world("holdfast-simple", settle=False, max_poll_interval_ms=5_000)
     kept, silent = tape(w), set[int]()
-    w.poll_all(500, lambda process: process.slot not in silent)
+    _poll_all(w, 500, silent)
     w.run(w.now_ms + 10_000)
     gone, client = running(w, 2), w.slots[2].client
     silent.add(2)
@@ -154,8 +156,21 @@ def scene_56(s: Scene) -> None:
     until(w, lambda: runs(w, gone), 4_000)
     s.expect(loads(w) == [0, 3, 3], "others take over")
     silent.clear()
-    w.poll_all(500)
+    _poll_all(w, 500, silent)
     s.ends_well(w)
+
+
+def _poll_all(w: World, every_ms: int, silent: Container[int]) -> None:
+    """From now on every process tells its member that it polls, except those of silent slots."""
+
+    def poll(process: Process) -> None:
+        if process.alive and process.member.state not in ENDED:
+            if process.slot not in silent:
+                process.tell(Polled())
+            w.clock.at(w.now_ms + every_ms, poll, process)
+
+    for process in w.living():
+        poll(process)
 
 
 def _refused(what: Callable[[], object]) -> bool:

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.options import (
-    Bootstrap,
-    BrokerLogs,
-    CommandConfig,
-    FleetInput,
-    Groups,
-    OutputFile,
-    Quiet,
-)
+from holdfast.cli import options
 from holdfast.cli.output import (
     Format,
     print_note,
@@ -64,10 +56,10 @@ Examples:
 
 def run(
     *,
-    source: FleetInput = None,
-    bootstrap: Bootstrap = None,
-    command_config: CommandConfig = None,
-    group: Groups = None,
+    source: options.FleetInput = None,
+    bootstrap: options.Bootstrap = None,
+    command_config: options.CommandConfig = None,
+    group: options.Groups = None,
     all_groups: Annotated[
         bool, typer.Option("--all-groups", help=f"Print every group, not the {SHOWN} worst.")
     ] = False,
@@ -77,12 +69,12 @@ def run(
     fmt: Annotated[
         Format, typer.Option("--format", help="json follows the published schema (--schema).")
     ] = Format.TABLE,
-    output: OutputFile = None,
+    output: options.OutputFile = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON schema of --format json and stop.")
     ] = False,
-    broker_log: BrokerLogs = None,
-    quiet: Quiet = False,
+    broker_log: options.BrokerLogs = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Look at groups, the worst first: what is wrong, how it is known, what it cost, what helps.
 

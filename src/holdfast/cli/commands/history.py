@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.options import (
-    Bootstrap,
-    BrokerLogs,
-    CommandConfig,
-    DumpInput,
-    Groups,
-    PrintOrDelta,
-    Quiet,
-    SparkGroups,
-    TableFormat,
-    TablesFolder,
-)
+from holdfast.cli import options
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
@@ -40,7 +29,7 @@ Examples:
 """
 
 
-def wants_delta(fmt: TableFormat, output: Path | None) -> bool:
+def wants_delta(fmt: options.TableFormat, output: Path | None) -> bool:
     """Whether Delta tables are wanted.
 
     Raises
@@ -48,24 +37,24 @@ def wants_delta(fmt: TableFormat, output: Path | None) -> bool:
     ConfigError
         They are, but there is no folder for them.
     """
-    if fmt is TableFormat.DELTA and output is None:
+    if fmt is options.TableFormat.DELTA and output is None:
         raise ConfigError("--format delta writes tables: name their folder with -o")
-    return fmt is TableFormat.DELTA
+    return fmt is options.TableFormat.DELTA
 
 
 def run(  # noqa: PLR0917 (typer passes every option by name)
-    bootstrap: Bootstrap = None,
-    source: DumpInput = None,
-    output: TablesFolder = None,
+    bootstrap: options.Bootstrap = None,
+    source: options.DumpInput = None,
+    output: options.TablesFolder = None,
     table: Annotated[
         str, typer.Option("--table", help="Table to print (rebalances, movements, ...).")
     ] = "rebalances",
-    fmt: PrintOrDelta = TableFormat.TABLE,
-    group: Groups = None,
-    all_groups: SparkGroups = False,
-    broker_log: BrokerLogs = None,
-    command_config: CommandConfig = None,
-    quiet: Quiet = False,
+    fmt: options.PrintOrDelta = options.TableFormat.TABLE,
+    group: options.Groups = None,
+    all_groups: options.SparkGroups = False,
+    broker_log: options.BrokerLogs = None,
+    command_config: options.CommandConfig = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Rebuild what every group went through from the offsets topic.
 
@@ -95,11 +84,11 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             note(f"{made.n_unknown} of {made.n_records} records have a type that is not known")
         if output is not None:
             note(f"tables are in {output}")
-        if fmt is TableFormat.DELTA:
+        if fmt is options.TableFormat.DELTA:
             return
         rows = rows_of(made.table(table))
         columns: Sequence[str] = definition.flat_names
-        if fmt is TableFormat.TABLE:
+        if fmt is options.TableFormat.TABLE:
             rows, columns = for_people(definition, rows)
         write_rows(rows, columns, Format(fmt), title=table)
 

@@ -9,20 +9,8 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli import options
 from holdfast.cli.commands.history import make_history, rows_of, wants_delta
-from holdfast.cli.options import (
-    Bootstrap,
-    CommandConfig,
-    DumpInput,
-    Groups,
-    OffsetReset,
-    PrintOrDelta,
-    Quiet,
-    Reset,
-    SparkGroups,
-    TableFormat,
-    TablesFolder,
-)
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.errors import ConfigError, nearest
@@ -48,18 +36,18 @@ def check_topics(wanted: Sequence[str], there: Collection[str]) -> None:
 
 
 def run(  # noqa: PLR0917 (typer passes every option by name)
-    bootstrap: Bootstrap = None,
-    source: DumpInput = None,
-    reset: OffsetReset = Reset.LATEST,
-    fmt: PrintOrDelta = TableFormat.TABLE,
-    group: Groups = None,
-    all_groups: SparkGroups = False,
+    bootstrap: options.Bootstrap = None,
+    source: options.DumpInput = None,
+    reset: options.OffsetReset = options.Reset.LATEST,
+    fmt: options.PrintOrDelta = options.TableFormat.TABLE,
+    group: options.Groups = None,
+    all_groups: options.SparkGroups = False,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
     ] = None,
-    output: TablesFolder = None,
-    command_config: CommandConfig = None,
-    quiet: Quiet = False,
+    output: options.TablesFolder = None,
+    command_config: options.CommandConfig = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Show what every group has committed, where its topics end, and who owns the difference.
 
@@ -88,9 +76,9 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         clamped = sum(row["clamped"] != "none" for row in rows)
         if clamped:
             note(f"{clamped} commits lie beyond the end or before the beginning and are clamped")
-        if fmt is TableFormat.DELTA:
+        if fmt is options.TableFormat.DELTA:
             return
         columns: Sequence[str] = LAG.flat_names
-        if fmt is TableFormat.TABLE:
+        if fmt is options.TableFormat.TABLE:
             rows, columns = for_people(LAG, rows)
         write_rows(rows, columns, Format(fmt), title="lag")

@@ -7,16 +7,8 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli import options
 from holdfast.cli.commands.assign import parse_option
-from holdfast.cli.options import (
-    Bootstrap,
-    CommandConfig,
-    FleetInput,
-    Groups,
-    OutputFile,
-    PrintFormat,
-    Quiet,
-)
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.sources import open_source
 from holdfast.cli.spark_progress import spark_bar
@@ -31,17 +23,17 @@ Examples:
 
 def run(  # noqa: PLR0917 (typer passes every option by name)
     assignor: Annotated[str, typer.Option("--assignor", help="A name of `holdfast assign`.")],
-    bootstrap: Bootstrap = None,
-    source: FleetInput = None,
-    fmt: PrintFormat = Format.TABLE,
-    group: Groups = None,
+    bootstrap: options.Bootstrap = None,
+    source: options.FleetInput = None,
+    fmt: options.PrintFormat = Format.TABLE,
+    group: options.Groups = None,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", help="NAME=VALUE for the assignor, values as JSON; repeatable."),
     ] = None,
-    command_config: CommandConfig = None,
-    output: OutputFile = None,
-    quiet: Quiet = False,
+    command_config: options.CommandConfig = None,
+    output: options.OutputFile = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Plan a new assignment for every group that has members, with its moves, gain and cost.
 
@@ -54,8 +46,8 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     from holdfast.pipeline.plan.plan import PLAN, plan
     from holdfast.pipeline.plan.plan_rows import topics_of
 
-    options = dict(parse_option(text) for text in option or ())
-    check_options(assignor, options)
+    assignor_options = dict(parse_option(text) for text in option or ())
+    check_options(assignor, assignor_options)
     with open_source(
         source, bootstrap, command_config, group, auto_offset_reset="earliest", quiet=quiet
     ) as opened:
@@ -63,8 +55,9 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         spark = SparkSession.getActiveSession()
         n_groups = len(set(opened.tables.table("generations")["group"].to_pylist()))
         with spark_bar(spark, "plan", n_groups, unit="groups", quiet=quiet):
-            found = plan(spark, opened.tables, topics, assignor, groups=opened.groups, **options)
-            rows = found.to_pylist()
+            rows = plan(
+                spark, opened.tables, topics, assignor, groups=opened.groups, **assignor_options
+            ).to_pylist()
         columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
         shown = [{c: row[c] for c in columns} for row in rows]
         if fmt in (Format.JSON, Format.JSONL):

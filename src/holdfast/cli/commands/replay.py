@@ -12,18 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.assignors.registry import find, in_mode
+from holdfast.cli import options
 from holdfast.cli.commands.simulate import DELAY, INTERVAL, Batch, Interval, read_costs
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.options import (
-    Bootstrap,
-    CommandConfig,
-    FleetInput,
-    Groups,
-    OutputFile,
-    PrintOrParquet,
-    Quiet,
-    ReplayFormat,
-)
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
 from holdfast.cli.spark_progress import spark_bar
@@ -95,8 +86,8 @@ Delays = Annotated[
 
 def run(
     *,
-    bootstrap: Bootstrap = None,
-    source: FleetInput = None,
+    bootstrap: options.Bootstrap = None,
+    source: options.FleetInput = None,
     policy: Policies = None,
     assignor: Assignors = None,
     delay: Delays = None,
@@ -106,15 +97,15 @@ def run(
         list[str] | None,
         typer.Option("--cost", help="NAME=DURATION of the cost model; see simulate -v."),
     ] = None,
-    group: Groups = None,
+    group: options.Groups = None,
     seed: Annotated[int, typer.Option("--seed", help="All chance comes from it.")] = 0,
     fail_below: Annotated[
         float, typer.Option("--fail-below", help="Exit 1 if a group's fidelity is lower.")
     ] = 0.0,
-    command_config: CommandConfig = None,
-    fmt: PrintOrParquet = ReplayFormat.TABLE,
-    output: OutputFile = None,
-    quiet: Quiet = False,
+    command_config: options.CommandConfig = None,
+    fmt: options.PrintOrParquet = options.ReplayFormat.TABLE,
+    output: options.OutputFile = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Replay every group's real history under other settings, by the same machines.
 
@@ -123,7 +114,7 @@ def run(
     """
     from holdfast.pipeline.replay.replay import Request
 
-    if fmt is ReplayFormat.PARQUET and output is None:
+    if fmt is options.ReplayFormat.PARQUET and output is None:
         raise ConfigError("--format parquet: name a file with -o")
     delays = [parse_duration_ms(text, "--delay") for text in delay or (DELAY,)]
     interval_ms = parse_duration_ms(interval, "--interval")
@@ -231,12 +222,12 @@ def _replayed(stories: Sequence[Story], request: Request, *, quiet: bool) -> Any
         )
 
 
-def _write(rows: Any, fmt: ReplayFormat, output: Path | None) -> None:
-    if fmt is ReplayFormat.PARQUET:
+def _write(rows: Any, fmt: options.ReplayFormat, output: Path | None) -> None:
+    if fmt is options.ReplayFormat.PARQUET:
         import pyarrow.parquet as pq
 
         pq.write_table(rows, output)
         return
-    columns = SHORT if fmt is ReplayFormat.TABLE else rows.column_names
+    columns = SHORT if fmt is options.ReplayFormat.TABLE else rows.column_names
     listed = [{name: row[name] for name in columns} for row in rows.to_pylist()]
     write_rows(listed, columns, Format(str(fmt)), output, title="replay")

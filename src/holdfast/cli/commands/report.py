@@ -7,14 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.options import (
-    Bootstrap,
-    BrokerLogs,
-    CommandConfig,
-    FleetInput,
-    Groups,
-    Quiet,
-)
+from holdfast.cli import options
 from holdfast.cli.output import print_note, track
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
@@ -29,13 +22,13 @@ Examples:
 
 def run(
     *,
-    source: FleetInput = None,
-    bootstrap: Bootstrap = None,
-    command_config: CommandConfig = None,
+    source: options.FleetInput = None,
+    bootstrap: options.Bootstrap = None,
+    command_config: options.CommandConfig = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path(
         "report.html"
     ),
-    group: Groups = None,
+    group: options.Groups = None,
     title: Annotated[str, typer.Option("--title", help="Heading.")] = "Consumer group report",
     trace: Annotated[
         Path | None,
@@ -45,8 +38,8 @@ def run(
         Path | None,
         typer.Option("--replay", help="JSON of holdfast replay: adds the policy comparison."),
     ] = None,
-    broker_log: BrokerLogs = None,
-    quiet: Quiet = False,
+    broker_log: options.BrokerLogs = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write one HTML file that shows who owned what, when, and what every rebalance cost.
 

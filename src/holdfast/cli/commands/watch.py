@@ -9,19 +9,9 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli import options
 from holdfast.cli.commands.export import write_metrics
 from holdfast.cli.commands.history import SMALL_RECORDS, check_logs, live_cluster
-from holdfast.cli.options import (
-    BrokerLogs,
-    CommandConfig,
-    Groups,
-    NeededBootstrap,
-    OffsetReset,
-    Quiet,
-    Reset,
-    SparkGroups,
-    StoredFormat,
-)
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.pipeline.command_session import open_session
@@ -36,7 +26,7 @@ Examples:
 
 
 def run(  # noqa: PLR0917 (typer passes every option by name)
-    bootstrap: NeededBootstrap,
+    bootstrap: options.NeededBootstrap,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder of the tables and of the checkpoint.")
     ],
@@ -44,8 +34,8 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         float | None,
         typer.Option("--every", help="Seconds between looks; without it: what is there, once."),
     ] = None,
-    group: Groups = None,
-    all_groups: SparkGroups = False,
+    group: options.Groups = None,
+    all_groups: options.SparkGroups = False,
     max_records: Annotated[
         int | None, typer.Option("--max-records", help="At most so many records in a batch.")
     ] = None,
@@ -53,13 +43,14 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         Path | None,
         typer.Option("--metrics", help="What `export` serves, to a file after each batch."),
     ] = None,
-    reset: OffsetReset = Reset.LATEST,
+    reset: options.OffsetReset = options.Reset.LATEST,
     fmt: Annotated[
-        StoredFormat, typer.Option("--format", help="delta: Delta tables beside the Parquet files.")
-    ] = StoredFormat.PARQUET,
-    broker_log: BrokerLogs = None,
-    command_config: CommandConfig = None,
-    quiet: Quiet = False,
+        options.StoredFormat,
+        typer.Option("--format", help="delta: Delta tables beside the Parquet files."),
+    ] = options.StoredFormat.PARQUET,
+    broker_log: options.BrokerLogs = None,
+    command_config: options.CommandConfig = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Keep the history of every group, batch after batch; stop and start it as you like.
 
@@ -77,7 +68,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     begins = {partition: begin for partition, (begin, _) in ends.items()}
     quick = sum(end for _, end in ends.values()) - sum(begins.values()) < SMALL_RECORDS
-    spark = open_session(kafka=True, delta=fmt is StoredFormat.DELTA, quick=quick)
+    spark = open_session(kafka=True, delta=fmt is options.StoredFormat.DELTA, quick=quick)
 
     def say(tables: Tables, batch: int) -> None:
         if metrics is not None:
@@ -93,7 +84,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             every_seconds=every,
             max_records=max_records,
             auto_offset_reset=str(reset),
-            delta=fmt is StoredFormat.DELTA,
+            delta=fmt is options.StoredFormat.DELTA,
             broker_logs=broker_log or (),
             after_batch=say,
         )

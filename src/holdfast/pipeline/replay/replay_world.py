@@ -309,13 +309,13 @@ class _ReplayedSession:
         while not self._still() and world.now_ms < until_ms:
             world.run(min(world.now_ms + STEP_MS, until_ms))
         if self._still() and self.begun_ms is not None:
-            self.balancing_ms += max(0, world.last_round_ms - self.begun_ms)
+            self.balancing_ms += max(0, world.counts.last_round_ms - self.begun_ms)
             self.begun_ms = None
 
     def _still(self) -> bool:
         """Whether nothing more happens before the next happening."""
         world = self.world
-        quiet_ms = world.now_ms - max(world.last_round_ms, self.begun_ms or 0)
+        quiet_ms = world.now_ms - max(world.counts.last_round_ms, self.begun_ms or 0)
         if quiet_ms < QUIET_MS:
             return False
         living, coordinator = world.living(), world.coordinator

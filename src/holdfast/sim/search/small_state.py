@@ -15,21 +15,20 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from holdfast.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
+from holdfast.machine import actions, events
 from holdfast.machine.coordinator.group_messages import CommitDone, GroupMember, SendCommit
-from holdfast.machine.events import HeartbeatAnswered, JoinAnswered, LeaveAnswered, SyncAnswered
 from holdfast.machine.states import GroupState
 from holdfast.model.partitions import Resource
 
 KIND_OF: dict[type, str] = {
-    SendJoin: "join",
-    JoinAnswered: "join",
-    SendSync: "sync",
-    SyncAnswered: "sync",
-    SendHeartbeat: "heartbeat",
-    HeartbeatAnswered: "heartbeat",
-    SendLeave: "leave",
-    LeaveAnswered: "leave",
+    actions.SendJoin: "join",
+    events.JoinAnswered: "join",
+    actions.SendSync: "sync",
+    events.SyncAnswered: "sync",
+    actions.SendHeartbeat: "heartbeat",
+    events.HeartbeatAnswered: "heartbeat",
+    actions.SendLeave: "leave",
+    events.LeaveAnswered: "leave",
     SendCommit: "commit",
     CommitDone: "commit",
 }
@@ -83,7 +82,7 @@ class Effect:
     node: int
     sends: tuple[int, ...] = ()
     starts: tuple[Resource, ...] = ()
-    beats: tuple[SendHeartbeat, ...] = ()
+    beats: tuple[actions.SendHeartbeat, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

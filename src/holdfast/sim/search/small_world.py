@@ -22,21 +22,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.machine.actions import (
-    Action,
-    CallListener,
-    Commit,
-    ComputeAssignment,
-    DropNow,
-    Fail,
-    FindCoordinator,
-    SendHeartbeat,
-    SendJoin,
-    SendLeave,
-    SendSync,
-    StartFetching,
-    StopFetching,
-)
+from holdfast.machine import actions, events
 from holdfast.machine.coordinator import group_data
 from holdfast.machine.coordinator.coordinator import Coordinator
 from holdfast.machine.coordinator.group_messages import (
@@ -45,17 +31,6 @@ from holdfast.machine.coordinator.group_messages import (
     CoordinatorOptions,
     Received,
     SendCommit,
-)
-from holdfast.machine.events import (
-    CommitAnswered,
-    CoordinatorFound,
-    Drained,
-    HeartbeatAnswered,
-    ListenerReturned,
-    MetadataChanged,
-    RequestFailed,
-    Started,
-    SubscriptionChanged,
 )
 from holdfast.machine.leader.designs import Assignor, compute
 from holdfast.machine.member import member_data
@@ -94,7 +69,7 @@ class _Doing:
     duty: int
     sends: list[int] = field(default_factory=list)
     starts: list[Resource] = field(default_factory=list)
-    beats: list[SendHeartbeat] = field(default_factory=list)
+    beats: list[actions.SendHeartbeat] = field(default_factory=list)
 
 
 class SmallWorld:
@@ -129,8 +104,8 @@ class SmallWorld:
         for i in range(members):
             options = replace(OPTIONS, instance_id=f"i{i}" if static else None)
             member = Member(self.assignors, options)
-            member.receive(MetadataChanged(counts))
-            member.receive(SubscriptionChanged(("t",)))
+            member.receive(events.MetadataChanged(counts))
+            member.receive(events.SubscriptionChanged(("t",)))
             self.vessels.append(member)
         self.newborn = [member_data.saved(m.data) for m in self.vessels]
         self.coordinator = Coordinator("g", CoordinatorOptions(initial_delay_ms=0))
@@ -144,7 +119,9 @@ class SmallWorld:
         self._group_facts: dict[int, GroupFacts] = {}
         self._effects: dict[tuple[int, int, Hashable], Effect] = {}
         self._group_steps: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
-        self._beats: dict[tuple[int, int, SendHeartbeat], tuple[int, HeartbeatAnswered]] = {}
+        self._beats: dict[
+            tuple[int, int, actions.SendHeartbeat], tuple[int, events.HeartbeatAnswered]
+        ] = {}
         self._shifts: dict[tuple[int, int, int, bool], int] = {}
         self._group_shifts: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
         self._turns: set[Hashable] = set()
@@ -207,14 +184,14 @@ class SmallWorld:
         if found is None:
             what = self.messages.values[event].body if isinstance(event, int) else event
             if isinstance(what, CommitDone):
-                what = CommitAnswered(what.request, what.error)
+                what = events.CommitAnswered(what.request, what.error)
             found = self._effects[key] = self._react(i, node, what)
         return found
 
     def _react(self, i: int, node: int, event: Any) -> Effect:
         member = self.load(i, node)
         doing = _Doing(self.nodes.values[node].running, self.nodes.values[node].duty)
-        if isinstance(event, Drained):
+        if isinstance(event, events.Drained):
             job = member.holdings.hand_over
             doing.running -= job.resources if job is not None else frozenset()
             doing.duty = -1
@@ -229,38 +206,38 @@ class SmallWorld:
             beats=tuple(doing.beats),
         )
 
-    def _do(self, i: int, doing: _Doing, action: Action) -> list[Any]:
+    def _do(self, i: int, doing: _Doing, action: actions.Action) -> list[Any]:
         match action:
-            case FindCoordinator(request):
-                return [CoordinatorFound(request)]
-            case SendJoin():
+            case actions.FindCoordinator(request):
+                return [events.CoordinatorFound(request)]
+            case actions.SendJoin():
                 body: Any = replace(action, reason="") if self.reduce else action
                 doing.sends.append(self.messages.number(InFlight(i, True, body)))
-            case SendSync() | SendLeave():
+            case actions.SendSync() | actions.SendLeave():
                 doing.sends.append(self.messages.number(InFlight(i, True, action)))
-            case SendHeartbeat():
+            case actions.SendHeartbeat():
                 doing.beats.append(action)
-            case Commit():
+            case actions.Commit():
                 doing.sends.append(self.messages.number(InFlight(i, True, _commit(action))))
-            case ComputeAssignment():
+            case actions.ComputeAssignment():
                 return [self._plan(action)]
-            case StopFetching():
+            case actions.StopFetching():
                 doing.duty = action.token
-            case CallListener():
-                return [ListenerReturned(action.token)]
-            case DropNow(resources):
+            case actions.CallListener():
+                return [events.ListenerReturned(action.token)]
+            case actions.DropNow(resources):
                 doing.running, doing.duty = doing.running - frozenset(resources), -1
-            case StartFetching(resources):
+            case actions.StartFetching(resources):
                 doing.starts += resources
                 doing.running |= frozenset(resources)
                 self._check_own_start(i, resources)
-            case Fail(text=text):
+            case actions.Fail(text=text):
                 self.ledger.fail("fail", 0, f"m{i}: {text}")
             case _:
                 pass  # for logs
         return []
 
-    def _plan(self, action: ComputeAssignment) -> Any:
+    def _plan(self, action: actions.ComputeAssignment) -> Any:
         done = compute(self.assignors, action)
         if done.failure is not None:
             self.ledger.fail("plan", 0, done.failure)
@@ -321,7 +298,9 @@ class SmallWorld:
             found = self._group_steps[key] = (after, self._answers(outs))
         return found
 
-    def beat(self, group: int, i: int, body: SendHeartbeat) -> tuple[int, HeartbeatAnswered]:
+    def beat(
+        self, group: int, i: int, body: actions.SendHeartbeat
+    ) -> tuple[int, events.HeartbeatAnswered]:
         """A heartbeat and its answer."""
         key = (group, i, body)
         found = self._beats.get(key)
@@ -329,7 +308,7 @@ class SmallWorld:
             outs = self.load_group(group).step(0, Received(f"m{i}", body))
             answer = outs[-1]
             assert isinstance(answer, Answer)
-            assert isinstance(answer.response, HeartbeatAnswered)
+            assert isinstance(answer.response, events.HeartbeatAnswered)
             found = (self.save_group(self.groups.values[group][1]), answer.response)
             self._beats[key] = found
         return found
@@ -419,7 +398,7 @@ class SmallWorld:
     def start(self, state: State, i: int) -> State:
         """A process starts."""
         nodes = (*state.nodes[:i], self.newborn_node(i), *state.nodes[i + 1 :])
-        return self.tell(state._replace(nodes=nodes), i, Started())
+        return self.tell(state._replace(nodes=nodes), i, events.Started())
 
     def crash(self, state: State, i: int) -> State:
         """A process crashes: its requests stay under way, answers to it are dropped."""
@@ -456,8 +435,8 @@ class SmallWorld:
         state = without(state, message)
         member, _, body, _ = self.messages.values[message]
         if isinstance(body, SendCommit | CommitDone):
-            return self.tell(state, member, CommitAnswered(body.request, -1))
-        return self.tell(state, member, RequestFailed(body.request))
+            return self.tell(state, member, events.CommitAnswered(body.request, -1))
+        return self.tell(state, member, events.RequestFailed(body.request))
 
     def hold(self, state: State, message: int) -> State:
         """A message is late: it is held until time has moved."""
@@ -486,7 +465,7 @@ class SmallWorld:
                 self.ledger.fail("S1", 0, f"{both} runs at m{j} and starts at m{i}")
 
 
-def _commit(action: Commit) -> SendCommit:
+def _commit(action: actions.Commit) -> SendCommit:
     return SendCommit(
         request=action.token,
         generation=action.generation,

@@ -11,18 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.machine.actions import (
-    CallListener,
-    Commit,
-    ComputeAssignment,
-    DropNow,
-    Fail,
-    JoinCompleted,
-    ListenerCall,
-    StartFetching,
-    StopFetching,
-    Warn,
-)
+from holdfast.machine import actions
 from holdfast.machine.coordinator.group_messages import SendCommit
 from holdfast.machine.events import Drained, ListenerReturned
 from holdfast.machine.leader.designs import Assignor, compute
@@ -69,12 +58,12 @@ class Application:
         self.check = hooks.check(checker.check) if check else None
         self.warnings: list[str] = []
 
-    def stop_fetching(self, process: Process, action: StopFetching) -> None:
+    def stop_fetching(self, process: Process, action: actions.StopFetching) -> None:
         """Finish the batch in hand, then it is drained."""
         when_ms = process.boundary() + process.revoke_extra_ms
         self.clock.at(when_ms, self._drained, (process, action))
 
-    def _drained(self, entry: tuple[Process, StopFetching]) -> None:
+    def _drained(self, entry: tuple[Process, actions.StopFetching]) -> None:
         process, action = entry
         if not process.alive:
             return
@@ -96,7 +85,7 @@ class Application:
                 process.positions[resource] = (now_ms, offset + n_records)
                 self.ledger.stop(resource, runner=process.client, now_ms=now_ms)
 
-    def drop(self, process: Process, action: DropNow) -> None:
+    def drop(self, process: Process, action: actions.DropNow) -> None:
         """Stop at once; nothing is committed."""
         self._stopped(process, action.resources)
         self.ledger.lost(process.client, action.resources)
@@ -105,10 +94,10 @@ class Application:
                 del self.ledger.committing[resource]
         self.trace.note(f"{process.client} drops {_short(action.resources)}")
 
-    def call(self, process: Process, action: CallListener) -> None:
+    def call(self, process: Process, action: actions.CallListener) -> None:
         """A callback comes between two batches and takes its time."""
         cost_ms = 0
-        if action.call is ListenerCall.REVOKED and action.resources:
+        if action.call is actions.ListenerCall.REVOKED and action.resources:
             cost_ms = self.costs.revoke_ms
         when_ms = process.boundary() + cost_ms
         self.ledger.called(process.client, action.call, action.resources, self.clock.now_ms)
@@ -119,7 +108,7 @@ class Application:
             error = "fault"
         self.clock.at(when_ms, process.tell, ListenerReturned(action.token, error))
 
-    def start_fetching(self, process: Process, action: StartFetching) -> None:
+    def start_fetching(self, process: Process, action: actions.StartFetching) -> None:
         """Rebuild the state of what is new, then process."""
         now_ms, ledger, member = self.clock.now_ms, self.ledger, process.member
         listener = self.costs.listener
@@ -169,7 +158,7 @@ class Application:
             for other in (self.processes[rival] for rival in rivals)
         )
 
-    def commit(self, process: Process, action: Commit) -> None:
+    def commit(self, process: Process, action: actions.Commit) -> None:
         """Send the positions of what is given up."""
         for resource in action.resources:
             self.ledger.committing[resource] = process.client
@@ -183,7 +172,7 @@ class Application:
         )
         self.requests.send_commit(process, request)
 
-    def completed(self, process: Process, action: JoinCompleted) -> None:
+    def completed(self, process: Process, action: actions.JoinCompleted) -> None:
         """A round is over for this member."""
         self.completed_join(action, self.clock.now_ms)
         if not self.trace.on:
@@ -195,17 +184,17 @@ class Application:
             f"{f', delay {action.delay_ms}' if action.delay_ms else ''}"
         )
 
-    def warn(self, process: Process, action: Warn) -> None:
+    def warn(self, process: Process, action: actions.Warn) -> None:
         """Keep a warning of the member (the first thousand are kept)."""
         if len(self.warnings) < 1000:
             self.warnings.append(f"{process.client}: {action.text}")
 
-    def failed(self, process: Process, action: Fail) -> None:
+    def failed(self, process: Process, action: actions.Fail) -> None:
         """The member is over."""
         process.failed = action.text
         self.trace.note(f"{process.client} fails: {action.text}")
 
-    def plan(self, process: Process, action: ComputeAssignment) -> None:
+    def plan(self, process: Process, action: actions.ComputeAssignment) -> None:
         """The member leads: plan, and have the plan checked."""
         assignors: Sequence[Any] = process.member.data.assignors
         if process.plan_fails:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from holdfast.machine import events
 from holdfast.machine.actions import FindCoordinator, SendJoin, SendSync
 from holdfast.machine.coordinator.group_messages import (
     Answer,
@@ -19,13 +20,6 @@ from holdfast.machine.coordinator.group_messages import (
     Request,
     Response,
     SendCommit,
-)
-from holdfast.machine.events import (
-    CommitAnswered,
-    CoordinatorFound,
-    JoinAnswered,
-    RequestFailed,
-    SyncAnswered,
 )
 from holdfast.sim.world.broker import RunCounts, SimulatedBroker
 from holdfast.sim.world.clock import Clock
@@ -59,9 +53,9 @@ class Answers:
     def send(self, answer: Answer) -> None:
         """Send an answer."""
         clock, process, response = self.clock, self.processes[answer.client], answer.response
-        if isinstance(response, JoinAnswered):
+        if isinstance(response, events.JoinAnswered):
             self.counts.n_bytes += sum(len(m.metadata) for m in response.members)
-        elif isinstance(response, SyncAnswered):
+        elif isinstance(response, events.SyncAnswered):
             self.counts.n_bytes += len(response.assignment)
         fates = self.network.fate(answer.client, clock.now_ms)
         if not fates:
@@ -77,7 +71,7 @@ class Answers:
         """An answer reaches its process."""
         process, response = entry
         if isinstance(response, CommitDone):
-            process.tell(CommitAnswered(response.request, response.error))
+            process.tell(events.CommitAnswered(response.request, response.error))
             return
         process.outstanding.discard(response.request)
         process.tell(response)
@@ -102,9 +96,9 @@ class Requests:
         clock = self.clock
         fates = self.network.fate(process.client, clock.now_ms)
         if not fates or self.broker.coordinator is None:
-            clock.at(clock.now_ms + FAIL_MS, process.tell, RequestFailed(action.request))
+            clock.at(clock.now_ms + FAIL_MS, process.tell, events.RequestFailed(action.request))
             return
-        clock.at(clock.now_ms + fates[0], process.tell, CoordinatorFound(action.request))
+        clock.at(clock.now_ms + fates[0], process.tell, events.CoordinatorFound(action.request))
 
     def send(self, process: Process, action: Request) -> None:
         """Send a request; it arrives late, twice or never."""
@@ -125,7 +119,9 @@ class Requests:
         clock = self.clock
         fates = self.network.fate(process.client, clock.now_ms)
         if not fates or self.broker.coordinator is None:
-            clock.at(clock.now_ms + FAIL_MS, process.tell, CommitAnswered(request.request, -1))
+            clock.at(
+                clock.now_ms + FAIL_MS, process.tell, events.CommitAnswered(request.request, -1)
+            )
             return
         clock.at(clock.now_ms + fates[0], self.arrive, (process, request))
 
@@ -135,6 +131,6 @@ class Requests:
         if self.broker.coordinator is not None:
             self.broker.receive(process.client, request)
         elif isinstance(request, SendCommit):
-            process.tell(CommitAnswered(request.request, -1))
+            process.tell(events.CommitAnswered(request.request, -1))
         else:
             process.give_up(request.request)

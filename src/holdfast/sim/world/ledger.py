@@ -183,12 +183,13 @@ class Ledger:
         for resource in resources:
             assigned = call is ListenerCall.ASSIGNED
             if announced.get(resource, False) is assigned:
-                text = f"{runner} was told {call} of {resource} twice"
+                before = "already assigned" if assigned else "not assigned"
+                text = f"{resource} is {call} at {runner}, where it was {before}"
                 self.fail("S14", now_ms, text)
             announced[resource] = assigned
             dropped = self.dropped.setdefault(runner, set())
             if call is ListenerCall.LOST and resource not in dropped:
-                self.fail("S14", now_ms, f"{runner} was told lost of {resource}, still a member")
+                self.fail("S14", now_ms, f"{runner} is a member, and {resource} is lost")
             dropped.discard(resource)
 
     def lost(self, runner: str, resources: Iterable[Resource]) -> None:
@@ -199,7 +200,7 @@ class Ledger:
         """A member ended in order: every resource it heard assigned was revoked or lost (S14)."""
         left = sorted(r for r, held in self.announced.get(runner, {}).items() if held)
         if left:
-            self.fail("S14", now_ms, f"{runner} ends and was never told that {left[0]} is gone")
+            self.fail("S14", now_ms, f"{runner} ends, and {left[0]} was neither revoked nor lost")
 
     def commit(self, resource: Resource, offset: int, now_ms: int, *, by: str = "") -> None:
         """The coordinator took an offset of client ``by`` (S15; S2 if another client runs it)."""

@@ -25,34 +25,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from holdfast.machine.actions import (
-    CallListener,
-    Commit,
-    ComputeAssignment,
-    DropNow,
-    Fail,
-    FindCoordinator,
-    JoinCompleted,
-    SendHeartbeat,
-    SendJoin,
-    SendLeave,
-    SendSync,
-    StartFetching,
-    StopFetching,
-    Warn,
-)
+from holdfast.machine import actions, events
 from holdfast.machine.coordinator.coordinator import Coordinator
-from holdfast.machine.events import (
-    LeaveRequested,
-    MetadataChanged,
-    Polled,
-    Started,
-    SubscriptionChanged,
-)
 from holdfast.machine.leader.designs import Assignor
 from holdfast.machine.member.member import Member
 from holdfast.machine.member.options import MemberOptions
-from holdfast.machine.states import ENDED
 from holdfast.model.partitions import Resource, resources_of_topic
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.world.application import Application
@@ -174,11 +151,6 @@ class World:
         """How many rounds there were."""
         return self.counts.rounds
 
-    @property
-    def last_round_ms(self) -> int:
-        """When the last round was stored."""
-        return self.counts.last_round_ms
-
     def living(self) -> list[Process]:
         """Processes that are up, by slot."""
         return [self.slots[s] for s in sorted(self.slots) if self.slots[s].alive]
@@ -213,9 +185,9 @@ class World:
         self.processes[client] = self.slots[slot] = process
         self._happens(f"{client} starts")
         topics = self.subscriptions.get(slot, tuple(sorted(self.partitions)))
-        process.tell(MetadataChanged(tuple(sorted(self.partitions.items()))))
-        process.tell(SubscriptionChanged(topics))
-        process.tell(Started())
+        process.tell(events.MetadataChanged(tuple(sorted(self.partitions.items()))))
+        process.tell(events.SubscriptionChanged(topics))
+        process.tell(events.Started())
         return process
 
     def _member_options(self, slot: int) -> MemberOptions:
@@ -244,7 +216,7 @@ class World:
         if process.alive and not process.exiting:
             process.exiting = True
             self._happens(f"{process.client} is asked to stop")
-            process.tell(LeaveRequested(returns))
+            process.tell(events.LeaveRequested(returns))
 
     def crash(self, slot: int) -> None:
         """A process ends without a word."""
@@ -295,7 +267,7 @@ class World:
         self._happens(f"topic {topic} has {count} partitions")
         self.ledger.add(self.resources(), self.now_ms)
         for process in self.living():
-            process.tell(MetadataChanged(tuple(sorted(self.partitions.items()))))
+            process.tell(events.MetadataChanged(tuple(sorted(self.partitions.items()))))
 
     def subscribe(self, slot: int, topics: tuple[str, ...]) -> None:
         """A member subscribes to other topics."""
@@ -303,36 +275,24 @@ class World:
         process = self.slots[slot]
         if process.alive and not process.exiting:
             self._happens()
-            process.tell(SubscriptionChanged(topics))
-
-    def poll_all(self, every_ms: int, polls: Callable[[Process], bool] = lambda _: True) -> None:
-        """From now on every process tells its member that it polls, while ``polls`` allows it."""
-
-        def poll(process: Process) -> None:
-            if process.alive and process.member.state not in ENDED:
-                if polls(process):
-                    process.tell(Polled())
-                self.clock.at(self.now_ms + every_ms, poll, process)
-
-        for process in self.living():
-            poll(process)
+            process.tell(events.SubscriptionChanged(topics))
 
 
 def _duties(requests: Requests, application: Application) -> Duties:
     """What is done for each action of a member."""
     return {
-        FindCoordinator: requests.find,
-        SendJoin: requests.send,
-        SendSync: requests.send,
-        SendHeartbeat: requests.send,
-        SendLeave: requests.send,
-        ComputeAssignment: application.plan,
-        StopFetching: application.stop_fetching,
-        DropNow: application.drop,
-        CallListener: application.call,
-        StartFetching: application.start_fetching,
-        Commit: application.commit,
-        JoinCompleted: application.completed,
-        Warn: application.warn,
-        Fail: application.failed,
+        actions.FindCoordinator: requests.find,
+        actions.SendJoin: requests.send,
+        actions.SendSync: requests.send,
+        actions.SendHeartbeat: requests.send,
+        actions.SendLeave: requests.send,
+        actions.ComputeAssignment: application.plan,
+        actions.StopFetching: application.stop_fetching,
+        actions.DropNow: application.drop,
+        actions.CallListener: application.call,
+        actions.StartFetching: application.start_fetching,
+        actions.Commit: application.commit,
+        actions.JoinCompleted: application.completed,
+        actions.Warn: application.warn,
+        actions.Fail: application.failed,
     }
