@@ -44,7 +44,7 @@ class CarriedState:
     ----------
     past : list of Generations
         Context rows.
-    events : list of mapping
+    events : list of ConsumerGroupEvent
         KIP-848 records, of which every generation was reported before.
     """
 
@@ -83,7 +83,7 @@ def state_rows(past: Generations, events: Iterable[ConsumerGroupEvent]) -> pa.Ta
     ----------
     past : Generations
         Context rows of :func:`holdfast.pipeline.history.movements.carry`, sorted.
-    events : iterable of mapping
+    events : iterable of ConsumerGroupEvent
         KIP-848 records of any groups, in the order of the log; only what still counts is kept.
     """
     code, first = group_codes(past)

@@ -63,12 +63,10 @@ ROWS_AT_ONCE: Final = 64
 def groups_task(
     root: str, batch: int, topic_names: Mapping[str, str], *, keep_state: bool = False
 ) -> BatchTask:
-    """Records that are no commits to every table that comes from generations.
+    """Rows of :data:`~holdfast.pipeline.batches.split.SPLIT` without their group to tables.
 
-    The rows are those of the split step (:data:`holdfast.pipeline.batches.split.SPLIT`) without
-    their group. Names of files that the split step wrote go back to the driver with the names of
-    the files written here. With ``keep_state`` the state of every group is written too
-    (:mod:`holdfast.pipeline.batches.state`).
+    Names of files that the split step wrote go back to the driver with the names of the files
+    written here. With ``keep_state`` the state of every group is written too.
     """
 
     def run(batches: Batches) -> Batches:

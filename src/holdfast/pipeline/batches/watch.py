@@ -183,12 +183,8 @@ def watch(
         Look so often, until stopped; by default take what is there, and end.
     max_records : int, optional
         At most so many records in a batch.
-    auto_offset_reset : str
-        What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
-    delta : bool
-        Append every batch to Delta tables too.
-    broker_logs : sequence of Path
-        As in :class:`Stream`; on Spark Connect the server reads them.
+    auto_offset_reset, delta, broker_logs
+        As in :class:`Stream`; on Spark Connect the server reads the logs.
     after_batch : callable, optional
         Called here with the tables and the batch id after each batch (metrics, a progress line).
 
@@ -286,15 +282,7 @@ def started(writer: DataStreamWriter) -> StreamingQuery:
     changes that. On a busy machine, or where its modules are imported for the first time, it takes
     longer; the next try finds them compiled.
 
-    Parameters
-    ----------
-    writer : DataStreamWriter
-        With sink, checkpoint and trigger.
-
-    Returns
-    -------
-    StreamingQuery
-        The last failure is raised after :data:`START_TRIES` tries, any other at once.
+    That failure is raised after :data:`START_TRIES` tries, any other at once.
     """
     for _ in range(START_TRIES - 1):
         try:

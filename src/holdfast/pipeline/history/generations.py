@@ -28,9 +28,7 @@ STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
 CLASSIC, CONSUMER = "classic", "consumer"
 
 HEAD: Final = arrow_schema("generation_heads")
-
 MEMBER_ROWS: Final = arrow_schema("generation_members")
-
 OWNED_ROWS: Final = arrow_schema("generation_owned")
 
 
@@ -83,7 +81,7 @@ class Generations:
         return Generations(head=head, members=members, owned=owned)
 
     def sorted(self) -> Generations:
-        """The same generations by (group, context first, place in the log)."""
+        """The same generations by (group, place in the log)."""
         keys = [("group", "ascending"), ("log_partition", "ascending"), ("log_offset", "ascending")]
         order = pc.sort_indices(self.head, sort_keys=keys).to_numpy()
         if len(order) < 2 or bool(np.all(np.diff(order.astype(np.int64)) == 1)):

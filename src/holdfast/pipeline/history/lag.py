@@ -48,12 +48,10 @@ OWNERS: Final = "_owners"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """Where every partition begins and ends, and when that was so.
+    """Where every partition begins and ends (``offsets`` of a dump), and when that was so.
 
     Parameters
     ----------
-    offsets : Table
-        As ``offsets`` of a dump.
     taken_at_us : int
         Microseconds since 1970.
     reset : str

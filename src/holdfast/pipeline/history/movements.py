@@ -103,7 +103,7 @@ def compare(gens: Generations, layout: Dense) -> Events:
     Returns
     -------
     Events
-        Context rows included; :func:`movement_table` and :func:`pause_table` leave them out.
+        Context rows included; :func:`movement_table` and :func:`pause_candidates` leave them out.
 
     Notes
     -----

@@ -68,7 +68,7 @@ class Reconciled:
     since : dict of group to (log partition, log offset)
         Where the first such record of each group stands; before all there is where it was read
         in an earlier batch.
-    released : list of dict
+    released : list of ConsumerGroupEvent
         Events of type :data:`RELEASED` for the next batch.
     """
 
@@ -109,7 +109,7 @@ def reconcile(events: Iterable[ConsumerGroupEvent]) -> Reconciled:
 
     Parameters
     ----------
-    events : iterable of mapping
+    events : iterable of ConsumerGroupEvent
         Records of :mod:`holdfast.pipeline.ingest.records`, of any groups and types, in any order;
         events marked ``old`` were reported in an earlier batch.
     """

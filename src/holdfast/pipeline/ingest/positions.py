@@ -46,12 +46,7 @@ def from_commits(commits: pa.Table) -> pa.Table:
 
 
 def reduced(rows: pa.Table) -> pa.Table:
-    """One row for each group and partition.
-
-    Parameters
-    ----------
-    rows : Table of POSITION
-        Positions of parts of the log, in any order.
+    """One row for each group and partition, of positions in any order.
 
     Notes
     -----

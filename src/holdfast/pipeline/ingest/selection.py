@@ -50,13 +50,7 @@ class Selection:
     all_groups: bool = False
 
     def keep(self, keys: pa.Array) -> Mask | None:
-        """Which records belong to these groups, by their keys; None: all of them.
-
-        Parameters
-        ----------
-        keys : Array of binary
-            Keys of records.
-        """
+        """Which records belong to these groups, by their keys (binary); None: all of them."""
         if self.groups:
             return self._is_named(group_names(binary_column(keys)))
         return None if self.all_groups else _not_sparks(keys, _NAME_AT)

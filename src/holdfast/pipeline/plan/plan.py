@@ -53,12 +53,10 @@ TASK_GROUPS: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fleet:
-    """Rows of :data:`FLEET` as columns; starts are CSR starts by group, int64[n_groups + 1].
+    """Rows of :data:`FLEET`, in one chunk, and their lists as columns.
 
     Parameters
     ----------
-    rows : Table
-        The rows; one chunk.
     member_start, topic_start, tp_start, asked_start : int64[n_groups + 1]
         Where each group's members, topics, topic-partitions and asked topics start.
     """
@@ -129,17 +127,7 @@ def plan_task(assignor: str, options: Mapping[str, Any]) -> BatchTask:
 
 
 def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.Table:
-    """Plan some groups.
-
-    Parameters
-    ----------
-    rows : Table of FLEET
-
-    Returns
-    -------
-    Table of PLAN
-        In the same order.
-    """
+    """Plan some groups: rows of :data:`FLEET` to rows of :data:`PLAN`, in the same order."""
     fleet = Fleet.of(rows)
     target = np.full(len(fleet.owner), NO_OWNER, np.int32)
     optimal = np.zeros(rows.num_rows, np.bool_)

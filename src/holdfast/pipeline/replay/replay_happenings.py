@@ -156,13 +156,7 @@ def _session(value: Mapping[str, Any]) -> RecordedSession:
 
 
 def as_seen(costs: Costs, answer_ms: int) -> Costs:
-    """Costs of members seen to answer in this time: no heartbeat, poll or flush takes longer.
-
-    Parameters
-    ----------
-    answer_ms : int
-        As :class:`Story` has it.
-    """
+    """Costs of members seen to answer in this time: no heartbeat, poll or flush takes longer."""
     if answer_ms < 0:
         return costs
     most = max(1, answer_ms)
