@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from tests.wire.records_twin import records
 
 from holdfast.errors import WireError
-from holdfast.pipeline.history.generations import Generations, concat, generation_tables
+from holdfast.pipeline.history.generations import (
+    Generations,
+    assignment_table,
+    concat,
+    generation_tables,
+)
 from holdfast.pipeline.ingest import decode
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
@@ -199,6 +204,9 @@ def test_group_records_say_what_the_scalar_forms_say(groups):
         (r["member_id"], {"topic": r["topic"], "partitions": r["partitions"]})
         for r in tables["assignments"]
     ] == flat
+    quick = concat([Generations.empty(), *decode.generations([batch], subscriptions=False)])
+    assert assignment_table(quick).to_pylist() == tables["assignments"]
+    assert quick.members["subscribed_topics"].null_count == len(quick.members)
 
 
 def check_subscription(found, blob):

@@ -3,7 +3,8 @@
 **Rules.** The result equals that of :mod:`holdfast.assignors.optimal.sticky_equal`, partition by
 partition; a test compares the two. A group with unequal subscriptions is left to the assignor, and
 so is a group with very many topics, members or uneven partitions. The result's optimality is
-checked: loads differ by at most one, and the number of moves is that of :func:`needed_moves`.
+checked: loads differ by at most one, and the number of moves is that of
+:func:`holdfast.model.measure_history.needed_moves`.
 
 **Strategy.** The steps of the closed form, each done once over the columns of all groups: the cost
 of a group is its partitions, without a call of its own. Rows are members in their order of dealing,
