@@ -11,7 +11,24 @@ from tests.cli.running import run
 from tests.pipeline import local, worlds
 
 from holdfast.errors import SourceError
-from holdfast.report.drawing.policies import COLUMNS, policy_section, read_policies
+from holdfast.report.drawing.policies import policy_section, read_policies
+
+COLUMNS = (
+    "group",
+    "policy",
+    "assignor",
+    "delay_ms",
+    "actual",
+    "rebalances",
+    "moved",
+    "moved_to_third",
+    "partition_seconds_unowned",
+    "partition_seconds_stopped",
+    "longest_stop_seconds",
+    "time_to_balance_seconds",
+    "fidelity",
+)
+"""Columns of the replay's rows that the report reads."""
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """The document's scenarios, measured: bounce, death, scaling, first start, under any policy.
 
-**Rules.** A scenario is a plan of what happens to whom; every number comes from the ledger.
-Members are slots 0 to n - 1; slot 0 is the slow one. The group settles before measuring begins.
+**Rules.** Members are slots 0 to n - 1; the first ``Costs.slow_members`` of them are slow. Except
+in ``first-start`` the group settles before measuring begins. Times and moves come from the ledger.
 
 **Strategy.** :func:`simulate` builds a world for a policy, plays the scenario, waits for balance
 and reports. Two policies are baselines: :mod:`holdfast.sim.baselines.kip848`,
@@ -33,16 +33,16 @@ from holdfast.sim.world.world import World, WorldOptions
 
 SETTLE_LIMIT_MS = 3_600_000
 QUIET_MS = 4_000
-LEADER = -1  # in a step: the slot that leads then
+LEADER = -1  # slot of a step: the member that leads when the step is taken
 
 Track = Callable[[range], Iterable[int]]
 """Passes on the members that are bounced, and may count them."""
 
 BASELINES = {"kip848": "KIP-848-like (model)", "connect": "Connect as shipped"}
-"""What is compared with the policies -> its name in tables of measurements."""
+"""Baseline -> its name in tables of measurements."""
 
 SIMULATED = (*POLICIES, *BASELINES)
-"""Policies that are compared; an assignor's name is one as well."""
+"""Policies and baselines. A setup may name an assignor as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class ScenarioStep:
 
     ``do`` is start, stop, crash, stall, split, resize (to ``count`` partitions, 0 none), jump-clock
     or restart-coordinator, which loses ``count`` records at the end of its log. ``slot`` -1 is
-    whoever leads then.
+    the member that leads at that time.
     """
 
     at_ms: int
@@ -164,7 +164,7 @@ class Play:
         """Every member is calm, everything is processed, and there was no round for a while."""
         world = self.world
         living = world.living()
-        if not living:  # by the scenario's will, or because all of them failed
+        if not living:  # the scenario ended all of them, or all of them failed
             return not any(p.failed for p in world.slots.values())
         quiet = world.now_ms - world.counts.last_round_ms >= QUIET_MS
         return quiet and all_calm(living) and _processed(world) == sum(world.partitions.values())
@@ -212,7 +212,7 @@ def rolling_bounce(play: Play) -> None:
 
 
 def process_death(play: Play) -> None:
-    """One process dies without a word and its orchestrator brings it back."""
+    """One process crashes, and its orchestrator starts it again (``steps`` times)."""
     last = play.setup.members - 1
     for step in range(play.setup.steps):
         slot = last - step % play.setup.members
@@ -260,13 +260,13 @@ def _leading(world: World) -> int:
 
 
 def _processed(world: World) -> int:
-    """How many of the partitions that there are still are being processed."""
+    """How many of the partitions that exist are being processed."""
     count = world.partitions.get
     return sum(p < count(topic, 0) for q in world.living() for topic, p in q.running)
 
 
 def _check(world: World, step: ScenarioStep) -> None:
-    """Whether a step can be taken now; what is wrong with it as ConfigError."""
+    """Raise ConfigError if a step cannot be taken now."""
     at = f"{step.do} at {step.at_ms} ms"
     up = [p.slot for p in world.living() if not p.exiting]
     if step.do == "start" and (step.slot < 0 or step.slot in up):
@@ -319,7 +319,7 @@ SCENARIOS: Mapping[str, Callable[[Play], None]] = {
 
 
 def assignors_of(setup: Setup) -> Sequence[Assignor]:
-    """What members of a policy offer."""
+    """The assignors that members of a policy or baseline offer."""
     if setup.policy == "connect":
         return (ConnectAssignor(delay_ms=setup.settings.delay_ms),)
     return assignors_for(setup.policy, setup.settings)

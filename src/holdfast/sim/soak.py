@@ -1,9 +1,9 @@
 """Random faulty runs: first a phase of faults that checks safety, then quiet, and it must settle.
 
-**Rules.** Everything about a run comes from its seed: the policy, the sizes, what breaks and when.
-After the faults end, messages are reliable and nothing happens to anybody; the group must settle
-within :data:`SETTLE_MS` with everything processed (L1), balanced (L2), and without endless rounds
-(L4). A failure names the seed that repeats it.
+**Rules.** Everything about a run comes from its seed: the policy, the sizes, the faults and their
+times. When the faults end, messages are reliable and nothing happens to a process. The group must
+then settle within :data:`SETTLE_MS`: everything is processed (L1), loads are even (L2), and there
+are no more rounds (L4). A failure names the seed that repeats it.
 
 **Strategy.** One list of weighted faults; each draws its own numbers from the run's generator.
 
@@ -62,7 +62,7 @@ class SoakRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoakOutcome:
-    """Many of them."""
+    """The outcome of many random runs."""
 
     runs: int
     rounds: int
@@ -87,7 +87,7 @@ def soak(
     track : callable, optional
         Passes the seeds on one by one, and may show how far they are.
     seen : callable, optional
-        Receives what happened in each run, line by line.
+        Receives the trace of each run, line by line.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def random_run(
 
 
 class Faults:
-    """A world and what happens to it."""
+    """A world, and the faults that are drawn for it."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class Faults:
         return world
 
     def fault(self) -> None:
-        """One more thing goes wrong."""
+        """Draw one fault and make it happen."""
         rng = self.rng
         actions: list[tuple[int, Callable[[], None]]] = [
             (5, self._crash),
@@ -229,7 +229,7 @@ class Faults:
         actions[index][1]()
 
     def _jumps(self, end_ms: int) -> None:
-        """Wall clocks jump now and then; drawn apart, so that other faults stay what they were."""
+        """Let the wall clock jump; drawn apart, so that a seed's other faults stay the same."""
         rng = np.random.Generator(np.random.PCG64(self.world.seed + 78_000_000))
         for _ in range(int(rng.integers(0, 4))):
             by_ms = int(rng.integers(-3_600_000, 3_600_000))
@@ -331,8 +331,8 @@ class Faults:
     def _unsettled(self) -> bool:
         """Whether the group is not settled yet; if all were fenced, one process is started again.
 
-        A coordinator that lost the record of a static member's return knows only the process from
-        before. It refuses the process that is there. That client has to end and to be restarted.
+        A coordinator that lost the record of a static member's return knows only the member's
+        process from before. It fences the new process, and that process has to be started again.
         """
         if not self._living() and any(p.failed for p in self.world.slots.values()):
             self.world.start(min(self.world.slots))

@@ -1,10 +1,11 @@
 """A baseline: Kafka Connect's incremental cooperative assignor as shipped, over our members.
 
-**Rules.** Its memory lives in the leader and is lost with it; a returning member is served only
-when the delay ends; a revoking round after a revoking round waits longer each time (KIP-415).
+**Rules.** The leader's memory is lost when another member leads. A returning member gets what
+waits for it only when the delay ends. If a round would revoke right after a round that revoked, it
+waits instead, and each time longer (KIP-415).
 
-**Strategy.** Members speak the designs' container; only the leader's judgement is Connect's. One
-value per member, so a new leader begins with an empty memory, as in Connect.
+**Strategy.** Members send the designs' messages; only the leader's plan is Connect's. Each member
+that leads has a :class:`Past` of its own, so a new leader begins with an empty one, as in Connect.
 
 References: KIP-415; KAFKA-9848, KAFKA-10413, KAFKA-12495, KAFKA-15693.
 """
@@ -27,7 +28,7 @@ BACKOFF_MS, BACKOFF_FACTOR = 1, 40
 
 @dataclass(slots=True)
 class Past:
-    """What Connect's leader remembers (the worker object's fields)."""
+    """What Connect's leader remembers from round to round."""
 
     previous: frozenset[Resource] = frozenset()
     members: frozenset[str] = frozenset()
@@ -41,7 +42,7 @@ class Past:
 
 @dataclass(slots=True)
 class ConnectAssignor:
-    """Connect's leader. ``clock`` is how a leader learns how much of a delay has passed."""
+    """Connect's leader; the age of its own memory is the part of the delay that has passed."""
 
     delay_ms: int
     name: str = "connect"
@@ -99,7 +100,7 @@ class ConnectAssignor:
         age_ms: int,
         turn: LeaderRound,
     ) -> tuple[dict[str, set[Resource]], Set[Resource]] | None:
-        """None while the lost wait; else what goes to candidates, and what is placed as new."""
+        """What candidates get, and what is left to be placed as new; None while the lost wait."""
         nothing: dict[str, set[Resource]] = {m: set() for m in own}
         if past.remaining_ms is not None:
             past.remaining_ms = max(0, past.remaining_ms - age_ms)
@@ -171,7 +172,7 @@ class ConnectAssignor:
                     revoked=grouped(sorted(revoked[m])) if revoked[m] else None,
                     delay_ms=past.remaining_ms or 0,
                     nonce=turn.generation,
-                    memory=b"connect",  # only so that its age, the passed time, comes back
+                    memory=b"connect",  # members report its age: the time since this round
                 )
             )
             for m in sorted(own)
@@ -183,7 +184,7 @@ def _spread(
     own: Mapping[str, set[Resource]],
     handed: Mapping[str, set[Resource]],
 ) -> None:
-    """Give each to the member with least."""
+    """Give each resource to the member with the fewest."""
     for resource in resources:
         taker = min(sorted(own), key=lambda m: len(own[m]) + len(handed[m]))
         handed[taker].add(resource)

@@ -96,8 +96,8 @@ class SeenTurn:
     generation: int
     leader_id: str
     present: frozenset[str] = field(init=False)  # ids of all members
-    claimed: frozenset[Resource] = field(init=False)  # what anybody claims
-    after: frozenset[Resource] = field(init=False)  # what anybody has then
+    claimed: frozenset[Resource] = field(init=False)  # claims of all members
+    after: frozenset[Resource] = field(init=False)  # all that members own after the round
     subscribed: frozenset[str] = field(init=False)  # topics of those that stay
 
     def __post_init__(self) -> None:
@@ -112,12 +112,12 @@ class SeenTurn:
         object.__setattr__(self, "subscribed", frozenset(t for names in topics for t in names))
 
     def exists(self, resource: Resource) -> bool:
-        """Whether it is there to be owned by somebody."""
+        """Whether a resource exists and a member that stays subscribes to its topic."""
         topic, partition = resource
         return 0 <= partition < self.partitions.get(topic, 0) and topic in self.subscribed
 
     def all_resources(self) -> frozenset[Resource]:
-        """Everything that somebody subscribes to."""
+        """All resources of the topics that members that stay subscribe to."""
         counts = tuple((t, self.partitions.get(t, 0)) for t in sorted(self.subscribed))
         return _every_one(counts)
 

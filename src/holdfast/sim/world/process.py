@@ -109,7 +109,7 @@ class Process:
             self.tell(RequestFailed(request))
 
     def _commit_ended(self) -> None:
-        """The member has heard of its commit, after a stall perhaps, and may have no other one."""
+        """A commit was answered: forget the process's commits if its hand-over has ended."""
         if self.member.holdings.hand_over is None:
             self._forget_commits()
 
