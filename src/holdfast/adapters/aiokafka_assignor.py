@@ -6,13 +6,13 @@
     consumer = AIOKafkaConsumer("orders", group_id="etl", partition_assignment_strategy=sticky)
     attach(consumer)
 
-**Rules.** aiokafka knows the eager protocol alone, so cooperative assignors and designs are
-refused. An instance belongs to one consumer and keeps its own state: aiokafka's own sticky assignor
-keeps it on the class, where two consumers of one process overwrite each other, and never learns its
-generation. Only :func:`attach` touches a private part.
+**Rules.** aiokafka has the eager protocol only: cooperative assignors and designs are refused. An
+instance belongs to one consumer and keeps its own state. (aiokafka's own sticky assignor keeps its
+state on the class, so two consumers of one process overwrite each other, and it never learns its
+generation.) Only :func:`attach` touches a private part of the client.
 
-**Strategy.** The same translation as :mod:`~holdfast.adapters.kafka_python`. aiokafka hands a
-leader each member's topics and user data only; that is all an eager assignor needs.
+**Strategy.** The same translation as in :mod:`~holdfast.adapters.kafka_python`. aiokafka gives a
+leader only the topics and user data of each member; an eager assignor needs no more.
 
 References
 ----------

@@ -1,11 +1,11 @@
 """``holdfast.AsyncConsumer``: the consumer for programs on an event loop.
 
-**Rules.** As :class:`holdfast.Consumer`; every call that may wait is awaited. A listener's methods
-may be coroutines: they run on the loop that subscribed. A poll that was cancelled loses nothing:
-its records are what the next poll returns, and none of them counts as processed before.
+**Rules.** As :class:`holdfast.Consumer`; every call that may wait is awaited. The methods of a
+listener may be coroutines; they run on the loop that subscribed. A poll that was cancelled loses
+nothing: the next poll returns its records, and none of them counts as processed before.
 
-**Strategy.** One thread polls and runs callbacks, another commits, seeks and pauses, so that a
-callback may await these; nothing of the group depends on the loop being free.
+**Strategy.** One thread polls and runs callbacks. Another one commits, seeks and pauses, so that a
+callback may await these. The membership does not depend on the loop being free.
 
 References
 ----------
@@ -20,7 +20,6 @@ import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.adapters.consumer import Consumer
@@ -152,12 +151,7 @@ class AsyncConsumer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         if error is not None:
             self._consumer.is_seen = False  # as in Consumer.__exit__
         await self.close()

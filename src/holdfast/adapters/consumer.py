@@ -1,9 +1,9 @@
 """``holdfast.Consumer``: a group member over real connections, with records from a data plane.
 
 **Rules.** The join happens in the background: records keep coming while the group rebalances. A
-list that :meth:`Consumer.poll` returned counts as processed when the loop comes back; it is
-committed every ``auto.commit.interval.ms`` and before any hand-over. An
-error that ends the ``with`` block leaves the last list to its next owner. Callbacks run inside
+list that :meth:`Consumer.poll` returned counts as processed when the application calls it again. It
+is committed every ``auto.commit.interval.ms`` and before any hand-over. If an error ends the
+``with`` block, the next owner reads the last list again. Callbacks run inside
 :meth:`Consumer.poll` and :meth:`Consumer.close`, on the caller's thread.
 
 **Strategy.** The member machine runs on a thread of its own (:mod:`holdfast.adapters.member.host`);
@@ -20,7 +20,6 @@ import queue
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from holdfast.adapters.member.assembly import Assembly
@@ -159,12 +158,7 @@ class Consumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is not None:
             self.is_seen = False  # its list is not processed: the loop has not come back
         self.close()
@@ -226,10 +220,10 @@ class Consumer:
             parts.host.post(events.Polled())
 
     def _run_calls(self, parts: Assembly, wait_s: float = 0.0) -> float:
-        """Run the callbacks that wait, with ``wait_s`` wait so long for the first; seconds taken.
+        """Run the waiting callbacks, the first within ``wait_s``; return the seconds taken.
 
-        Without that, a callback longer than its poll would end it with nothing, although records
-        are there.
+        A poll adds these seconds to its deadline. Otherwise a callback that is longer than the
+        timeout would end the poll without records, although there are some.
         """
         taken_s = 0.0
         while True:
@@ -246,10 +240,10 @@ class Consumer:
                 raise error
 
     def _run_calls_of_hand_over(self, parts: Assembly) -> float:
-        """Run the callbacks of a hand-over that waited for this poll; seconds taken.
+        """Run the callbacks of a hand-over that waited for this poll; return the seconds taken.
 
-        The member's thread makes them only now, one after the other. With the next records out
-        already they, and all who wait for these partitions, would wait for those records as well.
+        The member's thread posts them only now, one after the other. If the poll handed out records
+        first, the callbacks and the next owners would wait until these are processed as well.
         """
         taken_s = 0.0
         while parts.host.catch_up(_CATCH_UP_S):
@@ -326,8 +320,9 @@ class Consumer:
     def _commit_as_a_member(self, parts: Assembly, deadline: float) -> None:
         """Commit before leaving, which gives up the round that is going on.
 
-        If that round is over at the coordinator, and its answer on the way, the hand-over's commit
-        would come too late for the old generation, and the new one never be known.
+        The coordinator may have ended that round, with its answer on the way. The commit of the
+        hand-over would then be too late for the old generation, and this member would never know
+        the new one.
         """
         while parts.host.failure is None and time.monotonic() < deadline:
             standing = parts.host.standing
@@ -421,7 +416,7 @@ class Consumer:
     # Plumbing
 
     def _running(self, *, polls: bool = False) -> Assembly:
-        """The parts; callbacks run for who polls alone: others may be called from inside one."""
+        """The parts; raises the member's failure, for a poll after the waiting callbacks."""
         self._check_open()
         if self._parts is None:
             raise LocalProtocolError("subscribe() first")

@@ -6,16 +6,16 @@
     consumer = KafkaConsumer("orders", group_id="etl", partition_assignment_strategy=strategy)
     attach(consumer)
 
-**Rules.** An instance belongs to one consumer. What goes on the wire are our own bytes:
-Subscription v3 with generation, owned partitions and rack, and Java's user data for Java's names.
+**Rules.** An instance belongs to one consumer. holdfast writes all bytes itself: Subscription v3
+with generation, owned partitions and rack, and Java's user data for the assignors that Java has.
 Only public parts of the client are used here; :mod:`~holdfast.adapters.kafka_python_attach` holds
-the rest. A leader that cannot plan lets everybody keep what it claims.
+the private ones. If a leader cannot plan, every member keeps what it claims.
 
 **Strategy.** A plug-in translates between the client's calls and an
-:class:`~holdfast.machine.leader.designs.Assignor`, which writes and reads all bytes. Without
-``attach`` it knows only what the client tells it: the last assignment and its generation. With it,
-it also knows what the consumer really holds, a loss, the mode, and can ask for a round: Designs I
-to III need it.
+:class:`~holdfast.machine.leader.designs.Assignor`, which writes and reads the bytes. Without
+``attach`` it knows only the last assignment and its generation. With ``attach`` it also knows the
+partitions that the consumer holds now, a loss and the mode, and it can ask for a round. Designs I
+to III need that.
 
 References
 ----------
@@ -156,10 +156,10 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         self._host = host
 
     def forget(self) -> None:
-        """The member fell out of its group: a cooperative one claims nothing of before.
+        """Note that the member lost its membership: a cooperative one then claims nothing.
 
-        An eager one still names what it had, at its old generation: where nobody else had it
-        since, it comes back (KIP-341).
+        An eager one still claims its last assignment, at the old generation. Partitions that no
+        other member has had since come back to it (KIP-341).
         """
         if self._cooperative:
             self._last = frozenset()
@@ -214,7 +214,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         )
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
-        """Remember what this member was given, and when; act on what else it was told."""
+        """Remember the assignment and its time; join again if the leader asks for it."""
         try:
             instruction = self._spoken.read(assignment.encode())
         except WireError as error:
@@ -407,14 +407,8 @@ class Incremental(_DesignPlugin):
         rack: str | None = None,
         **settings: Any,
     ):
-        super().__init__(
-            "incremental",
-            rack,
-            delay_ms=delay_ms,
-            batch=batch,
-            interval_ms=interval_ms,
-            **settings,
-        )
+        settings |= {"delay_ms": delay_ms, "batch": batch, "interval_ms": interval_ms}
+        super().__init__("incremental", rack, **settings)
 
 
 def partition_counts(cluster: Any, members: Sequence[Any]) -> dict[str, int]:

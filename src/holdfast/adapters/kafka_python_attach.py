@@ -23,12 +23,14 @@ private part                             why
 was not tested is refused. The wrappers run on the client's two threads (the caller's and the
 network thread); each reads or sets one value at a time.
 
-**Repairs.** K1: when a leader rejoins because metadata changed, ``poll`` times out and the network
-thread finishes the join, the client forgets the finished join, sends no heartbeat and keeps its
-partitions for ever. When something else asks for a rejoin as well, it forgets the finished join too
-and sends another one, with claims that the leader has just decided about: a round for nothing.
-K2: a static member that is fenced goes on consuming when it does not auto-commit. K4: owned
-partitions are claimed after they were lost. And they are claimed while eager.
+**Repairs.**
+
+- K1: a leader rejoins because metadata changed, ``poll`` times out, and the network thread finishes
+  the join. The client then forgets the finished join, sends no heartbeat and keeps its partitions
+  for ever. If something else asks for a rejoin as well, the client forgets the finished join and
+  starts another one, with claims that the leader has just decided about: a round for nothing.
+- K2: a static member that is fenced goes on consuming if it does not auto-commit.
+- K4: the client claims partitions after it has lost them, and while it runs eager.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The configuration of a member: Kafka's keys, spelled exactly, and ours under ``holdfast.``.
 
 **Rules.** A key that is not in :data:`KEYS` is refused with the nearest known name. A value is
-parsed once, here; what the rest sees is typed. A secret never appears in a text:
+parsed once, here; other modules get typed values. A secret never appears in a text:
 :class:`Settings` prints it as ``[hidden]``.
 
-**Strategy.** One table says type, default and range of every key;
-:mod:`holdfast.adapters.cluster.render` turns the result into the spelling of each client library.
+**Strategy.** One table holds type, default and range of every key.
+:mod:`holdfast.adapters.cluster.render` spells the result as each client library does.
 
 References
 ----------

@@ -1,13 +1,13 @@
 """``holdfast.Worker``: a group member for resources that are not topics.
 
-**Rules.** A resource is ``(kind, number)``; every worker of a group is given the same kinds and
-counts, and the leader's count. Work on a resource begins in ``on_assigned`` and has ended when
-``on_revoked`` returns: only then may another worker begin. Kinds are balanced apart from each
-other, so a change in one never moves another, unless weights are given, which balance them against
-each other. Callbacks come one at a time, on a thread of their own, while everything else runs on.
+**Rules.** A resource is ``(kind, number)``. Every worker of a group is given the same kinds and
+counts; if they differ, those of the leader count. Work on a resource begins in ``on_assigned`` and
+has ended when ``on_revoked`` returns; only then may another worker begin. Each kind is balanced by
+itself, so a change in one kind never moves another. With weights all kinds are balanced together.
+Callbacks come one at a time, on a thread of their own.
 
-**Strategy.** The member machine of :class:`holdfast.Consumer`, without records: its hand-over is
-the callback. The group has protocol type ``holdfast``: tools for consumer groups leave it alone.
+**Strategy.** The member machine of :class:`holdfast.Consumer`, without records: a hand-over is the
+callback. The group has protocol type ``holdfast``, so tools for consumer groups leave it alone.
 
 References
 ----------
@@ -21,7 +21,6 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from holdfast.adapters.cluster.connections import Connections
@@ -184,12 +183,7 @@ class Worker:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

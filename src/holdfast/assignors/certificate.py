@@ -1,23 +1,34 @@
-"""Proof that an assignment is optimal, and a checker that needs no trust in who found it.
+"""Proof that an assignment is optimal, and a checker that trusts nothing but the proof.
 
-**Rules.** The cost of an assignment is ``W`` times the sum of squared loads, plus ``R`` for each
-partition read across racks, plus 1 for each partition that is not with its owner. ``R`` is above
-the number of partitions and ``W`` above everything that racks and moves can cost, so a least cost
-is the goals in their order: the most balanced loads, then racks, then claims kept.
+**Rules.** The cost of an assignment is the sum of
 
-Where ``keeps`` is False claims are no goal: every partition costs 1, whoever has it.
+- ``W`` times the sum of squared loads,
+- ``R`` for each partition that is read across racks,
+- 1 for each partition that is not with its owner by claims.
 
-The proof is a price for each member and each partition such that no partition has anything to gain:
+``R`` is larger than the number of partitions, and ``W`` is larger than everything that racks and
+moves together can cost. So an assignment of least cost has the most balanced loads; among those it
+has the fewest reads across racks; among those it keeps the most claims. With ``keeps`` False claims
+are no goal: every partition costs 1, whoever has it.
 
-- the price of a member lies between the marginal costs of its last and of one more partition;
-- the price of a partition is not above cost plus price of any member that may have it;
-- and equals it for the member that has it.
+The proof is a price for each member and each partition, such that
+
+- the price of a member lies between what its last partition added to ``W`` times its squared load
+  and what one more partition would add;
+- the price of a partition is at most its cost at a member plus the price of that member, for every
+  member that may have it;
+- at the member that has it, the two are equal.
 
 Any other assignment then costs at least as much: add up the second rule over its partitions and
-compare the loads by the first. The prices of one best assignment prove every other best one, and
-no worse one, so an assignor that comes to its answer in its own way is judged by the prices of
-``sticky``. That is all that :func:`proves` checks, in one pass; a hub (members
-with equal subscriptions and rack) stands for its cheapest member.
+compare the loads by the first. For example, one topic has 3 partitions and two members, without
+claims. Loads of 2 and 1 are proven by the price ``3 W`` for both members. Loads of 3 and 0 have no
+proof: the first member's price would be at least ``5 W``, the other's at most ``W``, and the price
+of a partition cannot equal the first one and stay below the second.
+
+The prices of one best assignment prove every other best one, and no worse one. So an assignor that
+finds its answer in its own way is judged by the prices of ``sticky``. :func:`proves` checks these
+rules and nothing else, in one pass. Of members with equal subscriptions and rack it looks only at
+the cheapest.
 
 References
 ----------
@@ -53,7 +64,7 @@ class Certificate:
     member : int64[n_members]
         Price of one more partition at each member.
     partition : int64[n_tps]
-        Price of each topic-partition; 0 where nobody subscribes.
+        Price of each topic-partition; 0 where no member subscribes.
     keeps : bool
         Whether claims kept are one of the goals, after balance and racks.
     """
@@ -72,7 +83,7 @@ def proves(certificate: Certificate, claims: Claims, target: I32) -> bool:
     group, tps = claims.group, np.flatnonzero(target != NO_OWNER).astype(np.int32)
     check_owner(group, target)
     if (group.has_subscriber[group.topics.topic_of] != (target != NO_OWNER)).any():
-        return False  # a partition somebody could have is with nobody
+        return False  # a partition that a member could have has no owner, or the other way round
     weight, rack_weight = certificate.load_weight, certificate.rack_weight
     n_tps = len(tps)
     known_racks = group.topics.rack_start is not None

@@ -1,17 +1,18 @@
-"""Which claim of a partition counts: normalised once, before any assignor runs.
+"""Which claim of a partition counts: decided once, before any assignor runs.
 
 **Rules.**
 
 1. Claims that cannot be true are gone already (:mod:`holdfast.model.group`).
-2. For each partition the claims of the highest generation count. Generation -1 (none) is the
-   lowest.
-3. One such claimant owns the partition before the round. Several: nobody owns it.
-4. Claimants of a lower generation are *former owners*: a preference where all else is equal, never
-   a right.
-5. In a cooperative round a partition is withheld if and only if some member claims it, under any
-   generation, subscribed or not, and it goes to another.
+2. Of the claims of one partition only those of the highest generation count. Generation -1 (none)
+   is the lowest.
+3. If one member claims the partition in that generation, it owns the partition before the round. If
+   several do, no member owns it.
+4. Members that claim the partition in a lower generation are *former owners*. A former owner is
+   preferred where all else is equal; it has no right to the partition.
+5. In a cooperative round a partition is withheld if and only if the target gives it to one member
+   and another member claims it, under any generation, whether that member subscribes or not.
 
-The rules name sets, so neither the order of members nor of claims matters.
+No rule depends on the order of members or of claims.
 """
 
 from __future__ import annotations

@@ -8,14 +8,15 @@ With N members, P partitions, C_f = floor(P / N) and C_c = ceil(P / N):
 3. *steal*: where those run out, each missing one is taken from the next member at maximum capacity;
 4. *distribute*: where some are left, they go one each to members not at maximum capacity, by id.
 
-**Rules.** All members subscribe to the same topics, else InfeasibleError names the first that
-differs. "Partition order" is t0p0, t1p0, .., t0p1, for owned partitions as well as unassigned ones.
-A member whose generation is behind the newest in the group owns nothing (its whole claim is old, as
-the document says). Where the document leaves open which partition is stolen, it is the last in
-order, so the robbed member ends with the first C_f it owned.
+**Rules.** All members subscribe to the same topics, else InfeasibleError names the first one that
+differs. "Partition order" is t0p0, t1p0, .., t0p1, t1p1, .., for owned and for unassigned
+partitions. A member whose generation is behind the newest one in the group owns nothing: its whole
+claim is old, as the document says. The document leaves open which partition is stolen; here it is
+the last one in order, so the robbed member ends with the first C_f partitions that it owned.
 
-The outcome keeps as many claims as any balanced one, which the prices of ``sticky`` prove, unless
-racks are known (the document has none) or a member lost its claim for its generation.
+The result keeps as many claims as any balanced assignment, and the prices of ``sticky`` prove it.
+There are two exceptions: racks are known (the document has none), or a member lost its claim
+because of its generation.
 
 **Strategy.** Every step is a sort, a rank inside a member's row or a ``repeat``: no Python loop.
 
@@ -38,41 +39,7 @@ from holdfast.model.group import Group
 
 
 def constrained(claims: Claims) -> Solution:
-    """``constrained-sticky`` and its cooperative twin as the registry calls them.
-
-    Raises
-    ------
-    InfeasibleError
-        If two members subscribe to different topics.
-
-    References
-    ----------
-    KAFKA-9987.
-    """
-    target = constrained_owner(claims.group, claims.owner)
-    return Solution(target=target, prove=lambda: _prove(claims))
-
-
-def _prove(claims: Claims) -> Certificate | None:
-    """The prices of ``sticky``: they prove any assignment that is as good, and no other."""
-    best = sticky(claims)
-    return best.prove() if best.prove else None
-
-
-def constrained_owner(group: Group, owned: I32) -> I32:
     """Assign by the linear passes of KAFKA-9987.
-
-    Parameters
-    ----------
-    group : Group
-        Members with equal subscriptions.
-    owned : int32[n_tps]
-        The member whose claim of each topic-partition is valid, or NO_OWNER.
-
-    Returns
-    -------
-    int32[n_tps]
-        Owner of each topic-partition, NO_OWNER where nobody subscribes.
 
     Raises
     ------
@@ -87,18 +54,30 @@ def constrained_owner(group: Group, owned: I32) -> I32:
     ----------
     KAFKA-9987, "Proposed Changes".
     """
+    group = claims.group
     _require_equal_subscriptions(group)
-    owner = np.full(group.topics.n_tps, NO_OWNER, dtype=np.int32)
-    if group.n_members == 0:
-        return owner
+    target = np.full(group.topics.n_tps, NO_OWNER, dtype=np.int32)
+    if group.n_members:
+        _fill(group, claims.owner, target)
+    return Solution(target=target, prove=lambda: _prove(claims))
+
+
+def _prove(claims: Claims) -> Certificate | None:
+    """The prices of ``sticky``: they prove any assignment that is as good, and no other."""
+    best = sticky(claims)
+    return best.prove() if best.prove else None
+
+
+def _fill(group: Group, claimed: I32, owner: I32) -> None:
+    """Write the four passes into ``owner``; ``claimed`` is the owner by valid claims."""
     partitions = _in_partition_order(group)
     floor, rest = divmod(partitions.size, group.n_members)
     ceiling = floor + (rest > 0)
 
-    claims, claim_member, count = _owned_rows(group, owned, partitions)
+    owned, claim_member, count = _owned_rows(group, claimed, partitions)
     capacity = np.where(count < floor, count, np.where(count == floor, floor, ceiling))
     kept = within(count) < capacity[claim_member]
-    owner[claims[kept]] = claim_member[kept]
+    owner[owned[kept]] = claim_member[kept]
     size = np.minimum(count, capacity)
     unassigned = partitions[owner[partitions] == NO_OWNER]
     wanting = np.repeat(np.arange(group.n_members, dtype=np.int32), np.maximum(floor - size, 0))
@@ -107,11 +86,10 @@ def constrained_owner(group: Group, owned: I32) -> I32:
     owner[unassigned[:n_filled]] = wanting[:n_filled]
     at_maximum = np.flatnonzero(count > floor)
     robbed = at_maximum[: wanting.size - n_filled]
-    owner[_last_kept(claims, count, size)[robbed]] = wanting[n_filled:]
+    owner[_last_kept(owned, count, size)[robbed]] = wanting[n_filled:]
     below = np.setdiff1d(np.arange(group.n_members, dtype=np.int32), at_maximum)
-    rest_of_them = unassigned[n_filled:]
-    owner[rest_of_them] = below[: rest_of_them.size]
-    return owner
+    left = unassigned[n_filled:]
+    owner[left] = below[: left.size]
 
 
 def _require_equal_subscriptions(group: Group) -> None:

@@ -1,16 +1,16 @@
 """``fair`` and ``fairest-sticky``: the two alternatives that KIP-54 names beside its own choice.
 
-``fair`` looks at balance alone and starts from nothing. ``fairest-sticky`` turns the goals round:
-every valid claim stays, and only the rest is placed, as evenly as the claims leave room for.
+**Rules.**
 
-**Rules.** ``fair`` depends on no claim: it is the ``sticky`` optimum of the same group with none
-(so racks, where given, still decide among equally balanced assignments); its certificate proves
-balance and racks, and says nothing about claims. ``fairest-sticky`` never moves a claimed
-partition; among the assignments that do not, its loads are the most even there are. It has no
-certificate: that no chain is left is checked by its end, not by a proof to hand on.
+- ``fair`` looks at balance alone. Its target is that of ``sticky`` for the same group without
+  claims, so racks still decide among equally balanced assignments. Its certificate proves balance
+  and racks, and says nothing about claims.
+- ``fairest-sticky`` never moves a partition with a valid claim. Among the assignments that do not,
+  its loads are the most even ones. It has no certificate.
 
-**Strategy.** For ``fairest-sticky`` a greedy placing, then chains over unclaimed partitions until
-none helps, which is when nothing better is left (:mod:`~holdfast.assignors.optimal.chains`).
+**Strategy.** ``fairest-sticky`` places the other partitions greedily. Then it moves them along
+chains until no chain helps, which is when no better loads are left
+(:mod:`~holdfast.assignors.optimal.chains`).
 
 References
 ----------
@@ -39,21 +39,22 @@ def fair(claims: Claims) -> Solution:
     ----------
     KIP-49; KIP-54, "Fairness only can also be supported".
     """
-    plan = sticky(claims.without_owners())
-    return Solution(target=plan.target, prove=lambda: _of_balance(plan))
+    best = sticky(claims.without_owners())
 
+    def prove() -> Certificate | None:
+        certificate = best.prove() if best.prove else None
+        return None if certificate is None else replace(certificate, keeps=False)
 
-def _of_balance(plan: Solution) -> Certificate | None:
-    """The proof of a plan that was made without claims: of balance and racks alone."""
-    certificate = plan.prove() if plan.prove else None
-    return None if certificate is None else replace(certificate, keeps=False)
+    return Solution(target=best.target, prove=prove)
 
 
 def fairest_sticky(claims: Claims) -> Solution:
     """Stickiness first: keep every valid claim, place the rest as evenly as that allows.
 
-    Notes ----- Cost: as :func:`holdfast.assignors.optimal.placing.place`, and for unequal
-    subscriptions one search a chain.
+    Notes
+    -----
+    Cost: as :func:`holdfast.assignors.optimal.placing.place`, and for unequal subscriptions one
+    search per chain.
 
     References
     ----------

@@ -1,18 +1,16 @@
 """``lag``: KAFKA-5337, lag spread over the members, topic by topic.
 
-For each topic, partitions in decreasing order of lag, each to the subscriber with the fewest
-partitions of that topic, then the least lag of that topic.
+**Rules.** Topics go by name. The partitions of a topic go by decreasing lag, and equal lags by
+number. Each partition goes to the subscriber with the fewest partitions of this topic, then with
+the least lag of this topic. The document leaves further ties open; here they go to the member with
+the fewest partitions of all topics so far, then with the least lag of all topics so far, then by a
+hash of group id, topic and the member's place among the subscribers. So it is not the same member
+every time. Where no lag is known every lag counts as 0, and the counts are spread evenly.
 
-**Rules.** What the document leaves tied goes to the member with the fewest partitions over all
-topics so far, then the least lag over all topics, then by a hash of group id, topic and the
-member's place among the subscribers, so that it is never always the same member. Topics go by
-name, equal lags by partition number. Where no lag is known every lag counts as 0: the counts are
-spread evenly.
-
-**Strategy.** "Fewest partitions first" hands out one partition to every subscriber before anyone
-gets a second one, and during such a round no waiting member's totals change. So one sort of the
-subscribers a round is exact: the k-th largest lag of the round goes to the k-th subscriber of the
-sort. The Python loop is over topics and rounds.
+**Strategy.** "Fewest partitions first" gives every subscriber one partition before any subscriber
+gets a second one. During such a round the totals of the members that wait do not change. So one
+sort of the subscribers per round is exact: the k-th largest lag of the round goes to the k-th
+subscriber of the sort. The Python loop is over topics and rounds.
 
 References
 ----------
@@ -29,37 +27,21 @@ import numpy.typing as npt
 from holdfast.assignors.claims import Claims
 from holdfast.assignors.result import Solution
 from holdfast.assignors.subscribers import subscribers_by_topic
-from holdfast.model.columns import I32, I64, NO_OWNER
-from holdfast.model.group import Group
+from holdfast.model.columns import I64, NO_OWNER
 from holdfast.model.lag import summable
 
 U64 = npt.NDArray[np.uint64]
 
 
 def lag(claims: Claims, *, group_id: str = "") -> Solution:
-    """``lag`` as the registry calls it; claims do not matter.
-
-    References
-    ----------
-    KAFKA-5337.
-    """
-    return Solution(target=lag_owner(claims.group, group_id=group_id))
-
-
-def lag_owner(group: Group, *, group_id: str = "") -> I32:
-    """Assign each topic by descending lag.
+    """Assign each topic by descending lag; claims do not matter.
 
     Parameters
     ----------
-    group : Group
-        With ``lags``, or without: then every lag counts as 0.
+    claims : Claims
+        Of a group with ``lags``, or without: then every lag counts as 0.
     group_id : str
         The group's name, for the last tie break.
-
-    Returns
-    -------
-    int32[n_tps]
-        Owner of each topic-partition, NO_OWNER where nobody subscribes.
 
     Notes
     -----
@@ -69,6 +51,7 @@ def lag_owner(group: Group, *, group_id: str = "") -> I32:
     ----------
     KAFKA-5337, "Algorithm".
     """
+    group = claims.group
     topics = group.topics
     lags = summable(group.lags, topics.n_tps)
     readers = subscribers_by_topic(group, np.arange(group.n_members, dtype=np.int32))
@@ -80,15 +63,15 @@ def lag_owner(group: Group, *, group_id: str = "") -> I32:
         members = readers.of(topic)
         if members.size == 0 or first == last:
             continue
-        tie = tie_order(group_id, topics.names[topic], members.size)
+        tie = _tie_order(group_id, topics.names[topic], members.size)
         places = _deal(lags[first:last], count[members], total[members], tie)
         owner[first:last] = members[places]
         count[members] += np.bincount(places, minlength=members.size)
         np.add.at(total, owner[first:last], lags[first:last])
-    return owner
+    return Solution(target=owner)
 
 
-def tie_order(group_id: str, topic: str, n: int) -> U64:
+def _tie_order(group_id: str, topic: str, n: int) -> U64:
     """Keys that order ``n`` members in a way of this group and topic alone, uint64[n].
 
     Notes

@@ -1,24 +1,25 @@
 """``lag-sticky``: counts and lag even over all topics, and nothing moved without a reason.
 
-What users of lag assignors asked for: totals over **all** topics, a limit on how far counts may
-drift for the sake of lag, no moves for noise, a cap on moves, members of unequal capacity.
+It does what users of lag assignors asked for. Totals count over **all** topics. Options limit how
+far counts may drift for the sake of lag, how much noise in lags is ignored, and how many partitions
+move. Members may have unequal capacity.
 
 **Rules.** In this order:
 
-1. every valid claim stays, and what nobody claims is placed: counts first, then the largest lag to
-   the member with the least lag per weight;
-2. if some member then holds more than ``max_skew`` too many, the fewest partitions move that make
-   counts even again (per weight), spread over donors and topics;
-3. lags are evened out by exchanges that each gain at least ``hysteresis`` percent; exchanges
-   that break no claim are free.
+1. Every valid claim stays. The other partitions are placed: counts first, then the largest lag to
+   the member with the least lag per weight.
+2. If some member then holds more than ``max_skew`` partitions too many, the fewest partitions move
+   that make counts even again (per weight). They are spread over donors and topics.
+3. Lags are evened out by exchanges. Exchanges of claimed partitions must lower the higher lag by at
+   least ``hysteresis`` percent. Exchanges that break no claim are free.
 
-At most ``max_moves`` claims are broken in all; then the rest of the work is left to later rounds.
-The outcome is a fixed point: given back as claims, it moves nothing (unless ``max_moves`` cut the
-round short, when every round comes nearer).
+At most ``max_moves`` claims are broken in all; other moves are left to later rounds. The result is
+a fixed point: given back as claims, it moves nothing. If ``max_moves`` cut the round short, the
+next round goes on from there instead.
 
-**Strategy.** :mod:`~holdfast.assignors.optimal.placing` for 1, a cut to quotas (equal
-subscriptions) or :mod:`~holdfast.assignors.optimal.chains` (any) for 2,
-:mod:`~holdfast.assignors.optimal.exchange` for 3.
+**Strategy.** :mod:`~holdfast.assignors.optimal.placing` does step 1. Step 2 is a cut to quotas for
+equal subscriptions, and :mod:`~holdfast.assignors.optimal.chains` for unequal ones.
+:mod:`~holdfast.assignors.optimal.exchange` does step 3.
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ def _relieve(state: Levelling, max_moves: int | None) -> None:
 def _cut(claims: Claims, weight: F64, max_moves: int | None) -> I32:
     """Claims that stay: members above their quota give up the surplus, spread over topics.
 
-    The topics a member gives up begin at another one for every member: else a newcomer would get
-    the same topic from all (KAFKA-16277).
+    Every member begins with another topic. If all began with the same one, a new member would get
+    that topic from all of them (KAFKA-16277).
     """
     group, owner = claims.group, claims.owner.copy()
     tps = np.flatnonzero(owner != NO_OWNER)

@@ -1,13 +1,16 @@
 """``range``: each topic cut into runs of neighbouring partitions, as Kafka's RangeAssignor does.
 
-**Rules.** Row for row what ``org.apache.kafka.clients.consumer.RangeAssignor`` of 4.3.1 gives:
-subscribers in ``Group.dealing_order``, the first ``n mod m`` hold one more.
-Racks (KIP-881) decide only inside those counts, and only where they tell partitions apart; topics
-with the same subscribers and the same number of partitions stay co-partitioned.
+**Rules.** The result is that of ``org.apache.kafka.clients.consumer.RangeAssignor`` of 4.3.1,
+partition by partition. The subscribers of a topic stand in ``Group.dealing_order``. With ``n``
+partitions and ``m`` subscribers each gets ``n // m`` partitions, and the first ``n mod m`` of them
+get one more. Racks (KIP-881) change which partitions a member gets and which members get one more,
+and they do so only if the replicas of the topic's partitions are in different racks. Topics with
+the same subscribers and the same number of partitions stay co-partitioned.
 
 **Strategy.** Without racks the owner of a partition is arithmetic on its number: one pass over
 columns. With racks two named kernels follow Java partition by partition, because each choice
-depends on the ones before; queues per rack keep them linear, where Java scans a list per member.
+depends on the ones before. They keep one queue per rack and stay linear, where Java scans a list
+for each member.
 """
 
 from __future__ import annotations
@@ -27,22 +30,7 @@ from holdfast.model.topics import NO_RACK, Topics
 
 
 def range_by_topic(claims: Claims) -> Solution:
-    """``range`` as the registry calls it; claims do not matter.
-
-    References
-    ----------
-    KIP-54, Example 3; KIP-345; KIP-881; Kafka 4.3.1.
-    """
-    return Solution(target=range_owner(claims.group))
-
-
-def range_owner(group: Group) -> I32:
-    """Cut every topic into runs.
-
-    Returns
-    -------
-    int32[n_tps]
-        Owner of each topic-partition, NO_OWNER where nobody subscribes.
+    """Cut every topic into runs; claims do not matter.
 
     Notes
     -----
@@ -52,20 +40,22 @@ def range_owner(group: Group) -> I32:
     ----------
     KIP-54, Example 3; KIP-345; KIP-881; Kafka 4.3.1.
     """
+    group = claims.group
     readers = subscribers_by_topic(group, group.dealing_order)
     states = _rack_states(group, readers)
     if not any(state.needs_racks for state in states):
-        return _plain_ranges(group.topics, readers)
+        return Solution(target=_plain_ranges(group.topics, readers))
     _match_racks(states)
     owner = np.full(group.topics.n_tps, NO_OWNER, dtype=np.int32)
     for state in states:
         state.take_ranges(by_rack=False)
         first = group.topics.start[state.topic]
         owner[first : first + len(state.owner)] = state.members[state.owner]
-    return owner
+    return Solution(target=owner)
 
 
 def _plain_ranges(topics: Topics, readers: Subscribers) -> I32:
+    """Owner of each topic-partition where racks do not matter, int32[n_tps]."""
     n_readers = np.diff(readers.start)
     quota, extra = np.divmod(topics.n_partitions.astype(np.int64), np.maximum(n_readers, 1))
     topic, partition = topics.topic_of, topics.partition_of

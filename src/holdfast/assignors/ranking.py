@@ -1,14 +1,13 @@
-"""Members in the order of a number that changes: the lowest are found without looking at all.
+"""Members ordered by a number that changes, so that the lowest are found without a search.
 
-**Rules.** Equal numbers are ordered by the members' turn, so nothing depends on the order in which
-anything was given.
+**Rules.** Members with equal numbers stand in dealing order.
 
-**Strategy.** Sorted lists and bisection: a change costs two searches, and moving pointers inside
-one list.
+**Strategy.** Sorted lists and bisection: a change costs two searches, and moves entries inside two
+lists.
 
 References
 ----------
-KAFKA-5337, "the consumer with the least lag": asked again after every exchange.
+KAFKA-5337, "the consumer with the least lag", which is looked up after every exchange.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from bisect import bisect_left, insort
 from holdfast.model.columns import F64, I32, I64
 
 Entry = tuple[float, int, int]
-"""Number, turn, member."""
+"""Number, place in dealing order, member."""
 
 
 class Ranking:
@@ -29,7 +28,7 @@ class Ranking:
     values : float64[n_members]
         The numbers; changed by :meth:`change`.
     rank : int64[n_members]
-        Turn of each member.
+        Place of each member in dealing order.
     subscription : int32[n_members]
         Row of the subscription table for each.
     """

@@ -26,8 +26,8 @@ class Solution:
     target : int32[n_tps]
         Owner wanted for each topic-partition, or NO_OWNER where nobody subscribes.
     prove : callable, optional
-        Writes prices that prove the target if no assignment is better, or None where they cannot be
-        written; left out by assignors whose goals are others.
+        Returns prices that prove the target if no assignment is better, or None if the group is too
+        large for them. Assignors with other goals leave it out.
     """
 
     target: I32
@@ -58,16 +58,16 @@ class Quality:
     optimal : bool
         True only where the certificate was verified: nothing is better by the assignor's goals.
     proven : tuple of str
-        Which of ``balance``, ``racks``, ``kept`` and ``topics`` are proven to be the best there is,
-        each given those before it. ``topics`` is, where ``topic_excess`` is 0.
+        Which of ``balance``, ``racks``, ``kept`` and ``topics`` are proven to be the best possible,
+        each given those before it. ``topics`` is proven if ``topic_excess`` is 0.
     rack_matches : int or None
         Topic-partitions read inside their member's rack; None where no racks are known.
     cross_rack : int or None
         Topic-partitions read from another rack; None where no racks are known.
     topic_excess : int
         How far topics are from being spread evenly over their members: the sum of squares of the
-        partitions of each topic that each member has, less what even shares would have. 0 cannot
-        be bettered; above it is what a bounded search reached, which may not be the least.
+        partitions of each topic that each member has, less that sum for even shares. At 0 nothing
+        is better; a higher number is what a bounded search reached, and may not be the least.
     dropped_claims : dict of str to int
         Claims that did not count, by reason.
     lags : dict of str to int, or None
@@ -145,7 +145,7 @@ class Result:
 
     @property
     def withheld(self) -> dict[int, int]:
-        """Claimant of each topic-partition held back; for whom it is says ``target``."""
+        """Claimant of each topic-partition held back; its next owner stands in ``target``."""
         return dict(zip(self.withheld_tp.tolist(), self.withheld_member.tolist(), strict=True))
 
     @property
@@ -169,15 +169,15 @@ class Result:
 
     @cached_property
     def topic_excess(self) -> int:
-        """Sum of squared topic shares beyond even ones; 0 cannot be bettered (KAFKA-16277)."""
+        """Sum of squared topic shares above that of even shares (KAFKA-16277)."""
         return measure.topic_excess(self.group, self.target) - measure.topic_floor(self.group)
 
     @cached_property
     def proven(self) -> tuple[str, ...]:
         """Goals that are proven to be reached, in their order.
 
-        Beside the certificate two bounds are proofs: loads within one of each other, and topics cut
-        into even shares.
+        Without a certificate, loads within one of each other prove ``balance``. A topic excess of 0
+        always proves ``topics``.
         """
         goals: list[str] = []
         if self.optimal and self.certificate is not None:

@@ -1,12 +1,13 @@
 """``roundrobin``: partitions dealt to members in turn, as Kafka's RoundRobinAssignor does.
 
-**Rules.** Row for row what ``org.apache.kafka.clients.consumer.RoundRobinAssignor`` of 4.3.1 gives:
-topics by name, partitions by number, members in ``Group.dealing_order``; a member that does not
-subscribe is skipped and keeps its place in the circle.
+**Rules.** The result is that of ``org.apache.kafka.clients.consumer.RoundRobinAssignor`` of 4.3.1,
+partition by partition. Topics go by name, partitions by number, members by ``Group.dealing_order``.
+Each partition goes to the next member of the circle that subscribes to its topic. A member that is
+skipped keeps its place in the circle.
 
-**Strategy.** Inside one topic the circle visits the subscribers in order, again and again, so the
-k-th partition goes to subscriber ``(first + k) mod n``: one row of a column. Only ``first`` depends
-on the topic before, so the Python loop is over topics.
+**Strategy.** Within one topic the circle visits the topic's subscribers in order, again and again:
+the k-th partition goes to subscriber ``(first + k) mod n``, which is one expression over a column.
+Only ``first`` depends on the topic before, so the Python loop is over topics.
 """
 
 from __future__ import annotations
@@ -16,27 +17,11 @@ import numpy as np
 from holdfast.assignors.claims import Claims
 from holdfast.assignors.result import Solution
 from holdfast.assignors.subscribers import subscribers_by_topic
-from holdfast.model.columns import I32, NO_OWNER
-from holdfast.model.group import Group
+from holdfast.model.columns import NO_OWNER
 
 
 def roundrobin(claims: Claims) -> Solution:
-    """``roundrobin`` as the registry calls it; claims do not matter.
-
-    References
-    ----------
-    KIP-49; KIP-54, "Notes" on KAFKA-2019; Kafka 4.3.1.
-    """
-    return Solution(target=roundrobin_owner(claims.group))
-
-
-def roundrobin_owner(group: Group) -> I32:
-    """Deal every subscribed partition in turn.
-
-    Returns
-    -------
-    int32[n_tps]
-        Owner of each topic-partition, NO_OWNER where nobody subscribes.
+    """Deal every subscribed partition in turn; claims do not matter.
 
     Notes
     -----
@@ -46,6 +31,7 @@ def roundrobin_owner(group: Group) -> I32:
     ----------
     KIP-49; KIP-54, "Notes" on KAFKA-2019; Kafka 4.3.1.
     """
+    group = claims.group
     topics, order = group.topics, group.dealing_order
     place = np.empty(order.size, dtype=np.int64)
     place[order] = np.arange(order.size)
@@ -60,4 +46,4 @@ def roundrobin_owner(group: Group) -> I32:
         dealt = members[(first + np.arange(n)) % members.size]
         owner[topics.start[topic] : topics.start[topic] + n] = dealt
         next_place = (int(place[dealt[-1]]) + 1) % order.size
-    return owner
+    return Solution(target=owner)

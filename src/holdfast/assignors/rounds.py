@@ -1,7 +1,7 @@
 """Following a cooperative assignment round by round, until nothing is withheld.
 
-**Rules.** Between two rounds every member does what it was told: it gives up what is no longer its
-own and claims what it was given, at the next generation. Nothing else changes.
+**Rules.** Between two rounds every member gives up the partitions that it no longer owns and claims
+those that it was given, at the next generation. Nothing else changes.
 
 References
 ----------
@@ -21,7 +21,7 @@ from holdfast.model.limits import INT32_MAX
 from holdfast.model.reported import ReportedClaims
 
 MAX_ROUNDS = 8
-"""More than any group needs: two rounds settle, unless claims contradict each other."""
+"""More than any group needs: two rounds are enough, unless claims contradict each other."""
 
 
 def follow(group: Group, name: str, /, **options: Any) -> list[Result]:
@@ -53,7 +53,7 @@ def follow(group: Group, name: str, /, **options: Any) -> list[Result]:
 
 
 def next_round(result: Result) -> Group:
-    """The group after everybody did what ``result`` says.
+    """The group after every member carried out ``result``.
 
     Returns
     -------

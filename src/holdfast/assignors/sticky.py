@@ -1,27 +1,37 @@
 """``sticky`` and ``cooperative-sticky``: the best assignment there is, with its proof.
 
-**Rules.** Goals in order: (1) the most balanced loads, (2) the fewest partitions read across racks,
-(3) the most valid claims kept, (4) each topic spread evenly over its members. What they leave open
-is decided by Kafka's own order (:mod:`holdfast.assignors.optimal.sticky_equal`), never by the order
-of input.
+**Rules.** The goals in order: (1) the most balanced loads, (2) the fewest partitions read across
+racks, (3) the most valid claims kept, (4) each topic spread evenly over its members. What these
+goals leave open is decided by Kafka's own order (:mod:`holdfast.assignors.optimal.sticky_equal`),
+never by the order of input.
 
-**Strategy.** The group falls into parts that share no topic. A part whose members all read the same
-has a closed form. Any other one is a small flow: :mod:`~holdfast.assignors.optimal.flow_levels`
-finds the loads, :mod:`~holdfast.assignors.optimal.flow_moves` the cheapest way to have them, and
-:mod:`~holdfast.assignors.optimal.sticky_flow` names the partitions.
+**Strategy.** The files of the family, in the order in which they work:
+
+===================================  =======================================================
+``sticky``                           chooses between the closed form and the flow
+``optimal/sticky_equal``             the closed form, where all members subscribe alike
+``optimal/flow_graph``               partitions that are alike and members that are alike, once
+``optimal/sticky_flow``              takes parts with equal subscriptions to the closed form,
+                                     solves the others as a flow, and names the partitions
+``optimal/flow_even``                the flow without a search: every claim stays (goals 1, 3)
+``optimal/flow_levels``              else: the most balanced loads (goal 1)
+``optimal/flow_moves``               and the cheapest flow at these loads (goals 2, 3)
+``optimal/sticky_spread``            each topic spread evenly (goal 4)
+``certificate``                      the prices that prove goals 1 to 3
+===================================  =======================================================
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from holdfast.assignors.certificate import Certificate, certify
+from holdfast.assignors.certificate import certify
 from holdfast.assignors.claims import Claims
 from holdfast.assignors.optimal.flow_graph import build
 from holdfast.assignors.optimal.sticky_equal import Part, Prices, balance_equal
 from holdfast.assignors.optimal.sticky_flow import balance_flow
 from holdfast.assignors.result import Solution
-from holdfast.model.columns import I32, NO_OWNER
+from holdfast.model.columns import NO_OWNER
 
 
 def sticky(claims: Claims) -> Solution:
@@ -41,8 +51,6 @@ def sticky(claims: Claims) -> Solution:
             )
     else:
         balance_flow(claims, build(claims), target, prices)
-    return Solution(target=target, prove=lambda: _prove(claims, target, prices))
-
-
-def _prove(claims: Claims, target: I32, prices: Prices) -> Certificate | None:
-    return certify(claims, target, prices.level, prices.minor)
+    return Solution(
+        target=target, prove=lambda: certify(claims, target, prices.level, prices.minor)
+    )

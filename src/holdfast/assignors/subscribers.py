@@ -1,11 +1,11 @@
 """Who may read each topic: the subscriptions of a group, by topic.
 
-**Rules.** Rows list members in an order the caller states; nothing depends on the order in which
-members or topics were given.
+**Rules.** The caller names the order in which a row lists members. Nothing depends on the order in
+which members or topics were given.
 
-**Strategy.** A group keeps its distinct subscriptions once. Assignors that go topic by topic need
-the transpose. With one subscription for all, by far the most frequent case, it is a repetition of
-one row; else a sort of the (topic, member) pairs.
+**Strategy.** A group stores each distinct subscription once. Assignors that go topic by topic need
+the transpose. If all members have one subscription, by far the most frequent case, the transpose
+repeats one row; else it is a sort of the (topic, member) pairs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def subscribers_by_topic(group: Group, order: I32) -> Subscribers:
     Parameters
     ----------
     group : Group
-        Whose subscriptions.
+        With the subscriptions.
     order : int32[n_members]
         Member indices in the order in which each row shall list them.
 

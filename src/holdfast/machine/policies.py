@@ -5,13 +5,13 @@ protocols, or a design in holdfast's protocol. ``Consumer``, ``AsyncConsumer``, 
 plug-ins, ``simulate``, ``replay``, the search and random runs all read this table, so one name
 means one protocol, and a default has one value, everywhere.
 
-- ``simple`` is Design I as Kafka's own ``cooperative-sticky``. Design I in holdfast's protocol has
-  that protocol's name, ``holdfast-simple``.
-- An assignor's name is a policy too: ``eager`` or ``simple`` with this assignor.
-- Defaults of a design's options are those of :class:`~holdfast.machine.policy.Policy`.
+- ``simple`` is Design I as Kafka's own ``cooperative-sticky``. Design I in holdfast's own protocol
+  has the name of that protocol, ``holdfast-simple``.
+- An assignor's name is a policy too: that of ``eager`` or ``simple``, with this assignor.
+- The defaults of a design's options are those of :class:`~holdfast.machine.policy.Policy`.
 
-**Strategy.** :func:`find_policy` is the row of a name, :func:`assignors_for` what its members
-offer.
+**Strategy.** :func:`find_policy` returns the row of a name. :func:`assignors_for` returns what the
+members of a policy offer.
 
 References: Incremental Cooperative Rebalancing, Designs I, II and III; KIP-429; KIP-726.
 """
@@ -152,12 +152,12 @@ seed of ``simulate --soak`` stands for another run."""
 
 
 def find_policy(name: str) -> PolicyInfo:
-    """The row of a policy; of an assignor: the row of its mode, with this assignor.
+    """The row of a policy; for an assignor the row of its mode, with this assignor.
 
     Raises
     ------
     ConfigError
-        The name is neither.
+        The name is neither a policy nor an assignor.
     """
     if name in POLICIES:
         return POLICIES[name]
@@ -170,12 +170,12 @@ def find_policy(name: str) -> PolicyInfo:
 
 
 def check_known(name: str, option: str) -> None:
-    """Refuse what no policy of the table offers by default; an assignor that one offers may pass.
+    """Refuse a name that is neither a policy nor an assignor that a policy offers by default.
 
     Raises
     ------
     ConfigError
-        With the name of the option that it was given for.
+        With ``option``, for which the name was given.
     """
     offered = {info.protocols for info in POLICIES.values()}
     if name not in POLICIES and (name not in ASSIGNORS or (name,) not in offered):
@@ -250,7 +250,7 @@ def assignor_of(name: str, options: Mapping[str, object] | None = None) -> Assig
 def _own_options(
     name: str, names: Sequence[str], options: Mapping[str, object]
 ) -> dict[str, object]:
-    """Options that this assignor takes, and those that none of the offered ones takes."""
+    """The options that this assignor takes, and those that no offered assignor takes."""
     others = {option for other in names if other != name for option in find(other).options}
     own = find(name).options
     return {o: value for o, value in options.items() if o in own or o not in others}

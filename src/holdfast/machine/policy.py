@@ -1,7 +1,8 @@
-"""What a group wants of its rebalances: one of the designs and its settings.
+"""The settings of a design: what a group wants of its rebalances.
 
-**Rules.** A policy is a value; every member of a group should have the same one, and the leader's
-counts. Delay 0 has one meaning: now (KAFKA-15693). Times travel as int32 ms.
+**Rules.** A policy is a value. Every member of a group should have the same one; the leader's is
+the one that counts. Delay 0 means without delay, everywhere (KAFKA-15693). Times travel as int32
+ms.
 
 References: Incremental Cooperative Rebalancing, Designs I, II and III.
 """
@@ -33,33 +34,37 @@ class Policy:
     design : Design
         SIMPLE (I), DEFERRED (II) or INCREMENTAL (III).
     delay_ms : int
-        ``scheduled.rebalance.max.delay.ms``: how long what a member lost waits for it; 0 now.
+        ``scheduled.rebalance.max.delay.ms``: how long the resources of a member that
+        left wait for its return; 0: not at all.
     first_member : When
         Whether a new group assigns at once or waits one delay for more members (KIP-134's case).
     clean_leave : When
-        What happens to the resources of a member that announced to leave for good.
+        When the resources of a member that announced to leave for good are handed out.
     batch : int
         Design III: moves per round, at least 1.
     interval_ms : int
-        Design III: pause between batches, its own interval.
+        Design III: pause between two batches.
     tolerance_ms : int
-        A deadline that is this near has come: clocks drift, and a delay of a few ms would loop.
+        A deadline that is so near counts as reached. Clocks drift, and a delay of a few ms would
+        start one round after the other.
     assignor : str
         Name in the registry; computes every target.
     options : mapping
         Options of that assignor.
     omit_unchanged : bool
-        Whether assignments list only what is gained, as between workers. False lists all that a
-        member shall hold, so that other tools and other clients see the truth in a broker's log.
+        Whether assignments list only the resources that a member gains, as between workers. False
+        lists all that a member shall hold, so that other tools and clients can read it from the
+        broker's log.
     isolate : bool
         Whether each topic or kind is balanced by itself, so that a change in one never moves
         another.
     weights : mapping of str to int
-        Load of one resource of a kind, 1 where not given. Isolated kinds are even by themselves;
-        weights then say who carries the extra one of a kind.
+        Load of one resource of a kind, 1 where not given. Each isolated kind is even by itself;
+        weights then decide which members hold the one resource more of a kind.
     memory_limit_bytes : int
-        Above this size, all copies together, the memory names only what waits; who owned the rest
-        is then guessed where more than one member departs in one round.
+        If all copies of the leader's memory together are larger, the memory names only the
+        resources that wait. The owners of the others are then guessed if more than one member
+        leaves in one round.
     """
 
     design: Design = Design.DEFERRED
@@ -89,5 +94,5 @@ class Policy:
 
     @property
     def defers(self) -> bool:
-        """Whether lost resources wait."""
+        """Whether the resources of a member that left wait for its return."""
         return self.design is not Design.SIMPLE and self.delay_ms > 0

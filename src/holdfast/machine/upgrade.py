@@ -2,16 +2,19 @@
 
 **Rules.**
 
-- A step goes from one list of configurations to another, one member at a time; every mixture on the
-  way must be sound, whoever leads.
-- A member's mode is the highest that all its assignors support (KIP-429). A group's assignor is one
-  that all members offer.
-- Sound means: every member can start at all, and all share a protocol type and an assignor. Who
-  keeps its partitions while joining has assignors only that read claims, so the chosen one does;
-  members that run eager report nothing as owned.
+- A step changes the configurations of a group one member at a time. Every mixture of old and new
+  members on the way must be sound, whichever member leads.
+- A member runs in the highest mode that all its assignors support (KIP-429). A group uses an
+  assignor that all its members offer.
+- A mixture is sound if every member can start, and all members share a protocol type and an
+  assignor. A member that keeps its partitions while it joins offers only assignors that read
+  claims, so the chosen assignor does. A member that runs eager reports no partitions as owned.
 
-**Strategy.** A mixture matters only through which configurations are present, not how often, so
-"before", "after" and "both" are all there is to check for each pair.
+For example, ``[range]`` to ``[cooperative-sticky]`` is no sound step: the members of the mixture
+share no assignor. ``[range]`` to ``[cooperative-sticky, range]`` is one.
+
+**Strategy.** It matters only which configurations a mixture contains, not how often. So for each
+pair of lists "all before", "both" and "all after" are checked.
 
 References: KIP-726 and KIP-429, "Compatibility, Upgrade path"; KIP-415 (Connect needs one bounce).
 """
@@ -52,7 +55,7 @@ ELSEWHERE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What decides how a member takes part.
+    """What decides how a member takes part in its group.
 
     Parameters
     ----------
@@ -112,7 +115,7 @@ def mode_of(config: Config) -> RebalanceMode | None:
 
 
 def check_group(configs: Sequence[Config]) -> list[UpgradeFinding]:
-    """Whether these configurations can be in one group at the same time.
+    """Check whether these configurations can be in one group at the same time.
 
     Parameters
     ----------
@@ -152,7 +155,7 @@ def check_group(configs: Sequence[Config]) -> list[UpgradeFinding]:
 
 
 def check_step(before: Sequence[Config], after: Sequence[Config]) -> list[UpgradeFinding]:
-    """Whether members may be bounced one by one from ``before`` to ``after``.
+    """Check whether members may be bounced one by one from ``before`` to ``after``.
 
     Parameters
     ----------

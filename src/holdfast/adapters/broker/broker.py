@@ -1,15 +1,15 @@
 """A real Apache Kafka 4.3 on this machine: KRaft, free loopback ports, data in a temporary folder.
 
-**Rules.** Nothing outlives the caller: not on exit, exception, Ctrl-C, SIGTERM, nor when the
-caller is killed. A cluster is ready when :meth:`Broker.start` returns: every node said so itself,
-after the controller let it in.
+**Rules.** Nothing outlives the caller: not after exit, exception, Ctrl-C or SIGTERM, and not if the
+caller is killed. A cluster is ready when :meth:`Broker.start` returns: every node has logged that
+it started, after the controller let it in.
 
 **Strategy.** One :mod:`~holdfast.adapters.broker.broker_guard` per node holds the Java process and
-watches a pipe from us. Ports are drawn below the range from which the system takes client ports, so
-that a node finds its port free again after a restart.
+watches a pipe from this process. Ports are drawn below the range from which the system takes client
+ports, so a node finds its port free again after a restart.
 
-Not obvious: the last stop kills the nodes, because their data go the same moment; ``stop_node``
-stops one in order.
+Not obvious: :meth:`Broker.stop` kills the nodes unless the folder is kept, because their data are
+removed anyway; :meth:`Broker.stop_node` stops a node in order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -266,12 +265,7 @@ class Broker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _node(self, node_id: int) -> _Server:

@@ -4,9 +4,9 @@ Run as ``python -m holdfast.adapters.broker.broker_guard FOLDER COMMAND...``; it
 process id.
 
 **Rules.** The guard's standard input is a pipe that only its parent holds. A line ``stop`` ends the
-server and leaves the folder; the end of the pipe without it means that the parent is gone: the
-server is killed and the whole cluster's folder removed. Until one of the two comes the guard stays,
-even when its server has ended. When the guard itself is killed, Linux kills the server.
+server and leaves the folder. If the pipe ends without that line, the parent is gone: the guard
+kills the server and removes the folder of the whole cluster. Until then the guard stays, even if
+its server has ended. If the guard itself is killed, Linux kills the server.
 """
 
 from __future__ import annotations

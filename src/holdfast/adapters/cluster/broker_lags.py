@@ -1,7 +1,7 @@
 """The ready lag source: committed offsets of the group against the end of every partition.
 
-**Rules.** It only asks: no group is joined, nothing is committed. What it cannot find out is an
-error, and the round is planned by counts.
+**Rules.** The source only asks: it joins no group and commits nothing. If it cannot find something
+out it raises an error, and the round is planned by counts.
 
 **Strategy.** Begin and end offsets come from the partitions' leaders, committed offsets from the
 group's coordinator: a request per broker, whatever the number of partitions.

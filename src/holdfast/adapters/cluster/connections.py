@@ -7,8 +7,9 @@ A secret never stands in an error.
 
 **Strategy.** Every call is a coroutine on the library's IO thread, so TLS, SASL, version
 negotiation and reconnecting are the library's. A call that fails for a passing reason is repeated
-until the request time-out is over. The library leaves questions open when its loop ends: closing
-answers them, and those that come later, or whoever waits for one would wait for ever.
+until the request time-out is over. The library leaves questions open when its loop ends; a thread
+that waits for one would wait for ever. So :meth:`Connections.close` answers them, and later
+questions fail at once.
 
 References
 ----------

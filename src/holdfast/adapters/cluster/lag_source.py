@@ -1,8 +1,8 @@
 """Where the lag assignors get lags from: the broker, or a function, asked with a time-out.
 
-**Rules.** Only a leader asks, once a round. A source that is late, fails, or answers something that
-does not fit costs the round its lags and nothing else: it is planned by counts (KAFKA-5337's
-fall-back). A source that still works on an old question is not asked a new one.
+**Rules.** Only a leader asks, once a round. If a source is late, fails, or answers lags that do not
+fit, the round is planned by counts (the fall-back of KAFKA-5337), and nothing else happens. A
+source that still works on an old question is not asked a new one.
 
 **Strategy.** :class:`AskedInTime` stands between any source and the leader;
 :class:`~holdfast.adapters.cluster.broker_lags.BrokerLags` is the ready one. No client is imported

@@ -1,15 +1,17 @@
-"""Ends the connections of kafka-python that it leaves behind: refused, given up, or unfinished.
+"""Ends the connections that kafka-python leaves behind: refused, given up, or unfinished.
 
-**Rules.** Three things change, and no more: a socket whose connect or TLS handshake failed, or was
-given up, is closed at once and not at some later garbage collection; a TLS handshake that the
-other side does not answer fails after :data:`HANDSHAKE_SECONDS`, and not never; and a client that
-is closed has closed its sockets, also those with a request still to be written.
+**Rules.** Three things change, and no more.
 
-**Strategy.** ``kafka.net`` 3.0 makes a socket and awaits its connect, and forgets it when that
-raises; likewise for a handshake, whose waits have no limit. Both are wrapped, once. A ``close`` of
-a suspended coroutine (a client closed in the middle of its connect) comes through here as
-GeneratorExit. A transport closes itself after its last write, which never comes when the loop ends
-first: the loop's end closes what its transports still hold.
+- A socket whose connect or TLS handshake failed, or was given up, is closed at once, not at some
+  later garbage collection.
+- A TLS handshake that the other side does not answer fails after :data:`HANDSHAKE_SECONDS`.
+- A client that is closed has closed its sockets, also those with a request still to be written.
+
+**Strategy.** ``kafka.net`` 3.0 makes a socket and awaits its connect, and forgets the socket if
+that raises. The same holds for a handshake, whose waits have no limit. Both are wrapped, once. If a
+client is closed in the middle of a connect, Python closes the suspended coroutine, and the wrapper
+sees GeneratorExit. A transport closes itself after its last write, which never comes if the loop
+ends first; so the end of the loop closes the sockets that its transports still hold.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """One configuration, spelled for each client library.
 
-**Rules.** Nothing is read from the configuration anywhere else when a client is made. Secrets pass
+**Rules.** When a client is made, its settings come from here and from nowhere else. Secrets pass
 through here and are stored nowhere.
 
 **Strategy.** kafka-python carries the control plane (group requests), so it gets connection and
-security settings only; a data plane gets these and the fetch settings, never the group.
+security settings only. A data plane gets these and the fetch settings, never the group.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ _NO_GROUP = "holdfast-data-plane"
 # By default librdkafka rests a partition for a second once its queue is full, and while it rests
 # the application empties the queue and waits. A short rest needs a smaller queue as well.
 _LIBRDKAFKA_QUEUE = {"fetch.queue.backoff.ms": 20, "queued.max.messages.kbytes": 32_768}
+
+# What librdkafka calls as Kafka does, and takes as it is.
+_LIBRDKAFKA_SAME = (
+    *("client.id", "client.rack", "isolation.level", "fetch.max.bytes", "security.protocol"),
+    *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
+    *("sasl.mechanism", "sasl.username", "sasl.password"),
+)
 
 
 def ssl_context(settings: Settings) -> ssl.SSLContext | None:
@@ -88,22 +95,9 @@ def kafka_python_fetch(settings: Settings) -> dict[str, Any]:
 def aiokafka_fetch(settings: Settings) -> dict[str, Any]:
     """Keyword arguments of an ``AIOKafkaConsumer`` that only fetches."""
     connection = kafka_python_connection(settings)
-    kept = (
-        "bootstrap_servers",
-        "client_id",
-        "request_timeout_ms",
-        "metadata_max_age_ms",
-        "security_protocol",
-        "ssl_context",
-        "sasl_mechanism",
-        "sasl_plain_username",
-        "sasl_plain_password",
-        "sasl_oauth_token_provider",
-    )
-    return {
-        **{name: connection[name] for name in kept if name in connection},
-        **_fetch(settings),
-    }
+    for unknown in ("reconnect_backoff_ms", "reconnect_backoff_max_ms", "ssl_check_hostname"):
+        del connection[unknown]
+    return {**connection, **_fetch(settings)}
 
 
 def _fetch(settings: Settings) -> dict[str, Any]:
@@ -122,38 +116,22 @@ def _fetch(settings: Settings) -> dict[str, Any]:
 
 def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
     """Configuration of a ``confluent_kafka.Consumer`` that only fetches."""
-    reset = {"none": "error"}.get(settings["auto.offset.reset"], settings["auto.offset.reset"])
+    reset = settings["auto.offset.reset"]
     result: dict[str, Any] = {
+        **{key: settings[key] for key in _LIBRDKAFKA_SAME if settings[key] is not None},
         "bootstrap.servers": ",".join(settings["bootstrap.servers"]),
         "group.id": _NO_GROUP,
-        "client.id": settings["client.id"],
-        "client.rack": settings["client.rack"],
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        "auto.offset.reset": reset,
-        "isolation.level": settings["isolation.level"],
+        "auto.offset.reset": "error" if reset == "none" else reset,
         "fetch.min.bytes": max(1, settings["fetch.min.bytes"]),
-        "fetch.max.bytes": settings["fetch.max.bytes"],
         "fetch.wait.max.ms": settings["fetch.max.wait.ms"],
         "max.partition.fetch.bytes": max(1, settings["max.partition.fetch.bytes"]),
-        "security.protocol": settings["security.protocol"],
         **_LIBRDKAFKA_QUEUE,
     }
-    for key in (
-        "ssl.ca.location",
-        "ssl.certificate.location",
-        "ssl.key.location",
-        "ssl.key.password",
-        "sasl.username",
-        "sasl.password",
-    ):
-        if settings[key] is not None:
-            result[key] = settings[key]
     if settings["security.protocol"].endswith("SSL"):
         algorithm = settings["ssl.endpoint.identification.algorithm"] or "none"
         result["ssl.endpoint.identification.algorithm"] = algorithm
-    if settings["sasl.mechanism"] is not None:
-        result["sasl.mechanism"] = settings["sasl.mechanism"]
     if settings["sasl.mechanism"] == "OAUTHBEARER":
         provider = settings["holdfast.oauth.token.provider"]
         result["oauth_cb"] = lambda _: _token_with_expiry(provider())

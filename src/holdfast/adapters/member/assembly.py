@@ -1,8 +1,8 @@
 """Puts one topic consumer together: connections, machine, records, metadata; and takes it apart.
 
-**Rules.** Parts are made in one order and closed in the other, but nothing waits for an answer that
-a closed connection cannot bring: threads that ask end after the connections, which fail what is
-open. A part that fails to start closes what was made before it.
+**Rules.** Parts are closed in the opposite order. But no part waits for an answer that a closed
+connection cannot bring: threads that ask a broker end after the connections, whose close fails all
+open questions. If a part fails to start, the parts made before it are closed.
 
 **Strategy.** The metadata watch asks for partition counts on a thread of its own, every
 ``metadata.max.age.ms`` and whenever the subscription changes.

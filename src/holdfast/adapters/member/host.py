@@ -1,8 +1,8 @@
 """Runs one member machine: a thread, a queue of events, a clock, and hands for its actions.
 
-**Rules.** The machine is touched by this thread alone. Its actions are done in order, and all of
-one answer before the next event. Nothing here decides anything about the group: it carries events
-in and actions out, as the simulation does.
+**Rules.** Only this thread touches the machine. The actions of one answer are done in order, all of
+them before the next event. Nothing here decides anything about the group: this module carries
+events in and actions out, as the simulation does.
 
 **Strategy.** Requests go to :class:`~holdfast.adapters.member.link.GroupLink`; records, callbacks
 and offsets to :class:`Duties`, which a topic consumer and a worker fill in their own way; the
@@ -87,7 +87,7 @@ class MemberHost:
     name : str
         For the threads.
     log : MemberLog, optional
-        Told who the member is from now on.
+        Gets the member's identity from now on.
     """
 
     def __init__(

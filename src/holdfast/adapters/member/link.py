@@ -1,9 +1,9 @@
 """One member's group requests: what its machine asks for goes out, the answers come back as events.
 
-**Rules.** Two connections to the coordinator: JoinGroup and SyncGroup on one, everything else on
-the other, because a coordinator answers a connection in order and holds a JoinGroup for as long as
-the round takes. A request is answered exactly once, by ``post``, on the IO thread. What no retry
-can mend (a refused login, no right to the group) goes to ``fail`` instead.
+**Rules.** There are two connections to the coordinator: JoinGroup and SyncGroup go over one, every
+other request over the other. A coordinator answers a connection in order and holds a JoinGroup for
+as long as the round takes. Each request is answered exactly once, by ``post``, on the IO thread. An
+error that no retry can mend (a refused login, no right to the group) goes to ``fail`` instead.
 
 **Strategy.** kafka-python builds and parses the messages; versions are negotiated within the
 ranges pinned here.
@@ -152,10 +152,7 @@ class GroupLink:
 
     async def _sync(self, action: actions.SendSync) -> events.Event:
         request = SyncGroupRequest(
-            group_id=self._group,
-            generation_id=action.generation,
-            member_id=action.member_id,
-            group_instance_id=action.instance_id,
+            **self._identity(action),
             protocol_type=action.protocol_type,
             protocol_name=action.protocol_name,
             assignments=list(action.assignments),
@@ -170,16 +167,17 @@ class GroupLink:
         )
 
     async def _heartbeat(self, action: actions.SendHeartbeat) -> events.Event:
-        request = HeartbeatRequest(
-            group_id=self._group,
-            generation_id=action.generation,
-            member_id=action.member_id,
-            group_instance_id=action.instance_id,
-            min_version=3,
-            max_version=4,
-        )
+        request = HeartbeatRequest(**self._identity(action), min_version=3, max_version=4)
         answer = await self._send(request, self._beat_node, action.timeout_ms)
         return events.HeartbeatAnswered(action.request, answer.error_code)
+
+    def _identity(self, action: actions.SendSync | actions.SendHeartbeat) -> dict[str, Any]:
+        return {
+            "group_id": self._group,
+            "generation_id": action.generation,
+            "member_id": action.member_id,
+            "group_instance_id": action.instance_id,
+        }
 
     async def _leave(self, action: actions.SendLeave) -> events.Event:
         identity = LeaveGroupRequest.MemberIdentity(
@@ -228,7 +226,7 @@ class GroupLink:
             refused = [(t.name, p.error_code) for t in answer.topics for p in t.partitions]
             topic, code = next((one for one in refused if one[1]), ("", 0))
             if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                # Told here: whoever gets the code does not know which topic it is about.
+                # The caller gets the code only, and does not know which topic it is about.
                 text = f"topic {topic!r}: {describe(code)}"
                 self._fail(RemoteProtocolError(text, error_code=code))
             return code

@@ -1,13 +1,13 @@
 """A queue with one reader, safe against signals.
 
-**Rules.** Anybody puts, also a signal handler or a finaliser in the middle of another put or get;
-one thread gets, and waits as long as it says and no longer.
+**Rules.** Any thread puts, also a signal handler or a finaliser in the middle of another put or
+get. One thread gets; it waits as long as its caller says and no longer.
 
-**Strategy.** The standard library's two queues fall short of one half each: CPython's
-``SimpleQueue.get`` waits for ever when a signal's handler lasts beyond its time-out (seen with
-3.11: a member that did not end at SIGTERM), and ``Queue.put`` in a signal handler waits for the
-lock that the interrupted thread holds. A deque takes the items, and one lock, released by whoever
-puts, wakes the reader: ``Lock.acquire`` keeps to its time-out.
+**Strategy.** Each of the standard library's two queues has one fault. CPython's
+``SimpleQueue.get`` waits for ever if a signal's handler lasts beyond its time-out (seen with 3.11:
+a member did not end at SIGTERM). ``Queue.put`` in a signal handler waits for the lock that the
+interrupted thread holds. Here a deque takes the items, and ``put`` releases one lock, which wakes
+the reader: ``Lock.acquire`` keeps to its time-out.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class MemberLog(logging.LoggerAdapter[logging.Logger]):
     Attributes
     ----------
     identify : callable
-        Returns the member's identity now; nobody until a host sets it.
+        Returns the member's identity now; before a host sets it, that of no member.
     """
 
     def __init__(self, settings: Settings):

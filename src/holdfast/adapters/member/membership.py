@@ -1,10 +1,10 @@
 """From a configuration to a member machine, and the work of a member that leads.
 
-**Rules.** ``holdfast.policy`` names the design; ``partition.assignment.strategy`` names assignors
-of the registry. Under ``simple`` (Design I inside the standard protocol) and ``eager`` every name
-is offered to the group, in order, so KIP-726's two bounces can be configured; under ``deferred``
-and ``incremental`` the one name is what computes targets. A leader whose lag source is slow or
-broken plans by counts (KAFKA-5337's fall-back): no round waits for lags longer than
+**Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.machine.policies`), and
+``partition.assignment.strategy`` names assignors of the registry. Under ``simple`` and ``eager``
+every assignor is offered to the group, in order, so KIP-726's two bounces can be configured. Under
+the other policies the one assignor computes targets. If a lag source is slow or broken, the leader
+plans by counts (the fall-back of KAFKA-5337): no round waits for lags longer than
 ``holdfast.lag.timeout.ms``.
 
 References

@@ -1,8 +1,8 @@
-"""What carries records: a client that fetches the partitions it is told to, and nothing else.
+"""What carries records: a client that fetches the partitions that it is given, and nothing else.
 
 **Rules.** A data plane never joins a group, commits, or chooses an offset: every partition starts
-at an explicit position. After :meth:`DataPlane.stop` returns, no record of the stopped partitions
-comes out of :meth:`DataPlane.poll`. Records keep the client library's own type.
+at an explicit position. After :meth:`DataPlane.stop` has returned, :meth:`DataPlane.poll` returns
+no record of the stopped partitions. Records keep the client library's own type.
 
 **Strategy.** librdkafka by default (``incremental_assign`` keeps the other partitions flowing);
 kafka-python and aiokafka behind the same five calls.

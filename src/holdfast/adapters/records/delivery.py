@@ -1,17 +1,18 @@
 """What has been handed to the application, what of it is processed, and what is still in flight.
 
-**Rules.** A record is handed out, and processed once the application comes back for more. Only
-what is processed is ever committed. After :meth:`Delivery.stop` nothing more of a partition is
-handed out; its stop is *drained* when the application has come back, or when its time is up: then
-what was in flight counts as not processed, and its next owner reads it again. A partition may be
-prepared before it is started: it is fetched, and what comes of it waits here.
+**Rules.** A record is handed out first, and it is processed once the application polls again. Only
+processed records are ever committed. After :meth:`Delivery.stop` no more records of a partition are
+handed out. The stop is *drained* when the application polls again, or when its time is up: then the
+records in flight count as not processed, and the next owner reads them again. A partition may be
+prepared before it is started: it is fetched, and its records wait here.
 
-**Strategy.** Two threads meet here under one lock: the application's, in :meth:`Delivery.poll`, and
-the member's, in all else. The data plane itself is used by one thread at a time (librdkafka lets a
-change of assignment wait for as long as another thread keeps polling): polls are short slices, and
-a change goes before the next slice. So what a slice returns belongs to what the plane had all the
-while, and is sorted by what has become of it: handed out, put aside, or dropped. A slice that fails
-may have lost records it had taken: every partition goes back to where the application is.
+**Strategy.** Two threads meet here under one lock: the application's in :meth:`Delivery.poll`, the
+member's in every other method. One thread at a time uses the data plane, because in librdkafka a
+change of assignment waits as long as another thread keeps polling. So polls are short slices, and a
+change goes before the next slice. The records of a slice belong to the partitions that the plane
+had when the slice began. Meanwhile a partition may have been stopped or prepared: each record is
+handed out, put aside, or dropped. A slice that fails may have lost records that it had taken, so
+every partition goes back to the application's position.
 
 References
 ----------

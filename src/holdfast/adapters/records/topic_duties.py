@@ -1,14 +1,14 @@
 """A topic consumer's side of a member: records, offsets and callbacks.
 
-**Rules.** A callback runs on the application's thread, inside its next call; without a listener
-nothing waits for it. A partition starts where the group committed, or as ``auto.offset.reset``
-says, asked for after its last owner has let go. Nothing is committed that this generation does not
-own: the broker does not check that.
+**Rules.** A callback runs on the application's thread, inside its next call. Without a listener
+nothing waits for the application. A partition starts at the committed offset of the group, or as
+``auto.offset.reset`` says; both are asked for after the last owner has given it up. Only partitions
+that this generation owns are committed: the broker does not check that.
 
-**Strategy.** What needs an answer from a broker runs on a thread of its own, one job at a time; a
-partition that was stopped meanwhile is not started. While the application is in
-``on_partitions_assigned``, its new partitions are fetched already: after a long callback, as after
-none, the next poll has records.
+**Strategy.** Work that needs an answer from a broker runs on a thread of its own, one job at a
+time. A partition that was stopped meanwhile is not started. While the application is in
+``on_partitions_assigned``, its new partitions are fetched already, so the next poll has records
+even after a long callback.
 
 References
 ----------

@@ -1,6 +1,6 @@
 """Finding the optimum: flows, chains and closed forms.
 
-``sticky_equal`` (equal subscriptions, one pass), ``sticky_flow`` (any, as a flow) and
-``sticky_spread`` (each topic evenly) are the steps of ``sticky``. The flow is ``flow_graph``,
-``flow_even``, ``flow_levels`` and ``flow_moves``. Lags: ``placing``, ``chains``, ``exchange``.
+``sticky`` uses ``sticky_equal``, ``flow_graph``, ``sticky_flow``, ``flow_even``, ``flow_levels``,
+``flow_moves`` and ``sticky_spread``; :mod:`holdfast.assignors.sticky` says what each one does.
+``lag-sticky`` uses ``placing``, ``chains`` and ``exchange``; ``fairest-sticky`` uses the first two.
 """

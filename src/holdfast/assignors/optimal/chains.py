@@ -1,16 +1,17 @@
-"""Levelling by chains: moving one partition along members until nobody can be relieved.
+"""Levelling by chains: moving one partition along members until no chain makes loads more even.
 
 **Rules.** A chain m0 -> m1 -> .. -> mk moves one partition of m0 to m1, one of m1 to m2 and so on,
-each to a subscriber of its topic. It helps if what m0 saves is worth more than what mk takes on:
-with c partitions and weight w, (2 (c0 - slack) - 1) / w0 > (2 ck + 1) / wk. Without slack and
-weights that is c0 >= ck + 2, the condition of KIP-54, and no chain left means the loads are the
-most even there are. Without slack each chain lowers the sum of c * c / w, so the kernel ends.
+each to a subscriber of its topic. Only the loads of m0 and mk change. The chain helps if m0 saves
+more than mk pays: with c partitions and weight w, (2 (c0 - slack) - 1) / w0 > (2 ck + 1) / wk. With
+slack 0 and weights 1 that is c0 >= ck + 2, the condition of KIP-54. If no chain is left, the loads
+are the most even ones possible. With slack 0 each chain lowers the sum of c * c / w, so the kernel
+ends.
 
-**Strategy.** The source is always the member with the most to save. Where no chain from it helps,
-all it can reach is closed: those members cannot give to others, and others gain nothing by giving
-to them. So every search looks at a member once, and all searches together close each once. Chains
-are found breadth first: the fewest moves, then the emptiest end, then members in their turn. The
-Python loop is the named kernel ``Levelling.step``: one call a chain.
+**Strategy.** The source is always the member that saves most. If no chain from it helps, every
+member that it can reach is closed: those members cannot give to others, and others gain nothing by
+giving to them. So a search looks at a member once, and all searches together close a member once.
+Chains are found breadth first: the fewest moves, then the end that pays least, then the dealing
+order. The Python loop is the named kernel ``Levelling.step``: one call per chain.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ import numpy as np
 from holdfast.assignors.subscribers import Subscribers, subscribers_by_topic
 from holdfast.model.columns import F64, I32, I64, NO_OWNER, Mask
 from holdfast.model.group import Group
+
+Members = int | slice | I64
+"""One member, a slice of all, or a column of some."""
 
 _RELATIVE = 1e-12
 """Prices closer than this are equal: weights are floats."""
@@ -45,10 +49,10 @@ class Levelling:
     group : Group
         Subscriptions.
     owner : int32[n_tps]
-        Who owns what; changed in place by :meth:`apply`.
+        Owner of each topic-partition; changed in place by :meth:`apply`.
     claimed : int32[n_tps]
-        Who claims what: among equals a partition goes back to its claimant, or is one that its
-        holder never claimed.
+        Claimant of each topic-partition. Of equal choices a chain takes a partition that goes back
+        to its claimant, else one that its holder did not claim.
     weight : float64[n_members]
         Capacity.
     movable : bool[n_tps], optional
@@ -87,7 +91,7 @@ class Levelling:
     def reopen(self) -> None:
         """Look at every member again, as at first."""
         self.closed: Mask = np.zeros(self.group.n_members, dtype=np.bool_)
-        saved = self._saved().tolist()
+        saved = self.saved().tolist()
         self._queue = [
             (-saved[member], rank, member)
             for member, rank in enumerate(self.rank.tolist())
@@ -101,7 +105,7 @@ class Levelling:
             if not self._queue:
                 return None
             saved, _, source = self._queue[0]
-            if self.closed[source] or not self.count[source] or saved != -self._saved(source):
+            if self.closed[source] or not self.count[source] or saved != -self.saved(source):
                 heappop(self._queue)  # it has another entry, or no more to give
                 continue
             found, reached = self._search(source, -saved)
@@ -136,7 +140,7 @@ class Levelling:
             self.count[move.end] += 1
         for move in moves:
             for member in (move.source, move.end):
-                entry = (-float(self._saved(member)), int(self.rank[member]), member)
+                entry = (-float(self.saved(member)), int(self.rank[member]), member)
                 heappush(self._queue, entry)
 
     def cost(self, moves: list[Move]) -> int:
@@ -144,9 +148,15 @@ class Levelling:
         broken = sum(self.claimed[move.tp] == move.source for move in moves)
         return int(broken) - int(sum(self.claimed[move.tp] == move.end for move in moves))
 
-    def _saved(self, member: int | slice = slice(None)) -> F64:
-        saved: F64 = (2.0 * (self.count[member] - self.slack) - 1.0) / self.weight[member]
+    def saved(self, members: Members = slice(None)) -> F64:
+        """What each of these members saves that gives one partition; all by default."""
+        saved: F64 = (2.0 * (self.count[members] - self.slack) - 1.0) / self.weight[members]
         return saved
+
+    def price(self, members: Members = slice(None)) -> F64:
+        """What each of these members pays that takes one partition; all by default."""
+        price: F64 = (2.0 * self.count[members] + 1.0) / self.weight[members]
+        return price
 
     def _search(self, source: int, saved: float) -> tuple[list[Move] | None, list[int]]:
         """Breadth first from ``source``: the chain, or everything that can be reached."""
@@ -166,7 +176,7 @@ class Levelling:
                             came[end] = (member, topic)
                             new.append(end)
             ends = np.array(new, dtype=np.int64)
-            price = (2.0 * self.count[ends] + 1.0) / self.weight[ends]
+            price = self.price(ends)
             if ends.size and price.min() < limit:
                 best = ends[price == price.min()]
                 return self._chain(came, int(best[np.argmin(self.rank[best])])), []

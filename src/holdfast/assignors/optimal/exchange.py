@@ -1,22 +1,26 @@
 """Evening out lag by exchanges between two members, without touching the balance of counts.
 
-**Rules.** An exchange gives one partition of a member above the mean lag per weight to one below
-it, and takes one back (or none, where the counts allow). Its *gain* is how far the higher of the
-two lags falls, as a share of it; below 1 % (less for members that hold many) it is not made. One
-that breaks no more claims than it mends is made at once. Other exchanges are made in runs. A run
-relieves one member, and it is made only if the whole run lowers that member's lag by ``min_gain``.
-Of a run, the first exchanges that break at most ``max_moves`` claims are kept. Counts stay within
-the allowed skew: after every exchange, no chain would make them more even.
+**Rules.** An exchange takes one partition from a member above the mean lag per weight, gives it to
+a member below the mean, and takes one back (or none, where the counts allow). The *gain* of an
+exchange is the share by which the higher of the two lags falls. An exchange with a gain below 1 %
+is not made (less for members that hold many partitions).
 
-Why noise moves nothing: an even group has no member far above the mean, so no run can gain much;
-and where few large partitions keep it uneven, an exchange without gain can have one of at most
-about four times the noise after it.
+- An exchange that breaks no more claims than it mends is made at once.
+- Other exchanges are made in runs. A run relieves one member. It is made only if the whole run
+  lowers the lag of this member by at least ``min_gain``. If it would break more than ``max_moves``
+  claims, only its first exchanges are made.
 
-**Strategy.** Members above the mean, the highest first, against those with the least lag: one small
-table holds the gain of everything a member can give for everything the others can give back. Each
-exchange lowers the higher of two lags, and passes are bounded. Members are kept in order of their
-level, so a step looks at a few of them, however many there are. The Python loop is the named kernel
-``even_out``: over members and exchanges, never over partitions.
+Counts stay within the allowed skew: after every exchange no chain would make them more even.
+
+Noise moves nothing. In an even group no member is far above the mean, so no run gains much. Where a
+few large partitions keep a group uneven, noise can turn an exchange without gain into one with at
+most about four times the noise.
+
+**Strategy.** Members above the mean go in turn, the highest first. For each, one small table holds
+the gain of every partition that it can give for every partition that a member with little lag can
+give back. Each exchange lowers the higher of two lags, and the number of passes is bounded. Members
+are kept in order of their level, so a step looks at a few of them, however many there are. The
+Python loop is the named kernel ``even_out``: over members and exchanges, never over partitions.
 """
 
 from __future__ import annotations
@@ -80,8 +84,8 @@ class Exchanges:
         self.n_pairs = 0
         self.levels = Ranking(lag / state.weight, state.rank, group.subscription)
         nobody = np.zeros(group.n_members, dtype=np.int32)
-        self.saved = Ranking(_saved(state), state.rank, nobody)
-        self.prices = Ranking(_price(state), state.rank, nobody)
+        self.saved = Ranking(state.saved(), state.rank, nobody)
+        self.prices = Ranking(state.price(), state.rank, nobody)
         self._rows: dict[int, I64] = {}
         foreign = np.flatnonzero(held & (state.claimed != state.owner))
         self.has_foreign: Mask = np.zeros(group.n_members, dtype=np.bool_)
@@ -266,8 +270,8 @@ class Exchanges:
         for member in (moves[0].source, moves[0].end):  # the same two in every move of an offer
             self.levels.change(member, float(self.lag[member] / state.weight[member]))
             if len(moves) == 1:
-                self.saved.change(member, float(_saved(state, member)))
-                self.prices.change(member, float(_price(state, member)))
+                self.saved.change(member, float(state.saved(member)))
+                self.prices.change(member, float(state.price(member)))
 
     def _keeps_balance(self, moves: list[Move]) -> bool:
         """Whether no chain helps after the moves.
@@ -329,15 +333,3 @@ def within_skew(count: I64, weight: F64, slack: int) -> bool:
 def is_even(highest: float, lowest: float) -> bool:
     """Whether the most that a member could save is not more than the least another would pay."""
     return highest <= lowest + abs(lowest) * 1e-12
-
-
-def _saved(state: Levelling, member: int | slice = slice(None)) -> F64:
-    """What a member saves that gives one partition, all by default."""
-    saved: F64 = (2.0 * (state.count[member] - state.slack) - 1.0) / state.weight[member]
-    return saved
-
-
-def _price(state: Levelling, member: int | slice = slice(None)) -> F64:
-    """What a member pays that takes one partition, all by default."""
-    price: F64 = (2.0 * state.count[member] + 1.0) / state.weight[member]
-    return price

@@ -1,12 +1,13 @@
 """The answer that needs no search: every claim stays, and all loads end within one of each other.
 
-**Rules.** Where nobody claims more than the even share and the free partitions fill the others up
-to it, no load could be more even and no claim had to go: nothing is better. One price for all
-members proves it. With racks it proves nothing, and the flow is asked.
+**Rules.** If no member claims more than the even share, and the unclaimed partitions fill the other
+members up to it, no assignment has more even loads and every claim stays: nothing is better. The
+same price for all members proves it. With racks this proves nothing, and the flow is solved.
 
-**Strategy.** Free partitions go to the lowest hubs, those with few readers first, as at the start
-of :mod:`~holdfast.assignors.optimal.flow_levels`. A hub left too low is fed along chains of free
-partitions; then everything is checked in columns. Most turns of a large group are of this kind.
+**Strategy.** Unclaimed partitions go to the lowest hubs, sources with few hubs first, as at the
+start of :mod:`~holdfast.assignors.optimal.flow_levels`. A hub that is still too low is fed along
+chains of unclaimed partitions. Then everything is checked in columns. Most turns of a large group
+end here.
 
 References
 ----------

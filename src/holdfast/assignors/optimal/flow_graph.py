@@ -1,13 +1,13 @@
-"""The small graph behind an assignment: partitions that are alike and members that are alike, once.
+"""The small graph behind an assignment: alike partitions are one node, alike members another.
 
-**Rules.** Topic-partitions read by the same members from the same racks form one *source*; members
-with the same subscription and rack form one *hub*. A unit of flow is one topic-partition on its way
-from a source to a member. Nothing here decides anything: two groups with equal graphs have equal
+**Rules.** Topic-partitions that the same members may read from the same racks form one *source*.
+Members with the same subscription and rack form one *hub*. A unit of flow is one topic-partition on
+its way from a source to a member. Nothing is decided here: two groups with equal graphs have equal
 optima.
 
-**Strategy.** Sources and hubs are far fewer than partitions and members, and do not grow with the
-number of partitions; the graph is then small enough for plain lists. Claims are kept per source and
-member, since every claimed partition of one source is worth the same to its claimant.
+**Strategy.** Sources and hubs are far fewer than partitions and members, and their number does not
+grow with the number of partitions. So the graph is small enough for plain lists. Claims are kept
+per source and member: all claimed partitions of one source are worth the same to their claimant.
 
 References
 ----------

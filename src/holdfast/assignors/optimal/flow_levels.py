@@ -1,15 +1,16 @@
 """The most balanced loads: first of the four goals, found on sources and hubs alone.
 
-**Rules.** Members of one hub are alike, so a hub of ``k`` members with load ``L`` has members at
-``L // k`` and, if it does not divide, one more. An assignment is best if and only if no chain of
-hand-overs leads from a member to one with two or more partitions fewer; the sorted loads are then
-the same whatever the chains, and minimise every symmetric convex cost at once.
+**Rules.** Members of one hub are alike, so in a hub of ``k`` members with load ``L`` each has
+``L // k`` partitions, or one more if ``k`` does not divide ``L``. Loads are best if and only if no
+chain of hand-overs leads from a member to one with at least two partitions fewer. The sorted loads
+are then the same whatever the chains were, and they minimise every symmetric convex cost at once.
 
-**Strategy.** Start from the claims, place the rest on the lowest hubs, then take the lowest hub and
-search backwards for somebody two higher who can feed it. Where there is none, everything the search
-reached is settled: its *level* ``b`` is written down, members there hold ``b`` or ``b - 1``, and no
-later search enters it. The levels are the potentials of the certificate; arcs from a source to a
-hub of a higher level carry nothing in any best assignment.
+**Strategy.** Start from the claims and place the other partitions on the lowest hubs. Then take the
+lowest hub and search backwards for a hub that is two higher and can feed it. If there is none,
+every hub and source that the search reached is settled: its *level* ``b`` is written down, its
+members hold ``b`` or ``b - 1`` partitions, and no later search enters it. The levels are the
+potentials of the certificate. An arc from a source to a hub of a higher level carries nothing in
+any best assignment.
 
 References
 ----------

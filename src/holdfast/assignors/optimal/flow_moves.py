@@ -1,18 +1,22 @@
 """Fewest partitions across racks, then most claims kept, at the most balanced loads.
 
-**Rules.** Once the levels are known, a best assignment is any flow along arcs between equal levels
-in which every member holds its level or one less. Among those this finds one of least cost: ``R`` a
-unit read across racks, 1 a unit that is not its owner's claim, with ``R`` above the number of
-partitions.
+**Rules.** Once the levels are known, an assignment has the best loads if and only if it is a flow
+along arcs between equal levels, in which every member holds its level or one less. Of these flows
+this module finds one of least cost: a unit read across racks costs ``R``, a unit that is not its
+member's claim costs 1, and ``R`` is larger than the number of partitions.
 
-**Strategy.** Shortest paths, again and again. It starts from every claim on an equal level being
-kept, the cheapest start there can be, if out of balance: some sources have units to place, some
-members hold too much, some too little, and so do the *pools*, one for each part of the graph, where
-members at their level and one below meet. Most units are placed at once where the balanced loads
-had them, since a direct place is a cheapest path. The others go along cheapest paths, so the flow
-is of least cost at every moment, and the potentials that the searches need are the proof in the
-end. No path leads from one part to another, so each is settled for itself: a search there ends at
-the nearest node that lacks a unit; then every unit goes that can go for nothing more.
+**Strategy.** Units are sent along shortest paths.
+
+1. Every claim on an equal level is kept, unless it is read across racks. No start is cheaper, but
+   it is not in balance: some sources have units to place, and some members hold too many units or
+   too few. Each part of the graph also has a *pool*, which counts the members that hold their
+   level. That number is known from the start, and a pool may lack units or have too many too.
+2. Most units are placed at once where the balanced loads had them: a direct place is a cheapest
+   path.
+3. The other units go along cheapest paths, so the flow is of least cost at every moment. The
+   potentials that the searches need are the proof in the end. No path leads from one part of the
+   graph to another, so each part is settled alone. A search ends at the nearest node that lacks a
+   unit; then every unit goes that can go for nothing more.
 
 Nodes are numbered: sources, members, hubs of several members, pools. The hub of a single member is
 that member.

@@ -1,14 +1,14 @@
 """Placing partitions that have no owner over members that already hold some, as evenly as can be.
 
-**Rules.** A member with weight w and c partitions stands at level c / w; placing minimises the sum
-of c * c / w, which is the KIP-54 balance where all weights are 1. Counts come first. Which of the
-new partitions a member gets follows from lag: the largest to the member with the least lag per
-weight.
+**Rules.** A member with weight w and c partitions stands at level c / w. Placing minimises the sum
+of c * c / w, which is the balance of KIP-54 if all weights are 1. Counts come first. Lag decides
+only which of the new partitions a member gets: the largest goes to the member with the least lag
+per weight.
 
-**Strategy.** Topics with the same subscribers form one *pool*. Inside a pool the new counts are the
-n cheapest of the marginal prices (2c + 1) / w, found by bisection on the price; then partitions
-are dealt in rounds, one sort of the pool's members a round. The Python loops are over pools and
-rounds. Pools with few subscribers go first, because they have the least choice.
+**Strategy.** Topics with the same subscribers form one *pool*. Within a pool the new counts are the
+n cheapest of the marginal prices (2c + 1) / w, found by bisection on the price. Then the partitions
+are dealt in rounds, with one sort of the pool's members per round. The Python loops are over pools
+and rounds. Pools with few subscribers go first, because they have the least choice.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The sticky optimum of members that all subscribe to the same topics: a closed form.
 
 **Rules.** With ``P`` partitions and ``N`` members every load is ``floor`` or ``ceil`` of ``P / N``.
-Of the members with more claims than the floor, as many as there may be at the ceiling keep one
-more; each keeps what fits its quota. Nothing else is free in the goals, and the rest follows
-Kafka's order, checked against Kafka 4.3.1: members in the dealing order, free partitions by topic
-and then by number (so every topic is spread over the members). They are dealt round robin to
-members below the floor, then one each to members at the floor.
+Of the members that claim more than the floor, the first ``P mod N`` in dealing order may keep the
+ceiling, the others the floor. Each member keeps as many claims as that allows. The goals leave the
+rest open, and Kafka's order decides it (checked against Kafka 4.3.1): members in dealing order,
+free partitions by topic and then by number, so that every topic is spread over the members. Free
+partitions are dealt round robin to members below the floor, then one each to members at the floor.
 
 **Strategy.** Columns only: one sort of the open places.
 """
@@ -34,7 +34,7 @@ class Part:
     topics : int32[...]
         Topic indices, sorted.
     place : int32[n_members]
-        Turn of each member of the part among them; what it says of others does not matter.
+        Place of each member of the part in ``members``; entries of other members mean nothing.
     """
 
     members: I32
@@ -177,7 +177,7 @@ def _rotated(topics: Topics, tps: I32, row: I32, quota: I64) -> I64:
 
 
 def _open_places(held: I64, quota: I64, floor: int, n_free: int) -> I64:
-    """Turn of the member that gets each free partition, int64[n_free], in dealing order."""
+    """Place of the member that gets each free partition, int64[n_free], in dealing order."""
     needs = np.maximum(floor - held, 0)
     needy = np.flatnonzero(needs)
     lap = within(needs[needy])

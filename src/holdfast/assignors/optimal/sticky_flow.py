@@ -1,13 +1,13 @@
 """The sticky optimum of members with different subscriptions: from flows back to partitions.
 
-**Rules.** The flow says how many partitions of each source a member keeps of its own, and how many
-more it takes from its hub. Which ones is decided here, by Kafka's order: a member keeps its first
-partitions by number, then topic; free partitions go by number, then topic, round robin to the open
-places.
+**Rules.** The flow says how many of its own claims in each source a member keeps, and how many more
+partitions it takes from its hub. This module decides which partitions these are, by Kafka's order:
+a member keeps its first partitions by number, then topic; free partitions go by topic, then number,
+round robin to the open places.
 
-**Strategy.** Parts with one source and one hub take the closed form. Everything else is one flow.
-Naming the partitions is columns again: one sort of free partitions, one of open places, once per
-level of the graph.
+**Strategy.** A part of the graph with one source and one hub takes the closed form. All other parts
+together are one flow. Naming the partitions is work on columns again: one sort of free partitions
+and one of open places.
 """
 
 from __future__ import annotations

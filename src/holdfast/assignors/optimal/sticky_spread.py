@@ -1,15 +1,17 @@
-"""Each topic spread evenly over its members: the last goal, wherever the others leave a choice.
+"""Each topic spread evenly over its members: the last goal, where the others leave a choice.
 
-**Rules.** What is minimised is the sum of squares of how many partitions of each topic each member
-has. Only exchanges are made that change no load, no claim kept and no rack crossed, so the goals
-before this one stay as they are; where nothing is better the assignment stays as Kafka deals it.
+**Rules.** Take how many partitions of each topic each member has: the sum of the squares of these
+numbers is minimised. An exchange is made only if it changes no load, no number of claims kept and
+no number of reads across racks, so the goals before this one stay as they are. If no exchange
+helps, the assignment stays as Kafka deals it.
 
-**Strategy.** A partition is *crowded* if its member has more of its topic than an even share. Only
-partitions that are new to their member, or that a member above its quota kept, have a choice. For
-each crowded one the best partner among those is found in one pass over columns; the passes are
-bounded, so a large group costs no more than a moment. This is a local search: it ends where (next
-to) no exchange of two helps, which is even in all the cases users complained about, but has no
-proof of its own; ``quality`` names ``topics`` among what is proven where every share is even.
+**Strategy.** A partition is *crowded* if its member has more of its topic than an even share. A
+partition has a choice only if it is new to its member, or if its member kept it although it is
+above its quota. For each crowded partition the best partner among those is found in one pass over
+columns. The passes are bounded, so a large group costs little more. This is a local search. It ends
+where almost no exchange of two partitions helps. In all cases that users complained about that is
+an even spread, but the end itself proves nothing: ``quality`` names ``topics`` as proven only if
+every share is even.
 
 References
 ----------
