@@ -17,13 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.model.columns import I32, I64
+from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.report.columns.identity import Identities, read_identities
 from holdfast.tables.reading import Tables
 from holdfast.tables.values import ArrowTable, codes, ints, lists, times_ms
 
 BOOL = npt.NDArray[np.bool_]
-NO_OWNER = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

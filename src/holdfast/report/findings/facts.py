@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.model.columns import I32, I64
+from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.report.columns.history import Rebalances, read_rebalances
-from holdfast.report.columns.timeline import NO_OWNER, Settlements, Timeline, build_timeline
+from holdfast.report.columns.timeline import Settlements, Timeline, build_timeline
 from holdfast.tables.reading import Tables
 from holdfast.tables.values import codes, ints, times_ms, words
 
