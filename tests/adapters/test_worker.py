@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import SimpleNamespace
 
 import pytest
 
@@ -176,7 +175,7 @@ class _Member:
 
         self.state = MemberState.UNJOINED
         self.identity = None
-        self.data = SimpleNamespace(is_leader=False)
+        self.is_leader = False
         self.holdings = type("Holdings", (), {"owned": frozenset()})()
 
 
