@@ -62,7 +62,7 @@ class RecordedGeneration:
         return found
 
 
-class RebalanceRow(TypedDict):
+class RecordedRebalance(TypedDict):
     """What a story needs of a row of ``rebalances``; times in milliseconds."""
 
     generation: int
@@ -72,7 +72,7 @@ class RebalanceRow(TypedDict):
     pause_upper_seconds: float
 
 
-class PauseRow(TypedDict):
+class RecordedPause(TypedDict):
     """What a story needs of a row of ``pauses``; times in milliseconds."""
 
     timestamp: int
@@ -89,17 +89,17 @@ class GroupRows:
 
     group: str
     generations: list[RecordedGeneration]
-    rebalances: list[RebalanceRow]
-    pauses: list[PauseRow]
+    rebalances: list[RecordedRebalance]
+    pauses: list[RecordedPause]
     lags: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
-    def _rebalance(self) -> dict[tuple[int, int], RebalanceRow]:
+    def _rebalance(self) -> dict[tuple[int, int], RecordedRebalance]:
         return {(r["generation"], r["timestamp"]): r for r in self.rebalances}
 
     @cached_property
-    def _pauses(self) -> dict[int | None, list[PauseRow]]:
-        found: dict[int | None, list[PauseRow]] = {}
+    def _pauses(self) -> dict[int | None, list[RecordedPause]]:
+        found: dict[int | None, list[RecordedPause]] = {}
         for row in self.pauses:
             begun = row["unowned_since"] if row["basis"] == "unowned" else row["timestamp"]
             found.setdefault(begun, []).append(row)
@@ -142,8 +142,8 @@ _COLUMNS = {
         "rebalance_timeout_ms",
     ),
     "assignments": ("generation", "timestamp", "member_id", "topic", "partitions"),
-    "rebalances": tuple(RebalanceRow.__annotations__),
-    "pauses": tuple(PauseRow.__annotations__),
+    "rebalances": tuple(RecordedRebalance.__annotations__),
+    "pauses": tuple(RecordedPause.__annotations__),
     "lag": ("topic", "partition", "lag"),
 }
 
