@@ -45,11 +45,13 @@ class Parts:
         self.duties = SimpleNamespace(
             calls=Mailbox(),
             reconsider=lambda offsets: None,
+            lost_uncommitted=set,
             delivery=SimpleNamespace(
                 processed=self.processed,
                 give_up_waiting=lambda owned: self.closing.append(("given up", set(owned))),
                 poll=lambda *words: self.polled.pop(0),
                 active=lambda: {A},
+                from_an_earlier_term=lambda offsets: set(),
                 uncommitted=lambda among, handed=False: {
                     tp: at for tp, at in self.reached.items() if tp in among
                 },
@@ -315,3 +317,14 @@ def test_the_list_of_a_block_that_fails_is_not_processed(made, fails):
     else:
         use()
         assert parts.closing == ["processed"]
+
+
+@pytest.mark.parametrize("offsets", [None, {A: 4}])
+def test_a_commit_after_a_loss_is_refused_although_the_partition_is_back(made, offsets):
+    consumer, parts = made
+    parts.duties.lost_uncommitted = lambda: {A}
+    parts.duties.delivery.from_an_earlier_term = set
+    with pytest.raises(RemoteProtocolError, match="t-0 had been lost since") as caught:
+        consumer.commit(offsets)
+    assert caught.value.error_code == UNKNOWN_MEMBER_ID
+    assert parts.commits == []

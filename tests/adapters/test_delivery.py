@@ -365,3 +365,50 @@ def test_an_error_of_one_topic_loses_nothing_of_the_others(delivery):
     with pytest.raises(RemoteProtocolError, match="not authorised"):
         delivery.poll(0, 10)
     assert offsets(delivery.poll(0, 10), 0) == [0, 1]
+
+
+def lost_and_back(delivery, at):
+    """0 and 1 of A are handed out; A is lost, and given to this member again."""
+    delivery.start({A: 0})
+    assert len(delivery.poll(0, 10)) == 2
+    delivery.drop([A])
+    delivery.start({A: at})
+
+
+@pytest.mark.parametrize("at", [0, 7])
+def test_what_was_handed_out_before_a_loss_is_of_an_earlier_term(delivery, at):
+    lost_and_back(delivery, at)
+    assert delivery.from_an_earlier_term({A: 2, B: 1}) == {A}  # the application was not back yet
+    delivery.poll(0, 10)  # hands out two from there on
+    assert delivery.from_an_earlier_term({A: at + 2}) == set()
+    assert delivery.from_an_earlier_term({A: at + 3}) == {A}
+    assert delivery.from_an_earlier_term({A: at - 1}) == {A}
+    delivery.seek(A, at - 1)
+    assert delivery.from_an_earlier_term({A: at - 1}) == set()
+
+
+def test_a_partition_that_was_never_lost_is_committed_as_the_application_likes(delivery):
+    delivery.start({A: 5})
+    assert delivery.from_an_earlier_term({A: 1}) == set()
+    delivery.stop([A], lambda: None)
+    delivery.forget([A])
+    delivery.start({A: 7})
+    assert delivery.from_an_earlier_term({A: 1}) == set()
+
+
+def test_a_loss_of_uncommitted_records_is_known_until_it_is_heard_of(delivery):
+    lost_and_back(delivery, 7)
+    delivery.processed()
+    assert delivery.uncommitted() == {}
+    assert delivery.uncommittable() == {A}
+    delivery.loss_heard([A])
+    assert delivery.uncommittable() == set()
+
+
+def test_a_loss_after_everything_was_committed_takes_nothing(delivery):
+    delivery.start({A: 0})
+    delivery.poll(0, 10)
+    delivery.processed()
+    delivery.committed({A: 2})
+    delivery.drop([A])
+    assert delivery.uncommittable() == set()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
+from typing import cast
 
 import confluent_kafka
 import pytest
 from tests.live.crew import QUICK, Hand, Held, Topic, account, closing, fresh, overlaps, spread
 from tests.live.waiting import until
 
+from holdfast import Consumer
 from holdfast.adapters.cluster.broker_lags import BrokerLags
+from holdfast.errors import RemoteProtocolError
 from holdfast.machine import actions
 
 pytestmark = pytest.mark.broker
@@ -286,3 +290,41 @@ def test_lags_from_the_broker_decide_in_a_stock_client(broker):
         for consumer in consumers:
             consumer.close()
         source.close()
+
+
+@pytest.mark.parametrize("policy", ["simple", "deferred"])
+@pytest.mark.parametrize("explicit", [True, False])
+def test_what_was_handed_out_before_a_loss_is_never_committed(broker, policy, explicit):
+    """The member loses all and joins again in the background while its application holds a list."""
+    topic, group = Topic(broker.bootstrap, 2), fresh("group")
+    topic.produce(20)
+    config = {
+        **QUICK,
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": group,
+        "session.timeout.ms": 6000,
+        "enable.auto.commit": False,
+        "holdfast.policy": policy,
+        "scheduled.rebalance.max.delay.ms": 1000,
+    }
+    with Consumer(config) as zombie:
+        zombie.subscribe([topic.name])
+        held_out: list[confluent_kafka.Message] = []
+        until(lambda: held_out.extend(zombie.poll(0.2)) or len(held_out) == 40, "all is handed out")
+        first = zombie.member_id
+        hand = cast(Hand, SimpleNamespace(consumer=zombie))
+        held = [Held(hand, kind) for kind in (actions.SendHeartbeat, actions.SendJoin)]
+        until(lambda: (topic.name, 0) not in zombie.assignment(), "the session is over")
+        with Consumer({**config, "max.poll.records": 15}) as other:
+            other.subscribe([topic.name])
+            read: list[confluent_kafka.Message] = []
+            until(lambda: read.extend(other.poll(0.2)) or len(read) == 40, "another one reads it")
+            other.commit()
+        for requests in held:
+            requests.let_go()
+        until(lambda: len(zombie.assignment()) == 2, "it is back, and has them again")
+        assert zombie.member_id != first
+        offsets = {(topic.name, p): 5 for p in range(2)}
+        with pytest.raises(RemoteProtocolError, match="had been lost since"):
+            zombie.commit(offsets if explicit else None)
+        assert zombie.committed(offsets) == dict.fromkeys(offsets, 20)

@@ -266,7 +266,9 @@ class Consumer:
         Raises
         ------
         RemoteProtocolError
-            If the group refused it: these partitions are, or may be, somebody else's by now.
+            If the group refused it, or these records were handed out before their partitions were
+            lost: the partitions are, or were meanwhile, somebody else's. Without ``offsets`` it is
+            raised until ``on_partitions_lost`` has run, or once if there is no such callback.
         AdapterError
             If no broker answered within ``request.timeout.ms``.
         LocalProtocolError
@@ -279,6 +281,7 @@ class Consumer:
         while True:
             standing = parts.host.standing
             wanted = offsets
+            self._refuse_earlier_terms(parts, offsets)
             if wanted is None:
                 delivery = parts.duties.delivery
                 wanted = delivery.uncommitted(standing.owned, handed=self.is_seen)
@@ -293,6 +296,23 @@ class Consumer:
             parts.host.over.wait(_COMMIT_AGAIN_S)
             if parts.host.failure is not None:
                 raise parts.host.failure
+
+    def _refuse_earlier_terms(
+        self, parts: Assembly, offsets: Mapping[tuple[str, int], int] | None
+    ) -> None:
+        """Raise where a commit would take what was handed out before a loss, or leave it out."""
+        if offsets is None:
+            refused = parts.duties.lost_uncommitted()
+        else:
+            refused = parts.duties.delivery.from_an_earlier_term(offsets)
+        if refused:
+            names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(refused)[:5])
+            more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
+            raise RemoteProtocolError(
+                f"the commit was refused: {names}{more} had been lost since these records were "
+                "handed out; they are read again from the committed offset, here or elsewhere",
+                error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+            )
 
     def _commit(
         self,

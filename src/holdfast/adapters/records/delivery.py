@@ -6,6 +6,13 @@ handed out. The stop is *drained* when the application polls again, or when its 
 records in flight count as not processed, and the next owner reads them again. A partition may be
 prepared before it is started: it is fetched, and its records wait here.
 
+What was handed out before a partition was lost is never committed, whoever owns the partition now.
+The rule looks at the *term*: the time from a start of a partition to its stop or loss. Once a
+partition was lost here, an offset of it is only accepted from where its present term began up to
+where that term has come. Example: offsets 107 to 306 of ``t-0`` are handed out, ``t-0`` is lost,
+another member commits 307, ``t-0`` comes back and starts at 307. A commit of 207 is refused,
+although ``t-0`` is this member's again; so is one of 308 before record 307 was handed out.
+
 **Strategy.** Two threads meet here under one lock: the application's in :meth:`Delivery.poll`, the
 member's in every other method. One thread at a time uses the data plane, because in librdkafka a
 change of assignment waits as long as another thread keeps polling. So polls are short slices, and a
@@ -118,6 +125,10 @@ class Delivery:
         self._handed: dict[tuple[str, int], int] = {}
         self._processed: dict[tuple[str, int], int] = {}
         self._committed: dict[tuple[str, int], int] = {}
+        self._began: dict[tuple[str, int], int] = {}  # lowest offset of the present term
+        self._once_lost: set[tuple[str, int]] = set()
+        self._lost: set[tuple[str, int]] = set()  # and the application has not come back since
+        self._uncommittable: set[tuple[str, int]] = set()  # lost with records not yet committed
         self._stops: list[_Stop] = []
 
     # The application's thread
@@ -206,6 +217,7 @@ class Delivery:
         with self._lock:
             self._processed.update(self._handed)
             self._handed.clear()
+            self._lost.clear()
             stops, self._stops = self._stops, []
         for stop in stops:
             stop.drained()
@@ -238,7 +250,7 @@ class Delivery:
         new = {tp: at for tp, at in positions.items() if tp not in prepared}
         with self._lock:
             for tp, offset in positions.items():
-                self._processed[tp] = offset
+                self._processed[tp] = self._began[tp] = offset
                 if tp in fresh:
                     self._committed.pop(tp, None)
                 else:
@@ -282,6 +294,13 @@ class Delivery:
     def drop(self, partitions: Collection[tuple[str, int]]) -> None:
         """Forget these at once: they belong to somebody else."""
         self._silence(partitions)
+        with self._lock:
+            self._once_lost.update(partitions)
+            self._lost.update(partitions)
+            reached = {**self._processed, **self._handed}
+            self._uncommittable.update(
+                tp for tp in partitions if tp in reached and reached[tp] != self._committed.get(tp)
+            )
         self.give_up_waiting(partitions)
         self.forget(partitions)
 
@@ -289,7 +308,7 @@ class Delivery:
         """Forget the positions of partitions that were given up."""
         with self._lock:
             for tp in partitions:
-                for positions in (self._handed, self._processed, self._committed):
+                for positions in (self._handed, self._processed, self._committed, self._began):
                     positions.pop(tp, None)
 
     def _silence(self, partitions: Collection[tuple[str, int]]) -> None:
@@ -329,6 +348,28 @@ class Delivery:
                 if tp in self._processed:
                     self._committed[tp] = offset
 
+    def uncommittable(self) -> set[tuple[str, int]]:
+        """Partitions lost with uncommitted records, of which the application has not heard yet."""
+        with self._lock:
+            return set(self._uncommittable)
+
+    def loss_heard(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Note that the application has heard of the loss of these."""
+        with self._lock:
+            self._uncommittable.difference_update(partitions)
+
+    def from_an_earlier_term(self, offsets: Mapping[tuple[str, int], int]) -> set[tuple[str, int]]:
+        """Partitions of which an offset was handed out before they were lost."""
+        with self._lock:
+            return {tp for tp, offset in offsets.items() if self._is_of_an_earlier_term(tp, offset)}
+
+    def _is_of_an_earlier_term(self, tp: tuple[str, int], offset: int) -> bool:
+        if tp in self._lost:
+            return True
+        if tp not in self._once_lost or tp not in self._processed:
+            return False
+        return not self._began[tp] <= offset <= self._reached(tp)
+
     def position(self, partition: tuple[str, int]) -> int | None:
         """Offset of the next record to hand out, None for a partition that is not held."""
         with self._lock:
@@ -348,6 +389,7 @@ class Delivery:
                 self._handed.pop(partition, None)
                 self._early.pop(partition, None)
                 self._processed[partition] = offset
+                self._began[partition] = min(self._began[partition], offset)
             self._plane.seek(partition, offset)
 
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:

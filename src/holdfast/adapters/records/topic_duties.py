@@ -174,11 +174,34 @@ class TopicDuties:
         if work is None:
             done(None)
             return
+        if call is ListenerCall.LOST:
+            work = self._then_heard(work)
         if call is ListenerCall.ASSIGNED and resources:
             with self._lock:  # before the callback, which may commit, and ask to reconsider
                 job = self._new_job(self._coming, resources)
             self._starter.submit(self._prepare, job, resources)
         self.calls.put(PendingCall(work, resources, done))
+
+    def lost_uncommitted(self) -> set[Resource]:
+        """Partitions whose loss makes a commit fail.
+
+        They are named until ``on_partitions_lost`` has run, or once if there is no such callback.
+        """
+        lost = self.delivery.uncommittable()
+        if getattr(self.listener, "on_partitions_lost", None) is None:
+            self.delivery.loss_heard(lost)
+        return lost
+
+    def _then_heard(self, work: Callable[[Any], object]) -> Callable[[Any], object]:
+        """The callback of a loss; once it has run, the application has heard of the loss."""
+
+        def run(partitions: list[TopicPartition]) -> None:
+            try:
+                work(partitions)
+            finally:
+                self.delivery.loss_heard(partitions)
+
+        return run
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """See :class:`Duties`."""
