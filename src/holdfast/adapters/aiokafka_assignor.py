@@ -14,9 +14,7 @@ generation.) Only :func:`attach` touches a private part of the client.
 **Strategy.** The same translation as in :mod:`~holdfast.adapters.kafka_python`. aiokafka gives a
 leader only the topics and user data of each member; an eager assignor needs no more.
 
-References
-----------
-KIP-54, KIP-341.
+References: KIP-54, KIP-341.
 """
 
 from __future__ import annotations

@@ -7,9 +7,7 @@ nothing: the next poll returns its records, and none of them counts as processed
 **Strategy.** One thread polls and runs callbacks. Another one commits, seeks and pauses, so that a
 callback may await these. The membership does not depend on the loop being free.
 
-References
-----------
-KIP-429 (callbacks).
+References: KIP-429 (callbacks).
 """
 
 from __future__ import annotations

@@ -9,9 +9,7 @@ is committed every ``auto.commit.interval.ms`` and before any hand-over. If an e
 **Strategy.** The member machine runs on a thread of its own (:mod:`holdfast.adapters.member.host`);
 this class is what the application holds: it polls, runs callbacks, commits, and closes in order.
 
-References
-----------
-KIP-429, KIP-62, KIP-345; Incremental Cooperative Rebalancing, "Member process".
+References: KIP-429, KIP-62, KIP-345; Incremental Cooperative Rebalancing, "Member process".
 """
 
 from __future__ import annotations

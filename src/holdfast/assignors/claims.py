@@ -45,9 +45,7 @@ class Claims:
     double_tp, double_member : int32[n_double]
         Newest claims of partitions that several members claim alike.
 
-    References
-    ----------
-    KIP-54, KIP-341 (generations), KAFKA-12984 (two claims), KAFKA-14639 (older claims).
+    References: KIP-54, KIP-341 (generations), KAFKA-12984 (two claims), KAFKA-14639 (older claims).
     """
 
     group: Group
@@ -124,9 +122,7 @@ def normalise(group: Group) -> Claims:
     -----
     Cost: O(claims) where no partition is claimed twice, else one sort of the claims.
 
-    References
-    ----------
-    KIP-54, KIP-341 (generations), KAFKA-12984 (two claims).
+    References: KIP-54, KIP-341 (generations), KAFKA-12984 (two claims).
     """
     owner = np.full(group.topics.n_tps, NO_OWNER, np.int32)
     member = group.claim_members()

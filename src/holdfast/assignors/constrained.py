@@ -50,9 +50,7 @@ def constrained(claims: Claims) -> Solution:
     -----
     Cost: O(n_tps log n_tps) for the sorts, no Python loop.
 
-    References
-    ----------
-    KAFKA-9987, "Proposed Changes".
+    References: KAFKA-9987, "Proposed Changes".
     """
     group = claims.group
     _require_equal_subscriptions(group)

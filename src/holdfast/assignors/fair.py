@@ -12,9 +12,7 @@
 chains until no chain helps, which is when no better loads are left
 (:mod:`~holdfast.assignors.optimal.chains`).
 
-References
-----------
-KIP-54, "Alternatives Yet to be Considered"; KIP-49.
+References: KIP-54, "Alternatives Yet to be Considered"; KIP-49.
 """
 
 from __future__ import annotations
@@ -35,9 +33,7 @@ from holdfast.model.columns import NO_OWNER
 def fair(claims: Claims) -> Solution:
     """Balance alone: the best loads there are, whoever claims what.
 
-    References
-    ----------
-    KIP-49; KIP-54, "Fairness only can also be supported".
+    References: KIP-49; KIP-54, "Fairness only can also be supported".
     """
     best = sticky(claims.without_owners())
 
@@ -56,9 +52,7 @@ def fairest_sticky(claims: Claims) -> Solution:
     Cost: as :func:`holdfast.assignors.optimal.placing.place`, and for unequal subscriptions one
     search per chain.
 
-    References
-    ----------
-    KIP-54, "sticky yet fair (fairest sticky)".
+    References: KIP-54, "sticky yet fair (fairest sticky)".
     """
     group = claims.group
     owner = claims.owner.copy()

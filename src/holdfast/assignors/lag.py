@@ -12,9 +12,7 @@ gets a second one. During such a round the totals of the members that wait do no
 sort of the subscribers per round is exact: the k-th largest lag of the round goes to the k-th
 subscriber of the sort. The Python loop is over topics and rounds.
 
-References
-----------
-KAFKA-5337.
+References: KAFKA-5337.
 """
 
 from __future__ import annotations
@@ -47,9 +45,7 @@ def lag(claims: Claims, *, group_id: str = "") -> Solution:
     -----
     Cost: O(n_tps log n_tps + n_subscriptions log n_members).
 
-    References
-    ----------
-    KAFKA-5337, "Algorithm".
+    References: KAFKA-5337, "Algorithm".
     """
     group = claims.group
     topics = group.topics

@@ -69,9 +69,7 @@ def lag_sticky(
     -----
     Cost: about linear in partitions; see the modules of the three steps.
 
-    References
-    ----------
-    KAFKA-5337; KAFKA-16277.
+    References: KAFKA-5337; KAFKA-16277.
     """
     group = claims.group
     weight = weight_column(group, weights)

@@ -36,9 +36,7 @@ def range_by_topic(claims: Claims) -> Solution:
     -----
     Cost: O(n_tps + n_subscriptions); with racks O(replicas) steps of Python more.
 
-    References
-    ----------
-    KIP-54, Example 3; KIP-345; KIP-881; Kafka 4.3.1.
+    References: KIP-54, Example 3; KIP-345; KIP-881; Kafka 4.3.1.
     """
     group = claims.group
     readers = subscribers_by_topic(group, group.dealing_order)

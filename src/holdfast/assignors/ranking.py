@@ -5,9 +5,7 @@
 **Strategy.** Sorted lists and bisection: a change costs two searches, and moves entries inside two
 lists.
 
-References
-----------
-KAFKA-5337, "the consumer with the least lag", which is looked up after every exchange.
+References: KAFKA-5337, "the consumer with the least lag", which is looked up after every exchange.
 """
 
 from __future__ import annotations

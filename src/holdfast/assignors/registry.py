@@ -210,9 +210,7 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
     InfeasibleError
         The assignor refuses this group, as ``constrained-sticky`` does unequal subscriptions.
 
-    References
-    ----------
-    KIP-54, KIP-429.
+    References: KIP-54, KIP-429.
     """
     checked = check_options(name, options)
     info = ASSIGNORS[name]

@@ -242,9 +242,7 @@ def verify(result: Result) -> bool:
     -----
     Cost: O(n_tps + sum of topics over distinct subscriptions).
 
-    References
-    ----------
-    KIP-54, "Guarantees"; the goals are those of :mod:`holdfast.assignors.sticky`.
+    References: KIP-54, "Guarantees"; the goals are those of :mod:`holdfast.assignors.sticky`.
     """
     certificate = result.certificate
     return certificate is not None and proves(certificate, result.claims, result.target)

@@ -27,9 +27,7 @@ def roundrobin(claims: Claims) -> Solution:
     -----
     Cost: O(n_tps + n_subscriptions + n_topics log n_members).
 
-    References
-    ----------
-    KIP-49; KIP-54, "Notes" on KAFKA-2019; Kafka 4.3.1.
+    References: KIP-49; KIP-54, "Notes" on KAFKA-2019; Kafka 4.3.1.
     """
     group = claims.group
     topics, order = group.topics, group.dealing_order

@@ -3,9 +3,7 @@
 **Rules.** Between two rounds every member gives up the partitions that it no longer owns and claims
 those that it was given, at the next generation. Nothing else changes.
 
-References
-----------
-KIP-429: a partition that changes hands is withheld for one round.
+References: KIP-429: a partition that changes hands is withheld for one round.
 """
 
 from __future__ import annotations
@@ -41,9 +39,7 @@ def follow(group: Group, name: str, /, **options: Any) -> list[Result]:
     list of Result
         One a round; the last one withholds nothing.
 
-    References
-    ----------
-    KIP-429.
+    References: KIP-429.
     """
     results = [assign(group, name, **options)]
     while len(results[-1].withheld_tp):
@@ -60,9 +56,7 @@ def next_round(result: Result) -> Group:
     Group
         Claims are what was handed out, at the generation after the newest of before.
 
-    References
-    ----------
-    KIP-429, "Consumer Protocol".
+    References: KIP-429, "Consumer Protocol".
     """
     group = result.group
     newest = int(group.generation.max(initial=0))

@@ -37,9 +37,7 @@ from holdfast.model.columns import NO_OWNER
 def sticky(claims: Claims) -> Solution:
     """Find the optimal assignment.
 
-    References
-    ----------
-    KIP-54; KIP-429; KIP-881; KAFKA-9987; KAFKA-16277.
+    References: KIP-54; KIP-429; KIP-881; KAFKA-9987; KAFKA-16277.
     """
     group = claims.group
     target = np.full(group.topics.n_tps, NO_OWNER, np.int32)

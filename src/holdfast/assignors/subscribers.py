@@ -52,9 +52,7 @@ def subscribers_by_topic(group: Group, order: I32) -> Subscribers:
     -----
     Cost: linear in the subscriptions; a sort of them where they differ.
 
-    References
-    ----------
-    KIP-54, "potential consumers of each topic partition".
+    References: KIP-54, "potential consumers of each topic partition".
     """
     counts = np.bincount(group.sub_topic, minlength=group.topics.n_topics)
     if group.n_sets == 1:

@@ -122,9 +122,7 @@ def check_group(configs: Sequence[Config]) -> list[UpgradeFinding]:
     configs : sequence of Config
         At least one; equal ones count once.
 
-    References
-    ----------
-    KIP-726, "Upgrade path".
+    References: KIP-726, "Upgrade path".
     """
     distinct = sorted(set(configs), key=lambda c: (str(c), c.version, c.protocol_type))
     findings = [finding for config in distinct for finding in _check_one(config)]
@@ -193,9 +191,7 @@ def plan_upgrade(start: Config, goal: Config) -> list[Config]:
     ConfigError
         If no safe way of two bounces exists.
 
-    References
-    ----------
-    KIP-726: ``["cooperative-sticky", "range"]``, then ``["cooperative-sticky"]``.
+    References: KIP-726: ``["cooperative-sticky", "range"]``, then ``["cooperative-sticky"]``.
     """
     if start == goal:
         return []

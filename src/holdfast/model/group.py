@@ -59,9 +59,7 @@ class Group:
     dropped : DroppedClaims
         Claims that were left out, foreign ones included.
 
-    References
-    ----------
-    KIP-54 (claims), KIP-345 (instance ids), KIP-881 (racks).
+    References: KIP-54 (claims), KIP-345 (instance ids), KIP-881 (racks).
     """
 
     topics: Topics
@@ -181,9 +179,7 @@ class Group:
         Static members come first, by instance id, then the others by member id, so that a
         restarted static member keeps its place although its member id is new.
 
-        References
-        ----------
-        KIP-345; ``AbstractPartitionAssignor.MemberInfo`` of Kafka 4.3.1.
+        References: KIP-345; ``AbstractPartitionAssignor.MemberInfo`` of Kafka 4.3.1.
         """
         if not any(self.instance_ids):
             return frozen(np.arange(self.n_members, dtype=np.int32))

@@ -4,9 +4,7 @@
 partition counts as the first, one behind the end as the end. A partition without a commit has lag 0
 under ``auto.offset.reset=latest``; under ``earliest`` and any other value it has all its messages.
 
-References
-----------
-KAFKA-5337.
+References: KAFKA-5337.
 """
 
 from __future__ import annotations
@@ -52,9 +50,7 @@ def lag_of_columns(begin: I64, end: I64, committed: I64, reset: str) -> I64:
     ModelError
         Columns of different lengths, or an end before its beginning, with the index.
 
-    References
-    ----------
-    KAFKA-5337, "Algorithm".
+    References: KAFKA-5337, "Algorithm".
     """
     if not begin.shape == end.shape == committed.shape:
         text = f"{len(begin)}, {len(end)} and {len(committed)} entries, expected equal lengths"

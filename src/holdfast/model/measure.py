@@ -26,9 +26,7 @@ def balance_score(load: I64) -> int:
     Cost: one sort. With loads sorted ascending, member ``i`` is the larger of ``i`` pairs and the
     smaller of ``n - 1 - i``.
 
-    References
-    ----------
-    KIP-54, "The Algorithm": overall balance score.
+    References: KIP-54, "The Algorithm": overall balance score.
     """
     ordered = np.sort(load)
     n = len(ordered)
@@ -61,9 +59,7 @@ def count_moved(before: I32, after: I32) -> int:
     ModelError
         If the columns differ in length.
 
-    References
-    ----------
-    KIP-54, "Stickiness".
+    References: KIP-54, "Stickiness".
     """
     _same_length(before, after)
     return int(np.count_nonzero((before != after) & (before != NO_OWNER) & (after != NO_OWNER)))
@@ -74,9 +70,7 @@ def topic_excess(group: Group, owner: I32) -> int:
 
     The smallest value is reached where every topic is cut into equal parts over its members.
 
-    References
-    ----------
-    KAFKA-16277.
+    References: KAFKA-16277.
     """
     held = np.flatnonzero(owner != NO_OWNER)
     key = group.topics.topic_of[held] * np.int64(max(group.n_members, 1)) + owner[held]
@@ -89,9 +83,7 @@ def topic_floor(group: Group) -> int:
 
     A lower bound whatever the other goals are; they may keep any assignment from reaching it.
 
-    References
-    ----------
-    KAFKA-16277.
+    References: KAFKA-16277.
     """
     readers = group.n_readers[group.has_subscriber]
     share, rest = np.divmod(
@@ -105,9 +97,7 @@ def crosses_rack(group: Group, tps: I32, members: I32) -> Mask:
 
     False where the rack of the member or of the partition is not known.
 
-    References
-    ----------
-    KIP-881.
+    References: KIP-881.
     """
     known, there = _racks_of(group, tps, members)
     return known & ~there
@@ -124,9 +114,7 @@ def count_cross_rack(group: Group, owner: I32) -> int | None:
 def count_rack_matches(group: Group, owner: I32) -> int | None:
     """Count the topic-partitions read inside their member's rack; None where no racks are known.
 
-    References
-    ----------
-    KIP-881.
+    References: KIP-881.
     """
     if group.topics.rack_start is None:
         return None

@@ -27,9 +27,7 @@ def balance_scores(load: I64, row: I64, n_rows: int) -> I64:
     int64[n_rows]
         Topic-partitions; 0 is perfect.
 
-    References
-    ----------
-    KIP-54, "The Algorithm": overall balance score.
+    References: KIP-54, "The Algorithm": overall balance score.
     """
     ordered = load[np.lexsort((load, row))]
     size = np.bincount(row, minlength=n_rows)

@@ -5,9 +5,7 @@ already. Ours are ``holdfast_group_*``, in seconds and ``_total``. Label values 
 strangers: escaped as the text format asks, and made visible first. A value that is not known has no
 sample.
 
-References
-----------
-Prometheus text exposition format 0.0.4; kafka_exporter (danielqsj) for the names.
+References: Prometheus text exposition format 0.0.4; kafka_exporter (danielqsj) for the names.
 """
 
 from __future__ import annotations

@@ -4,9 +4,7 @@
 intervals, instant events (``i``) for generations, metadata (``M``) for names. Names are JSON
 strings of visible text; the viewer treats them as text.
 
-References
-----------
-"Trace Event Format", Google, the document behind chrome://tracing.
+References: "Trace Event Format", Google, the document behind chrome://tracing.
 """
 
 from __future__ import annotations

@@ -6,9 +6,7 @@ out it raises an error, and the round is planned by counts.
 **Strategy.** Begin and end offsets come from the partitions' leaders, committed offsets from the
 group's coordinator: a request per broker, whatever the number of partitions.
 
-References
-----------
-KAFKA-5337; Kafka protocol guide, OffsetFetch and ListOffsets.
+References: KAFKA-5337; Kafka protocol guide, OffsetFetch and ListOffsets.
 """
 
 from __future__ import annotations

@@ -11,9 +11,7 @@ until the request time-out is over. The library leaves questions open when its l
 that waits for one would wait for ever. So :meth:`Connections.close` answers them, and later
 questions fail at once.
 
-References
-----------
-Kafka protocol guide, "Error codes"; KIP-144 (exponential back-off).
+References: Kafka protocol guide, "Error codes"; KIP-144 (exponential back-off).
 """
 
 from __future__ import annotations

@@ -8,9 +8,7 @@ source that still works on an old question is not asked a new one.
 :class:`~holdfast.adapters.cluster.broker_lags.BrokerLags` is the ready one. No client is imported
 here.
 
-References
-----------
-KAFKA-5337.
+References: KAFKA-5337.
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
 **Rules.** Nothing here creates a topic. A topic that does not exist is left out; one that may not
 be read is an error.
 
-References
-----------
-Kafka protocol guide: Metadata v4-9, ListOffsets v2-7.
+References: Kafka protocol guide: Metadata v4-9, ListOffsets v2-7.
 """
 
 from __future__ import annotations

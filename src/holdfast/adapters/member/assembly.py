@@ -7,9 +7,7 @@ open questions. If a part fails to start, the parts made before it are closed.
 **Strategy.** The metadata watch asks for partition counts on a thread of its own, every
 ``metadata.max.age.ms`` and whenever the subscription changes.
 
-References
-----------
-KIP-429; Kafka's ConsumerCoordinator ("metadata snapshot").
+References: KIP-429; Kafka's ConsumerCoordinator ("metadata snapshot").
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
 **Rules.** A metric that Kafka's consumer has keeps Kafka's name, with underscores and without its
 group; ours begin with ``holdfast_``. Counters end in ``_total``, times in ``_seconds``.
 
-References
-----------
-Kafka documentation, "Consumer Group Metrics" (consumer-coordinator-metrics).
+References: Kafka documentation, "Consumer Group Metrics" (consumer-coordinator-metrics).
 """
 
 from __future__ import annotations

@@ -6,9 +6,7 @@ touched outside its loop's thread.
 **Strategy.** ``assign()`` replaces the whole set and forgets positions, so every change assigns all
 and seeks each partition to where it stands.
 
-References
-----------
-KIP-429 (partitions that stay keep flowing).
+References: KIP-429 (partitions that stay keep flowing).
 """
 
 from __future__ import annotations

@@ -10,9 +10,7 @@ time. A partition that was stopped meanwhile is not started. While the applicati
 ``on_partitions_assigned``, its new partitions are fetched already, so the next poll has records
 even after a long callback.
 
-References
-----------
-KIP-429 (callbacks), KIP-447 (stable offsets), KAFKA-14024 (bounded commits).
+References: KIP-429 (callbacks), KIP-447 (stable offsets), KAFKA-14024 (bounded commits).
 """
 
 from __future__ import annotations

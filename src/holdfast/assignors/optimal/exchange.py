@@ -314,9 +314,7 @@ def even_out(
     Cost: at most 16 passes over the members; a step looks at 32 others at most, with a sample of
     at most 96 partitions of each.
 
-    References
-    ----------
-    KAFKA-5337 and what its users asked for.
+    References: KAFKA-5337 and what its users asked for.
     """
     exchanges = Exchanges(state, lags, min_gain=min_gain, max_moves=max_moves)
     exchanges.run()

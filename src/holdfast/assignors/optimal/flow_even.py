@@ -9,9 +9,7 @@ start of :mod:`~holdfast.assignors.optimal.flow_levels`. A hub that is still too
 chains of unclaimed partitions. Then everything is checked in columns. Most turns of a large group
 end here.
 
-References
-----------
-KIP-54, "Guarantees".
+References: KIP-54, "Guarantees".
 """
 
 from __future__ import annotations
@@ -58,9 +56,7 @@ def keep_all(graph: Graph, dealing_order: I32) -> Even | None:
     dealing_order : int32[n_members]
         Members in the order in which partitions are dealt.
 
-    References
-    ----------
-    KIP-54.
+    References: KIP-54.
     """
     readers = dealing_order[graph.hub_of[dealing_order] >= 0]
     low, over = divmod(int(graph.supply.sum()), len(readers))

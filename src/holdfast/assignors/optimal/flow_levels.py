@@ -61,9 +61,7 @@ def free_units(graph: Graph) -> list[tuple[int, int]]:
 def balance(graph: Graph) -> Levels:
     """Find most balanced loads, close to the claims.
 
-    References
-    ----------
-    KIP-54, goal 1.
+    References: KIP-54, goal 1.
     """
     search = _LevelSearch(graph)
     search.place()

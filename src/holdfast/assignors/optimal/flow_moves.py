@@ -21,9 +21,7 @@ member's claim costs 1, and ``R`` is larger than the number of partitions.
 Nodes are numbered: sources, members, hubs of several members, pools. The hub of a single member is
 that member.
 
-References
-----------
-KIP-54, goal 2; KIP-881; Ahuja, Magnanti, Orlin: "Network Flows", 9.8 (primal-dual).
+References: KIP-54, goal 2; KIP-881; Ahuja, Magnanti, Orlin: "Network Flows", 9.8 (primal-dual).
 """
 
 from __future__ import annotations

@@ -93,9 +93,7 @@ def place(group: Group, owner: I32, lags: I64, weight: F64) -> Loads:
     Cost: O(n log n) in partitions placed, O(n_members) a pool, one transpose of the subscriptions.
     With one pool the counts are the best there are; with several each pool is, given those before.
 
-    References
-    ----------
-    KIP-54, "The Algorithm", step 2; KAFKA-5337.
+    References: KIP-54, "The Algorithm", step 2; KAFKA-5337.
     """
     loads = Loads.of(owner, lags, weight)
     readers = subscribers_by_topic(group, group.dealing_order)

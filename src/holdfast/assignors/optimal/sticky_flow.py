@@ -31,9 +31,7 @@ from holdfast.model.columns import I32, I64, NO_OWNER, stable_order, starts, wit
 def balance_flow(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
     """Fill ``target`` and ``prices`` for the whole group.
 
-    References
-    ----------
-    KIP-54, KIP-881.
+    References: KIP-54, KIP-881.
     """
     group = claims.group
     alone = np.flatnonzero(np.diff(graph.arc_start) == 1)  # sources with one hub

@@ -13,9 +13,7 @@ where almost no exchange of two partitions helps. In all cases that users compla
 an even spread, but the end itself proves nothing: ``quality`` names ``topics`` as proven only if
 every share is even.
 
-References
-----------
-KAFKA-16277.
+References: KAFKA-16277.
 """
 
 from __future__ import annotations
@@ -110,9 +108,7 @@ def spread(claims: Claims, target: I32, free: I32, choice: I32) -> None:
     choice : int32[n]
         Claims of which a member keeps some but not all, and could as well keep others.
 
-    References
-    ----------
-    KAFKA-16277.
+    References: KAFKA-16277.
     """
     group = claims.group
     rows = crowded(group, target, free)

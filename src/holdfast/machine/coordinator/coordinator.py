@@ -171,9 +171,7 @@ class Coordinator:
         tuple of Answer and Append
             In order.
 
-        References
-        ----------
-        KIP-62; KIP-345; KIP-394.
+        References: KIP-62; KIP-345; KIP-394.
         """
         group = self.data
         group.now_ms = max(group.now_ms, now_ms)

@@ -135,9 +135,7 @@ class Durable:
     def replay(self, key: bytes, value: bytes | None) -> None:
         """Take over one record of this group.
 
-        References
-        ----------
-        Kafka's group coordinator: ``replay`` is the only place that mutates.
+        References: Kafka's group coordinator: ``replay`` is the only place that mutates.
         """
         self._unread[key] = value
 

@@ -140,9 +140,7 @@ def _replace_static(
 
     The process with the old id is fenced. A stable group keeps its generation and assignments.
 
-    References
-    ----------
-    KIP-345, KIP-814.
+    References: KIP-345, KIP-814.
     """
     outs = refuse_waiting(old, ErrorCode.FENCED_INSTANCE_ID)
     slots = [

@@ -122,9 +122,7 @@ def recall(subscriptions: Iterable[MemberSubscription], generation: int) -> Memo
     generation : int
         Of this round: a copy that claims to be of it or a later one cannot be true.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, "Leader exits and new leader is elected".
+    References: Incremental Cooperative Rebalancing, "Leader exits and new leader is elected".
     """
     ages: dict[bytes, list[int]] = {}
     for one in subscriptions:
@@ -179,9 +177,7 @@ def defer(
     free : bool[n_tps]
         Subscribed by somebody and claimed by nobody.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, Design II, "Leader process".
+    References: Incremental Cooperative Rebalancing, Design II, "Leader process".
     """
     topics = claims.group.topics
     pinned = np.full(topics.n_tps, NO_OWNER, np.int32)

@@ -126,9 +126,7 @@ class SubscribedTopics:
 def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> SubscribedTopics:
     """Read the subscriptions of a round, so that partitions can be looked up before it is planned.
 
-    References
-    ----------
-    KIP-429, "Consumer leader"; KIP-881 (racks).
+    References: KIP-429, "Consumer leader"; KIP-881 (racks).
     """
     if isinstance(_chosen(assignors, request), DesignAssignor):
         members = subscribed_members(request.members, request.member_id, request.waited_ms)

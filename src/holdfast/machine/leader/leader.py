@@ -114,9 +114,7 @@ def plan_round(
     ModelError
         If member ids repeat, or lags do not fit the partitions.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, "Leader process".
+    References: Incremental Cooperative Rebalancing, "Leader process".
     """
     members = sorted(members, key=lambda m: m.member_id)
     group = group_of(members, partitions, lags=lags, racks=racks)

@@ -65,9 +65,7 @@ def perform_assignment(
     dict of str to bytes
         A ``ConsumerProtocolAssignment`` for every member, in the order of their ids.
 
-    References
-    ----------
-    KIP-54; KIP-429, "Consumer leader".
+    References: KIP-54; KIP-429, "Consumer leader".
     """
     read = members if isinstance(members, ReadMembers) else read_members(name, members, partitions)
     read = _with_topics(read, partitions)

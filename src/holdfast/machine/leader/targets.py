@@ -48,9 +48,7 @@ def isolated_target(
     int32[n_tps]
         Owner wanted, NO_OWNER where nobody subscribes.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, "Motivation", 2.
+    References: Incremental Cooperative Rebalancing, "Motivation", 2.
     """
     n_members = group.n_members
     target = np.full(group.topics.n_tps, NO_OWNER, np.int32)

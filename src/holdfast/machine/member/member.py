@@ -214,9 +214,7 @@ class Member:
         LocalProtocolError
             If the table forbids the event in this state; then nothing has changed.
 
-        References
-        ----------
-        Incremental Cooperative Rebalancing, "Member process"; KIP-429.
+        References: Incremental Cooperative Rebalancing, "Member process"; KIP-429.
         """
         data, name = self.data, type(event).__name__
         allowed = TRANSITIONS[data.state].get(name)
@@ -244,9 +242,7 @@ def choose_mode(assignors: Sequence[Embedded]) -> RebalanceMode:
     ConfigError
         If there is no assignor, or they have no mode in common.
 
-    References
-    ----------
-    KIP-429, "Consumer": ``[cooperative-sticky, range]`` therefore runs EAGER.
+    References: KIP-429, "Consumer": ``[cooperative-sticky, range]`` therefore runs EAGER.
     """
     if not assignors:
         raise ConfigError("partition.assignment.strategy: found none, expected an assignor")

@@ -28,9 +28,7 @@ def watch_metadata(member: MemberData) -> Actions:
 
     Only a stable leader does; followers leave it to the leader.
 
-    References
-    ----------
-    Incremental Cooperative Rebalancing, "Member process", (b.5).
+    References: Incremental Cooperative Rebalancing, "Member process", (b.5).
     """
     if (
         member.state is not MemberState.STABLE

@@ -8,9 +8,7 @@ in place of the name.
 
 **Strategy.** There are few such records (a handful per member and epoch), so a loop folds them.
 
-References
-----------
-KIP-848, "Records"; KIP-1263.
+References: KIP-848, "Records"; KIP-1263.
 """
 
 from __future__ import annotations

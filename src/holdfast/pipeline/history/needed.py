@@ -10,9 +10,7 @@ claims what it owned before, and ``sticky`` computes how many claims can be kept
 not matter to ``sticky``, so the partitions that have an owner are renumbered from 0 in each topic.
 A generation in which nothing moved is not solved: no move of it was avoidable.
 
-References
-----------
-KIP-54.
+References: KIP-54.
 """
 
 from __future__ import annotations

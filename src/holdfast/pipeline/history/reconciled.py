@@ -11,9 +11,7 @@ group, no pause of the group is inferred from its targets.
 **Strategy.** There are few such records, so a loop folds them. Partitions that were given up and
 that no member has taken yet are kept between the batches of a stream, as an event of type RELEASED.
 
-References
-----------
-KIP-848, "Records" (ConsumerGroupCurrentMemberAssignment).
+References: KIP-848, "Records" (ConsumerGroupCurrentMemberAssignment).
 """
 
 from __future__ import annotations

@@ -18,9 +18,7 @@ Each takes an iterable of batches and returns an iterator.
 appear in ``count_records`` and nowhere else. Rows come out in no particular order within a batch;
 ``log_partition`` and ``log_offset`` say where each stood.
 
-References
-----------
-KIP-429, KIP-848, KIP-915.
+References: KIP-429, KIP-848, KIP-915.
 """
 
 from __future__ import annotations
@@ -73,9 +71,7 @@ def offset_commits(batches: Batches) -> Iterator[pa.RecordBatch]:
         ``offset`` and all that comes with it is null in a tombstone; so is a leader epoch of
         -1, a topic id of zero and a time below 0.
 
-    References
-    ----------
-    KAFKA-19141 (version 4).
+    References: KAFKA-19141 (version 4).
     """
     for batch, family in _families(batches, COMMIT_TYPES):
         key, value, n_rows = family.key, family.value, len(family)
@@ -127,9 +123,7 @@ def generations(batches: Batches, *, subscriptions: bool = True) -> Iterator[Gen
         type, empty, or unreadable. A member owns nothing where its assignment was not read;
         ``readable`` is False where the assignment does not parse. ``partitions`` ascend.
 
-    References
-    ----------
-    KIP-429, KIP-345.
+    References: KIP-429, KIP-345.
     """
     for batch, family in _families(batches, (RecordType.GROUP_METADATA,)):
         place = {"group": text(family.key["group"]), **_log(batch, family.rows)}
@@ -166,9 +160,7 @@ def typed_records(batches: Batches, record_type: RecordType) -> Iterator[pa.Reco
     RecordBatch of typed_schema(record_type)
         ``value`` is null in a tombstone. Ids are text. An absent tagged struct is null.
 
-    References
-    ----------
-    KIP-848, KIP-932, KIP-1071.
+    References: KIP-848, KIP-932, KIP-1071.
     """
     schema = typed_schema(record_type)
     for batch, family in _families(batches, (record_type,)):
@@ -191,9 +183,7 @@ def bad_records(batches: Batches) -> Iterator[pa.RecordBatch]:
         ``position`` counts in the key or in the value, whichever does not parse; a record without
         a key has neither ``record_type`` nor ``key_hex``.
 
-    References
-    ----------
-    KIP-915 (an unknown version of a known type does not parse).
+    References: KIP-915 (an unknown version of a known type does not parse).
     """
     for batch, chunk in _chunks(batches, None):
         if len(chunk.bad):
@@ -224,9 +214,7 @@ def count_records(batches: Batches) -> Iterator[pa.RecordBatch]:
     RecordBatch of COUNTS
         To be summed by ``record_type`` and ``value_version`` (null: tombstones, and unknown types).
 
-    References
-    ----------
-    KIP-915.
+    References: KIP-915.
     """
     for batch, chunk in _chunks(batches, None):
         rows = [

@@ -3,9 +3,7 @@
 **Rules.** No Spark, no loop per record. What was not read is null or empty; ``readable`` is False
 where an assignment does not parse.
 
-References
-----------
-KIP-429, KIP-345.
+References: KIP-429, KIP-345.
 """
 
 from __future__ import annotations

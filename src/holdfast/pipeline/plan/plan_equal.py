@@ -10,9 +10,7 @@ checked: loads differ by at most one, and the number of moves is that of
 of a group is its partitions, without a call of its own. Rows are members in their order of dealing,
 group after group.
 
-References
-----------
-KIP-54; KAFKA-9987; KAFKA-16277.
+References: KIP-54; KAFKA-9987; KAFKA-16277.
 """
 
 from __future__ import annotations

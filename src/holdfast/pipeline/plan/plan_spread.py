@@ -9,9 +9,7 @@ partitions of a cell gain the same by an exchange, so only cells that gain are o
 partitions. In each round every group makes its first exchange that still gains, all groups at once,
 until no group has one.
 
-References
-----------
-KAFKA-16277.
+References: KAFKA-16277.
 """
 
 from __future__ import annotations
