@@ -54,8 +54,8 @@ class AssignorInfo:
         The assignor with the same target in the other mode, eager or cooperative; "" for none.
     uses_claims, uses_lags, uses_racks : bool
         Whether the target depends on owned partitions, on lags, on racks. Members report what
-        they owned only to an assignor that uses claims; a leader looks up lags and racks only
-        for one that uses them.
+        they owned only to an assignor that uses claims, and a leader looks up lags only for an
+        assignor that uses lags. It looks up racks when a member names a rack.
     needs_equal_subscriptions : bool
         Whether it raises InfeasibleError for members that subscribe to different topics.
     closed_form : bool
