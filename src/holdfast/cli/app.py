@@ -128,7 +128,7 @@ def _root(
     """Global options; they may stand behind the command too."""
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-        logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every call into the JVM
+        logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every call into the JVM
 
 
 def exit_code(error: BaseException) -> int:
@@ -203,7 +203,7 @@ def register_all() -> None:
 
 
 def register_for(name: str, settings: Path | None) -> None:
-    """Add the command that is asked for; all, where help, settings or a wrong word need them."""
+    """Add the named command; add all, where help, settings or a wrong word need them."""
     module = name.replace("-", "_")
     if module in COMMANDS and module != "config" and settings is None:
         register(module)

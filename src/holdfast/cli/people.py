@@ -1,7 +1,7 @@
 """A table for people: the columns that its definition puts first, and short times.
 
 **Rules.** Only for ``--format table``: programs get every column in the order of
-:mod:`holdfast.tables.stored`. Nothing is left out, a terminal shows as many as fit.
+:mod:`holdfast.tables.stored`. No column is left out here; a terminal shows as many as fit.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """``holdfast simulate --dump``: the records of a simulated coordinator, as a dump.
 
 **Rules.** The records are the coordinator's own bytes, in the order and at the times it wrote them.
-The world has no producers, so this part is a model: every partition receives the one record per
-10 ms that a member processes in that time, from the beginning of the run on. A lag is therefore
-the time that a partition has stood still, in units of 10 ms.
+The world has no producers, so a model gives the end offsets: from the beginning of the run on,
+every partition receives one record per 10 ms, as many as a member processes. A lag is therefore the
+time that a partition has stood still, in units of 10 ms.
 
 **Strategy.** Columns from the world, written by the same code as a live cluster's dump.
 """

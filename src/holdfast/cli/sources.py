@@ -1,4 +1,4 @@
-"""What a reading command looks at: a folder of tables, a dump, or a live cluster.
+"""The source of a reading command: a folder of tables, a dump, or a live cluster.
 
 **Rules.** A live cluster is only read, and no group is joined. A folder of tables is read as it
 is, without Spark. A dump or a cluster goes through the pipeline first, into a temporary folder;
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedTables:
-    """Tables, and what is known of the place that they come from.
+    """Tables, and the topics and groups of their source.
 
     Parameters
     ----------
     tables : Tables
-        Each is read when it is asked for.
+        A table is read when it is used.
     topics : dict of str to int
         Topic to number of partitions; empty for a folder of tables, which does not hold it.
     groups : tuple of str or None
-        Groups of a folder of tables that were asked for, patterns resolved. None: all groups; the
-        tables of a dump or a cluster hold no others than those that were asked for.
+        Chosen groups of a folder of tables, patterns resolved. None: all groups of the tables; the
+        tables of a dump or a cluster hold the chosen groups only.
     """
 
     tables: Tables

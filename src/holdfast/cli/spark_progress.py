@@ -129,7 +129,7 @@ def spark_bar(
     what : str
         Such as ``history``.
     n_records : int or callable, optional
-        Records that every stage works on, for the speed; or what tells them as a stage begins.
+        Records that every stage works on, for the speed; a function is called as a stage begins.
     unit : str
         What a record is called.
     quiet : bool

@@ -1,8 +1,8 @@
-"""Messages as JSON and back: what ``holdfast decode`` and ``holdfast encode`` share.
+"""Messages as JSON and back, for ``holdfast decode`` and ``holdfast encode``.
 
 **Rules.** Bytes are hex; partitions are a flat list of [topic, partition]; keys are the names of
-the fields in :mod:`holdfast.wire`. Whatever is wrong with a line is a :class:`WireError`, so that
-one bad line of many does not end a run. A key that is not known is refused by name.
+the fields in :mod:`holdfast.wire`. Every error in a line is a :class:`WireError`, so one bad line
+does not end a run. An unknown key is refused by name.
 
 **Strategy.** ``SCHEMAS`` is the only list of messages. The type of a field in the dataclass decides
 how the field looks in JSON, by the table ``_SHAPES``.
@@ -193,7 +193,7 @@ def to_json(value: Any) -> dict[str, Any]:
 
 
 def from_json(kind: type[T], document: Mapping[str, Any], schema: str) -> T:
-    """A message from JSON's types; what is missing takes its default.
+    """A message from JSON's types; a missing field has its default.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """From the offsets topic to tables with Spark: every rebalance of every group.
 
-No other package uses Spark. ``session`` starts a Spark session, ``command_session`` the one of a
-command; ``arrow_types`` names the Arrow values that the rooms pass to each other.
+No other package uses Spark. ``session`` starts a Spark session, and ``command_session`` starts one
+for a command. ``arrow_types`` names the Arrow values that the rooms pass to each other.
 
 =============  ==========================================================================
 ``ingest/``    records of a cluster or a dump, to Arrow columns

@@ -1,4 +1,4 @@
-"""The Spark session of a command: Ctrl-C stays what it was.
+"""The Spark session of a command: Ctrl-C ends the command as without Spark.
 
 **Rules.** A ``KeyboardInterrupt`` ends the command, and the JVM ends with it. PySpark's own handler
 of SIGINT must not run: it calls the JVM, mostly in the middle of another call, and then both calls

@@ -1,6 +1,6 @@
 """The one place that starts a Spark session.
 
-**Rules.** A setting that somebody has made (``spark-submit --conf``, ``spark-defaults.conf``, an
+**Rules.** A setting that is already made (``spark-submit --conf``, ``spark-defaults.conf``, an
 existing session, ``conf=``) is never replaced. The rest of the pipeline takes ``spark`` as an
 argument and touches neither ``sparkContext`` nor ``_jvm``, so it runs on Spark Connect too.
 
@@ -56,12 +56,12 @@ def get_session(
     Parameters
     ----------
     master : str, optional
-        ``local[*]`` where nobody chose another one.
+        Spark's master; ``local[*]`` where no other one is set.
     conf : mapping, optional
         Settings of the caller; they win over our defaults.
     kafka : bool
         Put the Kafka connector on the class path, as jars from the cache that
-        :mod:`holdfast.jvm.jars` fills (or from ``HOLDFAST_JARS``), unless somebody chose jars.
+        :mod:`holdfast.jvm.jars` fills (or from ``HOLDFAST_JARS``), unless jars are set already.
     delta : bool
         Put Delta Lake there too, and its settings.
     quick : bool

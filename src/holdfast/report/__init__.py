@@ -1,4 +1,4 @@
-"""From tables to what people look at: one HTML file, the doctor's findings, metrics, a trace.
+"""From tables to output: one HTML file, the doctor's findings, metrics, a trace.
 
 ``columns/`` turns a group's tables into columns. ``findings/``, the doctor, works on these columns;
 ``drawing/`` makes the page of columns and findings. ``metrics`` (Prometheus) and ``trace``

@@ -2,7 +2,7 @@
 
 **Rules.** ``kafka_consumergroup_*`` keep the names and labels that exporters and dashboards use
 already. Ours are ``holdfast_group_*``, in seconds and ``_total``. Label values are names from
-strangers: escaped as the text format asks, and made visible first. A value that is not known has no
+strangers: they are made visible, then escaped as the text format requires. An unknown value has no
 sample.
 
 References: Prometheus text exposition format 0.0.4; kafka_exporter (danielqsj) for the names.

@@ -1,4 +1,4 @@
-"""The parts of a dump: the offsets topic as it stands, and what the cluster said beside it."""
+"""The parts of a dump: the offsets topic as it stands, the cluster's topics and its offsets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The manifest of a folder of tables: which files count, batch by batch.
 
-**Rules.** A file counts when the manifest names it, and the manifest changes by one rename: a
-reader sees a batch whole or not at all, whatever was killed when. A manifest names files of its
-own folder only.
+**Rules.** A file counts when the manifest names it. The manifest changes by one rename, so a reader
+sees a batch whole or not at all, even if a process is killed. A manifest names files of its own
+folder only.
 """
 
 from __future__ import annotations

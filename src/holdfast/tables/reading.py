@@ -1,8 +1,8 @@
 """Tables as Arrow, from a folder or from columns in memory: whole, flat, or one group's rows.
 
 **Rules.** Needs no Spark. Columns and types are those of :mod:`holdfast.tables.stored`. A missing
-table is an empty one, a missing nullable column holds nulls, any other missing column is an error
-that names it. Where a manifest names the files of committed batches, those are read and no others.
+table is empty, and a missing nullable column holds nulls. Any other missing column is an error that
+names the column. If there is a manifest, only the files that it names are read.
 
 **Strategy.** There is one class for both uses. ``Tables(root)`` reads a folder whenever a table is
 asked for, so it shows the newest batch; a job commits its batches through it. :func:`read_tables`

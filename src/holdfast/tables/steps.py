@@ -1,8 +1,8 @@
 """Rows that one step of the pipeline hands to another: staged files, state, frames of a job.
 
-**Rules.** Nobody but the pipeline reads these tables, and nothing of them is left after a batch,
-except the state that a stream keeps for its next batch. A column that has the name of a stored one
-is that column, but any of them may be null here.
+**Rules.** Only the pipeline reads these tables. After a batch only the state is left that a stream
+keeps for its next batch. A column with the name of a stored column is that column, but it may be
+null here.
 """
 
 from __future__ import annotations

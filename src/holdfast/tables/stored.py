@@ -1,4 +1,4 @@
-"""The tables that a run keeps: one row here is one column, and the only place that names it.
+"""The tables that a run keeps: one row here is one column, and no other place names the column.
 
 **Rules.** A new column is one row here and the line that computes it. The files, Spark's schema,
 CSV, JSON, the report's table of rebalances and the lists in ``docs/metrics.md`` follow the row.

@@ -55,7 +55,7 @@ class _Shown:
         )
 
     def _left(self) -> str:
-        """What is left if the stages to come take as long as those before, once it can be told."""
+        """Estimate the time left from the mean of the stages done; "" before the third is done."""
         if self._n_done < 3:
             return ""
         a_stage = (time.monotonic() - self._began) / self._n_done

@@ -76,7 +76,7 @@ def dashboard_text() -> str:
 
 
 class Metrics:
-    """Text of the metrics of a folder, made anew when what it holds has changed."""
+    """Text of the metrics of a folder, made anew when the folder's tables have changed."""
 
     def __init__(self, folder: Path, groups: list[str] | None = None, *, track: Track = iter):
         self._folder, self._groups, self._track = folder, groups, track

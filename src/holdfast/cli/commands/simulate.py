@@ -141,7 +141,7 @@ def run(
 
 
 def _simulate(setup: Setup, dump: Path | None, *, quiet: bool) -> Report:
-    """Run it, with what it shows and writes on the way."""
+    """Run the simulation, show its progress and write its dump."""
     report = simulate(
         setup,
         ended=None if dump is None else lambda w: _dump(w, dump, quiet=quiet),

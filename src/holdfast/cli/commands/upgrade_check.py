@@ -1,8 +1,8 @@
 """``holdfast upgrade-check``: may these members be bounced to those settings, and why not.
 
-**Rules.** Reads what it is given and joins no group. Exit 1 when a step is unsafe.
+**Rules.** The command reads its arguments and joins no group. Exit 1 when a step is unsafe.
 
-**Strategy.** :mod:`holdfast.machine.upgrade` judges; here are only options and shapes.
+**Strategy.** :mod:`holdfast.machine.upgrade` judges the steps; this module has options and shapes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Spark jobs of one batch: records of some groups to every table.
 
 **Rules.** Neither RDDs nor the JVM are used. All records of a group come to one task, in the order
-of the log. A job with little to do runs in the driver, by the same task.
+of the log. If a job has little to do, the same task runs in the driver.
 
 **Strategy.**
 
@@ -9,14 +9,14 @@ of the log. A job with little to do runs in the driver, by the same task.
 step       reads                                                   writes
 =========  ======================================================  ================================
 split      all records, once                                       offset_commits, bad_records
-groups     what is no commit, by group                             generations, members, assignments
+groups     all other records, by group                             generations, members, assignments
                                                                    movements, anomalies, bad_records
 lag        owners by the records, positions and end offsets        lag
 pauses     pauses by the records, and commits of those groups      pauses
 =========  ======================================================  ================================
 
-``rebalances`` comes from the second and gets its sums of pauses from the last. The first two are
-one action. The tasks write their files themselves (:mod:`holdfast.tables.writing`).
+Step ``groups`` makes ``rebalances``, and step ``pauses`` adds the sums of pauses. ``split`` and
+``groups`` are one action. The tasks write their files themselves (:mod:`holdfast.tables.writing`).
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ _KEYS: Final = ["group", "generation"]
 
 
 def late_pauses(pauses: Sequence[pa.Table], rebalances: Sequence[pa.Table]) -> pa.Table:
-    """Pauses whose rebalance is not among these."""
+    """Return the pauses that belong to none of these rebalances."""
     rows = pa.concat_tables([arrow_schema("pauses").empty_table(), *pauses])
     own = pa.concat_tables([arrow_schema("rebalances").empty_table(), *rebalances])
     wanted = rows.append_column("_row", pa.array(range(rows.num_rows), pa.int64()))

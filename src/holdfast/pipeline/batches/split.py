@@ -1,11 +1,11 @@
-"""The first step of a batch: commits are written where they are read, all else goes to its group.
+"""The first step of a batch: write commits where they are read, send other records to their groups.
 
 **Rules.** Every record is looked at once. A record of a commit's type becomes a row of
 ``offset_commits`` or of ``bad_records``; every other record goes on, as bytes, with its group
 beside it. Each row that goes on says in ``kind`` what it is (:class:`RowKind`), so nothing that a
-record holds can be taken for a row of ours. The names of the files that a task has written go on
-too, as a row: they reach the driver exactly when the task's output counts, and a task that ran
-twice is named once.
+record holds can be taken for a row of ours. A task also sends the names of its files on, as a row.
+So the names reach the driver exactly when the task's output counts, and the files of a task that
+ran twice are named once.
 
 **Strategy.** Records come from Spark, or the task opens the files of a dump itself: Arrow reads
 them at a fifth of what the way through the JVM costs, and nine records out of ten are commits.
@@ -150,7 +150,7 @@ def read_pieces(named: Pieces) -> Batches:
 
 
 def to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Records that somebody else wrote with our types; a time without a zone is UTC."""
+    """Cast records of another writer to our types; a time without a zone is UTC."""
     columns = [rows.column(field.name).cast(field.type, safe=False) for field in RECORDS]
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
 

@@ -103,7 +103,7 @@ class GroupWork:
     n_waiting: int = 0
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Decode records; work on what is there when it is enough."""
+        """Decode records; work on them once they hold ``ASSIGNED_AT_ONCE`` partitions."""
         before = len(self.waiting.generations)
         read_groups(batch, self.waiting)
         for gens in self.waiting.generations[before:]:

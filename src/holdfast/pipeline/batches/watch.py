@@ -61,7 +61,7 @@ class Stream:
     query : str
         Which stream this is; a folder belongs to one.
     snapshot : callable
-        Topics and offsets of the cluster, asked anew for every batch, after its records are fixed.
+        Reads topics and offsets of the cluster, once per batch, after its records are fixed.
     selection : Selection
         Which groups.
     auto_offset_reset : str
@@ -180,7 +180,7 @@ def watch(
     Parameters
     ----------
     every_seconds : float, optional
-        Look so often, until stopped; by default take what is there, and end.
+        Pause between two batches, until stopped; by default read the records so far, and end.
     max_records : int, optional
         At most so many records in a batch.
     auto_offset_reset, delta, broker_logs
@@ -237,7 +237,7 @@ def follow(
     tables = into.tables
     tables.root.mkdir(parents=True, exist_ok=True)
     checkpoint = tables.root / CHECKPOINT
-    # A Connect server runs the batches: what is to happen here waits until they are committed.
+    # A Connect server runs the batches: ``after_batch`` runs here, once they are committed.
     here = not is_connect(records.sparkSession)
     after = after_batch if here else None
 

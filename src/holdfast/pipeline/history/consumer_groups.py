@@ -1,7 +1,7 @@
 """KIP-848 records of a group, folded into successive generations.
 
-**Rules.** A generation is a target assignment: its epoch, and what each member was given. The
-record of the assignment epoch completes it; in a group without members the record of the group
+**Rules.** A generation is a target assignment: its epoch, and each member's partitions. The record
+of the assignment epoch completes the generation; in a group without members the record of the group
 epoch does. Members and targets are those of the newest records before that record; a tombstone
 deletes one. Records name a topic by its id. If the topics table does not have the id, the id stands
 in place of the name.

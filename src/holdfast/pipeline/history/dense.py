@@ -40,7 +40,7 @@ class Dense:
     owner : int32[n_cells]
         Identity of the owner, or NO_OWNER.
     identity : int32[n_member_rows]
-        Who a member is: its instance id, or else its member id.
+        A number for the member's instance id, or else for its member id.
     doubles : (row, tp, member row) int64 columns
         Every claim on a cell that has more than one.
     """
@@ -74,7 +74,7 @@ def group_codes(gens: Generations) -> tuple[I64, I64]:
 
 
 def identities(members: pa.Table) -> I32:
-    """Who each member is, int32: members with one instance id are the same one."""
+    """Number the members, int32: rows with the same instance id are the same member."""
     static = pc.binary_join_element_wise("i", members["group_instance_id"], "")
     dynamic = pc.binary_join_element_wise("m", members["member_id"], "")
     return codes(pc.coalesce(static, dynamic)).astype(np.int32)

@@ -111,7 +111,7 @@ def compare(gens: Generations, layout: Dense) -> Events:
     """
     fresh, dead, stops = row_flags(gens, layout)
     stops_before = stops.copy()
-    stops_before[1:] = stops[:-1] | stops[1:]  # who stops was decided under the old protocol too
+    stops_before[1:] = stops[:-1] | stops[1:]  # the old protocol decides too
     n = len(layout.tp_group)
     last = np.full(n, NO_OWNER, np.int32)
     last_ordinal = np.full(n, -1, np.int64)
@@ -272,7 +272,7 @@ def pause_candidates(
     Parameters
     ----------
     covered : bool[n_rows], optional
-        Rows whose pauses are known better (:mod:`holdfast.pipeline.history.reconciled`).
+        Rows whose pauses :mod:`holdfast.pipeline.history.reconciled` knows; they are left out.
 
     Returns
     -------

@@ -32,7 +32,7 @@ from holdfast.tables.values import ints
 def needed_of_unequal(
     gens: Generations, layout: Dense, events: Events, unequal: Mask
 ) -> tuple[I64, Mask]:
-    """Least moves of rows whose members ask for different topics.
+    """Least moves of rows whose members subscribe to different topics.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class _RowGroups:
         )
 
     def _asks(self, member: int, there: I64) -> tuple[int, ...]:
-        """Topics of the row that a member asks for, as places in ``there``."""
+        """Topics of the row that a member subscribes to, as places in ``there``."""
         asked = np.unique(self.asked[self.asked_start[member] : self.asked_start[member + 1]])
         found: list[int] = np.flatnonzero(np.isin(there, asked)).tolist()
         return tuple(found)

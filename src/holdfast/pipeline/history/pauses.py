@@ -46,7 +46,7 @@ OPEN: Final = "open"
 
 
 def pauses_task(root: str, batch: int) -> BatchTask:
-    """Rows of :data:`STAGED`, sorted by group, to ``pauses``, and to SEEN what is open."""
+    """Turn rows of :data:`STAGED`, sorted by group, into ``pauses``; open pauses go to SEEN."""
 
     def run(batches: Batches) -> Batches:
         writer = BatchWriter(root, batch)
@@ -71,7 +71,7 @@ def commit_rows(positions: pa.Table) -> pa.Table:
 
 
 def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The table ``pauses`` of whole groups, and the last commits of what is open.
+    """Return the table ``pauses`` of whole groups, and the last commits of open pauses.
 
     Parameters
     ----------

@@ -13,12 +13,12 @@ at most ``RESTART_WINDOW_SECONDS`` before. Each member that went is matched once
 cause                        when                                                        confidence
 ===========================  ==========================================================  ===========
 first_seen                   nothing is known before it                                  1.0
-restart                      everyone who came had gone a short while ago                0.9
+restart                      every member that came had gone a short while before        0.9
 join                         members came, none went                                     0.95
 leave                        members went, none came                                     0.95
 join_and_leave               both, and they do not match                                 0.8
-cooperative_follow_up        same members; the one before left partitions to hand over   0.9
-subscription_change          same members, other topics asked for                        0.9
+cooperative_follow_up        same members; withheld partitions are handed out            0.9
+subscription_change          same members, other subscriptions                           0.9
 partition_count_change       same members, same topics, other partitions                 0.8
 leader_change                same members, another leader                                0.6
 spurious                     nothing is different                                        0.5
@@ -79,7 +79,7 @@ class Turnover:
 
 
 def turnover(gens: Generations, layout: Dense, events: Events) -> Turnover:
-    """Count who came, who went, and who came back."""
+    """Count members that came, that went, and that came back."""
     n = gens.n_rows
     row = ints(gens.members, "row")
     width = int(layout.identity.max(initial=0)) + 1
@@ -97,7 +97,7 @@ def turnover(gens: Generations, layout: Dense, events: Events) -> Turnover:
 
 
 def _restarts(gens: Generations, layout: Dense, came: I64, went: I64) -> I64:
-    """Members among those who came that had gone a short while ago."""
+    """Count, per row, the members that came and had gone a short while before."""
     row = ints(gens.members, "row")
     group = layout.group_of[row]
     client = pc.binary_join_element_wise(
@@ -122,13 +122,13 @@ def _restarts(gens: Generations, layout: Dense, came: I64, went: I64) -> I64:
 
 
 def _asked_codes(gens: Generations) -> I64:
-    """A number per member row: equal where the same topics are asked for."""
+    """Number the member rows: rows with the same subscription have the same number."""
     lists = pc.fill_null(gens.members["subscribed_topics"], pa.scalar([], pa.list_(pa.string())))
     return codes(pc.binary_join(lists, "\0"))
 
 
 def _subscriptions(gens: Generations) -> I64:
-    """A number per row that says what its members ask for: equal where that is the same."""
+    """Number the rows: rows with the same set of subscriptions have the same number."""
     # A commutative mix of the distinct subscriptions: their order and number say nothing.
     pair = np.unique(ints(gens.members, "row") << 32 | _asked_codes(gens))
     mixed = ((pair & 0xFFFFFFFF).astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -181,7 +181,7 @@ class RebalanceNumbers:
 
     @property
     def gave(self) -> I64:
-        """Partitions that came to a member from nobody."""
+        """Partitions that a member got and that had no owner before."""
         return self.gained + self.through_gap
 
 
@@ -243,7 +243,7 @@ def _loads_before(gens: Generations, layout: Dense, events: Events, load: I64) -
 
 
 def _same_topics(gens: Generations) -> Mask:
-    """Rows whose members all ask for the same topics."""
+    """Rows whose members all subscribe to the same topics."""
     row = ints(gens.members, "row")
     pair = np.unique(row << 32 | _asked_codes(gens))
     return np.bincount(pair >> 32, minlength=gens.n_rows) <= 1

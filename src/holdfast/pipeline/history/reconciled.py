@@ -33,7 +33,7 @@ from holdfast.tables.values import ints
 from holdfast.wire.layouts.offsets_schemas import RecordType
 
 RELEASED: Final = -8
-"""Type of the event that a stream keeps: what members of a group gave up and nobody took yet."""
+"""Type of the event that a stream keeps: partitions given up that no member has taken yet."""
 RECONCILED: Final = "reconciled"
 
 Tp = tuple[str, int]
@@ -75,7 +75,7 @@ class Reconciled:
     released: list[ConsumerGroupEvent] = field(default_factory=list)
 
     def table(self, topic_names: Mapping[str, str], *, with_open: bool) -> pa.Table:
-        """The pauses, and with ``with_open`` what is given up and not taken, as STAGED."""
+        """The pauses as STAGED; ``with_open`` adds partitions given up that no member took."""
         rows = [
             {**row, "topic": topic_names.get(row["topic"], row["topic"])} for row in self.pauses
         ]
@@ -89,7 +89,7 @@ class Reconciled:
         return pa.Table.from_pylist(rows, schema=STAGED)
 
     def covered(self, gens: Generations) -> Mask:
-        """Rows whose pauses these records show, bool[n_rows]."""
+        """Mark the rows after the group's first record of type 8, bool[n_rows]."""
         covered = np.zeros(gens.n_rows, bool)
         if not self.since:
             return covered
@@ -103,7 +103,7 @@ class Reconciled:
 
 
 def reconcile(events: Iterable[ConsumerGroupEvent]) -> Reconciled:
-    """Follow who had what.
+    """Follow the partitions of each member.
 
     Parameters
     ----------

@@ -174,7 +174,7 @@ def filled_table(columns: Arrays, schema: pa.Schema, n_rows: int) -> pa.Table:
 
 
 def filled_batch(columns: Arrays, schema: pa.Schema, n_rows: int) -> pa.RecordBatch:
-    """The same as a record batch."""
+    """A record batch of this schema; a column that is not given is null."""
     return pa.RecordBatch.from_arrays([or_null(columns, f, n_rows) for f in schema], schema=schema)
 
 

@@ -1,9 +1,9 @@
 """Records of ``__consumer_offsets`` in Arrow, decoded to Arrow: no Spark, no loop per record.
 
-Every function takes record batches with the columns ``key`` and ``value`` (binary) and, where
-they are there, ``partition`` (int32), ``offset`` (int64) and ``timestamp``, as Spark's Kafka source
-and a dump have them; those three come out as ``log_partition``, ``log_offset`` and ``timestamp``.
-Each takes an iterable of batches and returns an iterator.
+Every function takes an iterable of record batches and returns an iterator. A batch has the columns
+``key`` and ``value`` (binary). It may have ``partition`` (int32), ``offset`` (int64) and
+``timestamp``, as Spark's Kafka source and a dump do. These three come out as ``log_partition``,
+``log_offset`` and ``timestamp``.
 
 =========================  =====================================================================
 ``offset_commits(b)``      types 0 and 1: the table ``offset_commits``, schema COMMITS
@@ -107,12 +107,12 @@ def _commit_values(value: Columns) -> Arrays:
 
 
 def generations(batches: Batches, *, subscriptions: bool = True) -> Iterator[Generations]:
-    """Records of classic groups: generations, their members, and what each member was given.
+    """Records of classic groups: generations, their members, and each member's partitions.
 
     Parameters
     ----------
     subscriptions : bool
-        Read what the members asked for too.
+        Read the members' subscriptions too.
 
     Yields
     ------

@@ -1,7 +1,7 @@
-"""Records of classic groups as generations: members, subscriptions, and what each member was given.
+"""Records of classic groups as generations: members, subscriptions and assigned partitions.
 
-**Rules.** No Spark, no loop per record. What was not read is null or empty; ``readable`` is False
-where an assignment does not parse.
+**Rules.** No Spark, no loop per record. A field that was not read is null or empty; ``readable`` is
+False where an assignment does not parse.
 
 References: KIP-429, KIP-345.
 """
@@ -50,7 +50,7 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
     place : dict of name to Array
         The group of each record, and where it stood in the log.
     subscriptions : bool
-        Read what the members asked for too.
+        Read the members' subscriptions too.
     """
     n_rows = len(family)
     head = {

@@ -1,4 +1,4 @@
-"""The position of every group: the last commit of each partition, and since when it is the same.
+"""The position of every group: the last commit of each partition, and since when its offset stands.
 
 **Rules.** The latest record of a partition in the log counts, whatever its time. ``since`` is the
 time of the first commit of the unbroken run, up to the latest commit, that names the same offset.

@@ -92,7 +92,7 @@ def read_groups(batch: pa.RecordBatch, out: Decoded) -> None:
 
 
 def _read_rest(batch: pa.RecordBatch, out: Decoded) -> None:
-    """Find what is bad or of an unknown type."""
+    """Find records that are bad or of an unknown type."""
     out.bad += list(decode.bad_records([batch]))
     for rows in decode.count_records([batch]):
         unknown = rows.filter(pc.invert(rows["is_known"]))

@@ -1,9 +1,8 @@
 """Which groups to read: by name, by pattern, or all but those of Spark's own connector.
 
 **Rules.** The group of a record is read from the bytes of its key, before the record is decoded:
-every key has the group behind its type. So a record that does not parse belongs to a group too, and
-is chosen with that group. A name is compared as bytes; only a pattern becomes a regular
-expression.
+every key has the group behind its type. So a record that does not parse is chosen with its group
+too. A name is compared as bytes; only a pattern becomes a regular expression.
 
 **Strategy.** The same function chooses in a batch and in a stream. The usual choice, all groups,
 reads twelve bytes of each key.

@@ -174,7 +174,7 @@ class Dump:
         return newest
 
     def check_read(self) -> None:
-        """Hold what was read against what the broker had.
+        """Compare the records read with the broker's offsets.
 
         Raises
         ------

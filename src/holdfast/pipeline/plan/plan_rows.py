@@ -135,7 +135,7 @@ def _members_of(members: pa.Table, last: pa.Table) -> pa.Table:
 
 
 def _asked_pairs(column: pa.ChunkedArray, names: pa.Array) -> tuple[I64, I64]:
-    """(member row, topic) of each topic asked for that is known, sorted, each pair once."""
+    """(member row, topic) of each known topic subscribed to, sorted, each pair once."""
     lists = column.combine_chunks()
     parent = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
     topic = pc.fill_null(pc.index_in(lists.flatten(), names), -1).to_numpy().astype(np.int64)

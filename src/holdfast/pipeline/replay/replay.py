@@ -136,7 +136,7 @@ def _fidelity(story: Story, setting: ReplaySettings, done: ReplayCost) -> dict[s
 
 
 def settings_of(story: Story, request: Request) -> list[ReplaySettings]:
-    """The actual setting of a story first, then those asked for that differ from it."""
+    """The actual setting of a story first, then the requested settings that differ from it."""
     actual, _ = actual_setting(story, request.default_delay_ms)
     same = replace(actual, actual=False)
     return [actual, *(s for s in request.settings if _key(s) != _key(same))]
@@ -184,7 +184,7 @@ def replay(
     Returns
     -------
     Table of REPLAY
-        Sorted by group, the actual setting first, the others as they were asked for.
+        Sorted by group; the actual setting first, the others in the order of the request.
     """
     pairs = [(story, setting) for story in stories for setting in settings_of(story, request)]
     work = sum(story.n_events + 1 for story, _ in pairs)

@@ -1,4 +1,4 @@
-"""What happened to a group, in a form that can be replayed: members that came, went, subscribed.
+"""A group's story, ready to be replayed: members that came, went and subscribed.
 
 **Rules.** A story is made from the tables alone, and every guess in it is listed here. A *place* is
 a member that keeps its identity over restarts: by its instance id, or else by client id and host if
@@ -57,7 +57,7 @@ from holdfast.sim.world.costs import Costs
 from holdfast.tables.reading import Tables
 
 MAX_GENERATIONS: Final = 1_000
-"""The newest generations of a group that a story tells; older ones are left out, with a note."""
+"""A story has only so many generations, the newest; a note says how many are left out."""
 
 
 def stories(
@@ -75,7 +75,7 @@ def stories(
     tables : holdfast.tables.reading.Tables
         Tables of a history.
     topics : mapping, optional
-        Topic to number of partitions; what was assigned says it where a topic is not there.
+        Topic to number of partitions; for other topics it is inferred from the assignments.
     groups : sequence of str, optional
         Only these.
     costs : Costs, optional

@@ -1,4 +1,4 @@
-"""One story in one world: the same machines under other settings, and what that cost.
+"""One story in one world: the same machines under other settings, and the cost of it.
 
 **Rules.** The machines, the coordinator and the costs are those of ``holdfast simulate``; this
 module models nothing of a rebalance. A session begins with its first members settled, and that
@@ -95,7 +95,7 @@ class ReplayCost:
     gave_up : bool
         Rounds did not end, or a group never became still.
     failures : int
-        Rounds in which the leader could not plan and everybody kept what it had.
+        Rounds in which the leader could not plan, and every member kept its partitions.
     """
 
     rebalances: int = 0

@@ -1,7 +1,7 @@
 """Rebalances and moves of one group as columns, for the tables and figures of the page.
 
-**Rules.** Numbers come from the table ``rebalances``. If the pipeline wrote no such table, they are
-counted from ``movements`` and ``generations``, and a number that these do not hold is None.
+**Rules.** Numbers come from the table ``rebalances``. If the pipeline wrote no such table, numbers
+are counted from ``movements`` and ``generations``; a number that these tables lack is None.
 """
 
 from __future__ import annotations

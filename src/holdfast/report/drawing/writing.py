@@ -4,9 +4,9 @@
 and one style, each by its hash, and no connection. Names from the cluster are escaped or packed.
 The same tables give the same file, byte for byte.
 
-**Strategy.** ``page/`` holds the script in parts and the style; parts are joined here in order.
-Each group is one payload (:mod:`holdfast.report.drawing.packing`) that the page reads when it is
-shown.
+**Strategy.** ``page/`` holds the style and the parts of the script, which are joined here in order.
+Each group is one payload (:mod:`holdfast.report.drawing.packing`); the page reads the payload when
+it shows the group.
 """
 
 from __future__ import annotations

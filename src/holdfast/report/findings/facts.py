@@ -236,7 +236,7 @@ def _absences(presence: Presence, generations: Settlements) -> tuple[Absence, ..
             continue
         first = before + 1
         if (generations.n_members[first:back] == 0).any():
-            continue  # the whole group was stopped: nobody waited for this one
+            continue  # the whole group was stopped: no member waited for this one
         since = generations.at_ms[first] if gap else generations.at_ms[before]
         found.append(
             Absence(

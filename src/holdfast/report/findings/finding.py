@@ -1,8 +1,8 @@
-"""What a finding of the doctor is, and the decorator that registers the rule that makes it.
+"""Findings of the doctor, and the decorator that registers a rule.
 
 **Rules.** A code is stable: it is never given another meaning, and never used again once retired.
-A finding has the code and the texts of its rule. It says whether it is inferred or stated, what it
-rests on, and what it cost. A rule is a pure function of
+A finding has the code and the texts of its rule, its basis (inferred or stated), its evidence and
+its cost. A rule is a pure function of
 :class:`holdfast.report.findings.facts.Facts`.
 
 **Strategy.** ``@rule(...)`` stands above the function that looks for symptoms. The decorator holds
@@ -78,9 +78,9 @@ class Symptom:
     text : str
         One sentence with the numbers that matter.
     evidence : Evidence
-        What it rests on.
+        The records and numbers behind the symptom.
     severity : Severity, optional
-        Where it is not the rule's own: the evidence is thin, or the case is extreme.
+        Replaces the rule's severity where the evidence is thin or the case is extreme.
     cost_lower_s, cost_upper_s : float
         Partition-seconds that it cost in the window, at least and at most.
     command : str
@@ -141,7 +141,7 @@ class Rule:
     code, name : str
         ``HF1xx`` and a short name in words.
     severity : Severity
-        Of its findings, unless a symptom has its own.
+        Severity of its findings, unless a symptom has another one.
     what, why, how, mend : str
         For ``holdfast explain``: what is seen, why it matters, how it is recognised, what to do.
     look : callable
