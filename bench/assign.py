@@ -39,7 +39,7 @@ KMSG = "github.com/twmb/franz-go/pkg/kmsg@v1.15.0"
 
 
 def main() -> None:
-    """Run the cases asked for."""
+    """Run the chosen cases."""
     options = _options()
     work = Path(options.work)
     work.mkdir(parents=True, exist_ok=True)

@@ -4,9 +4,9 @@ usage: python -m bench.assign_others [--seconds 1] [--assignors NAME,...] [CASE 
 
 A case is one of :mod:`bench.assign_workloads`, with ``+racks`` behind it for three racks and two
 replicas of each partition. Measured is ``assign`` alone, from a group to its result, without bytes
-and without the numbers of ``quality``: the smallest and the median CPU time, and what the result is
-worth. No client has these assignors, so there is nobody to compare with; ``bench.assign`` has the
-turns that have peers.
+and without the numbers of ``quality``: the smallest and the median CPU time, and the quality of the
+result. No client has these assignors, so there are no peers; ``bench.assign`` has the turns with
+peers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_TURNS = 200
 
 
 def main() -> None:
-    """Run the cases asked for."""
+    """Run the chosen cases."""
     parser = argparse.ArgumentParser(description="Every assignor on every kind of group.")
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--seconds", type=float, default=1.0)

@@ -13,9 +13,9 @@ W5c        500 members in a chain: each shares three of its four topics with the
 W5*x4      the same four times as large
 =========  ==========================================================================
 
-Changes: ``fresh`` (nobody owns anything), ``join1``, ``leave1``, ``leave10`` (a tenth leaves),
-``mix5`` (a fortieth leaves, as many join with somebody's subscription). Before the change every
-member owns what a best assignment gives it, in generation 5.
+Changes: ``fresh`` (no partition has an owner), ``join1``, ``leave1``, ``leave10`` (a tenth leaves),
+``mix5`` (a fortieth leaves, as many join with an existing subscription). Before the change, in
+generation 5, every member owns its partitions of a best assignment.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
 """A rolling bounce of a live group on a real broker, kind by kind, as JSON lines.
 
 ``python bench/bounce.py [--restore 0.5] [--slow 2] [--crash] [--static] KIND...``. Six members
-share 24 partitions that are written to all the time. Each in turn ends (``--crash``: is killed),
-is away for ``--down`` seconds and comes back; the next one follows when every member has read
-again, and 4 s more. ``--restore`` is what rebuilding the state of one gained partition takes,
-``--slow`` how long member 0 works on a batch, ``--static`` gives members a ``group.instance.id``,
-``--plane`` ours another data plane.
+share 24 partitions, and a producer writes all the time. One member after the other ends
+(``--crash``: is killed), is away for ``--down`` seconds and comes back. The next member follows 4 s
+after every member has read again. ``--restore`` is the time to rebuild the state of one gained
+partition, ``--slow`` the time that member 0 works on a batch. ``--static`` gives members a
+``group.instance.id``; ``--plane`` gives our members another data plane.
 
-Sessions last 10 s, heartbeats go every second, Design II's delay is 20 s. Heartbeats of all begin
-with a round, and so does our quiet: ends are spread evenly over a second, or all six would come at
-the same moment between two heartbeats, and a death be noticed after 9 s, or 10, six times.
+Sessions last 10 s, members send a heartbeat every second, Design II's delay is 20 s. A round aligns
+the heartbeats of all members. So the ends are spread evenly over a second: otherwise all six would
+fall at the same moment between two heartbeats.
 
 *No progress*: over all partitions, the sum of gaps of more than 0.3 s between two batches, from the
-first bounce to 4 s after all read again; member 0's work on a batch is progress. *Nothing written*:
-what of that there was nothing to read in, because the writer of a busy machine stood still as well.
-*Survivor gap*: the longest time between two batches of a member that is neither away nor slow, its
-own restoring left out. All clocks are the processes' own, on one machine.
+first bounce to 4 s after all members read again; member 0's work on a batch is progress. *Nothing
+written*: the part of these gaps in which there was nothing to read, because the writer stood still
+too. *Survivor gap*: the longest time between two batches of a member that is neither away nor slow,
+without its own restoring. Each process reads the clock itself; all are on one machine.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Bounce:
         }
 
     def _stops(self, lines: list[Line]) -> tuple[float, float, float]:
-        """Sum of all stops, what of it nothing was written in, and the longest."""
+        """Sum of all stops, the part in which nothing was written, and the longest stop."""
         last = dict.fromkeys(range(self.options.partitions), self.began)
         reader: dict[int, str] = {}
         stops: list[tuple[float, float]] = []
@@ -300,7 +300,7 @@ class Bounce:
 
 
 def versions() -> dict[str, Any]:
-    """What was measured, and on what."""
+    """Versions of the packages and the machine."""
     import aiokafka
     import confluent_kafka
     import kafka

@@ -1,4 +1,4 @@
-"""One member of the live group of ``bounce.py``: a diary of what it read, and of its callbacks.
+"""One member of the live group of ``bounce.py``: it keeps a diary of its batches and callbacks.
 
 ``python bench/bounce_member.py '{"kind": ..., "name": ..., "diary": ..., ...}'``. A line of the
 diary is ``[seconds, "read", partition, first offset, last offset]`` or ``[seconds, "assigned" |
@@ -61,7 +61,7 @@ class Diary:
         time.sleep(self._work_seconds)
 
     def on_partitions_assigned(self, partitions: Iterable[Any]) -> None:
-        """Rebuild the state of what is new here."""
+        """Rebuild the state of new partitions."""
         numbers = {p.partition for p in partitions}
         self.write("assigned", sorted(numbers))
         time.sleep(self._restore_seconds * len(numbers - self._state))

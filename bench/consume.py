@@ -1,10 +1,10 @@
 """Throughput and memory of ``holdfast.Consumer`` beside bare confluent-kafka, as JSON lines.
 
-``python bench/consume.py [--records 1000000] [--size 100] [--batch 500,5000] [--repeat 5]``. A
-broker of its own is filled once; every run is a process and a group of its own that reads it all,
-the two clients in turn. The clock runs from the first batch to the last record, so the join counts
-for nobody; CPU and the largest resident size are the whole process's. The last line of a batch size
-compares: records per second of the medians, and how much more memory the largest run took.
+``python bench/consume.py [--records 1000000] [--size 100] [--batch 500,5000] [--repeat 5]``. The
+script starts a broker and fills it once. The two clients take turns; every run is a new process and
+a new group, and reads all records. The clock runs from the first batch to the last record, so the
+join does not count; CPU and the largest resident size are those of the whole process. The last line
+of a batch size compares: records per second of the medians, and memory of the largest runs.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def compare(runs: list[dict[str, Any]], batch: int) -> dict[str, Any]:
 
 
 def versions() -> dict[str, Any]:
-    """What was measured, and on what."""
+    """Versions of the packages and the machine."""
     import confluent_kafka
 
     git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]

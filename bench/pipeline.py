@@ -1,10 +1,10 @@
 """CPU of the pipeline's stages per million, as JSON lines; the whole process tree counts.
 
 ``python bench/pipeline.py [--stages ...] [--commits N...] [--assignments N...] [--generations N...]
-[--work DIR] [--master local[1]]`` makes its data once with ``pipeline_fleet.py``, in every size
-that is asked for. Every stage runs ``--repeat`` times in one session; the first run of each is cold
-(the JVM compiles), the minimum of the others is what a long job pays. The tables are held against
-the generator's truth.
+[--work DIR] [--master local[1]]`` makes its data once with ``pipeline_fleet.py``, in every given
+size. Every stage runs ``--repeat`` times in one session. The first run of each is cold (the JVM
+compiles); the minimum of the others is the cost in a long job. The tables are compared with the
+generator's numbers.
 
 =====================  ==========================================================================
 stage                  from Parquet of the offsets topic
@@ -58,7 +58,7 @@ WHALE = ("whale", "small", "both")
 
 
 def data_for(stage: str, args: argparse.Namespace) -> list[list[str]]:
-    """Arguments of the generator for the data of a stage, in every size that was asked for."""
+    """Arguments of the generator for the data of a stage, in every given size."""
     fleets = [
         ["--groups", str(max(1, rows // (1000 * n))), "--generations", str(n)]
         for rows, n in product(args.assignments, args.generations)
@@ -167,7 +167,7 @@ def made(work: Path, size: list[str]) -> Path:
 def measured(
     name: str, spark: Any, dump: Path, out: Path, *, repeat: int, usage: Usage
 ) -> dict[str, Any]:
-    """Run one stage ``repeat`` times; what it used, and what it wrote."""
+    """Run one stage ``repeat`` times; return its CPU, memory and rows."""
     truth = json.loads((dump / "dump.json").read_text())
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)

@@ -89,7 +89,7 @@ class Watcher:
 
 
 def measure(command: list[str], *, every_seconds: float = 0.05) -> tuple[int, dict[str, object]]:
-    """Run a command in a session of its own; return its exit code and what it used."""
+    """Run a command in a new session; return its exit code, CPU and memory."""
     started = time.monotonic()
     process = subprocess.Popen(command, start_new_session=True)
     usage = Usage(process.pid)

@@ -67,7 +67,7 @@ class Writer:
         self._write(dict(zip(arrow_schema("records").names, columns, strict=True)), len(group))
 
     def add(self, group: int, at_ms: int, key: bytes, value: bytes) -> None:
-        """One record; a file is closed at 64 MB of it."""
+        """Add a record; after 64 MB the file is closed."""
         partition = group % N_LOG_PARTITIONS
         self.rows.append((partition, self.heads[partition], at_ms * 1000, key, value))
         self.heads[partition] += 1
@@ -76,7 +76,7 @@ class Writer:
             self.close()
 
     def close(self) -> None:
-        """Write what is waiting."""
+        """Write the waiting records."""
         if not self.rows:
             return
         names, columns = arrow_schema("records").names, zip(*self.rows, strict=True)

@@ -1,7 +1,7 @@
-"""The same stages as people write them today: Spark SQL, and Python record by record.
+"""The stages without holdfast, as peers: Spark SQL, and Python record by record.
 
-Each function takes a session, a dump and a folder, and writes what its stage writes as Parquet:
-the columns that it can, no bad records, one version of each record.
+Each function takes a session, a dump and a folder, and writes its stage's table as Parquet: fewer
+columns, no bad records, one version of each record.
 """
 
 from __future__ import annotations

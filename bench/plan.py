@@ -2,7 +2,7 @@
 
 ``python bench/plan.py [--groups 10000] [--partitions 500] [--topics 1] [--members 10]
 [--moved 0.05] [--assignors sticky lag-sticky] [--spark local[1]]``. The rows are those that
-``plan`` makes of the tables; of each group's partitions the given share is with a member that has
+``plan`` makes of the tables. ``--moved`` is the share of each group's partitions whose owner has
 one too many.
 
 =========  ========================================================================================

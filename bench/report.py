@@ -1,9 +1,9 @@
 """Report page: size, first draw and zoom in headless Chromium, as JSON lines.
 
-``python bench/report.py [--runs 5] [--sizes 9900,99900]``. A fleet of one group is made with a
-known number of owned intervals, written as the product writes it, opened from ``file://`` in a
-fresh browser context per run. First draw runs from navigation to the frame after the picture; zoom
-from the call to the next frame.
+``python bench/report.py [--runs 5] [--sizes 9900,99900]``. The script makes a fleet of one group
+with a known number of owned intervals, and writes its page as ``holdfast report`` does. Each run
+opens the page from ``file://`` in a new browser context. First draw is the time from navigation to
+the frame after the picture, zoom the time from the call to the next frame.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How fast the simulation is: a bounce of 100 members, the goal of 50, the exhaustive search.
 
-``python bench/sim.py [NAME ...]`` prints a JSON line for each: what was run, CPU and wall seconds,
-the largest memory of the process so far, and what came out. Runs are fixed by their seed.
+``python bench/sim.py [NAME ...]`` prints a JSON line for each: its name, CPU and wall seconds, the
+largest memory of the process so far, and the result. Runs are fixed by their seed.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     **{f"search-{p}": (lambda p=p: search(p)) for p in POLICIES},
     "seeds-100": lambda: seeds(100),
 }
-"""Name -> what is run."""
+"""Name -> function."""
 
 
 def main() -> int:
-    """Run the cases asked for."""
+    """Run the chosen cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(CASES))
     for name in parser.parse_args().names or CASES:

@@ -2,9 +2,8 @@
 
     taskset -c 0 python bench/wire_messages.py [--repeats 7]
 
-Prints one JSON line per case: messages per second by the minimum and the median of the repeats, in
-CPU seconds, since others use the machine too. The peers are kafka-python's own codec and a loop of
-``struct.unpack_from`` without any check.
+Prints one JSON line per case: messages per CPU second, by the minimum and the median of the
+repeats. The peers are kafka-python's own codec and a loop of ``struct.unpack_from`` without checks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The peers of ``bench.wire_records``: a loop of ``struct``, and kafka-python's own codec.
 
-Both get the same records. The loops have no check at all and read of a group the assignments alone;
-kafka-python's types (``kafka.protocol.old``), put together to Kafka's schemas, read a group's
-record, and its consumer protocol the assignment and the subscription of each member.
+Both get the same records. The loops check nothing and read only the assignments of a group.
+kafka-python's types (``kafka.protocol.old``), arranged in Kafka's schemas, read the whole record of
+a group; its consumer protocol reads the assignment and the subscription of each member.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def kafka_python_commits(pairs: Pairs, *, schema: Schema) -> list[tuple[Any, Any
 
 
 def kafka_python_groups(pairs: Pairs, *, schema: Schema) -> int:
-    """Keys, values, and what is in each member's two messages; the number of rows."""
+    """Read keys, values and both messages of each member; return the number of rows."""
     n_rows = 0
     for k, v in pairs:
         assert v is not None

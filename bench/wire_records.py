@@ -4,9 +4,8 @@
 
 The peers (:mod:`bench.wire_peers`) are a plain ``struct`` loop and kafka-python's own codec.
 Prints one JSON line per case: records or assignment rows per second (minimum and median time of
-the repeats), by the clock on the wall and, for a machine that others use too, by CPU seconds. A run
-goes chunk by chunk; ``least_cpu`` sums the least CPU time that each chunk took in any repeat, which
-is a whole run that nobody else's turn on the core came between.
+the repeats), by wall clock and by CPU seconds. A run goes chunk by chunk; ``least_cpu`` sums the
+least CPU time of each chunk over the repeats, so other processes on the core disturb it least.
 Input lies in memory, as Arrow buffers. Cases with ``+arrow`` end in the pipeline's Arrow tables,
 the others in NumPy columns.
 """

@@ -1,7 +1,7 @@
 """How far every group is behind.
 
-``spark-submit --py-files holdfast.whl jobs/lag.py DUMP OUT [latest|earliest]``: OUT gets every
-table; the largest sums are printed, one group a line.
+``spark-submit --py-files holdfast.whl jobs/lag.py DUMP OUT [latest|earliest]`` writes every table
+to OUT and prints the largest sums, one group a line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What another assignment would be for every group; nothing is applied.
 
 ``spark-submit --py-files holdfast.whl jobs/plan.py DUMP TABLES ASSIGNOR OUT.parquet``: TABLES is
-what ``jobs/history.py`` wrote of DUMP.
+the output of ``jobs/history.py`` for DUMP.
 """
 
 from __future__ import annotations

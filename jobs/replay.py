@@ -1,9 +1,9 @@
 """What every group's history would have cost under other settings; one row per group and setting.
 
 ``spark-submit --py-files holdfast.whl jobs/replay.py DUMP TABLES OUT.parquet SETTING...``: TABLES
-is what ``jobs/history.py`` wrote of DUMP; a SETTING is ``policy:assignor`` or
-``policy:assignor:delay_ms``, such as ``deferred:cooperative-sticky:30000``. The settings that a
-group had are replayed in any case, and say how far to believe the others.
+is the output of ``jobs/history.py`` for DUMP. A SETTING is ``policy:assignor`` or
+``policy:assignor:delay_ms``, such as ``deferred:cooperative-sticky:30000``. A group's actual
+settings are always replayed too; the fidelity of that row holds for the other rows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Follow the offsets topic of a cluster; start it again after any end, it goes on where it was.
+"""Follow the offsets topic of a cluster; a new start goes on where the last run ended.
 
 ``spark-submit --py-files holdfast.whl --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0
 --conf spark.sql.streaming.kafka.useDeprecatedOffsetFetching=true jobs/watch.py HOST:PORT OUT
-[SECONDS]``: without SECONDS it takes what is there, and ends.
+[SECONDS]``: without SECONDS the job reads the records so far, and ends.
 """
 
 from __future__ import annotations

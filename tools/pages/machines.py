@@ -1,4 +1,4 @@
-"""``docs/machines.md``: states, meanings and transitions, from the tables of the code."""
+"""``docs/machines.md``: states, meanings and transitions, from the tables in the code."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Account:
     read_twice : int
         Reads beyond the first of a record.
     skipped : int
-        Before the committed offset, and read by nobody.
+        Records before the committed offset that no member has read.
     uncommitted : int
         Read, and at or after the committed offset: a next member would read them again.
     end : int

@@ -1,4 +1,4 @@
-"""The main job: a rolling bounce of a group, and what Spark reads of it in the offsets topic.
+"""The main job: a rolling bounce of a group, which Spark then reads in the offsets topic.
 
 **Rules.** Three independent sources describe the run: the members' journals (to the millisecond),
 the broker's offsets topic (through the pipeline), and the producer. The job fails if the numbers of

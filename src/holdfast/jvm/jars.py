@@ -63,7 +63,7 @@ def connector_jars(
         Another version of the connector; the first of the same minor by default, because it
         runs with every patch of that minor (also ``HOLDFAST_SPARK_CONNECTOR``).
     note : callable, optional
-        Told in one line when something is going to be downloaded.
+        Called with one line before a download.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def resolve(
     without : collection of str
         Artifacts (module names) to leave out, with what only they need.
     note : callable, optional
-        Told in one line before the first download.
+        Called with one line before the first download.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Random faulty runs: first a phase of faults that checks safety, then quiet, and it must settle.
+"""Random faulty runs: a phase of faults checks safety, then the group must settle in a quiet phase.
 
 **Rules.** Everything about a run comes from its seed: the policy, the sizes, the faults and their
 times. When the faults end, messages are reliable and nothing happens to a process. The group must

@@ -1,8 +1,8 @@
 """A baseline: Kafka Connect's incremental cooperative assignor as shipped, over our members.
 
-**Rules.** The leader's memory is lost when another member leads. A returning member gets what
-waits for it only when the delay ends. If a round would revoke right after a round that revoked, it
-waits instead, and each time longer (KIP-415).
+**Rules.** The leader's memory is lost when another member leads. Lost resources wait until the
+delay ends, even if their old owner is back. If a round would revoke right after a round that
+revoked, the leader waits instead, and each time longer (KIP-415).
 
 **Strategy.** Members send the designs' messages; only the leader's plan is Connect's. Each member
 that leads has a :class:`Past` of its own, so a new leader begins with an empty one, as in Connect.
@@ -28,7 +28,7 @@ BACKOFF_MS, BACKOFF_FACTOR = 1, 40
 
 @dataclass(slots=True)
 class Past:
-    """What Connect's leader remembers from round to round."""
+    """The memory of Connect's leader."""
 
     previous: frozenset[Resource] = frozenset()
     members: frozenset[str] = frozenset()
@@ -61,7 +61,7 @@ class ConnectAssignor:
         return self.inner.read(assignment)
 
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
-        """Nobody changes."""
+        """Every member keeps its resources."""
         return self.inner.stay(turn)
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
@@ -100,7 +100,7 @@ class ConnectAssignor:
         age_ms: int,
         turn: LeaderRound,
     ) -> tuple[dict[str, set[Resource]], Set[Resource]] | None:
-        """What candidates get, and what is left to be placed as new; None while the lost wait."""
+        """Give lost resources to candidates, and return the rest as new; None during a delay."""
         nothing: dict[str, set[Resource]] = {m: set() for m in own}
         if past.remaining_ms is not None:
             past.remaining_ms = max(0, past.remaining_ms - age_ms)

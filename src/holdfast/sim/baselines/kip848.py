@@ -8,7 +8,7 @@ owner waits only for the old owner: there is no barrier and no deferral. Costs a
 **Strategy.** The model computes when each partition stops and starts; it has no epochs of single
 members. A member revokes at the first poll after a heartbeat, and the new owner starts with its
 first heartbeat after that. Bytes are those of lists of partitions: a member's target if it is new
-to the member, and what the member owns if that has changed.
+to the member, and the member's partitions if they have changed.
 
 References: KIP-848.
 """
@@ -44,7 +44,7 @@ class SimulatedConsumer:
     rebuilt_ms: int = 0
     last_beat_ms: int = 0
     sent: frozenset[Resource] = frozenset()  # the target in its last answer
-    reported: frozenset[Resource] = frozenset()  # what it owned in its last heartbeat
+    reported: frozenset[Resource] = frozenset()  # owned, in its last heartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

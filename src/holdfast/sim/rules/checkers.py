@@ -6,12 +6,12 @@ rule what is checked. Some rules are checked in part by the way in which a world
 - S14: listener calls are one queue and carry no generation, so their order is what is checked.
 - S15: where fetching starts is the runtime's duty. A world starts at the committed offset by
   construction, and the tests of the adapters check the real runtime.
-- L6 is stricter than the document: members tell a new leader what the old one remembered.
+- L6 is stricter than the document: members carry the old leader's memory to a new leader.
 - D3: a topic of one partition is in the memory as soon as the partition had an owner. Without that,
   a group of one-partition topics could never wait.
 
-**Rules.** A checker reports to the ledger and never raises. What it needs it reads from messages or
-keeps by its own clock; it does not ask the machine under check.
+**Rules.** A checker reports to the ledger and never raises. It reads messages and its own clock,
+and never the machine under check.
 
 **Strategy.** :class:`RoundChecker` takes every leader's turn: safety here, S13 by planning again in
 another order, L2 and L3 in :mod:`holdfast.sim.rules.pacing`, deferral in
@@ -105,7 +105,7 @@ RULES: Mapping[str, str] = {
 
 MANY_CLAIMS = 2_000
 PURE = (DesignAssignor, CooperativeAssignor, EagerAssignor)
-"""Assignors whose turn has no memory of its own; Connect's has, and cannot be asked twice."""
+"""Assignors that can plan a turn again; Connect's cannot, because its leader has a memory."""
 
 
 class RoundChecker:

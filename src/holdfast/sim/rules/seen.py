@@ -1,8 +1,8 @@
-"""A leader's round as a checker sees it: what every member claimed and what it was assigned.
+"""A leader's round as a checker sees it: every member's claims and assignment.
 
-**Rules.** What a message says is read here from its bytes, not by the code of the member that is
-checked. A design's assignment says what changes: what it does not name, the member keeps. Any other
-assignment says everything: what it does not name is revoked (S7).
+**Rules.** Messages are read here from their bytes, not by the code of the member under check. A
+design's assignment lists changes: the member keeps every resource that it does not name. Any other
+assignment is complete: a claimed resource that it does not name is revoked (S7).
 
 References: Incremental Cooperative Rebalancing, "Member process"; KIP-429.
 """
@@ -73,12 +73,12 @@ class Seen:
 
     @property
     def gained(self) -> frozenset[Resource]:
-        """What it did not claim and gets."""
+        """Resources that are assigned to the member and that it did not claim."""
         return self.assignment.assigned - self.claims
 
     @property
     def subscription(self) -> MemberSubscription:
-        """What it reported."""
+        """The member's decoded message."""
         return self.member.subscription
 
     @property

@@ -1,10 +1,10 @@
-"""What waits, for whom and until when: the deferral rules D1 to D8, and L5 and L6, over a run.
+"""Which resources wait for which absent member, how long: rules D1 to D8, L5 and L6, over a run.
 
 **Rules.**
 
 - The checker keeps its own clock of every loss. A loss begins with the first round in which the
   resource is neither claimed nor assigned.
-- A promise is the time that the leader's memory says is left. It is held against that clock in the
+- A promise is the remaining time in the leader's memory. It is compared with that clock in the
   round that makes it. So a deadline that is restarted is found in the round that restarts it, and
   not only when it is overdue.
 - The clocks of two processes have different origins in a world. A promise that is longer than the
@@ -133,7 +133,7 @@ class WaitingRules:
     # What is not handed out
 
     def _unassigned(self, resource: Resource, at: Moment, known: Known | None) -> None:
-        """D3, D4: what was not lost does not wait. L5, L6: what was lost waits for its delay."""
+        """Check that only lost resources wait (D3, D4), and no longer than their delay (L5, L6)."""
         turn, now_ms = at.turn, at.now_ms
         if not at.policy.defers:
             text = f"{resource} is claimed by nobody and assigned to nobody"
@@ -227,7 +227,7 @@ def _late(loss: Loss, turn: SeenTurn) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the memory says about resources that nobody claims."""
+    """The memory's entries about resources that no member claims."""
 
     given_up: frozenset[Resource]
     owned: frozenset[Resource]
@@ -303,7 +303,7 @@ def _fitting(resources: frozenset[Resource], s: Seen, turn: SeenTurn) -> frozens
 
 
 def _owed(text: bytes | None, turn: SeenTurn) -> dict[Resource, Owed]:
-    """Each waiting resource, its absent member, and what is left by the oldest copy's age."""
+    """Each waiting resource, its absent member, and the time left by the oldest copy's age."""
     memory = read_memory(text)
     if memory is None:
         return {}

@@ -1,8 +1,8 @@
 """The states of a small world: parts that have numbers, and facts about these parts.
 
 **Rules.** Each part of a state (a member, the group, a message, what may still go wrong) is a value
-that an :class:`Interner` numbers. A :class:`State` consists of such numbers. What a search asks of
-a part again and again is computed once: :class:`NodeFacts`, :class:`GroupFacts`.
+that an :class:`Interner` numbers. A :class:`State` consists of such numbers. Facts that a search
+often needs about a part are computed once: :class:`NodeFacts`, :class:`GroupFacts`.
 
 **Strategy.** Plain values. :mod:`holdfast.sim.search.small_world` makes them and computes steps.
 
@@ -87,7 +87,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a search asks of a node again and again."""
+    """Facts about a node, computed once."""
 
     deadline_ms: int
     duty: int
@@ -96,7 +96,7 @@ class NodeFacts:
     running: frozenset[Resource]
     calm: bool  # stable, and nothing is about to change
     ended: bool
-    awaits: frozenset[int]  # requests whose answers it waits for
+    awaits: frozenset[int]  # requests that still have no answer
     commits: int  # the token of a hand-over whose commit may be answered, or -1
 
     def waits_for(self, body: Any) -> bool:
@@ -108,7 +108,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What a search asks of a coordinator's state again and again."""
+    """Facts about a coordinator's state, computed once."""
 
     state: GroupState
     generation: int

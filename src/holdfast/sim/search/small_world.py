@@ -3,8 +3,8 @@
 **Rules.**
 
 - Messages and duties happen in any order and take no time. Time moves to the next deadline when
-  nothing else can happen. A message that is late arrives after that. For a message that is lost,
-  its sender, or the member that awaits the answer, is told of a failure.
+  nothing else can happen. A late message arrives after that. If a request or its answer is lost,
+  the member that sent the request gets an event of failure.
 - A heartbeat and its answer are one step, unless the heartbeat is the one that is lost or late.
 - If a process crashes, requests that it has sent still arrive, and answers to it are dropped.
 - Each plan of a leader is checked, and each start is checked against what other processes run.
@@ -314,7 +314,7 @@ class SmallWorld:
         return found
 
     def group_shift(self, group: int, delta: int) -> tuple[int, tuple[int, ...]]:
-        """The coordinator some time later, and what it answers then."""
+        """The coordinator some time later, and its answers."""
         key = (group, delta)
         found = self._group_shifts.get(key)
         if found is None:
@@ -417,7 +417,7 @@ class SmallWorld:
         return self.with_answers(state._replace(group=group), answers)
 
     def with_answers(self, state: State, answers: tuple[int, ...]) -> State:
-        """A state with answers under way, those left out that nobody would act on."""
+        """A state with answers under way, without answers on which no member would act."""
         alive = tuple([m for m in answers if self._heard(state, self.messages.values[m])])
         if not alive:
             return state
@@ -431,7 +431,7 @@ class SmallWorld:
         return not self.reduce or self.facts(message.member, node).waits_for(message.body)
 
     def lose(self, state: State, message: int) -> State:
-        """A message is lost; the member that awaits its answer is told of a failure."""
+        """Lose a message; the member that awaits the answer gets an event of failure."""
         state = without(state, message)
         member, _, body, _ = self.messages.values[message]
         if isinstance(body, SendCommit | CommitDone):

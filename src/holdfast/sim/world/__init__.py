@@ -2,15 +2,15 @@
 
 ==================  ==================================================================
 ``clock``           what happens when, and the trace
-``costs``           what things cost
-``network``         what becomes of a message
-``ledger``          who processes what when: what was measured, and rules that need time
+``costs``           the cost model
+``network``         delays, drops and duplicates messages
+``ledger``          owners over time: the measured numbers, and rules that need time
 ``process``         a member machine in its process
 ``calm``            when nothing is under way in a group
-``hooks``           what a test may put around the parts below
+``hooks``           functions that a test may put around the parts below
 ``broker``          the coordinator, its log and its restarts
 ``connections``     requests on the way to the broker, answers on the way back
 ``application``     the program around a member
-``world``           wires them all, and what may happen to them
+``world``           wires all parts, and makes faults happen to them
 ==================  ==================================================================
 """

@@ -1,7 +1,7 @@
 """The application around each member: it fetches, is called back, commits, and plans if it leads.
 
 **Rules.** Duties are done in the order in which the member asks for them. A batch is finished
-before anything else happens; the cost model says what that costs.
+before anything else happens; the cost model has the time of a batch.
 
 **Strategy.** One method per action that is not a request (:mod:`holdfast.sim.world.connections`).
 """
@@ -33,7 +33,7 @@ class Application:
     requests : Requests
         The way to the coordinator, for commits.
     broker : SimulatedBroker
-        Asked who is a member, to know which rules hold for a process that stalls or is cut off.
+        Knows the group's members; S1 excuses a process that is no member any more.
     processes : mapping of str to Process
         Client -> process.
     checker : RoundChecker
@@ -109,7 +109,7 @@ class Application:
         self.clock.at(when_ms, process.tell, ListenerReturned(action.token, error))
 
     def start_fetching(self, process: Process, action: actions.StartFetching) -> None:
-        """Rebuild the state of what is new, then process."""
+        """Rebuild the state of new resources, then process."""
         now_ms, ledger, member = self.clock.now_ms, self.ledger, process.member
         listener = self.costs.listener
         if listener is None:
@@ -141,7 +141,7 @@ class Application:
         process.state = set(member.holdings.owned)
 
     def _excused(self, process: Process, resource: Resource) -> bool:
-        """Whether nobody could stop the other process that runs or commits a resource.
+        """Whether the other process that runs or commits a resource could not be stopped.
 
         That process is no member any more, or it stalls, or it is of a generation that the
         coordinator has lost; or there is no coordinator, or no such process.
@@ -159,7 +159,7 @@ class Application:
         )
 
     def commit(self, process: Process, action: actions.Commit) -> None:
-        """Send the positions of what is given up."""
+        """Send the positions of resources that the member gives up."""
         for resource in action.resources:
             self.ledger.committing[resource] = process.client
         offsets = tuple((r, process.positions.get(r, (0, 0))[1]) for r in action.resources)

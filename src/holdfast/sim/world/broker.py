@@ -2,13 +2,13 @@
 
 **Rules.**
 
-- What a request appends to the log is there, and the coordinator has taken it over, before the
-  world goes on.
+- The records of a request are in the log, and the coordinator has replayed them, before the world
+  goes on.
 - A coordinator that restarts knows its log and nothing else. Records at the end of the log may be
-  lost with it.
-- Jumps of the wall clock reach nothing but the times in records.
+  lost in the restart.
+- Jumps of the wall clock change the times in records and nothing else.
 
-**Strategy.** Answers leave by a function that the broker is given. A round is counted when the
+**Strategy.** Answers leave by a function that the caller passes in. A round is counted when the
 assignments of its leader are in the log.
 """
 

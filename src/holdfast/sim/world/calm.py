@@ -1,11 +1,11 @@
-"""When a group is calm: nothing is under way that a member began. Written here once.
+"""When a group is calm: no member has begun anything that is still under way.
 
 **Rules.** A member is calm when it is STABLE, has no time to rejoin at, hands over nothing and
-waits for no callback. Some callers ask for more: that everything is processed, that no round was
+waits for no callback. Some callers check more: that everything is processed, that no round was
 stored for a while, that the coordinator knows the same members.
 
-For example: a member of Design II that waits out a delay is STABLE, but it has a time to rejoin at;
-it is not calm.
+Example: a member of Design II that waits out a delay is STABLE, but has a time to rejoin at. It is
+not calm.
 """
 
 from __future__ import annotations

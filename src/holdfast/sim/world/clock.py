@@ -1,7 +1,7 @@
-"""Virtual time: a queue of what happens when.
+"""Virtual time: a queue of function calls.
 
-**Rules.** Nothing happens before its time. What is due at one time happens in the order in which
-it was entered, also what is entered while that time's entries are being done.
+**Rules.** No call happens before its time. Calls of one time happen in the order in which they were
+entered. This holds for calls that are entered at that very time too.
 
 **Strategy.** A heap of times, and for each time the functions to call in order.
 """

@@ -1,4 +1,4 @@
-"""What members do around a rebalance, and what it costs: the explicit cost model.
+"""The cost model: what members do around a rebalance, and how long it takes.
 
 **Rules.** Every part is a field with a default and a line for people. A resource is *stopped* while
 it has no owner or its owner is still rebuilding its state.

@@ -1,4 +1,4 @@
-"""What a test may put around the parts of a world, to bend or to watch single messages.
+"""Functions that a test may put around the parts of a world, to change or to watch single messages.
 
 **Rules.** A hook takes the real function and returns the one that is used instead. The product
 passes none, and then the real functions are used as they are, at no cost.
@@ -38,7 +38,7 @@ class Hooks:
     check : callable
         Around :meth:`holdfast.sim.rules.checkers.RoundChecker.check`.
     duties : callable
-        Around the table of what is done for each action of a member.
+        Around the table of duties, which has one function per action of a member.
     """
 
     arrive: Callable[[Arrive], Arrive] = unchanged

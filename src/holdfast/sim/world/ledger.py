@@ -1,7 +1,7 @@
 """Which process runs which resource when: the measured numbers and the rules that need time.
 
 **Rules.** A resource is *owned* from the moment its owner begins to fetch it until that owner
-stops; it is *stopped* while nobody owns it or its owner rebuilds. Broken rules are collected as
+stops. It is *stopped* while it has no owner or its owner rebuilds. Broken rules are collected as
 :class:`Violation`, never raised, so that one run reports all of them.
 
 **Strategy.** Resources become dense indices at the door; every list has one entry per resource.
@@ -116,7 +116,7 @@ class Ledger:
     ) -> None:
         """A process begins with a resource.
 
-        ``excused`` says that nobody could stop another process that still runs it.
+        ``excused``: another process that still runs the resource could not be stopped.
         """
         span = self.spans.setdefault(resource, Span())
         if span.runner and span.runner != runner:
@@ -164,7 +164,7 @@ class Ledger:
         span.stopped_since_ms = max(span.ready_ms, self.begin_ms)
 
     def finish(self, now_ms: int) -> None:
-        """Close what is open at the end of a run."""
+        """Close the open intervals at the end of a run."""
         for span in self.spans.values():
             if span.runner and now_ms >= span.ready_ms:
                 self._ran(span)

@@ -4,13 +4,13 @@
 
 - The application has one thread: it finishes a batch before it drains or runs a callback. State is
   rebuilt one resource after another, beside the batches.
-- The member's actions are done in order, by the table of duties that the process is given.
-- A process has a monotonic clock of its own origin, so no time of one process means anything to
-  another one.
-- While a process stalls, it does nothing: events wait, and first of all it looks at its clock.
+- The member's actions are done in order, by the table of duties that the caller passes in.
+- Each process has a monotonic clock with another origin, so a time of one process means nothing to
+  another process.
+- While a process stalls, it does nothing and events wait. Afterwards it looks at its clock first.
 
-**Strategy.** :meth:`Process.tell` is the only way in: it steps the member, does what the member
-asks for, and arms the timer.
+**Strategy.** :meth:`Process.tell` is the only way in: it steps the member, does the member's
+actions, and arms the timer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast.sim.world.ledger import Ledger
 RECORD_MS = 10  # a member processes one record of each partition it owns in that time
 
 Duties = Mapping[type, Callable[["Process", Any], None]]
-"""Type of an action -> what is done for it."""
+"""Type of an action -> the function that does it."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -66,7 +66,7 @@ class Process:
     alive: bool = True
     exiting: bool = False
     running: set[Resource] = field(default_factory=set)
-    state: set[Resource] = field(default_factory=set)  # whose state it has rebuilt and kept
+    state: set[Resource] = field(default_factory=set)  # with their state rebuilt and kept
     rebuilt_ms: int = 0
     stalled_until_ms: int = 0
     timer_ms: int = -1
@@ -88,7 +88,7 @@ class Process:
     # Events
 
     def tell(self, event: Event) -> None:
-        """Deliver an event to the member, do what it asks for, arm its timer."""
+        """Deliver an event to the member, do its actions, arm its timer."""
         if not self.alive:
             return
         now_ms, member = self.clock.now_ms, self.member

@@ -12,9 +12,9 @@
 :class:`~holdfast.sim.world.connections.Answers` knows processes, the
 :class:`~holdfast.sim.world.broker.SimulatedBroker` sends by it,
 :class:`~holdfast.sim.world.connections.Requests` knows the broker, and
-:class:`~holdfast.sim.world.application.Application` sends by that. What requests and the
-application do for a member is a table that each process is given when it starts. Safety is checked
-where it happens (:mod:`holdfast.sim.world.ledger`) and at each leader's turn
+:class:`~holdfast.sim.world.application.Application` sends by that. Each process starts with a table
+of duties: the functions of requests and application for a member's actions. Safety is checked at
+each start and stop (:mod:`holdfast.sim.world.ledger`) and at each leader's turn
 (:mod:`holdfast.sim.rules.checkers`).
 """
 

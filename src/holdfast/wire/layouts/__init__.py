@@ -5,8 +5,8 @@
 ``sticky_user_data``       user data of the assignors sticky and cooperative-sticky
 ``incremental``            the messages of Designs I, II and III, as the document prints them
 ``container``              the same content inside the consumer protocol
-``memory``                 what the leader of a design remembers, carried in the container
-``frames``                 what the frames of both are made of
+``memory``                 the memory of a design's leader, carried in the container
+``frames``                 magic, version and partition sets of the frames of both
 ``connect``                Kafka Connect's embedded protocol v0 to v2, for reading
 ``offsets_schemas``        every record of ``__consumer_offsets`` as data
 =========================  ===============================================================

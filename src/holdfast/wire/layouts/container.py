@@ -78,11 +78,11 @@ class MemberSubscription:
     leaving : Leaving
         The announcement of the member.
     delay_ms : int
-        What remains of the delay in its assignment, by its own clock.
+        Time left of the delay in the member's last assignment, by the member's clock.
     memory_age_ms : int
-        Time since the memory came, by its own clock.
+        Time since the memory came, by the member's clock.
     given_up : tuple of (topic, partitions)
-        What it gave up since ``generation`` because the leader revoked it; it is not lost.
+        Partitions given up since ``generation`` because the leader revoked them; they are not lost.
     memory : bytes or None
         The leader's memory as it came, unread.
     assignor_data : bytes or None
@@ -109,9 +109,9 @@ class MemberAssignment:
     Parameters
     ----------
     assigned : tuple of (topic, partitions)
-        What it is to own besides what it keeps, or all that it is to own.
+        New partitions of the member, or all partitions that it is to own.
     revoked : tuple of (topic, partitions), or None
-        What it gives up before it joins again. Empty, not null: another round is coming.
+        Partitions to give up before joining again. Empty, not null: another round is coming.
     delay_ms : int
         When to join again at the latest, in ms from now; 0 for no such time.
     nonce : int

@@ -83,7 +83,7 @@ class DesignAssignment:
     assigned : tuple of (topic, partitions), or None
         What the member is to hold besides; null repeats the last assignment.
     revoked : tuple of (topic, partitions), or None
-        What it gives up before it joins again. Empty, not null: another round is coming.
+        Partitions to give up before joining again. Empty, not null: another round is coming.
     timeout_ms : int
         ScheduledRebalanceTimeout, 0 none; Design I has none.
     """

@@ -1,4 +1,4 @@
-"""The leader's memory: what the next leader must know of a round, carried by all members.
+"""The leader's memory: facts about a round for the next leader, carried by all members.
 
 =======  ===========  =============================================================================
 frame    magic        version 1
@@ -54,11 +54,11 @@ class RememberedMember:
     instance_id : str or None
         ``group.instance.id`` of a static member.
     leaving : Leaving
-        Its last announcement.
+        The member's last announcement.
     delay_ms : int
         For a departed member: how long its partitions still wait. 0 for a member of that round.
     owned : tuple of (topic, partitions)
-        What it owned after that round; for a departed member, what waits.
+        Partitions owned after that round; for a departed member, the partitions that wait.
     """
 
     member_id: str
@@ -70,7 +70,7 @@ class RememberedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What a leader must know of the last round, so that the next leader may know it too.
+    """Facts about the last round that the next leader needs.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Memory:
     members : tuple of RememberedMember
         The members of that round, and departed members whose partitions wait.
     given_up : tuple of (topic, partitions)
-        What was revoked in that round: no member will claim it, and yet it is not lost.
+        Partitions revoked in that round: no member will claim them, and yet they are not lost.
     """
 
     generation: int

@@ -46,7 +46,7 @@ class StickyUserData:
     Parameters
     ----------
     partitions : tuple of (topic, partitions)
-        What it held.
+        Partitions that the member held.
     generation : int
         When it held them, -1 unknown (v0, or never in a group).
     """

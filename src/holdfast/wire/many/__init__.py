@@ -3,12 +3,12 @@
 =========================  ===============================================================
 ``offsets_batch``          columns of records to columns, with a reason for every bad row
 ``offsets_embedded``       the subscriptions and assignments in group records to columns
-``columns``                what they become
+``columns``                the columns that messages are read into
 ``lockstep``               the reader: all messages advance by one field at a time
-``programs``, ``tags``     layouts compiled for it; tagged fields
+``programs``, ``tags``     layouts compiled for the reader; tagged fields
 ``cursor``, ``ragged``     a position in each message; gathering runs of bytes, UTF-8
 ``subscription_columns``   the subscriptions of one group to the columns of a leader
-``topic_blocks``           their front part, which members mostly share
+``topic_blocks``           the topics of subscriptions, which members mostly share
 ``name_arrays``            arrays of names in lock step
 ``subscription_slow``      members of a rare shape, one by one
 ``assignment_columns``     an owner column to all assignments of a group

@@ -43,7 +43,7 @@ class Numbers:
         return len(self.values)
 
     def take(self, rows: I64) -> Numbers:
-        """The rows asked for."""
+        """Select rows."""
         return Numbers(values=self.values[rows])
 
 
@@ -57,7 +57,7 @@ class Ids:
         return len(self.values)
 
     def take(self, rows: I64) -> Ids:
-        """The rows asked for."""
+        """Select rows."""
         return Ids(values=self.values[rows])
 
 
@@ -73,7 +73,7 @@ class Text:
         return len(self.start) - 1
 
     def take(self, rows: I64) -> Text:
-        """The rows asked for."""
+        """Select rows."""
         size = np.diff(self.start)[rows]
         data, start = gather_exact(self.data, self.start[rows], size)
         return Text(data=data, start=start, valid=_take_valid(self.valid, rows))
@@ -92,7 +92,7 @@ class Slices:
         return len(self.begin)
 
     def take(self, rows: I64) -> Slices:
-        """The rows asked for."""
+        """Select rows."""
         return Slices(
             data=self.data,
             begin=self.begin[rows],
@@ -117,7 +117,7 @@ class Items:
         return len(self.start) - 1
 
     def take(self, rows: I64) -> Items:
-        """The rows asked for."""
+        """Select rows."""
         size = np.diff(self.start)[rows]
         start = starts(size)
         element = np.repeat(self.start[rows] - start[:-1], size) + np.arange(start[-1])
@@ -139,7 +139,7 @@ class Optional:
         return len(self.index)
 
     def take(self, rows: I64) -> Optional:
-        """The rows asked for; ``columns`` stays whole."""
+        """Select rows; ``columns`` stays whole."""
         return Optional(index=self.index[rows], columns=self.columns)
 
 
@@ -149,7 +149,7 @@ Columns = dict[str, Column]
 
 
 def take(columns: Columns, rows: I64) -> Columns:
-    """The rows asked for, int64[n], of every column."""
+    """Select rows, int64[n], of every column."""
     return {name: column.take(rows) for name, column in columns.items()}
 
 

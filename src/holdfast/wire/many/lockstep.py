@@ -335,7 +335,7 @@ def _read_blocks(program: Program, cursor: Cursor, count: I64) -> Columns:
 
 
 class Tape:
-    """What was read of each element in passing, so that it need not be looked up again.
+    """Values of elements that were read in passing, so that they are not read again.
 
     Notes
     -----
@@ -358,7 +358,7 @@ class Tape:
             run.go_on(cursor, raws[-1], None)
 
     def read(self, cursor: Cursor) -> Columns:
-        """As :func:`read`, of all elements; what was not seen yet is looked up first."""
+        """As :func:`read`, of all elements; elements not seen yet are read first."""
         order = np.full(len(cursor.bad), -1, np.int64)
         slot = np.concatenate([*self._slots, np.zeros(0, np.int64)])
         order[slot] = np.arange(len(slot))
@@ -392,7 +392,7 @@ def locate(program: Program, cursor: Cursor, count: I64, tape: Tape | None = Non
     count : int64[n]
         Elements of each message.
     tape : Tape, optional
-        Is given what is read in passing.
+        Gets the values that are read in passing.
 
     Returns
     -------

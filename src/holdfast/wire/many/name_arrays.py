@@ -5,7 +5,7 @@ anything is allocated. A member whose array does not fit gets an empty row.
 
 **Strategy.** Lock step: step ``j`` reads the position of the ``j``-th name of every member that has
 so many names, as columns over members. A wrong length or count moves the position beyond the end,
-where it stays; this is checked once, after the last step. If all names of an array are as long as
+where it stays. One check after the last step finds it. If all names of an array are as long as
 its first name, their positions are computed without any step.
 
 References: KIP-429: ``ConsumerProtocolSubscription``, ``Topics`` and ``OwnedPartitions``.

@@ -1,10 +1,10 @@
 """All subscriptions of a group at once: bytes of every member to the columns of a group.
 
-**Rules.** What comes out is what
+**Rules.** The values are those that
 :func:`holdfast.wire.layouts.consumer_protocol.decode_subscription` and
-:func:`holdfast.wire.layouts.sticky_user_data.read_claims` give member by member. A subscription
-that cannot be read is one with no topics, for a leader must not fail on the bytes of one member. No
-count on the wire makes anything large: each is checked against the bytes that are left.
+:func:`holdfast.wire.layouts.sticky_user_data.read_claims` give member by member. If a subscription
+cannot be read, it has no topics, because a leader must not fail on the bytes of one member. Every
+count is checked against the bytes left, so no count makes a column large.
 
 **Strategy.** The blocks of topics in front are read by :mod:`~holdfast.wire.many.topic_blocks`.
 What follows is joined into one buffer and read in lock step, as columns over members
@@ -140,7 +140,7 @@ def _versions(messages: Sequence[bytes]) -> npt.NDArray[np.int64]:
 def _merge(
     messages: Sequence[bytes], blocks: TopicBlocks, tails: _Tails, *, cooperative: bool
 ) -> SubscriptionColumns:
-    """Put together what was read fast, and read the rest slowly."""
+    """Join the members that were read fast, and read the others one by one."""
     arrays, n_members = tails.names, len(messages)
     topic = blocks.table.find(tails.buffer, arrays.name_at, arrays.name_length)
     run_member = np.repeat(np.arange(n_members, dtype=np.int32), np.diff(arrays.start))

@@ -28,7 +28,7 @@ PREFIX = 48
 SLOW = 2
 """Blocks read one by one before the rest is read in lock step."""
 WORTH = 16
-"""One more is read one by one for every so many members whose block was known."""
+"""For every so many members with a known block, one more new block is read one by one."""
 
 _INT32 = Struct(">i").unpack_from
 _INT16 = Struct(">h").unpack_from
@@ -134,7 +134,7 @@ class TopicBlocks:
                 self.row[place] = self.add(rows[bounds[i] : bounds[i + 1]])
 
     def subscriptions(self, row: I32) -> Subscriptions:
-        """Who subscribes to what, by the row of each member; rows are numbered in the order met."""
+        """The members' subscriptions, from the row of each member, numbered in the order met."""
         used, first, inverse = np.unique(row, return_index=True, return_inverse=True)
         order = np.argsort(first)
         place = np.empty(len(order), np.int32)

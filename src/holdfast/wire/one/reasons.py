@@ -1,4 +1,4 @@
-"""Why bytes could not be read or a value not written, and what readers and writers share.
+"""Reasons why bytes cannot be read or a value cannot be written, and parts that both sides share.
 
 **Rules.** The order of :class:`Reason` is fixed: the batch form writes it as a number per row.
 
