@@ -1,12 +1,11 @@
-"""Group to assignment, as pure functions over columns.
+"""Assignors: pure functions from a group to an assignment, over columns.
 
-``registry`` is the only list of assignors, with their traits, and the one way to run one;
-``options`` checks what they are given.
+``registry`` lists every assignor with its traits and runs it; ``options`` checks its options.
 
 Each row of the registry names a function, and the function's module is the assignor. Assignors
-share ``claims`` (claims under the rules), ``subscribers`` and ``ranking`` (which members may own a
-topic, and in which order), ``result`` (an assignor's answer), ``certificate`` (the proof that the
-answer is optimal) and ``rounds`` (cooperative rounds until nothing is withheld).
+share ``claims`` (which claim counts), ``subscribers`` (the subscribers of each topic) and
+``ranking`` (members ordered by a number). ``result`` is the outcome of an assignor, ``certificate``
+proves that it is optimal, and ``rounds`` follows a group over cooperative rounds.
 
-``optimal/`` finds the optimum.
+``optimal/`` holds the searches and the closed form.
 """

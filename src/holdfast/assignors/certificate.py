@@ -83,7 +83,7 @@ def proves(certificate: Certificate, claims: Claims, target: I32) -> bool:
     group, tps = claims.group, np.flatnonzero(target != NO_OWNER).astype(np.int32)
     check_owner(group, target)
     if (group.has_subscriber[group.topics.topic_of] != (target != NO_OWNER)).any():
-        return False  # a partition that a member could have has no owner, or the other way round
+        return False  # a partition with subscribers has no owner, or the other way round
     weight, rack_weight = certificate.load_weight, certificate.rack_weight
     n_tps = len(tps)
     known_racks = group.topics.rack_start is not None
@@ -103,7 +103,7 @@ def proves(certificate: Certificate, claims: Claims, target: I32) -> bool:
 def cheapest(claims: Claims, price: I64, rack_weight: int) -> I64:
     """Least cost plus price over all members that may have each topic-partition, int64[n_tps].
 
-    Entries of topics that nobody subscribes to are 0.
+    Entries of topics without a subscriber are 0.
     """
     group = claims.group
     best = np.full(group.topics.n_tps, LARGEST, np.int64)
@@ -143,7 +143,7 @@ def _crosses(group: Group, rack: int) -> npt.NDArray[Any]:
 
 
 def certify(claims: Claims, target: I32, level: I64, minor: I64) -> Certificate | None:
-    """Build the certificate from what the solver knows.
+    """Build the certificate from the levels and prices of the solver.
 
     Parameters
     ----------

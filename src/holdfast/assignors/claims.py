@@ -1,8 +1,8 @@
-"""Which claim of a partition counts: decided once, before any assignor runs.
+"""The one decision which claim of a partition counts, made before any assignor runs.
 
 **Rules.**
 
-1. Claims that cannot be true are gone already (:mod:`holdfast.model.group`).
+1. :mod:`holdfast.model.reported` has dropped the claims that cannot be true.
 2. Of the claims of one partition only those of the highest generation count. Generation -1 (none)
    is the lowest.
 3. If one member claims the partition in that generation, it owns the partition before the round. If
@@ -37,7 +37,7 @@ class Claims:
     Parameters
     ----------
     group : Group
-        Whose claims they are.
+        The group that makes the claims.
     owner : int32[n_tps]
         Owner before the round, or NO_OWNER.
     former_tp, former_member : int32[n_former]
@@ -75,7 +75,7 @@ class Claims:
             else the claimant with the lowest member index.
         """
         if not (len(self.group.foreign_tp) + len(self.double_tp) + len(self.former_tp)):
-            # Every claim is the owner's.
+            # Every claim is a claim of the owner.
             goes = (self.owner != target) & (self.owner != NO_OWNER) & (target != NO_OWNER)
             moving = np.asarray(np.flatnonzero(goes), dtype=np.int32)
             return moving, self.owner[moving]
@@ -100,7 +100,7 @@ class Claims:
         )
 
     def dropped(self) -> DroppedClaims:
-        """Every claim that does not count, those dropped at the door included."""
+        """Every claim that does not count, those that the group dropped included."""
         counts, examples = {}, []
         for reason, tps, members in (
             (STALE, self.former_tp, self.former_member),

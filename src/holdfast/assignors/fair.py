@@ -5,8 +5,8 @@
 - ``fair`` looks at balance alone. Its target is that of ``sticky`` for the same group without
   claims, so racks still decide among equally balanced assignments. Its certificate proves balance
   and racks, and says nothing about claims.
-- ``fairest-sticky`` never moves a partition with a valid claim. Among the assignments that do not,
-  its loads are the most even ones. It has no certificate.
+- ``fairest-sticky`` never moves a partition with a valid claim. Among the assignments that
+  move none, its loads are the most even ones. It has no certificate.
 
 **Strategy.** ``fairest-sticky`` places the other partitions greedily. Then it moves them along
 chains until no chain helps, which is when no better loads are left
@@ -31,7 +31,7 @@ from holdfast.model.columns import NO_OWNER
 
 
 def fair(claims: Claims) -> Solution:
-    """Balance alone: the best loads there are, whoever claims what.
+    """Balance alone: the most even loads; claims do not matter.
 
     References: KIP-49; KIP-54, "Fairness only can also be supported".
     """

@@ -4,8 +4,9 @@
 number. Each partition goes to the subscriber with the fewest partitions of this topic, then with
 the least lag of this topic. The document leaves further ties open; here they go to the member with
 the fewest partitions of all topics so far, then with the least lag of all topics so far, then by a
-hash of group id, topic and the member's place among the subscribers. So it is not the same member
-every time. Where no lag is known every lag counts as 0, and the counts are spread evenly.
+hash of group id, topic and the member's place among the subscribers. So ties do
+not always go to the same member. Where no lag is known, every lag counts as 0, and the counts are
+spread evenly.
 
 **Strategy.** "Fewest partitions first" gives every subscriber one partition before any subscriber
 gets a second one. During such a round the totals of the members that wait do not change. So one

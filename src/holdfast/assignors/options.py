@@ -1,9 +1,9 @@
-"""Checks of assignors' options: one function a kind of value.
+"""Checks for the options of assignors: one function for each kind of value.
 
-**Rules.** A check takes the option's name and the given value. It returns the value as the
-assignor takes it, or raises ConfigError with the name, the value and what was expected.
+**Rules.** A check takes the option's name and the given value. It returns the value that the
+assignor uses, or raises ConfigError with the name, the given value and the expected kind.
 
-A row of :mod:`holdfast.assignors.registry` names one check an option.
+A row of :mod:`holdfast.assignors.registry` names the check of each option.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def text(name: str, value: object) -> str:
 
 
 def whole_number(name: str, value: object) -> int:
-    """An integer of 0 or more; a bool is none."""
+    """An integer of 0 or more; a bool is refused."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ConfigError(f"{name}: {value!r:.40}, expected an integer of 0 or more")
     return value
@@ -45,7 +45,7 @@ def percent(name: str, value: object) -> float:
 
 
 def weights(name: str, value: object) -> Mapping[str, float] | None:
-    """Numbers by member id or instance id, or None: all weigh the same."""
+    """Numbers by member id or instance id, or None if all members weigh the same."""
     if value is None:
         return None
     if not isinstance(value, Mapping):

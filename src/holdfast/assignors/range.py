@@ -123,7 +123,7 @@ class _TopicRanges:
 
 
 def _rack_states(group: Group, readers: Subscribers) -> list[_TopicRanges]:
-    """Bookkeeping of every topic that can be handed out; none where no rack can matter."""
+    """State of every topic that can be handed out; empty where no rack can matter."""
     topics = group.topics
     if topics.rack_start is None or topics.rack is None or (group.rack == NO_RACK).all():
         return []

@@ -1,11 +1,10 @@
-"""Members ordered by a number that changes, so that the lowest are found without a search.
+"""Members ordered by a number that changes; the lowest ones come first.
 
 **Rules.** Members with equal numbers stand in dealing order.
 
-**Strategy.** Sorted lists and bisection: a change costs two searches, and moves entries inside two
-lists.
+**Strategy.** Sorted lists and bisection. A change costs two searches, in two lists.
 
-References: KAFKA-5337, "the consumer with the least lag", which is looked up after every exchange.
+References: KAFKA-5337, "the consumer with the least lag".
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Entry = tuple[float, int, int]
 
 
 class Ranking:
-    """Members by a number each, all of them and those of every subscription.
+    """Members sorted by one number each: one list of all members, one list per subscription.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Every assignor with its traits, one row each, and the one way to run an assignor.
+"""The table of assignors: one row with the traits of each, and the one function that runs them.
 
-**Rules.** An assignor is a pure function ``(claims, **options) -> Solution``. Its claims are
-normalised before it sees them. What other modules need to know about an assignor stands in its
-row: no module infers a trait from an assignor's name. Tests hold every row to its laws
-(``tests/assignors/test_laws.py``) and to its traits (``tests/assignors/test_traits.py``).
+**Rules.** An assignor is a pure function ``(claims, **options) -> Solution``. :func:`assign`
+normalises the claims first. The row of an assignor holds its traits; no module infers a trait from
+an assignor's name. Tests check every row: ``tests/assignors/test_laws.py`` its laws,
+``tests/assignors/test_traits.py`` its traits.
 
 **Strategy.** A new assignor is a file with its function, and one row of the table below.
 """
@@ -45,7 +45,7 @@ class AssignorInfo:
     summary : str
         One line for people.
     laws : frozenset of str
-        Laws it claims, of ``balanced``, ``sticky``, ``optimal``, ``keeps-all``; every assignor is
+        Its laws, of ``balanced``, ``sticky``, ``optimal``, ``keeps-all``; every assignor is
         valid, deterministic and independent of order.
     cooperative : bool
         Whether members go on with their partitions during a round (KIP-429). A partition that
@@ -220,7 +220,7 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
 
 
 def find(name: str) -> AssignorInfo:
-    """The assignor called ``name``; ConfigError with near names if there is none."""
+    """The row of ``name``; an unknown name is a ConfigError that suggests near names."""
     if name in ASSIGNORS:
         return ASSIGNORS[name]
     raise ConfigError(f"unknown assignor {name!r}; {suggest(name, ASSIGNORS, 3)}")

@@ -1,4 +1,4 @@
-"""What an assignor returns: the assignment, what is withheld, and how good it is."""
+"""The outcome of an assignor: the assignment, the withheld partitions, and their quality."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class Quality:
     cross_rack : int or None
         Topic-partitions read from another rack; None where no racks are known.
     topic_excess : int
-        How far topics are from being spread evenly over their members: the sum of squares of the
-        partitions of each topic that each member has, less that sum for even shares. At 0 nothing
-        is better; a higher number is what a bounded search reached, and may not be the least.
+        How unevenly topics are spread over their members: the sum over topics and members of the
+        squared number of partitions, less that sum for even shares. 0 is the best value. A higher
+        value is the end of a bounded search and may not be the lowest possible one.
     dropped_claims : dict of str to int
         Claims that did not count, by reason.
     lags : dict of str to int, or None
@@ -112,7 +112,7 @@ class Result:
     withheld_tp, withheld_member : int32[n_withheld]
         Topic-partitions held back, and the member that still claims each.
     prove : callable, optional
-        Writes the certificate.
+        Returns the certificate.
     """
 
     name: str
@@ -126,7 +126,7 @@ class Result:
 
     @classmethod
     def of(cls, name: str, claims: Claims, plan: Solution, *, cooperative: bool) -> Result:
-        """Withhold what a cooperative round must, and wrap the rest."""
+        """Make a result; ``cooperative`` withholds partitions that another member claims."""
         owner, none = plan.target, np.empty(0, np.int32)
         tp, member = claims.withheld(plan.target) if cooperative else (none, none)
         if len(tp):
@@ -150,7 +150,7 @@ class Result:
 
     @property
     def assignment(self) -> Assignment:
-        """What is handed out now, checked."""
+        """The checked assignment of what is handed out now."""
         return Assignment(group=self.group, owner=self.owner)
 
     def to_dict(self) -> dict[str, dict[str, list[int]]]:
@@ -159,12 +159,12 @@ class Result:
 
     @cached_property
     def certificate(self) -> Certificate | None:
-        """Proof that nothing is better, if the assignor gives one; written on first use."""
+        """Proof that no assignment is better, if the assignor gives one; made on first use."""
         return None if self.prove is None else self.prove()
 
     @cached_property
     def optimal(self) -> bool:
-        """Whether the certificate proves that nothing is better; verified on first use."""
+        """Whether the certificate proves that no assignment is better; checked on first use."""
         return verify(self)
 
     @cached_property
@@ -216,7 +216,7 @@ class Result:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The parts as plain data: ``assignment``, ``withheld`` (for whom) and ``quality``."""
+        """Plain data: ``assignment``, ``withheld`` (with the claimant) and ``quality``."""
         ids, name_of = self.group.member_ids, self.group.topics.name_of
         withheld = {
             "{}-{}".format(*name_of(tp)): ids[self.target[tp]] for tp in self.withheld_tp.tolist()

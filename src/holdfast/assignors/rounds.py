@@ -1,7 +1,7 @@
-"""Following a cooperative assignment round by round, until nothing is withheld.
+"""Cooperative rounds of one group, one after the other, until nothing is withheld.
 
-**Rules.** Between two rounds every member gives up the partitions that it no longer owns and claims
-those that it was given, at the next generation. Nothing else changes.
+**Rules.** Between two rounds every member gives up the partitions that it no longer owns. It claims
+the partitions of its assignment, at the next generation. Nothing else changes.
 
 References: KIP-429: a partition that changes hands is withheld for one round.
 """
@@ -54,7 +54,7 @@ def next_round(result: Result) -> Group:
     Returns
     -------
     Group
-        Claims are what was handed out, at the generation after the newest of before.
+        Members claim their assignments, one generation after the newest one before.
 
     References: KIP-429, "Consumer Protocol".
     """

@@ -1,7 +1,6 @@
-"""Who may read each topic: the subscriptions of a group, by topic.
+"""The subscribers of each topic: the subscriptions of a group, by topic.
 
-**Rules.** The caller names the order in which a row lists members. Nothing depends on the order in
-which members or topics were given.
+**Rules.** The caller gives the order in which every row lists members.
 
 **Strategy.** A group stores each distinct subscription once. Assignors that go topic by topic need
 the transpose. If all members have one subscription, by far the most frequent case, the transpose

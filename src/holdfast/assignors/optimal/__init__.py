@@ -1,6 +1,6 @@
-"""Finding the optimum: flows, chains and closed forms.
+"""Searches for the best assignment: flows, chains and a closed form.
 
 ``sticky`` uses ``sticky_equal``, ``flow_graph``, ``sticky_flow``, ``flow_even``, ``flow_levels``,
-``flow_moves`` and ``sticky_spread``; :mod:`holdfast.assignors.sticky` says what each one does.
+``flow_moves`` and ``sticky_spread``; :mod:`holdfast.assignors.sticky` describes each file.
 ``lag-sticky`` uses ``placing``, ``chains`` and ``exchange``; ``fairest-sticky`` uses the first two.
 """

@@ -1,4 +1,4 @@
-"""Levelling by chains: moving one partition along members until no chain makes loads more even.
+"""Chains of moves between members, made until no chain makes the loads more even.
 
 **Rules.** A chain m0 -> m1 -> .. -> mk moves one partition of m0 to m1, one of m1 to m2 and so on,
 each to a subscriber of its topic. Only the loads of m0 and mk change. The chain helps if m0 saves
@@ -7,9 +7,9 @@ slack 0 and weights 1 that is c0 >= ck + 2, the condition of KIP-54. If no chain
 are the most even ones possible. With slack 0 each chain lowers the sum of c * c / w, so the kernel
 ends.
 
-**Strategy.** The source is always the member that saves most. If no chain from it helps, every
-member that it can reach is closed: those members cannot give to others, and others gain nothing by
-giving to them. So a search looks at a member once, and all searches together close a member once.
+**Strategy.** A search starts at the member that saves most. If no chain from this member helps, the
+search closes every member that it reached: these members reach only each other, and no chain that
+ends at one of them helps. A search visits a member once, and a member is closed once.
 Chains are found breadth first: the fewest moves, then the end that pays least, then the dealing
 order. The Python loop is the named kernel ``Levelling.step``: one call per chain.
 """
@@ -42,7 +42,7 @@ class Move:
 
 
 class Levelling:
-    """Members, what they hold, and the chains between them.
+    """Members, their partitions, and the chains between members.
 
     Parameters
     ----------
@@ -149,12 +149,12 @@ class Levelling:
         return int(broken) - int(sum(self.claimed[move.tp] == move.end for move in moves))
 
     def saved(self, members: Members = slice(None)) -> F64:
-        """What each of these members saves that gives one partition; all by default."""
+        """Cost that each of these members saves by giving one partition; all by default."""
         saved: F64 = (2.0 * (self.count[members] - self.slack) - 1.0) / self.weight[members]
         return saved
 
     def price(self, members: Members = slice(None)) -> F64:
-        """What each of these members pays that takes one partition; all by default."""
+        """Cost that each of these members adds by taking one partition; all by default."""
         price: F64 = (2.0 * self.count[members] + 1.0) / self.weight[members]
         return price
 

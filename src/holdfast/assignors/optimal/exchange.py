@@ -1,4 +1,4 @@
-"""Evening out lag by exchanges between two members, without touching the balance of counts.
+"""Exchanges between two members that even out lag and keep the balance of counts.
 
 **Rules.** An exchange takes one partition from a member above the mean lag per weight, gives it to
 a member below the mean, and takes one back (or none, where the counts allow). The *gain* of an
@@ -7,8 +7,8 @@ is not made (less for members that hold many partitions).
 
 - An exchange that breaks no more claims than it mends is made at once.
 - Other exchanges are made in runs. A run relieves one member. It is made only if the whole run
-  lowers the lag of this member by at least ``min_gain``. If it would break more than ``max_moves``
-  claims, only its first exchanges are made.
+  lowers the lag of this member by at least ``min_gain``. If the run would break more than
+  ``max_moves`` claims, only its first exchanges are made.
 
 Counts stay within the allowed skew: after every exchange no chain would make them more even.
 
@@ -50,7 +50,7 @@ _NOTHING = np.array([-1], dtype=np.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Offer:
-    """One exchange, and how many more claims it breaks than it mends."""
+    """One exchange; its cost is the number of claims it breaks less the number it mends."""
 
     cost: int
     moves: list[Move]
@@ -117,9 +117,10 @@ class Exchanges:
         return steps
 
     def _exchange_any(self, high: int) -> int:
-        """A run of exchanges for one member, whatever they cost, if all together are worth it.
+        """Make a run of exchanges for one member; undo it unless the whole run gains enough.
 
-        The search sees no claim, so with the outcome for claims it finds the same, and undoes it.
+        The search ignores claims. So in the next round, with this result as claims and the same
+        lags, it finds the same run and undoes it again.
         """
         before = self.levels.values[high]
         if before <= self.mean or 1 - self.mean / before < self.min_gain:
@@ -138,7 +139,7 @@ class Exchanges:
         return kept
 
     def _affordable(self, made: list[_Offer], room: int) -> int:
-        """How many of the first exchanges fit under the cap; takes them from it."""
+        """How many of the first exchanges the cap allows; lowers the cap by their cost."""
         for kept, offer in enumerate(made):
             if offer.cost > room:
                 self.room = room
@@ -148,14 +149,14 @@ class Exchanges:
         return len(made)
 
     def _parts(self, high: int) -> int:
-        """Into how many smaller steps a member with a long row divides what is one for others."""
+        """How many times more and smaller steps a member with many partitions makes than others."""
         return max(1, self.state.rows[high].size // _ROW)
 
     def _candidates(self, high: int, among: set[int] | None = None) -> I64:
         """Members with the least lag: of all, then of those with the same subscription.
 
-        Only those with which the gain could be large enough, could lag be divided at will; of
-        ``among`` where that is given.
+        A member is left out if evening out both lags exactly would gain too little. ``among``
+        restricts the choice.
         """
         level, weight, n = self.levels.values[high], self.state.weight, self.n_candidates
         if level <= self.mean:
@@ -225,8 +226,8 @@ class Exchanges:
     def _may_keep(self, high: int, low: I64) -> Mask:
         """Whether each member may take a partition of ``high`` and give nothing back.
 
-        It may not if it should then give one to ``high``: the shortest of the chains that
-        :meth:`_keeps_balance` looks for.
+        It may not if a move back to ``high`` would then help. That move is the shortest of the
+        chains that :meth:`_keeps_balance` looks for.
         """
         count, weight, slack = self.state.count, self.state.weight, self.state.slack
         saved = (2.0 * (count[low] + 1 - slack) - 1.0) / weight[low]
@@ -235,9 +236,9 @@ class Exchanges:
         return allowed
 
     def _by_lag(self, member: int) -> I64:
-        """-1, then what a member holds by rising lag, of long rows a sample; kept until it changes.
+        """-1 (give nothing back), then the member's partitions by rising lag, at most a sample.
 
-        The -1 stands for giving nothing back.
+        The answer is kept until the member's partitions change.
         """
         if member not in self._rows:
             tps = self.state.rows[member]
@@ -276,8 +277,8 @@ class Exchanges:
     def _keeps_balance(self, moves: list[Move]) -> bool:
         """Whether no chain helps after the moves.
 
-        Never asked of a partition for a partition: each of the two could already reach the other,
-        and with it whatever the other could reach, so no chain is new and no load has changed.
+        A swap of two partitions always passes. Each member could already reach the other one, and
+        every member that the other one reaches: no chain is new, and no load has changed.
         """
         state = self.state
         if len(moves) == 2:
@@ -307,7 +308,7 @@ def even_out(
     Returns
     -------
     Exchanges
-        For its step counts.
+        The finished search, with its step counts.
 
     Notes
     -----
@@ -322,7 +323,7 @@ def even_out(
 
 
 def within_skew(count: I64, weight: F64, slack: int) -> bool:
-    """Whether nobody should give a partition to anyone, where everyone may read everything."""
+    """Whether no single move helps in a group whose members all read everything."""
     highest = ((2.0 * (count - slack) - 1.0) / weight).max(initial=-np.inf)
     lowest = ((2.0 * count + 1.0) / weight).min(initial=np.inf)
     return is_even(float(highest), float(lowest))

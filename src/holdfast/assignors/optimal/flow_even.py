@@ -1,13 +1,13 @@
-"""The answer that needs no search: every claim stays, and all loads end within one of each other.
+"""The assignment without a search: every claim stays, and all loads differ by at most one.
 
 **Rules.** If no member claims more than the even share, and the unclaimed partitions fill the other
-members up to it, no assignment has more even loads and every claim stays: nothing is better. The
+members up to that share, no assignment is better: the loads are even and every claim stays. The
 same price for all members proves it. With racks this proves nothing, and the flow is solved.
 
 **Strategy.** Unclaimed partitions go to the lowest hubs, sources with few hubs first, as at the
 start of :mod:`~holdfast.assignors.optimal.flow_levels`. A hub that is still too low is fed along
-chains of unclaimed partitions. Then everything is checked in columns. Most turns of a large group
-end here.
+chains of unclaimed partitions. Then everything is checked in columns. Most rounds of a large
+group end here.
 
 References: KIP-54, "Guarantees".
 """
@@ -81,7 +81,7 @@ def keep_all(graph: Graph, dealing_order: I32) -> Even | None:
     room, more = np.bincount(hub[at_low], minlength=n_hubs), np.array(extra, np.int64)
     if (more > room).any():
         return None
-    order = at_low[np.lexsort((own[at_low] < low, hub[at_low]))]  # who was at ``low`` goes first
+    order = at_low[np.lexsort((own[at_low] < low, hub[at_low]))]  # members at ``low`` go first
     base[order[within(room) < more[hub[order]]]] += 1
     taken = base - own
     of_member = np.zeros(len(graph.hub_of), np.int64)
@@ -118,7 +118,7 @@ def _feed_all(load: list[int], readers_of: dict[int, list[int]], sent: Sent) -> 
 def _chain(
     seed: int, load: list[int], sources_of: dict[int, list[int]], sent: Sent
 ) -> list[tuple[int, int, int]]:
-    """Shortest hand-overs (source, giver, taker) that feed ``seed``; the first gives one it can."""
+    """Shortest chain of (source, giver, taker) that feeds ``seed``; empty if there is none."""
     came: dict[int, tuple[int, int]] = {seed: (-1, -1)}
     met: set[int] = set()
     queue = deque((seed,))

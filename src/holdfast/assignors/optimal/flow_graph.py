@@ -1,9 +1,8 @@
-"""The small graph behind an assignment: alike partitions are one node, alike members another.
+"""The small graph of a group: alike partitions are one node, and so are alike members.
 
 **Rules.** Topic-partitions that the same members may read from the same racks form one *source*.
-Members with the same subscription and rack form one *hub*. A unit of flow is one topic-partition on
-its way from a source to a member. Nothing is decided here: two groups with equal graphs have equal
-optima.
+Members with the same subscription and rack form one *hub*. A unit of flow is one topic-partition
+that goes from a source to a member. Two groups with equal graphs have equal optima.
 
 **Strategy.** Sources and hubs are far fewer than partitions and members, and their number does not
 grow with the number of partitions. So the graph is small enough for plain lists. Claims are kept
@@ -31,7 +30,7 @@ _WORD = 62
 """Racks of which one int64 holds a set."""
 
 NO_SOURCE = -1
-"""Source of a topic-partition that nobody subscribes to."""
+"""Source of a topic-partition without a subscriber."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,7 +50,7 @@ class Graph:
     hub_of : int32[n_members]
         Hub of each member; -1 for one with nothing to read.
     owner : int32[n_tps]
-        Whose claim of each topic-partition counts, or NO_OWNER.
+        Member whose claim of the topic-partition counts, or NO_OWNER.
     cross : list of frozensets
         For each source: hubs that would read it across racks; empty where no racks are known.
     """
@@ -77,7 +76,7 @@ class Graph:
 
     @cached_property
     def owned(self) -> I32:
-        """Topic-partitions of these sources that somebody owns, int32[...]."""
+        """Topic-partitions of these sources that have an owner, int32[...]."""
         found = np.flatnonzero((self.owner != NO_OWNER) & (self.source_of >= 0))
         return found.astype(np.int32)
 
@@ -96,7 +95,7 @@ class Graph:
 
     @cached_property
     def claim_rows(self) -> tuple[I64, I64, I64]:
-        """Each source and member that owns some of it, sorted, and how many; see ``claims``.
+        """Pairs of a source and a member that owns partitions in it, sorted, with their number.
 
         Keys (source times members plus member) and counts, int64[n] each, and the key of each of
         ``owned`` as an index into them.

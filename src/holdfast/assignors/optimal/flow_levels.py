@@ -1,4 +1,4 @@
-"""The most balanced loads: first of the four goals, found on sources and hubs alone.
+"""The most balanced loads, the first goal of ``sticky``, from sources and hubs alone.
 
 **Rules.** Members of one hub are alike, so in a hub of ``k`` members with load ``L`` each has
 ``L // k`` partitions, or one more if ``k`` does not divide ``L``. Loads are best if and only if no
@@ -50,7 +50,7 @@ class Levels:
 
 
 def free_units(graph: Graph) -> list[tuple[int, int]]:
-    """Sources with partitions that nobody owns, and how many: those with few readers first."""
+    """Sources that have unowned partitions, with their number; those with few readers first."""
     owned = np.bincount(graph.source_of[graph.owned], minlength=graph.n_sources)
     free = graph.supply - owned
     sources = np.flatnonzero(free)
@@ -138,13 +138,13 @@ class _LevelSearch:
             self.held.append(row)
 
     def place(self) -> None:
-        """Place what nobody claims: sources with few readers first, each on its lowest hubs."""
+        """Place unclaimed units: sources with few readers first, each on its lowest hubs."""
         filling, graph, held = Filling(self.load, self.size), self.graph, self.held
         for source, units in free_units(graph):
             filling.place(units, graph.hubs_of[source], held[source])
 
     def settle(self) -> None:
-        """Feed the lowest hubs until nobody can, level by level."""
+        """Feed the lowest hubs, level by level, until no hub can feed another."""
         load, size, hub_level = self.load, self.size, self.hub_level
         heap = [(units // size[hub], hub) for hub, units in enumerate(load)]
         heapify(heap)
@@ -161,7 +161,7 @@ class _LevelSearch:
                 heappush(heap, (load[giver] // size[giver], giver))
 
     def _feed(self, seed: int, low: int) -> int:
-        """Move units along the shortest chain to ``seed``; settle what is reached if none is.
+        """Move units along the shortest chain to ``seed``; without one settle what was reached.
 
         Returns the hub that gave, or -1.
         """

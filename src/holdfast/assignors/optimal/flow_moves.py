@@ -1,9 +1,9 @@
-"""Fewest partitions across racks, then most claims kept, at the most balanced loads.
+"""The flow with the fewest reads across racks, then the most kept claims, at balanced loads.
 
 **Rules.** Once the levels are known, an assignment has the best loads if and only if it is a flow
 along arcs between equal levels, in which every member holds its level or one less. Of these flows
-this module finds one of least cost: a unit read across racks costs ``R``, a unit that is not its
-member's claim costs 1, and ``R`` is larger than the number of partitions.
+this module finds one of least cost. A unit read across racks costs ``R``. A unit that its member
+did not claim costs 1. ``R`` is larger than the number of partitions.
 
 **Strategy.** Units are sent along shortest paths.
 
@@ -50,9 +50,9 @@ class Moves:
     Parameters
     ----------
     kept : int64[n, 3]
-        Source, member and units of its own claim that it keeps.
+        Source, member, and units that the member claimed and keeps.
     sent : int64[n, 3]
-        Source, hub and units that go there and are nobody's claim; sorted.
+        Source, hub, and units that go to the hub and are no kept claim; sorted.
     taken : int64[n_members]
         Units that each member takes from its hub.
     price : int64[n_members]

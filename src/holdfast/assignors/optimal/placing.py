@@ -1,4 +1,4 @@
-"""Placing partitions that have no owner over members that already hold some, as evenly as can be.
+"""Even placement of partitions without an owner on members that may already hold some.
 
 **Rules.** A member with weight w and c partitions stands at level c / w. Placing minimises the sum
 of c * c / w, which is the balance of KIP-54 if all weights are 1. Counts come first. Lag decides
@@ -34,7 +34,7 @@ class TopicPool:
     topics : int32[...]
         Topic indices, sorted.
     members : int32[...]
-        Their subscribers, in the dealing order.
+        The subscribers of each of these topics, in the dealing order.
     """
 
     topics: I32
@@ -43,7 +43,7 @@ class TopicPool:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Loads:
-    """What each member holds while partitions are being placed; changed in place.
+    """Count and lag of each member while partitions are placed; changed in place.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def place(group: Group, owner: I32, lags: I64, weight: F64) -> Loads:
     group : Group
         Subscriptions.
     owner : int32[n_tps]
-        Who owns what already; filled in.
+        Owners before; entries without an owner are filled in.
     lags : int64[n_tps]
         Messages; zeros where lag does not matter.
     weight : float64[n_members]
@@ -86,7 +86,7 @@ def place(group: Group, owner: I32, lags: I64, weight: F64) -> Loads:
     Returns
     -------
     Loads
-        Of the filled column.
+        Loads of the filled column.
 
     Notes
     -----
@@ -128,7 +128,7 @@ def spread_count(count: I64, weight: F64, n: int) -> I64:
     Parameters
     ----------
     count : int64[n_members]
-        What each holds.
+        Partitions of each member before.
     weight : float64[n_members]
         Capacity; ties go to the earlier member.
     n : int
@@ -168,7 +168,7 @@ def _taken(count: I64, weight: F64, price: float) -> I64:
 def _free_by_lag(group: Group, free: Mask, pool: TopicPool, lags: I64) -> I64:
     """Free partitions of a pool: largest lag first, then topic by topic.
 
-    Dealt in turn, equal lags then spread every topic over the members, whatever their number.
+    Dealing them in turn then spreads every topic over the members where lags are equal.
     """
     topics = group.topics
     if len(pool.topics) == topics.n_topics:
@@ -182,7 +182,7 @@ def _free_by_lag(group: Group, free: Mask, pool: TopicPool, lags: I64) -> I64:
 
 
 def _counts(loads: Loads, members: I32, n: int) -> I64:
-    # Ties of the count go to members with less lag, so a heavy partition elsewhere is made up for.
+    # Of equal counts the member with less lag comes first: this makes up for heavy partitions.
     by_lag = np.argsort(loads.lag[members] / loads.weight[members], kind="stable")
     new = np.empty(members.size, dtype=np.int64)
     chosen = members[by_lag]

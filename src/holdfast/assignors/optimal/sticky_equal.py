@@ -1,4 +1,4 @@
-"""The sticky optimum of members that all subscribe to the same topics: a closed form.
+"""The closed form of ``sticky`` for members that all subscribe to the same topics.
 
 **Rules.** With ``P`` partitions and ``N`` members every load is ``floor`` or ``ceil`` of ``P / N``.
 Of the members that claim more than the floor, the first ``P mod N`` in dealing order may keep the
@@ -25,7 +25,7 @@ from holdfast.model.topics import Topics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Members and topics that can be dealt with alone: no other member reads these topics.
+    """Members and topics that are solved alone: no other member reads these topics.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prices:
-    """What the certificate is made of.
+    """Levels and prices of members, from which the certificate is computed.
 
     Parameters
     ----------
@@ -138,9 +138,9 @@ def cut_to_quota(
     place : int32[n_members]
         Index into ``quota`` of each member.
     even : bool
-        False: members keep their first partitions by number, then topic, as Kafka does. True: they
-        give of the topics that they have most of, and each goes on where the one before it stopped,
-        so that what is given is spread over topics.
+        False: members keep their first partitions by number, then topic, as Kafka does. True:
+        members give partitions of the topics that they have most of. Each member begins with the
+        topic where the member before stopped, so the partitions given are spread over topics.
     """
     owned = np.flatnonzero(kept != NO_OWNER)
     row = place[kept[owned]]
@@ -191,12 +191,11 @@ def _open_places(held: I64, quota: I64, floor: int, n_free: int) -> I64:
 
 
 def _minor_prices(held: I64, load: I64, floor: int) -> I64:
-    """Price of each member in moves: what one place more would save.
+    """Price of each member in moves: the moves that one more place at the member would save.
 
-    A partition costs ``top`` in all: nothing at its owner, 1 elsewhere. Somebody who holds less
-    than it claims is worth ``top`` to a partition of its own, somebody who holds more takes one
-    from others, ``top - 1``. Members at the ceiling cannot be below 0, those at the floor not
-    above.
+    One more place keeps a claim at a member that holds fewer partitions than it claims: the price
+    is ``top``. A member that takes partitions of others has the price ``top - 1``, since each of
+    these costs a move. Prices are at least 0 at the ceiling and at most 0 at the floor.
     """
     more, above = load > held, load > floor
     top = int((more & above).any())

@@ -1,13 +1,12 @@
-"""The sticky optimum of members with different subscriptions: from flows back to partitions.
+"""The ``sticky`` assignment of members with different subscriptions: from flows to partitions.
 
-**Rules.** The flow says how many of its own claims in each source a member keeps, and how many more
-partitions it takes from its hub. This module decides which partitions these are, by Kafka's order:
-a member keeps its first partitions by number, then topic; free partitions go by topic, then number,
+**Rules.** The flow has only numbers: how many claims a member keeps in each source, and how many
+other partitions it takes from its hub. This module chooses the partitions by Kafka's order. A
+member keeps its first partitions by number, then topic. Free partitions go by topic, then number,
 round robin to the open places.
 
-**Strategy.** A part of the graph with one source and one hub takes the closed form. All other parts
-together are one flow. Naming the partitions is work on columns again: one sort of free partitions
-and one of open places.
+**Strategy.** The closed form solves a part of the graph with one source and one hub. All other
+parts together are one flow. Free partitions and open places are each sorted once, and joined.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def _renumbered(n: int, gone: npt.NDArray[np.integer]) -> I32:
 
 
 def _solve(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
-    """Solve what is left: without a search if that is proven enough, else by the flow."""
+    """Solve the other parts: without a search if every claim can stay, else by the flow."""
     at = np.flatnonzero(graph.hub_of >= 0)
     rack_weight, choice = rack_weight_of(claims.group), graph.owned[:0]
     even = None if rack_weight else keep_all(graph, claims.group.dealing_order)

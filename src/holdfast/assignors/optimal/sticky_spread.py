@@ -1,16 +1,16 @@
-"""Each topic spread evenly over its members: the last goal, where the others leave a choice.
+"""Exchanges that spread each topic evenly over its members, the last goal of ``sticky``.
 
-**Rules.** Take how many partitions of each topic each member has: the sum of the squares of these
-numbers is minimised. An exchange is made only if it changes no load, no number of claims kept and
+**Rules.** Each pair of topic and member has a number of partitions; the sum of the squares of these
+numbers is to be small. An exchange is made only if it changes no load, no number of claims kept and
 no number of reads across racks, so the goals before this one stay as they are. If no exchange
 helps, the assignment stays as Kafka deals it.
 
 **Strategy.** A partition is *crowded* if its member has more of its topic than an even share. A
 partition has a choice only if it is new to its member, or if its member kept it although it is
-above its quota. For each crowded partition the best partner among those is found in one pass over
-columns. The passes are bounded, so a large group costs little more. This is a local search. It ends
-where almost no exchange of two partitions helps. In all cases that users complained about that is
-an even spread, but the end itself proves nothing: ``quality`` names ``topics`` as proven only if
+above its quota. One pass over columns finds the best partner with a choice for each crowded
+partition. The passes are bounded, so a large group costs little more. This is a local search: it
+ends where almost no exchange of two partitions helps. In all cases that users complained about the
+spread is then even. The end itself proves nothing: ``quality`` names ``topics`` as proven only if
 every share is even.
 
 References: KAFKA-16277.
