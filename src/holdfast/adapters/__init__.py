@@ -1,14 +1,14 @@
-"""The only code that talks to Kafka clients and sockets; what it decides comes from the machines.
+"""The only code that talks to Kafka clients and sockets; the machines make the decisions.
 
-Faces: ``consumer`` and ``async_consumer`` (members for topics: ``holdfast.Consumer``,
-``AsyncConsumer``), ``worker`` (the member for anything else: ``holdfast.Worker``), ``settings``
-(their configuration), ``kafka_python`` and ``kafka_python_attach`` (plug-ins for kafka-python, and
-all private access to it), ``aiokafka_assignor`` (plug-ins for aiokafka).
+``consumer`` and ``async_consumer`` are the members for topics (``holdfast.Consumer``,
+``AsyncConsumer``), ``worker`` is the member for other resources (``holdfast.Worker``), ``settings``
+holds their configuration. ``kafka_python`` and ``aiokafka_assignor`` are plug-ins for these
+clients; ``kafka_python_attach`` has all private access to kafka-python.
 
 ===============  ==================================================================
-``member/``      one member put together: its thread, its requests and answers
-``records/``     records on their way to the application, and the client that fetches
-``cluster/``     kafka-python's network layer, and what is asked over it
+``member/``      one running member: its thread, its requests and answers
+``records/``     records between the client that fetches them and the application
+``cluster/``     kafka-python's network layer, and questions to a cluster
 ``broker/``      a real Kafka on this machine
 ===============  ==================================================================
 """

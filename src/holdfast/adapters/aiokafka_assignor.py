@@ -95,7 +95,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         return self._spoken.name
 
     def bind(self, read_generation: Callable[[], int]) -> None:
-        """Take what tells the consumer's generation."""
+        """Take the function that reads the consumer's generation."""
         if self._read_generation is not None:
             raise LocalProtocolError(f"{self.name}: an assignor belongs to one consumer")
         self._read_generation = read_generation
@@ -106,7 +106,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         Raises
         ------
         LocalProtocolError
-            If the assignor makes claims and nobody tells it their generation.
+            If the assignor uses claims and :func:`attach` was not called.
         """
         if self._needs_attach and self._read_generation is None:
             raise LocalProtocolError(f"{self.name}: call attach(consumer) before start()")
@@ -122,7 +122,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         )
 
     def on_assignment(self, assignment: Any) -> None:
-        """Remember what this member was given, and when."""
+        """Remember the assignment and its generation."""
         self._last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
         if self._read_generation is not None:
             self._generation = self._read_generation()
@@ -154,7 +154,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
 
 
 def _subscription(metadata: Any) -> bytes:
-    """What aiokafka has read of a subscription, which is its version 0 part."""
+    """The version 0 part of a subscription, which is all that aiokafka reads."""
     return encode_subscription(
         Subscription(
             version=0, topics=tuple(metadata.subscription), user_data=metadata.user_data or None

@@ -184,6 +184,6 @@ class _OnLoop:
         call = asyncio.run_coroutine_threadsafe(run(), self._loop)
         while not call.done():
             wait([call], _LOOK_S)
-            if not self._loop.is_running() and not call.done():  # nobody is there to run it
+            if not self._loop.is_running() and not call.done():  # nothing will run it
                 call.cancel()
         call.result()

@@ -7,7 +7,7 @@ is committed every ``auto.commit.interval.ms`` and before any hand-over. If an e
 :meth:`Consumer.poll` and :meth:`Consumer.close`, on the caller's thread.
 
 **Strategy.** The member machine runs on a thread of its own (:mod:`holdfast.adapters.member.host`);
-this class is what the application holds: it polls, runs callbacks, commits, and closes in order.
+this class, on the application's thread, polls, runs callbacks, commits, and closes in order.
 
 References: KIP-429, KIP-62, KIP-345; Incremental Cooperative Rebalancing, "Member process".
 """
@@ -265,12 +265,12 @@ class Consumer:
         ------
         RemoteProtocolError
             If the group refused it, or these records were handed out before their partitions were
-            lost: the partitions are, or were meanwhile, somebody else's. Without ``offsets`` it is
+            lost: another member owns the partitions, or did so meanwhile. Without ``offsets`` it is
             raised until ``on_partitions_lost`` has run, or once if there is no such callback.
         AdapterError
             If no broker answered within ``request.timeout.ms``.
         LocalProtocolError
-            If a partition is not this member's: the broker would not notice.
+            If the member does not own a partition: the broker would not notice.
         """
         parts = self._running()
         deadline = time.monotonic() + self._settings_s("request.timeout.ms")
@@ -298,7 +298,7 @@ class Consumer:
     def _refuse_earlier_terms(
         self, parts: Assembly, offsets: Mapping[tuple[str, int], int] | None
     ) -> None:
-        """Raise where a commit would take what was handed out before a loss, or leave it out."""
+        """Refuse a commit of records from before a loss, and one that leaves such records out."""
         if offsets is None:
             refused = parts.duties.lost_uncommitted()
         else:
@@ -410,7 +410,7 @@ class Consumer:
     # Membership
 
     def assignment(self) -> set[TopicPartition]:
-        """Return the partitions that are this member's."""
+        """Return the partitions that this member owns."""
         return {TopicPartition(*tp) for tp in self._running().host.standing.owned}
 
     @property
@@ -458,7 +458,7 @@ class Consumer:
 
 
 def _is_overtaken(code: int, before: Standing, now: Standing) -> bool:
-    """Whether a refused commit came too late for its generation, and a newer one takes it."""
+    """Whether a refused commit came too late for its generation and may go to a newer one."""
     if code != ErrorCode.ILLEGAL_GENERATION:
         return False
     return now.state is _JOINING or now.identity.generation > before.identity.generation

@@ -66,7 +66,7 @@ _NOTHING = Instruction(assigned=frozenset())
 
 
 class Host(Protocol):
-    """What an attached consumer tells its assignors, and does for them."""
+    """An attached consumer, as its assignors use it."""
 
     def is_eager(self) -> bool:
         """Whether the consumer gives everything up before it joins."""
@@ -78,7 +78,7 @@ class Host(Protocol):
         """The consumer's id in its group."""
 
     def generation(self) -> int:
-        """Of the round that runs."""
+        """Generation of the round that runs."""
 
     def request_rejoin(self) -> None:
         """Join again at the next poll."""
@@ -87,7 +87,7 @@ class Host(Protocol):
         """Join again at the first poll that far from now; None cancels."""
 
     def ms_until_rejoin(self) -> int | None:
-        """What remains of it."""
+        """Time until the rejoin of :meth:`rejoin_after`, None if there is none."""
 
     def rack(self) -> str | None:
         """The consumer's ``client_rack``."""
@@ -105,7 +105,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         where not given; the client alone keeps that to its fetcher.
     upgrading : bool
         For a cooperative assignor in the middle of KIP-429's two bounces: also accept to run eager
-        beside an eager assignor. Needs :func:`attach`, which tells it the mode.
+        beside an eager assignor. Needs :func:`attach` to know the mode.
     lags : LagSource, optional
         Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
         a function, or :meth:`~holdfast.adapters.cluster.broker_lags.BrokerLags.connect`.
@@ -214,7 +214,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         )
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
-        """Remember the assignment and its time; join again if the leader asks for it."""
+        """Remember the assignment; join again if the leader asks for it."""
         try:
             instruction = self._spoken.read(assignment.encode())
         except WireError as error:
@@ -365,7 +365,7 @@ class HoldfastSimple(_DesignPlugin):
 
 
 class Deferred(_DesignPlugin):
-    """Design II: what a member leaves behind waits ``delay_ms`` for its return.
+    """Design II: the partitions of a departed member wait ``delay_ms`` for its return.
 
     Parameters
     ----------

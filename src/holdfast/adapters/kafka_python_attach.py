@@ -28,7 +28,7 @@ network thread); each reads or sets one value at a time.
 - K1: a leader rejoins because metadata changed, ``poll`` times out, and the network thread finishes
   the join. The client then forgets the finished join, sends no heartbeat and keeps its partitions
   for ever. If something else asks for a rejoin as well, the client forgets the finished join and
-  starts another one, with claims that the leader has just decided about: a round for nothing.
+  starts another one, with claims from before the finished round: a round for nothing.
 - K2: a static member that is fenced goes on consuming if it does not auto-commit.
 - K4: the client claims partitions after it has lost them, and while it runs eager.
 """
@@ -117,7 +117,7 @@ class Attached:
         self._rejoin_at = None if delay_ms is None else self._clock() + delay_ms / 1000
 
     def ms_until_rejoin(self) -> int | None:
-        """What remains of :meth:`rejoin_after`, at least 0."""
+        """Time until the rejoin of :meth:`rejoin_after`, at least 0, or None."""
         at = self._rejoin_at
         return None if at is None else max(0, round((at - self._clock()) * 1000))
 

@@ -46,7 +46,7 @@ class Resource(NamedTuple):
 
 
 class WorkerListener(Protocol):
-    """What a worker's application does; any of these may be missing."""
+    """Callbacks of a worker's application; any of them may be missing."""
 
     def on_assigned(self, resources: list[Resource]) -> None:
         """Begin work on these."""
@@ -55,7 +55,7 @@ class WorkerListener(Protocol):
         """End work on these and save its state before returning."""
 
     def on_lost(self, resources: list[Resource]) -> None:
-        """End work on these at once: somebody else may have begun."""
+        """End work on these at once: another worker may have begun."""
 
 
 class Worker:
@@ -130,7 +130,7 @@ class Worker:
 
     @property
     def owned(self) -> frozenset[Resource]:
-        """Resources that are this worker's now.
+        """Resources that this worker owns now.
 
         Raises
         ------
@@ -224,7 +224,7 @@ class _WorkerDuties:
     ) -> None:
         try:
             work([Resource(*r) for r in resources])
-        except BaseException as error:  # even an exit: who waits for this callback hears of it
+        except BaseException as error:  # even an exit: the machine waits for this callback
             self._log.exception("a callback raised")
             done(f"{type(error).__name__}: {error}")
         else:
@@ -254,7 +254,7 @@ def _checked(resources: Mapping[Any, Any]) -> dict[str, int]:
 def _assignors(
     settings: Settings, resources: Mapping[str, int], weights: Mapping[str, int]
 ) -> tuple[Assignor, ...]:
-    """What a worker offers: the policy that the table of policies names for workers."""
+    """The assignors that a worker offers under its policy."""
     name: str = settings["holdfast.policy"]
     if not POLICIES[name].worker:
         known = ", ".join(info.name for info in POLICIES.values() if info.worker)
@@ -266,6 +266,6 @@ def _assignors(
         policy_of(settings),
         isolate=not weights,
         weights=dict(weights),
-        omit_unchanged=True,  # nobody but members reads the assignments of this protocol type
+        omit_unchanged=True,  # only members read the assignments of this protocol type
     )
     return assignors_for(POLICIES[name].worker, policy)

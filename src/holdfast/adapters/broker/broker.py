@@ -132,7 +132,7 @@ class _Server:
         self.pid = int(answer)
 
     def is_running(self) -> bool:
-        """Whether the server runs; its guard collects it, and stays until we say stop."""
+        """Whether the server runs."""
         if self.guard is None or self.guard.poll() is not None:
             return False
         with suppress(ProcessLookupError):
@@ -202,7 +202,7 @@ class Broker:
         settings : BrokerSettings, optional
             Everything else; its own ``brokers`` counts then.
         note : callable, optional
-            Told in one line when jars are going to be downloaded.
+            Takes one line of text before jars are downloaded.
 
         Raises
         ------
@@ -245,7 +245,7 @@ class Broker:
         self._await_ready([node])
 
     def wait(self, until: Callable[[], bool] = bool) -> None:
-        """Wait until that is so, or a node ends by itself: then that is an AdapterError."""
+        """Wait until ``until`` is true; a node that ends by itself is an AdapterError."""
         while all(node.is_running() for node in self._nodes):
             if until():
                 return

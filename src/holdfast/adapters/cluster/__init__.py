@@ -1,6 +1,6 @@
-"""What is asked of a cluster, over kafka-python's network layer.
+"""Connections and questions to a cluster, over kafka-python's network layer.
 
-``connections`` is that layer, ``refused`` closes what it leaves open, ``render`` spells settings as
-each client library does; ``lookup`` and ``cluster`` ask for topics and offsets, ``broker_lags`` and
-``lag_source`` for lags.
+``connections`` wraps this layer, ``refused`` closes the sockets that it leaves open, ``render``
+spells settings for each client library. ``lookup`` (for a member) and ``cluster`` (for the command
+line) ask for topics and offsets; ``broker_lags`` and ``lag_source`` ask for lags.
 """

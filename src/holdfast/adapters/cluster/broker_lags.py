@@ -1,7 +1,7 @@
-"""The ready lag source: committed offsets of the group against the end of every partition.
+"""The built-in lag source: the end of every partition less the group's committed offset.
 
-**Rules.** The source only asks: it joins no group and commits nothing. If it cannot find something
-out it raises an error, and the round is planned by counts.
+**Rules.** The source joins no group and commits nothing. If it misses an answer it raises an error,
+and the round is planned by counts.
 
 **Strategy.** Begin and end offsets come from the partitions' leaders, committed offsets from the
 group's coordinator: a request per broker, whatever the number of partitions.

@@ -1,10 +1,11 @@
-"""What a live cluster says about itself: topics with their ids, begin and end offsets.
+"""Topics, offsets and groups of a live cluster, for the commands that read one.
 
-**Rules.** Nothing is written and no group is joined. End offsets are read after the commits, or a
-lag could come out negative. A partition without a leader is left out rather than waited for.
+**Rules.** Nothing is written and no group is joined. A caller reads the commits before it calls
+:meth:`LiveCluster.snapshot`, because a lag could be negative otherwise. A partition without a
+leader is left out; nothing waits for it.
 
-**Strategy.** kafka-python's admin client for metadata, a consumer without a group for offsets:
-one request per leader for any number of partitions.
+**Strategy.** kafka-python's admin client reads metadata. A consumer without a group reads offsets,
+with one request per leader for any number of partitions.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ClusterSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCluster:
-    """A cluster to ask.
+    """A cluster at an address.
 
     Parameters
     ----------
@@ -187,7 +188,7 @@ class LiveCluster:
 
 
 def _knock(bootstrap: str) -> None:
-    """Open and close a connection to one of the addresses: the client would try for long."""
+    """Try each address once: the client would repeat its attempts for a long time."""
     failed: OSError | None = None
     for address in bootstrap.split(","):
         host, colon, port = address.strip().rpartition(":")
@@ -226,7 +227,7 @@ _SETTINGS: Mapping[str, str] = {
 
 
 def client_settings(config: Mapping[str, str]) -> dict[str, Any]:
-    """Kafka's client properties as keywords of kafka-python; what it has no word for is left."""
+    """Kafka's client properties as keywords of kafka-python; others are left out."""
     settings: dict[str, Any] = {
         "request_timeout_ms": TIMEOUT_MS,
         "bootstrap_timeout_ms": 5_000,

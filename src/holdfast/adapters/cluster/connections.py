@@ -1,4 +1,4 @@
-"""Connections to a cluster through kafka-python's own layer, and nothing else of it.
+"""Connections to a cluster through kafka-python's own network layer.
 
 **Rules.** This module, :mod:`holdfast.adapters.member.link`,
 :mod:`holdfast.adapters.cluster.lookup` and :mod:`holdfast.adapters.cluster.refused` are the only
@@ -112,7 +112,7 @@ class Connections:
 
     @property
     def cluster(self) -> Any:
-        """kafka-python's picture of the cluster; used on the IO thread only."""
+        """kafka-python's metadata of the cluster; used on the IO thread only."""
         return self._manager.cluster
 
     def open(self) -> None:
@@ -187,7 +187,7 @@ class Connections:
         return result
 
     async def again(self, attempt: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """Repeat what failed for a passing reason until the request time-out is over."""
+        """Repeat an attempt that fails for a passing reason until the request time-out is over."""
         deadline = time.monotonic() + self.timeout_ms / 1000
         pause_s: float = self.settings["retry.backoff.ms"] / 1000
         while True:
@@ -233,7 +233,7 @@ def as_ours(error: BaseException) -> BaseException:
 
 
 def is_refused_login(error: BaseException) -> bool:
-    """Tell whether a broker refused who we are, which no retry mends."""
+    """Whether a broker refused the login, which no retry mends."""
     return "Authentication" in type(error).__name__ or "Sasl" in type(error).__name__
 
 

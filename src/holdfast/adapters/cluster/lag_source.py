@@ -1,8 +1,8 @@
-"""Where the lag assignors get lags from: the broker, or a function, asked with a time-out.
+"""Lag sources, which a leader calls with a time-out: the broker, or a function of the user.
 
 **Rules.** Only a leader asks, once a round. If a source is late, fails, or answers lags that do not
-fit, the round is planned by counts (the fall-back of KAFKA-5337), and nothing else happens. A
-source that still works on an old question is not asked a new one.
+fit, the round is planned by counts (the fall-back of KAFKA-5337). A source that still works on an
+old question is not asked a new one.
 
 **Strategy.** :class:`AskedInTime` stands between any source and the leader;
 :class:`~holdfast.adapters.cluster.broker_lags.BrokerLags` is the ready one. No client is imported
@@ -38,7 +38,7 @@ class AskedInTime:
     timeout_ms : int
         For one question.
     log : logger, optional
-        Told when a round goes without lags; ``holdfast.member`` by default.
+        Gets a warning if a round has no lags; ``holdfast.member`` by default.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class AskedInTime:
         self._asked: concurrent.futures.Future[Lags] | None = None
 
     def __call__(self, partitions: Mapping[str, int]) -> Lags:
-        """Lags of these topics: the source's, or 0 everywhere where there are none."""
+        """Lags of these topics from the source, or 0 everywhere if it gives none."""
         try:
             return self._checked(self._ask(partitions), partitions)
         except Exception as error:  # whatever the source does, the round goes on
@@ -82,7 +82,7 @@ class AskedInTime:
 
     @staticmethod
     def _checked(found: Lags, partitions: Mapping[str, int]) -> Lags:
-        """What was found, with 0 for topics that the source does not know."""
+        """The lags found, with 0 for topics that the source does not know."""
         lags: dict[str, Sequence[int]] = {t: [0] * n for t, n in partitions.items()}
         for topic, count in partitions.items():
             if topic not in found:

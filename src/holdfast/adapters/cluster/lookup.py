@@ -1,7 +1,7 @@
-"""What a member asks of the cluster beside its group: partition counts, racks, offsets.
+"""Questions of a member to the cluster: partition counts, racks, offsets.
 
-**Rules.** Nothing here creates a topic. A topic that does not exist is left out; one that may not
-be read is an error.
+**Rules.** No question creates a topic. :meth:`Lookup.partitions` leaves out a topic that does not
+exist. It fails if the member may not read a topic.
 
 References: Kafka protocol guide: Metadata v4-9, ListOffsets v2-7.
 """
@@ -24,7 +24,7 @@ EARLIEST, LATEST = -2, -1
 
 
 class Lookup:
-    """Questions to the brokers."""
+    """Asks the brokers, over the connections of a member."""
 
     def __init__(self, connections: Connections):
         self._connections = connections

@@ -1,4 +1,4 @@
-"""Ends the connections that kafka-python leaves behind: refused, given up, or unfinished.
+"""Repairs of kafka-python that close the sockets of refused, abandoned or unfinished connections.
 
 **Rules.** Three things change, and no more.
 

@@ -1,4 +1,4 @@
-"""One configuration, spelled for each client library.
+"""The settings of one configuration, spelled for each client library.
 
 **Rules.** When a client is made, its settings come from here and from nowhere else. Secrets pass
 through here and are stored nowhere.
@@ -23,7 +23,7 @@ _NO_GROUP = "holdfast-data-plane"
 # the application empties the queue and waits. A short rest needs a smaller queue as well.
 _LIBRDKAFKA_QUEUE = {"fetch.queue.backoff.ms": 20, "queued.max.messages.kbytes": 32_768}
 
-# What librdkafka calls as Kafka does, and takes as it is.
+# Keys that librdkafka spells as Kafka does.
 _LIBRDKAFKA_SAME = (
     *("client.id", "client.rack", "isolation.level", "fetch.max.bytes", "security.protocol"),
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
@@ -101,7 +101,7 @@ def aiokafka_fetch(settings: Settings) -> dict[str, Any]:
 
 
 def _fetch(settings: Settings) -> dict[str, Any]:
-    """What kafka-python and aiokafka call the settings of a consumer without a group."""
+    """Keywords that kafka-python and aiokafka share for a consumer without a group."""
     return {
         "group_id": None,
         "enable_auto_commit": False,

@@ -1,6 +1,7 @@
-"""One member put together, whatever it owns.
+"""One running member of a group.
 
-``assembly`` joins the parts; ``host`` runs the machine on a thread of its own and ``mailbox`` is
-its queue; ``membership`` is what the machine asks for, ``link`` turns that into requests and
-answers. ``metrics`` counts, ``member_log`` logs.
+``membership`` makes the machine from a configuration and plans rounds for a leader. ``host`` runs
+the machine on its own thread, with ``mailbox`` as its queue. ``link`` sends the machine's requests
+and returns the answers. ``assembly`` joins the parts of a topic consumer. ``metrics`` counts,
+``member_log`` logs.
 """

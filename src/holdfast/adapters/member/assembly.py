@@ -1,4 +1,4 @@
-"""Puts one topic consumer together: connections, machine, records, metadata; and takes it apart.
+"""The parts of one topic consumer, made and closed in order: connections, machine, records, watch.
 
 **Rules.** Parts are closed in the opposite order. But no part waits for an answer that a closed
 connection cannot bring: threads that ask a broker end after the connections, whose close fails all
@@ -172,7 +172,7 @@ def _delivery(settings: Settings) -> Delivery:
 
 
 class MetadataWatch:
-    """Keeps the machine's picture of partition counts up to date."""
+    """Keeps the machine's partition counts up to date."""
 
     def __init__(
         self,

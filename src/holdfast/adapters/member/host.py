@@ -1,4 +1,4 @@
-"""Runs one member machine: a thread, a queue of events, a clock, and hands for its actions.
+"""The host of one member machine: a thread, a queue of events, a clock, and a doer of actions.
 
 **Rules.** Only this thread touches the machine. The actions of one answer are done in order, all of
 them before the next event. Nothing here decides anything about the group: this module carries
@@ -37,13 +37,13 @@ from holdfast.model.partitions import Resource
 
 
 class Duties(Protocol):
-    """What an application's side of a member does for its machine; called on the host's thread."""
+    """The application's side of a member, which the host calls on its thread."""
 
     def stop(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
         """Hand nothing more of these out; call ``drained`` when nothing of them is in flight."""
 
     def drop(self, resources: tuple[Resource, ...]) -> None:
-        """Stop these at once: they are no longer this member's."""
+        """Stop these at once: the member no longer owns them."""
 
     def start(self, resources: tuple[Resource, ...]) -> None:
         """Begin with these."""
@@ -54,7 +54,7 @@ class Duties(Protocol):
         resources: tuple[Resource, ...],
         done: Callable[[str | None], None],
     ) -> None:
-        """Call the listener; ``done`` takes the text of what it raised, or None."""
+        """Call the listener; ``done`` takes the text of its error, or None."""
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """Commit what is processed of these; ``done`` takes an error code, -1 for no answer."""
@@ -123,11 +123,11 @@ class MemberHost:
         self.post(events.Started())
 
     def post(self, event: events.Event) -> None:
-        """Tell the machine something; safe from any thread."""
+        """Queue an event for the machine; safe from any thread."""
         self._events.put(event)
 
     def catch_up(self, timeout_s: float) -> bool:
-        """Wait until what was posted before is done, its actions included; False when it is not."""
+        """Wait until all events posted so far and their actions are done; False at the time-out."""
         reached = threading.Event()
         self._events.put(reached)
         return reached.wait(timeout_s)
@@ -166,7 +166,7 @@ class MemberHost:
                     self._perform(action)
                 if self._member.state in ENDED:
                     self._over.set()
-        except Exception as error:  # our bug: the application hears of it, nothing hangs
+        except Exception as error:  # our bug: the application gets the error, nothing hangs
             self._log.exception("the member's thread failed")
             self.fail(AdapterError(f"the member's thread failed: {type(error).__name__}: {error}"))
         finally:

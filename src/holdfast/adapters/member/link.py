@@ -1,4 +1,4 @@
-"""One member's group requests: what its machine asks for goes out, the answers come back as events.
+"""The group requests of one member: actions of its machine go out, answers come back as events.
 
 **Rules.** There are two connections to the coordinator: JoinGroup and SyncGroup go over one, every
 other request over the other. A coordinator answers a connection in order and holds a JoinGroup for
@@ -71,7 +71,7 @@ class GroupLink:
         self._beat_node: object = None
 
     def perform(self, action: actions.Action) -> None:
-        """Send what a machine asked for; the answer comes through ``post``."""
+        """Send the request of an action; the answer comes through ``post``."""
         match action:
             case actions.FindCoordinator():
                 self._answer(action.request, self._find(action))
@@ -95,7 +95,7 @@ class GroupLink:
         self._connections.submit(work, self._post, failed)
 
     def locate(self) -> concurrent.futures.Future[None]:
-        """Find the coordinator, for a link that only asks and has no machine to say when."""
+        """Find the coordinator, for a link without a machine."""
         return self._connections.future(self._locate(self._connections.timeout_ms))
 
     async def _find(self, action: actions.FindCoordinator) -> events.Event:

@@ -1,7 +1,7 @@
 """A queue with one reader, safe against signals.
 
 **Rules.** Any thread puts, also a signal handler or a finaliser in the middle of another put or
-get. One thread gets; it waits as long as its caller says and no longer.
+get. One thread gets; it never waits longer than its time-out.
 
 **Strategy.** Each of the standard library's two queues has one fault. CPython's
 ``SimpleQueue.get`` waits for ever if a signal's handler lasts beyond its time-out (seen with 3.11:
@@ -42,12 +42,12 @@ class Mailbox(Generic[_T]):
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for it; for ever by default, 0 is not at all.
+            Seconds to wait; None waits for ever, 0 does not wait.
 
         Raises
         ------
         queue.Empty
-            If there was none in time.
+            If no item came in time.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:

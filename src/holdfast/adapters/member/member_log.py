@@ -1,10 +1,10 @@
-"""What a member logs, with its group, client id, member id and generation as fields.
+"""The log of a member, with its group, client id, member id and generation as fields.
 
 **Rules.** Every record of the logger ``holdfast.member`` carries the four, whichever thread wrote
 it, so that one filter or one JSON formatter serves all members of a process. A secret is never
 logged.
 
-**Strategy.** A logger adapter that asks the member who it is at the moment of writing.
+**Strategy.** A logger adapter asks the member for its identity whenever it writes.
 
 References
 ----------
@@ -37,7 +37,7 @@ class MemberLog(logging.LoggerAdapter[logging.Logger]):
     Attributes
     ----------
     identify : callable
-        Returns the member's identity now; before a host sets it, that of no member.
+        Returns the member's identity now; a host sets it.
     """
 
     def __init__(self, settings: Settings):
@@ -46,7 +46,7 @@ class MemberLog(logging.LoggerAdapter[logging.Logger]):
         self.identify: Callable[[], Identity] = lambda: _NOT_IN_A_GROUP
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, Any]:
-        """Add the fields; what a call gives itself wins."""
+        """Add the fields; fields of the call itself win."""
         who = self.identify()
         fields = {
             **(self.extra or {}),

@@ -1,4 +1,4 @@
-"""From a configuration to a member machine, and the work of a member that leads.
+"""The member machine of a configuration, and the work of a member that leads.
 
 **Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.machine.policies`), and
 ``partition.assignment.strategy`` names assignors of the registry. Under ``simple`` and ``eager``
@@ -47,7 +47,7 @@ def policy_of(settings: Settings) -> Policy:
 
 
 def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
-    """Return what a member offers to its group, in order of preference.
+    """Return the assignors that a member offers, in order of preference.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def make_member(
     settings : Settings
         Times, identity, commit rules.
     assignors : sequence of Assignor
-        What it offers, in order of preference.
+        Assignors that the member offers, in order of preference.
     protocol_type : str
         The group's; all members must agree.
     polls : bool
@@ -101,7 +101,7 @@ def make_member(
 
 
 class Leadership:
-    """What a member does when it leads.
+    """Plans the rounds of a member that leads.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Leadership:
     count_partitions : callable
         Partition counts of these topics, as of now.
     lag_source : callable, optional
-        Asked when a strategy looks at lags.
+        Called if the assignor uses lags.
     find_racks : callable, optional
         Racks with a replica of each partition of these topics; asked when a member has a rack.
     log : MemberLog, optional

@@ -1,7 +1,7 @@
-"""What a member counts, as a snapshot and for Prometheus.
+"""Counters and gauges of one member, as a snapshot and for Prometheus.
 
-**Rules.** A metric that Kafka's consumer has keeps Kafka's name, with underscores and without its
-group; ours begin with ``holdfast_``. Counters end in ``_total``, times in ``_seconds``.
+**Rules.** A metric of Kafka's consumer keeps Kafka's name and metric group, with underscores; the
+names of other metrics begin with ``holdfast_``. Counters end in ``_total``.
 
 References: Kafka documentation, "Consumer Group Metrics" (consumer-coordinator-metrics).
 """
@@ -44,7 +44,7 @@ class MemberMetrics:
 
 
 class Counters:
-    """What is counted while a member runs; safe from any thread."""
+    """Counts of a running member; safe from any thread."""
 
     NAMES = ("rebalance", "gained", "revoked", "lost", "commit", "commit_failed", "records")
 
@@ -97,7 +97,7 @@ class PrometheusCollector:
         self._take = take
 
     def collect(self) -> Iterator[Any]:
-        """Yield one metric family a number."""
+        """Yield one metric family for each number."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         now = self._take().to_dict()

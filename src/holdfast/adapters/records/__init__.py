@@ -1,6 +1,6 @@
-"""Records on their way to the application.
+"""Records between the client that fetches them and the application.
 
-``data_plane`` is the client that fetches (confluent-kafka), ``data_plane_aiokafka`` another one;
-``delivery`` hands records out and commits them, ``topic_duties`` does what the machine asks of a
-consumer of topics.
+``data_plane`` fetches with confluent-kafka or kafka-python, ``data_plane_aiokafka`` with aiokafka.
+``delivery`` hands records out and knows which are processed. ``topic_duties`` does the machine's
+actions for a consumer of topics.
 """

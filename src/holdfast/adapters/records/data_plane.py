@@ -1,11 +1,11 @@
-"""What carries records: a client that fetches the partitions that it is given, and nothing else.
+"""Data planes: clients that fetch given partitions and do nothing else.
 
 **Rules.** A data plane never joins a group, commits, or chooses an offset: every partition starts
 at an explicit position. After :meth:`DataPlane.stop` has returned, :meth:`DataPlane.poll` returns
 no record of the stopped partitions. Records keep the client library's own type.
 
 **Strategy.** librdkafka by default (``incremental_assign`` keeps the other partitions flowing);
-kafka-python and aiokafka behind the same five calls.
+kafka-python and aiokafka behind the same calls.
 
 References
 ----------
@@ -25,19 +25,19 @@ from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.machine.codes import ErrorCode, describe
 
 TopicPartition = tuple[str, int]
-MOST_INTRODUCED = 16  # more questions would take as long as what they save
+MOST_INTRODUCED = 16  # more questions would take as long as they save
 _INTRODUCED_S = 1.0
 _library_log = logging.getLogger("holdfast.librdkafka")
 
 
 class DataPlane(Protocol):
-    """The five calls, and where a message stands."""
+    """The calls of every client that fetches."""
 
     def start(self, positions: Mapping[TopicPartition, int]) -> None:
         """Begin to fetch these partitions, each from its position."""
 
     def stop(self, partitions: Collection[TopicPartition]) -> None:
-        """Fetch these no more; what of them waits in buffers is dropped."""
+        """Fetch these no more; drop their buffered messages."""
 
     def poll(self, timeout_ms: int, max_records: int) -> list[Any]:
         """Return at most ``max_records`` messages, an empty list after ``timeout_ms``."""
@@ -46,7 +46,7 @@ class DataPlane(Protocol):
         """Offset after the last message returned, for each partition that has returned any."""
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        """Keep these assigned, but return nothing of them."""
+        """Keep these assigned, but return none of their messages."""
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Return messages of these again, from where they were paused."""
@@ -84,9 +84,9 @@ class ConfluentPlane:
         self._consumer.incremental_assign([part(t, p, at) for (t, p), at in positions.items()])
 
     def _introduce(self, topics: set[str]) -> None:
-        """Ask for new topics: what librdkafka knows it fetches at once, all else a second later.
+        """Ask for new topics: librdkafka fetches a known topic at once, others a second later.
 
-        What fails here is left to librdkafka, which asks by itself.
+        If a question fails, librdkafka asks again by itself.
         """
         self._known |= topics
         try:
@@ -155,14 +155,14 @@ def taken(
     next_offset: dict[TopicPartition, int],
     returned: set[TopicPartition],
 ) -> list[Any]:
-    """Records of the partitions that are still assigned, from what a client fetched.
+    """The fetched records of the partitions that are still assigned.
 
     Parameters
     ----------
     batches : mapping
         A client's ``TopicPartition`` -> its records, in order.
     next_offset : dict
-        Of every assigned partition; moved behind the records that are returned.
+        Next offset of each assigned partition; moved behind the returned records.
     returned : set
         Gains the partitions of those records.
     """

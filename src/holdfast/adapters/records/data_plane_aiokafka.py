@@ -1,10 +1,10 @@
-"""aiokafka as a data plane: its consumer runs on an event loop of its own.
+"""The data plane over aiokafka, whose consumer runs on an event loop of its own.
 
-**Rules.** As :class:`holdfast.adapters.records.data_plane.DataPlane`. Nothing of aiokafka is
-touched outside its loop's thread.
+**Rules.** Those of :class:`holdfast.adapters.records.data_plane.DataPlane`. Only the thread of the
+loop calls the consumer.
 
-**Strategy.** ``assign()`` replaces the whole set and forgets positions, so every change assigns all
-and seeks each partition to where it stands.
+**Strategy.** aiokafka's ``assign()`` replaces the whole set and forgets positions. So every change
+of the set assigns all partitions again and seeks each one to its next offset.
 
 References: KIP-429 (partitions that stay keep flowing).
 """

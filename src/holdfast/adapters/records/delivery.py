@@ -1,4 +1,4 @@
-"""What has been handed to the application, what of it is processed, and what is still in flight.
+"""Records that the application has been handed, has processed, or still has in flight.
 
 **Rules.** A record is handed out first, and it is processed once the application polls again. Only
 processed records are ever committed. After :meth:`Delivery.stop` no more records of a partition are
@@ -11,7 +11,7 @@ The rule looks at the *term*: the time from a start of a partition to its stop o
 partition was lost here, an offset of it is only accepted from where its present term began up to
 where that term has come. Example: offsets 107 to 306 of ``t-0`` are handed out, ``t-0`` is lost,
 another member commits 307, ``t-0`` comes back and starts at 307. A commit of 207 is refused,
-although ``t-0`` is this member's again; so is one of 308 before record 307 was handed out.
+although this member owns ``t-0`` again. A commit of 308 is refused until record 307 was handed out.
 
 **Strategy.** Two threads meet here under one lock: the application's in :meth:`Delivery.poll`, the
 member's in every other method. One thread at a time uses the data plane, because in librdkafka a
@@ -40,7 +40,7 @@ from holdfast.adapters.records.data_plane import DataPlane
 from holdfast.errors import AdapterError, HoldfastError
 
 SLICE_MS = 25  # how long a change may wait for a poll
-_FAILURES = 3  # slices in a row that fail for a reason of the plane's library until we give up
+_FAILURES = 3  # slices in a row that fail inside the plane's library until a poll raises
 _log = logging.getLogger(NAME)
 
 
@@ -52,7 +52,7 @@ class TopicPartition(NamedTuple):
 
 
 class _Gate:
-    """One thread at a time; whoever changes something goes before whoever polls."""
+    """Lets in one thread at a time; a change goes before a poll."""
 
     def __init__(self) -> None:
         self._free = threading.Condition()
@@ -188,7 +188,7 @@ class Delivery:
         return self._handed.get(tp, self._processed[tp])
 
     def _sort_out(self, messages: list[Any]) -> list[Any]:
-        """Keep what is active, put aside what comes too soon or after such, drop the rest."""
+        """Keep messages of active partitions, put aside those of prepared ones, drop the rest."""
         kept = []
         for message in messages:
             tp = self._place(message)
@@ -199,7 +199,7 @@ class Delivery:
         return kept
 
     def _hand_out_early(self, max_records: int) -> list[Any]:
-        """What came of partitions before they were started."""
+        """Messages that came before their partitions were started."""
         with self._lock:
             messages: list[Any] = []
             for tp in sorted(self._early.keys() & (self._active - self._paused)):
@@ -213,7 +213,7 @@ class Delivery:
             return messages
 
     def processed(self) -> bool:
-        """Note that the application is done with what it was handed; whether a stop waited."""
+        """Note that all records handed out are processed; return whether a stop waited for it."""
         with self._lock:
             self._processed.update(self._handed)
             self._handed.clear()
@@ -240,7 +240,7 @@ class Delivery:
     ) -> None:
         """Hand out these partitions from their positions on; some only when they are resumed.
 
-        Positions of ``fresh`` ones are not the group's committed offsets, and are to be committed.
+        Positions of ``fresh`` partitions are not committed yet, and are to be committed.
         """
         with self._lock:
             prepared = self._prepared
@@ -272,7 +272,7 @@ class Delivery:
                     self._active.add(tp)
 
     def stop(self, partitions: Collection[tuple[str, int]], drained: Callable[[], None]) -> None:
-        """Hand out no more of these; call ``drained`` once nothing of them is in flight."""
+        """Hand out no more of these; call ``drained`` once none of their records is in flight."""
         self._silence(partitions)
         with self._lock:
             waiting_for = frozenset(tp for tp in partitions if tp in self._handed)
@@ -282,7 +282,7 @@ class Delivery:
         drained()
 
     def give_up_waiting(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Count what is in flight of these as not processed; their stops are drained now."""
+        """Count records in flight of these as not processed; their stops are drained now."""
         with self._lock:
             for tp in partitions:
                 self._handed.pop(tp, None)
@@ -292,7 +292,7 @@ class Delivery:
             stop.drained()
 
     def drop(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Forget these at once: they belong to somebody else."""
+        """Forget these at once: they may belong to another member."""
         self._silence(partitions)
         with self._lock:
             self._once_lost.update(partitions)
@@ -331,7 +331,7 @@ class Delivery:
     ) -> dict[tuple[str, int], int]:
         """Next offset of every partition (of these) that was processed further than committed.
 
-        With ``handed``, what is in flight counts as processed.
+        With ``handed``, records in flight count as processed.
         """
         with self._lock:
             reached = {**self._processed, **self._handed} if handed else self._processed

@@ -1,9 +1,9 @@
 """A topic consumer's side of a member: records, offsets and callbacks.
 
 **Rules.** A callback runs on the application's thread, inside its next call. Without a listener
-nothing waits for the application. A partition starts at the committed offset of the group, or as
-``auto.offset.reset`` says; both are asked for after the last owner has given it up. Only partitions
-that this generation owns are committed: the broker does not check that.
+nothing waits for the application. A partition starts at the committed offset of the group, or by
+``auto.offset.reset``; both are looked up after the last owner has given the partition up. Only
+partitions that this generation owns are committed: the broker does not check that.
 
 **Strategy.** Work that needs an answer from a broker runs on a thread of its own, one job at a
 time. A partition that was stopped meanwhile is not started. While the application is in
@@ -37,13 +37,13 @@ class RebalanceListener(Protocol):
     """Callbacks of KIP-429; any of them may be missing."""
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
-        """Take these over; called in every round, with what is new."""
+        """Take over these new partitions; called in every round."""
 
     def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
-        """Give these up: flush what belongs to them; offsets are committed right after."""
+        """Give these up: flush their state; offsets are committed right after."""
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
-        """These are gone already; somebody else may be reading them."""
+        """These are lost already; another member may be reading them."""
 
 
 class PendingCall:
@@ -60,7 +60,7 @@ class PendingCall:
         self._done = done
 
     def run(self) -> BaseException | None:
-        """Call the listener, tell the machine, and return what was raised."""
+        """Call the listener, report to the machine, and return the error, or None."""
         try:
             self._work([TopicPartition(*r) for r in self._resources])
         except BaseException as error:  # even Ctrl-C in a callback ends it
@@ -91,7 +91,7 @@ class TopicDuties:
     fail : callable
         Takes an error that ends the member.
     counters : Counters
-        What is counted for metrics.
+        Counts for the metrics.
     log : MemberLog
         The member's.
     """
@@ -154,7 +154,7 @@ class TopicDuties:
         self._starter.submit(self._begin, job, resources)
 
     def _new_job(self, noted: dict[Resource, int], resources: tuple[Resource, ...]) -> int:
-        """A number that a partition loses when it is given up, and does not get back."""
+        """Number a job; a partition that was given up meanwhile no longer has this number."""
         self._n_jobs += 1
         noted.update(dict.fromkeys(resources, self._n_jobs))
         return self._n_jobs
@@ -216,7 +216,7 @@ class TopicDuties:
         future.add_done_callback(lambda f: done(self.note_commit(f, offsets)))
 
     def note_commit(self, future: Future[int], offsets: Mapping[Resource, int]) -> int:
-        """Remember what a finished commit has saved; returns its error code, -1 for no answer."""
+        """Note the offsets of a finished commit; return its error code, -1 for no answer."""
         answered = not future.cancelled() and future.exception() is None
         code = future.result() if answered else -1
         self.counters.add("commit" if code == 0 else "commit_failed")
@@ -237,7 +237,7 @@ class TopicDuties:
     # Starting
 
     def _prepare(self, job: int, resources: tuple[Resource, ...]) -> None:
-        """Fetch what is about to start; when that fails, the start itself tries again."""
+        """Fetch partitions before they start; if this fails, the start tries again."""
         try:
             found = self._look_up(resources)
             with self._lock:
@@ -251,7 +251,7 @@ class TopicDuties:
             self._log.debug("start positions are not known yet: %s", error)
 
     def reconsider(self, partitions: Collection[Resource]) -> None:
-        """Ask again where these begin: the application has just committed, in its callback."""
+        """Look up again where these begin, after a commit inside the callback."""
         with self._lock:
             for tp in partitions:
                 self._coming.pop(tp, None)
@@ -298,7 +298,7 @@ class TopicDuties:
                 self._fail(AdapterError(f"fetching could not start: {error}"))
 
     def start_positions(self, partitions: Collection[Resource]) -> dict[Resource, int]:
-        """Where each partition begins: its committed offset, or as ``auto.offset.reset`` says.
+        """The first offset of each partition: committed, or by ``auto.offset.reset``.
 
         Raises
         ------
