@@ -18,7 +18,7 @@ PARTS = {
 
 
 def main() -> int:
-    """Run the parts asked for; the exit code is the worst of theirs."""
+    """Run the chosen parts; return the worst exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=sorted(PARTS), action="append")
     parser.add_argument("--seeds", type=int, default=20_000)

@@ -91,14 +91,14 @@ class Tables:
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
-        """Names of all groups, sorted, as of the first time they are asked for."""
+        """Names of all groups, sorted, as of the first use."""
         names: set[str] = set()
         for name in ("generations", "lag", "members", "rebalances"):
             names.update(pc.unique(self._groups_of(name)).to_pylist())
         return tuple(sorted(names))
 
     def choose(self, groups: Sequence[str] | None) -> tuple[str, ...] | None:
-        """Wanted groups by name or pattern, as they were asked for; None for all.
+        """Find groups by name or pattern, in the order given; None for all.
 
         Raises
         ------
@@ -203,7 +203,7 @@ def read_tables(source: Source, names: Sequence[str] | None = None) -> Tables:
 
 
 def open_tables(path: Path | str) -> Tables:
-    """Tables that an earlier run wrote; each is read when it is asked for.
+    """Tables that an earlier run wrote; a table is read when it is used.
 
     Raises
     ------

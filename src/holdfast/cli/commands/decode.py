@@ -96,7 +96,7 @@ def write_lines(lines: Iterator[str], output: Path | None, quiet: bool) -> None:
 
 
 def stdin_lines() -> Iterator[str]:
-    """Lines of stdin without their ends; what is no UTF-8 becomes what is no hex and no JSON."""
+    """Lines of stdin without their ends; bytes that are not UTF-8 become U+FFFD, an error later."""
     for line in sys.stdin.buffer:
         yield line.decode("utf-8", errors="replace").rstrip("\r\n")
 

@@ -32,7 +32,7 @@ LATEST: Final = "_latest"
 """Kept by a stream between its batches: one row of :data:`POSITION` per group and partition."""
 
 POSITION: Final = arrow_schema("positions")
-"""``offset`` is null in a tombstone; ``goes_back``: what was read before may say the same too."""
+"""``offset`` is null in a tombstone; ``goes_back``: earlier records may name the same offset."""
 POSITION_DDL: Final = spark_ddl("positions")
 
 

@@ -135,7 +135,7 @@ def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.T
     at_once = find(assignor).closed_form and not options
     many = np.flatnonzero(fleet.equal()) if at_once else np.zeros(0, int)
     done, closed = np.zeros((2, rows.num_rows), np.bool_)
-    closed[many] = True  # there the closed form says what is best, and no certificate is needed
+    closed[many] = True  # the closed form is optimal, and no certificate is needed
     if len(many):
         done[many] = _plan_many(fleet, many, target)
     for group in np.flatnonzero(~done).tolist():

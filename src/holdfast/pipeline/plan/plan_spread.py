@@ -200,7 +200,7 @@ class Spread:
             self.rows[tps[now]], self.rows[partner[now]] = other[now], mine[now]
             moved[tps[now]] = moved[partner[now]] = True
             n_moved[group[now]] += 2
-            # What was passed over before the exchange will not be looked at again.
+            # Partitions passed over before the exchange are not looked at again.
             reached = np.full(n_groups, len(tps))
             reached[group[now]] = now
             left = left[left > reached[group[left]]]

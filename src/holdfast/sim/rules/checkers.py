@@ -273,8 +273,8 @@ def _plainly_safe(turn: SeenTurn) -> bool:
     """Whether whole sets already show that S1, S3, S4, S8, S10, S11 and S12 hold; the usual case.
 
     Every claimed resource has one claim, so no claim is stale or doubled (S10, S11). Every owned
-    resource has one owner afterwards (S1). What a member gains nobody claimed (S3), so it was
-    revoked from no member either (S4). S8 and S12 are looked at member by member.
+    resource has one owner afterwards (S1). No member claimed a gained resource (S3), so it was
+    revoked from no member either (S4). S8 and S12 are checked member by member.
     """
     members = turn.members
     if sum(len(s.claims) for s in members) != len(turn.claimed):

@@ -159,8 +159,8 @@ def join(parts: list[Columns]) -> Columns:
     Parameters
     ----------
     parts : list of dict of name to Column
-        At least one; all of the same layout, :class:`Slices` of the same bytes. It is emptied, so
-        that a part is not kept beside what was made of it.
+        At least one; all of the same layout, :class:`Slices` of the same bytes. The list is
+        emptied, so that no part is kept beside the joined columns.
 
     Returns
     -------

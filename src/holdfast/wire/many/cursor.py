@@ -145,7 +145,7 @@ class Cursor:
         return value
 
     def absorb(self, child: Cursor, parent: I64) -> None:
-        """Take over what was found in parts of the messages; ``parent`` is int64[n_parts]."""
+        """Add bad messages and unknown tags of parts; ``parent`` is int64[n_parts]."""
         bad = child.overrun()
         if bad.any():
             self.bad[parent[bad]] = True

@@ -42,7 +42,7 @@ from holdfast.wire.many.columns import (
 from holdfast.wire.many.cursor import Cursor
 from holdfast.wire.many.ragged import gather, invalid_utf8
 
-# An element's columns and what it takes to read them are some 60 bytes. Where the mean element is
+# An element's columns and the memory to read them are some 60 bytes. Where the mean element is
 # smaller than TINY_SIZE bytes they are read by blocks; from TAPE_MIN_SIZE on there may be a tape.
 TINY_SIZE: Final = 8
 TAPE_MIN_SIZE: Final = 32

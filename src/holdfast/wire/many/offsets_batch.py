@@ -206,7 +206,7 @@ class _Side:
         self.begin, self.end = start[:-1], start[1:]
         self.size = self.end - self.begin
         self.valid = None if column.valid is None else column.valid[first:last]
-        # What it says means nothing where size < 2.
+        # The head has no meaning where size < 2.
         self.head = read_at(self.data, self.begin, _HEAD).astype(np.uint16)
 
     def cursor(self, rows: I64 | slice) -> Cursor:
@@ -251,7 +251,7 @@ def _labels(key: _Side, value: _Side, label_of: NDArray[np.int16]) -> NDArray[np
 
 
 def _label_table(types: Collection[int] | None) -> NDArray[np.int16]:
-    """Label of each (type, version): what stands in the table is its own label."""
+    """Label of each (type, version); a known pair has a label of its own."""
     table = np.full((_NO_KEY + 1, _N_VERSIONS), _BAD, np.int16)
     table[:_NO_KEY] = _UNKNOWN
     for number, schemas in RECORD_SCHEMAS.items():
