@@ -1,12 +1,12 @@
 """Members, leaders and a coordinator as state machines: events in, actions out, no clock.
 
-``states`` has the transition tables; ``events`` and ``actions`` are what a machine is told and what
-it asks for, ``codes`` Kafka's errors; ``policies`` is the table of policies,
-``policy`` the options of a design, ``upgrade`` changes of assignor as checked steps.
+``states`` has the transition tables, ``events`` and ``actions`` the inputs and outputs of a member,
+``codes`` Kafka's errors. ``policies`` is the table of policies, ``policy`` the options of a design.
+``upgrade`` checks changes of assignor step by step.
 
 ================  =================================================================
 ``member/``       a member of a group
-``leader/``       the leader's round, and assignors as members speak them
+``leader/``       the leader's round, and the assignors that members offer
 ``coordinator/``  Kafka's classic group coordinator
 ================  =================================================================
 """

@@ -1,4 +1,4 @@
-"""The actions of a member: what it asks its caller to do.
+"""The actions of a member, which its caller does.
 
 **Rules.** The caller does the actions that one event returned in order, and before those of the
 next event. JoinGroup and SyncGroup travel on a connection of their own, the join connection,

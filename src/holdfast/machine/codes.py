@@ -1,7 +1,7 @@
-"""Kafka's error codes that a group member or its coordinator can meet.
+"""Kafka's error codes in the answers of a group coordinator, and what each one means for a member.
 
-**Rules.** Names and numbers are Kafka's own. A failure of transport has no code in Kafka: the
-caller reports it as the event ``RequestFailed``.
+**Rules.** Names and numbers are Kafka's. A failed connection has no code: the caller reports it as
+the event ``RequestFailed``.
 
 References: Kafka protocol guide, "Error codes"; KIP-345 (82), KIP-394 (79), KIP-559 (23).
 """
@@ -33,7 +33,7 @@ class ErrorCode(IntEnum):
 
 
 COORDINATOR_GONE = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-"""The coordinator has moved or is not there: find it again, keep every claim."""
+"""The coordinator has moved or is away: find it again, keep every claim."""
 
 RETRIABLE = frozenset(
     {*COORDINATOR_GONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS}
@@ -41,7 +41,7 @@ RETRIABLE = frozenset(
 """Try again after a pause; nothing is reset (KAFKA-9801, KAFKA-13214)."""
 
 MEMBERSHIP_LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-"""What is owned is lost, and claims are dropped before the next join (KAFKA-12983)."""
+"""The member loses all partitions and joins again without claims (KAFKA-12983)."""
 
 EXPLANATIONS: dict[int, str] = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
@@ -64,7 +64,7 @@ EXPLANATIONS: dict[int, str] = {
         "give every process its own id"
     ),
 }
-"""What to tell people about an error that ends a member."""
+"""Advice for an error that ends a member."""
 
 
 def describe(code: int) -> str:

@@ -196,7 +196,7 @@ def policy_of_protocol(protocol: str) -> PolicyInfo | None:
 def assignors_for(
     name: str, settings: Policy = DEFAULTS, assignors: Sequence[str] = ()
 ) -> tuple[Assignor, ...]:
-    """What a member under a policy offers to its group, in order of preference.
+    """The assignors that a member under a policy offers, in order of preference.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def assignors_for(
 
 
 def assignor_of(name: str, options: Mapping[str, object] | None = None) -> Assignor:
-    """An assignor of the registry as members speak it, cooperative or eager as its row says.
+    """An assignor of the registry as members offer it, cooperative or eager by its row.
 
     Raises
     ------

@@ -1,8 +1,7 @@
-"""The settings of a design: what a group wants of its rebalances.
+"""The settings of a design.
 
-**Rules.** A policy is a value. Every member of a group should have the same one; the leader's is
-the one that counts. Delay 0 means without delay, everywhere (KAFKA-15693). Times travel as int32
-ms.
+**Rules.** A policy is a value. Every member of a group should have the same policy; the leader's
+policy counts. A delay of 0 always means no delay (KAFKA-15693). Times travel as int32 ms.
 
 References: Incremental Cooperative Rebalancing, Designs I, II and III.
 """

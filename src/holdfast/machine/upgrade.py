@@ -37,7 +37,7 @@ JAVA_NAMES = {info.java_class: info.name for info in ASSIGNORS.values() if info.
 
 
 class Client(StrEnum):
-    """Which client a member runs, as far as an upgrade cares."""
+    """The client library of a member."""
 
     HOLDFAST = "holdfast"
     JAVA = "java"
@@ -55,7 +55,7 @@ ELSEWHERE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What decides how a member takes part in its group.
+    """The configuration of a member, as far as an upgrade looks at it.
 
     Parameters
     ----------

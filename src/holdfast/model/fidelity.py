@@ -1,4 +1,4 @@
-"""How far a replay is from what was recorded: agreements between 0 (nothing) and 1 (the same).
+"""Agreements of a replay with its recording, from 0 (nothing) to 1 (the same).
 
 **Rules.** Every agreement compares two values in either order, or one value with two bounds. It is
 0 to 1, and 1 only if nothing differs. The fidelity of a replay is its lowest agreement, so that a

@@ -1,12 +1,12 @@
-"""A consumer group as columns: who is in it, what each member may read, and what each one claims.
+"""A consumer group as columns: its members, their subscriptions and their claims.
 
 **Rules.** Members are sorted by id and topics by name, so the result of every assignor is a
 function of the set of inputs, not of their order. Members with equal subscriptions share one row
 of the subscription table. The claim columns hold only claims that can be true
 (:mod:`holdfast.model.reported`).
 
-**Strategy.** :meth:`Group.build` is the only place where a group comes to be; what differs between
-sources (a JSON snapshot, messages, tables) is how their subscriptions and claims become columns.
+**Strategy.** :meth:`Group.build` is the only place that makes a group. Each source (a JSON
+snapshot, messages, tables) turns its subscriptions and claims into columns first.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Group:
     def has_subscriber(self) -> Mask:
         """Whether some member may read each topic, bool[n_topics]."""
         mask = np.zeros(self.topics.n_topics, np.bool_)
-        mask[self.set_topic] = True  # build keeps no row that nobody uses
+        mask[self.set_topic] = True  # build keeps no row without a member
         return frozen(mask)
 
     @cached_property

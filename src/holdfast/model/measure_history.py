@@ -65,7 +65,7 @@ def needed_moves(load: I64, before: I64, row: I64, n_moved_or_kept: I64) -> I64:
     Notes
     -----
     With ``T`` partitions over ``m`` members the even share is ``T // m``, and one more for
-    ``T % m`` of them; it keeps most when those that held most have the one more.
+    ``T % m`` of them; most partitions stay if the members that held most get the extra one.
     """
     n_rows = len(n_moved_or_kept)
     size = np.bincount(row, minlength=n_rows)

@@ -1,13 +1,13 @@
-"""What members report, as columns: the topics they subscribe to and the partitions they claim.
+"""Reports of members as columns: the topics they subscribe to and the partitions they claim.
 
 **Rules.** Members with equal subscriptions share one row of :class:`Subscriptions`. A claim that
 cannot be true (see :data:`REASONS`) is dropped and counted; a claim of a partition that exists but
-that its member does not subscribe to is *foreign*, and kept beside the others. Which of several
-claims of one partition wins is not decided here, but in :mod:`holdfast.assignors.claims`.
+that its member does not subscribe to is *foreign*, and kept beside the others.
+:mod:`holdfast.assignors.claims` decides which of several claims of one partition counts.
 
 **Strategy.** A class method for each shape in which reports come: names (messages, snapshots), rows
 of topic indices and owner columns (tables). :meth:`holdfast.model.group.Group.build` takes both
-classes, so that what follows is the same for all.
+classes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DroppedClaims:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subscriptions:
-    """Who subscribes to what.
+    """The subscription of each member.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Subscriptions:
     def holds(self, members: npt.NDArray[Any], topics: npt.NDArray[Any], n_topics: int) -> Mask:
         """Whether ``members[i]`` subscribes to ``topics[i]`` (0 to ``n_topics - 1``)."""
         n_sets = len(self.start) - 1
-        if len(self.topic) == n_sets * n_topics:  # everybody reads everything
+        if len(self.topic) == n_sets * n_topics:  # every member reads every topic
             return np.ones(len(members), np.bool_)
         keys = row_of(self.start).astype(np.int64) * n_topics + self.topic
         wanted = self.of_member[members].astype(np.int64) * n_topics + topics
@@ -140,7 +140,7 @@ class ReportedClaims:
 
     @classmethod
     def from_owner(cls, topics: Topics, owner: I32) -> ReportedClaims:
-        """The claims of members that own what ``owner``, int32[n_tps], says."""
+        """The claims of members that own their partitions in ``owner``, int32[n_tps]."""
         tps = np.flatnonzero(owner != NO_OWNER)
         tps = tps[np.argsort(owner[tps], kind="stable")]
         return cls(owner[tps], topics.topic_of[tps], topics.partition_of[tps])
@@ -148,7 +148,7 @@ class ReportedClaims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedClaims:
-    """What is left of the claims: CSR columns by member, the foreign ones, and those dropped."""
+    """Claims after the checks: CSR columns by member, foreign claims, dropped claims."""
 
     start: I64
     tp: I32

@@ -67,7 +67,7 @@ class Coordinator:
     options : CoordinatorOptions
         The broker's settings.
     now_ms : int
-        What a monotonic clock shows.
+        Time of a monotonic clock.
     first_id : int
         Where to begin counting member ids.
 
@@ -94,7 +94,7 @@ class Coordinator:
             next_id=first_id,
         )
 
-    # What a caller may look at
+    # Readings
 
     @property
     def state(self) -> GroupState:
@@ -123,7 +123,7 @@ class Coordinator:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When to hear of time next, at the latest; nothing may have ended then."""
+        """Latest time for the next ``step``; it may come before anything ends."""
         deadline_ms = self.data.deadline_ms
         return None if deadline_ms == NEVER_MS else deadline_ms
 

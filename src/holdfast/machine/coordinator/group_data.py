@@ -1,4 +1,4 @@
-"""The state of a group at its coordinator: a plain record, its only way to a new state, its times.
+"""The state of a group at its coordinator: a plain record, its transitions and its deadlines.
 
 **Rules.**
 
@@ -32,7 +32,7 @@ Saved: TypeAlias = tuple[Any, ...]
 
 @dataclass(slots=True, kw_only=True)
 class GroupData:
-    """What a coordinator knows of its group."""
+    """The state of a group at its coordinator."""
 
     group_id: str
     options: CoordinatorOptions  # the broker's settings
@@ -54,7 +54,7 @@ class GroupData:
     # The round that runs
     round_ends_ms: int | None = None
     first_round_until_ms: int | None = None  # a group's first round only ends by time
-    grew: bool = False  # whether somebody has joined since that round was last extended
+    grew: bool = False  # whether a member has joined since that round was last extended
 
 
 def go(group: GroupData, to: GroupState) -> None:

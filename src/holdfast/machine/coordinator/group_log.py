@@ -1,13 +1,13 @@
-"""A coordinator's durable state: the real records of ``__consumer_offsets``, and their replay.
+"""The durable state of a coordinator: records of ``__consumer_offsets``, and their replay.
 
 **Rules.**
 
-- State changes only in :meth:`Durable.replay`; what is to change is first a record.
-- A group record holds a completed generation, so an interrupted one leaves none.
+- Durable state changes only in :meth:`Durable.replay`: a change is first written as a record.
+- A group record holds a completed generation; an interrupted generation leaves no record.
 - Bytes are Kafka's: GroupMetadataValue v3, OffsetCommitValue v4.
 
-**Strategy.** Records are kept as they are written and read when a coordinator begins from them;
-between two failovers nobody asks.
+**Strategy.** Replay keeps the last record of each key as bytes. The first reader of the state, in
+general a coordinator after a failover, decodes the records.
 
 References: KIP-345 (v3), KAFKA-19141 (v4).
 """
@@ -102,10 +102,9 @@ def commit_record(
 
 @lru_cache(maxsize=256)
 def _commit_around(group_id: str, topic: str, timestamp_ms: int) -> tuple[bytes, bytes, bytes]:
-    """What the records of one commit share: all before the partition, before and after the offset.
+    """The bytes around partition and offset: key, version, and the value after the offset.
 
-    A member commits hundreds of partitions at once. The partition ends a key; an offset follows
-    the version.
+    A member commits hundreds of partitions at once, and their records differ in nothing else.
     """
     record = Record(
         record_type=RecordType.OFFSET_COMMIT,
@@ -120,10 +119,7 @@ def _commit_around(group_id: str, topic: str, timestamp_ms: int) -> tuple[bytes,
 
 
 class Durable:
-    """What a coordinator knows after reading its log.
-
-    Of each key the last record counts, as after compaction; it is read when somebody asks.
-    """
+    """The state of a group in its log: of each key the last record counts, as after compaction."""
 
     __slots__ = ("_group", "_offsets", "_unread")
 
@@ -141,7 +137,7 @@ class Durable:
 
     @property
     def group(self) -> StoredGroup | None:
-        """The last generation that was completed; raises ``WireError`` if a record is none."""
+        """The last generation that was completed; ``WireError`` if a record is broken."""
         self._read()
         return self._group
 

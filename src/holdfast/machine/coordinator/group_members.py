@@ -1,4 +1,4 @@
-"""Members of a group: which requests are served, sessions, protocols, and what is said of a group.
+"""Members of a group at its coordinator: refusals, sessions, protocols, answers and the record.
 
 **Rules.** A member's tuple is replaced, never changed. A member that waits for an answer is alive;
 its session runs from the answer on.
@@ -46,7 +46,7 @@ def refusal(
 
 
 def unknown_or_fenced(group: GroupData, instance_id: str | None) -> ErrorCode:
-    """Why a member id is refused that is not in the group: another member has its instance id."""
+    """The error for a member id outside the group: fenced if its instance id is in the group."""
     if instance_id is not None and static_member(group, instance_id) is not None:
         return ErrorCode.FENCED_INSTANCE_ID
     return ErrorCode.UNKNOWN_MEMBER_ID
@@ -63,7 +63,7 @@ def refuse_waiting(member: GroupMember, error: ErrorCode) -> list[Out]:
 
 
 def beat(group: GroupData, member_id: str) -> ErrorCode:
-    """Take a heartbeat of a member; its answer also tells whether a round is being prepared."""
+    """Take a heartbeat of a member; REBALANCE_IN_PROGRESS while a round gathers joins."""
     alive(group, group.members[member_id])
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING else ErrorCode.NONE
 

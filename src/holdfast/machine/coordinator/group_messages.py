@@ -1,4 +1,4 @@
-"""Requests to a coordinator and its responses, its settings, and a member as it knows one.
+"""Requests to a coordinator, its responses, its settings, and its record of a member.
 
 **Rules.** Values only. A response repeats the number of its request.
 

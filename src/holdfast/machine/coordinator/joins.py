@@ -1,4 +1,4 @@
-"""JoinGroup: who may enter the group, who returns, and when a join begins a round.
+"""JoinGroup: which members enter or return to the group, and when a join begins a round.
 
 **Rules.**
 

@@ -1,4 +1,4 @@
-"""Design II's decision: which partitions wait for a departed member, and who gets the others.
+"""Design II's decision: which partitions wait for a departed member, and which do not.
 
 A partition that nobody claims is *unclaimed*. A member that the memory names and that is not in the
 round is *departed*. All examples are a group of members A, B and C that own partitions 0, 1 and 2
@@ -28,7 +28,7 @@ of one topic, with a delay of 30 s.
    Example: C departs and D joins. If C was dynamic, D gets partition 2 at once.
 5. Without any memory the leader guesses. If no member claims anything of a topic, the topic is new
    and does not wait. If some member claims nothing, it counts as a departed member that is back,
-   and nothing waits. Else what is unclaimed waits for an owner that nobody knows.
+   and nothing waits. Else the unclaimed partitions wait for an unknown owner.
    Example: A and B join with claims of 0 and 1 and without memory: partition 2 waits 30 s.
 6. Without memory and without any claim the group is new: ``Policy.first_member`` decides whether
    its partitions are assigned now or after one delay.
@@ -57,13 +57,13 @@ from holdfast.wire.layouts.container import MemberSubscription
 from holdfast.wire.layouts.memory import Memory, RememberedMember, read_memory
 
 UNKNOWN_OWNER = ""
-"""Member id that stands for an owner whom no memory names (rule 5)."""
+"""Member id that stands for an unknown owner (rule 5)."""
 
 FIRST_MEMBERS = "(first members)"
 """Member id for which the partitions of a new group wait (rule 6)."""
 
 OWNERS_NOT_NAMED = "(owners not named)"
-"""Member id of an entry that says: this memory was too large to name who owned what."""
+"""Member id of the entry that marks a memory too large to name owners."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -120,7 +120,7 @@ def recall(subscriptions: Iterable[MemberSubscription], generation: int) -> Memo
     subscriptions : iterable of MemberSubscription
         Those of the round; a copy of the memory that cannot be read counts as none.
     generation : int
-        Of this round: a copy that claims to be of it or a later one cannot be true.
+        Generation of this round; a copy of this or a later generation cannot be true.
 
     References: Incremental Cooperative Rebalancing, "Leader exits and new leader is elected".
     """
@@ -175,7 +175,7 @@ def defer(
     memory : Memory or None
         From :func:`recall`.
     free : bool[n_tps]
-        Subscribed by somebody and claimed by nobody.
+        Topic-partitions with a subscriber and without a claim.
 
     References: Incremental Cooperative Rebalancing, Design II, "Leader process".
     """
@@ -198,7 +198,7 @@ def _departed(
     memory: Memory | None,
     free: Mask,
 ) -> list[DepartedMember]:
-    """Departed members by deadline, with what is unclaimed of theirs (rules 2 and 3)."""
+    """Departed members by deadline, with their unclaimed partitions (rules 2 and 3)."""
     topics = claims.group.topics
     if memory is None:
         return _guess(policy, claims, members, free)
@@ -233,7 +233,7 @@ def _departed(
 def _guess(
     policy: Policy, claims: Claims, members: Sequence[SubscribedMember], free: Mask
 ) -> list[DepartedMember]:
-    """What waits where no member carries a memory (rules 5 and 6)."""
+    """The waiting partitions if no member carries a memory (rules 5 and 6)."""
     topics = claims.group.topics
     claimed = claims.claim_tp
     if not len(claimed):
@@ -255,7 +255,7 @@ def _guess(
 def _return_known(
     lost: list[DepartedMember], members: Sequence[SubscribedMember], pinned: I32
 ) -> tuple[tuple[int, ...], list[DepartedMember]]:
-    """Pin to each member that is back by its identity what waited for it (rule 4)."""
+    """Pin to each member that is back by its identity the partitions that waited (rule 4)."""
     back: dict[str, int] = {}
     for i, m in enumerate(members):
         if not m.leaves_for_good:
@@ -327,7 +327,7 @@ def remember(
     given_up: I32,
     pace_ms: int,
 ) -> Memory:
-    """What the next leader must know: who is here with what, who has departed, what was given up.
+    """The memory for the next leader: members with their partitions, departed ones, revocations.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ Racks = Mapping[str, Sequence[Iterable[str]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderRound:
-    """What a leader plans from.
+    """The input of a leader's plan.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class LeaderRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribedTopics:
-    """What a leader looks up before it plans.
+    """The topics that a leader looks up before it plans.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def compute(
     racks: Racks | None = None,
     read: ReadMembers | None = None,
 ) -> AssignmentComputed:
-    """Do what ``ComputeAssignment`` asks for.
+    """Plan the round of a ``ComputeAssignment``.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def compute(
     request : ComputeAssignment
         The member machine's action.
     lags, racks : mapping, optional
-        What the caller knows of partitions.
+        Lags and racks that the caller knows, by topic.
     read : ReadMembers, optional
         From :func:`read_round`: the subscriptions need not be read again.
 
@@ -230,7 +230,7 @@ class EagerAssignor:
         )
 
     def read(self, assignment: bytes) -> Instruction:
-        """Everything it is to own."""
+        """All partitions that the member shall own."""
         return Instruction(assigned=resources_of(decode_assignment(assignment).partitions))
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
@@ -254,7 +254,7 @@ class EagerAssignor:
 class CooperativeAssignor:
     """Kafka's ``cooperative-sticky``: Design I inside the standard protocol.
 
-    Java members read the same bytes; what is ours stands where they do not look.
+    Java members read the same bytes and skip the fields that only holdfast reads.
     """
 
     name: str = "cooperative-sticky"
@@ -275,7 +275,7 @@ class CooperativeAssignor:
         )
 
     def read(self, assignment: bytes) -> Instruction:
-        """Everything it is to own: absence revokes. A frame of ours announces another round."""
+        """All that the member shall own: absence revokes. A frame of ours announces a round."""
         message = decode_assignment(assignment)
         again = False
         if message.user_data and message.user_data.startswith(ASSIGNMENT_MAGIC):

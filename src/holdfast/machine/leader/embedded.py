@@ -1,11 +1,11 @@
-"""What an assignor writes in a subscription, and what it reads in an assignment.
+"""The protocol by which a member uses an assignor: it writes subscriptions and reads assignments.
 
 The proposal calls this the embedded protocol, because Kafka's coordinator carries both messages
 without reading them.
 
 **Rules.** A member machine knows no bytes: an :class:`Embedded` assignor writes its subscription
-from a :class:`MemberView` and turns its assignment into an :class:`Instruction`. An assignment is
-read in one of two ways, and its assignor says in which:
+from a :class:`MemberView` and turns its assignment into an :class:`Instruction`. An assignor
+reads an assignment in one of two ways:
 
 - KIP-429: ``assigned`` is all that the member shall own; what is absent is revoked
   (``absence_revokes``).
@@ -36,7 +36,7 @@ class RebalanceMode(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberView:
-    """What a member knows when it writes a subscription."""
+    """The part of a member's state that goes into a subscription."""
 
     topics: tuple[str, ...]
     owned: tuple[Resource, ...]  # empty for an eager member: it gave all up before

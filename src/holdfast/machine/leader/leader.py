@@ -1,9 +1,9 @@
-"""A round of a design: subscriptions in; out, for each member, what it keeps, gains and gives up.
+"""A round of a design: from subscriptions to what each member keeps, gains and gives up.
 
 **Rules.**
 
-- A pure function of the set of subscriptions, the partition counts and the policy. Time enters only
-  as what remains of deadlines (S13).
+- A plan is a pure function of the set of subscriptions, the partition counts and the policy. Time
+  enters only as the remaining time of deadlines (S13).
 - A partition that some member claims is assigned to no other member in the same round (S3, S4). A
   partition is revoked only from a member that claims it in this round (S8).
 - While a partition waits for a departed member nothing is revoked, and all members are given the
@@ -16,8 +16,8 @@
 
 **Strategy.** Subscriptions become columns (:func:`group_of`); :mod:`holdfast.assignors.claims`
 settles the claims; :mod:`holdfast.machine.leader.deferral` says what waits and what is pinned to a
-member; an assignor of the registry computes the target, the owner wanted for every partition. What
-a member does not claim and shall own it gains; what it claims and shall not own it gives up.
+member; an assignor of the registry computes the target, the owner wanted for every partition. A
+member gains the target partitions that it does not claim, and gives up its other claims.
 
 References: Incremental Cooperative Rebalancing, "Leader process" of Designs I, II and III;
 KIP-429, "Consumer leader".
@@ -50,7 +50,7 @@ from holdfast.wire.layouts.memory import Memory, encode_memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedAssignment:
-    """What one round means for one member: next = (owned - revoked) + gained.
+    """The assignment of one member in one round: next = (owned - revoked) + gained.
 
     ``kept`` are its claims that it keeps.
     """
@@ -125,7 +125,7 @@ def plan_round(
 
 
 def _with_given_up(memory: Memory | None, members: Sequence[SubscribedMember]) -> Memory | None:
-    """The memory, and added to it what members report to have given up on request."""
+    """The memory, with the partitions that members report to have given up on request."""
     extra = tuple(entry for m in members for entry in m.subscription.given_up)
     if memory is None or not extra:
         return memory
@@ -159,14 +159,14 @@ def group_of(
 
 
 def _unclaimed(claims: Claims) -> Mask:
-    """Subscribed by somebody and claimed by nobody, bool[n_tps]."""
+    """Topic-partitions with a subscriber and without a claim, bool[n_tps]."""
     free: Mask = claims.group.has_subscriber[claims.group.topics.topic_of]
     free[claims.claim_tp] = False
     return free
 
 
 class _RoundPlanner:
-    """One round in columns: who owns, who shall own, who gives up."""
+    """One round in columns: owners before, owners wanted, claims given up."""
 
     def __init__(
         self,

@@ -44,8 +44,8 @@ def perform_assignment(
     name : str
         A name of the registry.
     members : sequence of (member id, instance id or None, subscription bytes)
-        As in the JoinGroup response of the leader, in any order; or what :func:`read_members` made
-        of them.
+        As in the JoinGroup response of the leader, in any order; or the answer of
+        :func:`read_members`.
     partitions : mapping
         Partition count of each topic.
     lags : mapping, optional
@@ -127,7 +127,7 @@ class ReadMembers:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The known topics that somebody subscribes to, sorted."""
+        """The known topics with a subscriber, sorted."""
         return tuple(self.names[i] for i in np.unique(self.columns.subscriptions.topic).tolist())
 
     @property

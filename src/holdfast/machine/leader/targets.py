@@ -41,7 +41,7 @@ def isolated_target(
     assignor : callable
         Group -> int32[n_tps], here always called with one topic.
     weights : mapping of str to int, optional
-        Weight of one resource of a kind, 1 where not given: whose extra one goes where.
+        Weight of one resource of a kind, 1 where not given; decides who gets extra resources.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def _best_step(
 
 
 def _may(group: Group) -> Mask:
-    """bool[n_topics, n_members]: who subscribes."""
+    """Whether each member subscribes to each topic, bool[n_topics, n_members]."""
     table = np.zeros((group.topics.n_topics, group.n_sets), bool)
     table[group.set_topic, row_of(group.set_start)] = True
     return table[:, group.subscription]

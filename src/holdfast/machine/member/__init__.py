@@ -1,7 +1,7 @@
 """A member of a group.
 
-``member`` takes events. ``member_data`` is the member's state as a plain record, ``holdings`` the
-part of it that a member owns, and the order of giving it up. ``answers`` is what the coordinator's
-answers do to a member, ``steps`` what answers and other events have in common, ``requests`` writes
-its requests. ``options`` are its settings.
+``member`` takes events. ``member_data`` is the member's state as a plain record. ``holdings`` is
+the record of its resources, and the order of giving them up. ``answers`` takes the coordinator's
+answers, ``steps`` holds the steps that several events share, ``requests`` writes requests.
+``options`` are the settings.
 """

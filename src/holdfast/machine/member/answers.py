@@ -1,11 +1,11 @@
-"""What the coordinator's answers do to a member: rounds, refusals, and the loss of membership.
+"""The coordinator's answers to a member: rounds, refusals, and the loss of membership.
 
 **Rules.** The rules are those of :mod:`holdfast.machine.member.member`, where events come in. An
 answer changes nothing unless its number is the one that the record awaits. The caller does the
 returned actions in order.
 
-**Strategy.** One function for each answer, on the member's record. What several of them do stands
-in :mod:`holdfast.machine.member.steps`.
+**Strategy.** One function for each answer, on the member's record. Steps that several functions
+share stand in :mod:`holdfast.machine.member.steps`.
 
 References: KIP-345, KIP-394, KIP-429, KIP-814; Incremental Cooperative Rebalancing, "Member
 process".

@@ -1,4 +1,4 @@
-"""What a member owns, and the only safe order of giving it up.
+"""The resources that a member owns, and the only safe order of giving them up.
 
 **Rules.**
 
@@ -54,7 +54,7 @@ class HandOverStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """With what a commit is fenced."""
+    """The member id, instance id and generation of a commit."""
 
     generation: int
     member_id: str
@@ -131,7 +131,7 @@ class Holdings:
 
     @property
     def deadline_ms(self) -> int:
-        """When the hand-over in progress wants to hear of time next."""
+        """The next time at which the hand-over in progress has something to do."""
         job = self.hand_over
         assert job is not None
         return job.deadline_ms if job.retry_ms is None else min(job.deadline_ms, job.retry_ms)
@@ -159,7 +159,7 @@ class Holdings:
         resources : frozenset of Resource
             A subset of ``owned``; may be empty, for an eager member's callback.
         identity : Identity
-            What the commit is fenced with: the generation in which they were owned.
+            Identity of the commit, with the generation in which they were owned.
         deadline_ms : int
             When waiting ends, however far the hand-over has come.
         of_round : bool
@@ -251,7 +251,7 @@ class Holdings:
         untold = [c for c in self.queue if c.call is ListenerCall.ASSIGNED]
         kept = tuple(c for c in self.queue if c.call is not ListenerCall.ASSIGNED)
         never_announced = frozenset[Resource]().union(*(c.resources for c in untold))
-        # What a hand-over has queued or called as REVOKED must not be told LOST as well.
+        # A resource with REVOKED queued or called must not get LOST as well.
         revoked = frozenset[Resource]()
         for call in (*kept, *(() if calling is None else (calling,))):
             if call.call is not ListenerCall.ASSIGNED:

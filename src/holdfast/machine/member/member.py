@@ -100,7 +100,7 @@ class Member:
     options : MemberOptions
         Times, identity, rules for commits.
     now_ms : int
-        What a monotonic clock shows.
+        Time of a monotonic clock.
     nonce : int
         Where to begin counting joins.
 
@@ -141,7 +141,7 @@ class Member:
             heartbeat_due_ms=now_ms,
         )
 
-    # What a caller may look at
+    # Readings
 
     @property
     def state(self) -> MemberState:
@@ -170,7 +170,7 @@ class Member:
 
     @property
     def identity(self) -> Identity:
-        """With what a commit of the application's own is fenced."""
+        """Member id and generation for a commit that the application sends itself."""
         return self.data.identity
 
     @property
@@ -185,7 +185,7 @@ class Member:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the member wants to hear of time next; None: not before the next event."""
+        """Latest time for the next ``step``; None: not before the next event."""
         deadline_ms = self.data.deadline_ms
         return None if deadline_ms == NEVER_MS else deadline_ms
 
@@ -388,7 +388,7 @@ def _look_for_coordinator(member: MemberData) -> Actions:
 
 
 def _to_give_up_before_join(member: MemberData) -> frozenset[Resource] | None:
-    """What KIP-429's onJoinPrepare revokes; None for no hand-over and no callback."""
+    """The partitions that KIP-429's onJoinPrepare revokes; None: no hand-over, no callback."""
     owned = member.holdings.owned
     if member.mode is RebalanceMode.EAGER:
         first = member.state is STABLE

@@ -45,7 +45,7 @@ Saved: TypeAlias = tuple[Any, ...]
 
 @dataclass(slots=True, kw_only=True)
 class MemberData:
-    """What a member knows."""
+    """The state of a member."""
 
     assignors: tuple[Embedded, ...]  # in order of preference
     options: MemberOptions
@@ -85,7 +85,7 @@ class MemberData:
 
     # The last assignment
     previous: tuple[Resource, ...] = ()  # all that was owned after it
-    given_up: tuple[Resource, ...] = ()  # what it asked for
+    given_up: tuple[Resource, ...] = ()  # what it revoked
     memory: bytes | None = None  # the leader's, to be carried to the next leader
     memory_ms: int  # when it came
 
@@ -116,7 +116,7 @@ class MemberData:
 
     @property
     def identity(self) -> Identity:
-        """With what a commit of the application's own is fenced."""
+        """Member id and generation for a commit that the application sends itself."""
         return Identity(
             generation=self.generation,
             member_id=self.member_id,
@@ -132,7 +132,7 @@ class MemberData:
 
     @property
     def poll_ends_ms(self) -> int:
-        """When an application that does not poll is taken for stuck."""
+        """When the member leaves unless the application polls."""
         interval_ms = self.options.max_poll_interval_ms
         if interval_ms == 0 or self.stalled or self.member_id == "" or self.leaving is not None:
             return NEVER_MS
@@ -140,7 +140,7 @@ class MemberData:
 
     @property
     def sends_heartbeats(self) -> bool:
-        """Whether the member is in a generation and has somebody to send heartbeats to."""
+        """Whether the member is in a generation and knows its coordinator."""
         return (
             self.generation >= 0
             and self.coordinator_known
@@ -205,8 +205,8 @@ def restore(member: MemberData, values: Saved) -> None:
 def shift(member: MemberData, by_ms: int) -> None:
     """Let ``by_ms`` pass: every time but ``now_ms`` lies so much earlier afterwards.
 
-    A clock that starts anew at each step can stand still this way, and states that differ only in
-    what time it is become equal. NEVER_MS stays.
+    A search can keep its clock at one time this way, so that states that differ only in their time
+    are equal. NEVER_MS stays.
     """
     member.deadline_ms = earlier(member.deadline_ms, by_ms)
     member.polled_ms -= by_ms

@@ -1,9 +1,9 @@
-"""The requests that a member writes, from what it knows and owns.
+"""The requests of a member, written from its state.
 
 **Rules.** Each function gives the request a number, notes in the record that the answer is awaited,
 and returns the action. Nothing here decides whether to send.
 
-**Strategy.** One function a request; :func:`view_of` is what assignors write a subscription from.
+**Strategy.** One function a request; assignors write a subscription from :func:`view_of`.
 
 References: KIP-345, KIP-394, KIP-429, KIP-800.
 """
@@ -27,7 +27,7 @@ def new_request(member: MemberData) -> int:
 
 
 def view_of(member: MemberData) -> MemberView:
-    """What the member's assignors are shown when they write its subscription."""
+    """The part of the member's state from which assignors write its subscription."""
     leaving = Leaving.STAYS
     if member.leaving is not None:
         leaving = Leaving.RETURNS if member.leaving.returns else Leaving.FOR_GOOD

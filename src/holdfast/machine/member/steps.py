@@ -1,4 +1,4 @@
-"""What a member does for more than one reason: want a round, give up, try again, lose membership.
+"""Steps of a member that several events take: ask for a round, give up, retry, lose membership.
 
 **Rules.** The rules are those of :mod:`holdfast.machine.member.member`. The caller does the
 returned actions in order.
