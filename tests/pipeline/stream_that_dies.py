@@ -16,6 +16,7 @@ from holdfast.pipeline.batches.watch import Stream, follow
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session
+from holdfast.tables import reading
 from holdfast.tables.manifest import MANIFEST
 from holdfast.tables.reading import Tables
 
@@ -35,7 +36,7 @@ def die():
 
 def arrange(stage, batch):
     """Die in ``batch``: before anything is written, between tables, before or after the rename."""
-    process, rename, sweep = Stream.process, Path.replace, Tables.sweep
+    process, rename, sweep = Stream.process, Path.replace, reading.sweep
     now = []
 
     def processed(self, records, batch_id):
@@ -49,10 +50,10 @@ def arrange(stage, batch):
             die()
         return rename(self, target)
 
-    def swept(self):
+    def swept(root, tables):
         if stage == "after-rename" and now == [batch]:
             die()
-        sweep(self)
+        sweep(root, tables)
 
     lag = Job.lag
 
@@ -61,7 +62,8 @@ def arrange(stage, batch):
             die()
         lag(self, ends)
 
-    Stream.process, Path.replace, Tables.sweep, Job.lag = processed, renamed, swept, between
+    Stream.process, Path.replace, Job.lag = processed, renamed, between
+    reading.sweep = swept
 
 
 def main():
