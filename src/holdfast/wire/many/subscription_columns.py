@@ -26,6 +26,7 @@ from holdfast.model.columns import I32, I64, U8, Mask, within
 from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.wire.many.name_arrays import NameArrays, join, walk
 from holdfast.wire.many.name_table import NameTable, int16_at, int32_at
+from holdfast.wire.many.ragged import keep_freed_memory
 from holdfast.wire.many.subscription_slow import ClaimNames, OneByOne
 from holdfast.wire.many.topic_blocks import TopicBlocks
 
@@ -69,6 +70,7 @@ def decode_subscriptions(
 
     References: KIP-429, "Consumer protocol".
     """
+    keep_freed_memory()
     blocks = TopicBlocks(table)
     ends = blocks.read(messages)
     tails = _read_tails(messages, blocks, ends, cooperative=cooperative)
