@@ -412,3 +412,9 @@ def test_a_loss_after_everything_was_committed_takes_nothing(delivery):
     delivery.committed({A: 2})
     delivery.drop([A])
     assert delivery.uncommittable() == set()
+
+
+def test_a_loss_before_anything_was_handed_out_takes_nothing(delivery):
+    delivery.start({A: 3}, fresh=[A])  # a position that is still to be committed
+    delivery.drop([A])
+    assert delivery.uncommittable() == set()

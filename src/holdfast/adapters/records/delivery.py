@@ -294,13 +294,11 @@ class Delivery:
     def drop(self, partitions: Collection[tuple[str, int]]) -> None:
         """Forget these at once: they may belong to another member."""
         self._silence(partitions)
+        left = self.uncommitted(partitions, handed=True)
         with self._lock:
             self._once_lost.update(partitions)
             self._lost.update(partitions)
-            reached = {**self._processed, **self._handed}
-            self._uncommittable.update(
-                tp for tp in partitions if tp in reached and reached[tp] != self._committed.get(tp)
-            )
+            self._uncommittable.update(tp for tp, at in left.items() if at != self._began.get(tp))
         self.give_up_waiting(partitions)
         self.forget(partitions)
 
