@@ -182,6 +182,33 @@ def test_a_name_that_looks_like_a_line_is_a_name(name):
     ]
 
 
+class Copied(str):
+    """Text that counts the characters of every part taken out of it."""
+
+    __slots__ = ()
+    characters = 0
+
+    def __getitem__(self, part):
+        taken = Copied(super().__getitem__(part))
+        Copied.characters += len(taken)
+        return taken
+
+    def rstrip(self, *characters):
+        return Copied(super().rstrip(*characters))
+
+
+@pytest.mark.parametrize("known", [["g"], ["] " * 16_000]])
+def test_a_name_full_of_what_ends_a_name_is_read_in_proportion_to_its_length(known):
+    state = " in state Stable with old generation 7 (reason: "
+    for line in (
+        f"INFO [GroupId {'] ' * 16_000}] Member m left the consumer group. {MANAGER}",
+        preparing(state * 600, 3, "x"),
+    ):
+        Copied.characters = 0
+        read_statements([Copied(line)], known)
+        assert Copied.characters <= 4 * len(line)
+
+
 def test_a_client_cannot_speak_for_another_group():
     fake = "ok). in state Stable with old generation 1 (reason: explicit `LeaveGroup`"
     line = preparing("g", 3, f"Adding new member m; client reason: {fake}")

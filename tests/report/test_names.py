@@ -4,25 +4,123 @@ import html
 import json
 import re
 import shlex
+import subprocess
+import sys
+import unicodedata
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import playwright
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from tests.report.fleet import START_MS, rolling_bounce, tables
 
+from holdfast.cli.output import csv_cell
 from holdfast.report.drawing.markup import Markup, escape, name_of, tag
-from holdfast.report.drawing.writing import render
+from holdfast.report.drawing.writing import asset, render
 from holdfast.report.findings.doctor import examine_fleet
 from holdfast.report.metrics import METRICS, exposition
-from holdfast.report.names import shorten, spreadsheet_text, visible, visible_json
+from holdfast.report.names import (
+    shell_word,
+    shorten,
+    spreadsheet_text,
+    visible,
+    visible_json,
+)
 from holdfast.report.trace import write_trace
 from holdfast.tables.reading import read_tables
 
 ANY = st.text(st.characters(codec=None))
+HIDDEN_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+FILLERS = "\u034f\u115f\u1160\u180e\u3164\uffa0\u17b4\u17b5\u2800"
+SELECTORS = {*range(0xFE00, 0xFE10), *range(0x180B, 0x1810), *range(0xE0100, 0xE01F0)}
+
+
+def hides(character: str) -> bool:
+    """Whether nobody can see a character, told from Unicode's own categories."""
+    return (
+        unicodedata.category(character) in HIDDEN_CATEGORIES
+        or (unicodedata.category(character) == "Zs" and character != " ")
+        or character in FILLERS + "\U00016fe4\U0001d159"
+        or ord(character) in SELECTORS
+    )
+
+
+def read_back(shown: str) -> str:
+    """The name behind visible text, by the documented escapes alone."""
+    code = r"\\(\\|u[0-9a-f]{4}|U[0-9a-f]{8})"
+    return re.sub(code, lambda m: "\\" if m[1] == "\\" else chr(int(m[1][1:], 16)), shown)
+
+
+def test_every_character_of_unicode_is_shown_or_escaped_and_none_looks_like_another() -> None:
+    shown = {chr(code): visible(chr(code)) for code in range(sys.maxunicode + 1)}
+    wrong = [
+        f"{ord(c):04x}"
+        for c, text in shown.items()
+        if text != (c if not hides(c) and c != "\\" else text) or any(map(hides, text))
+    ]
+    assert wrong == []
+    assert len(set(shown.values())) == len(shown)
+    assert all(read_back(text) == c for c, text in shown.items())
+
+
+@given(ANY, ANY)
+def test_two_names_are_never_one_text(one: str, other: str) -> None:
+    assert read_back(visible(one)) == one
+    assert (visible(one) == visible(other)) == (one == other)
+    cells = (spreadsheet_text(visible(one)), spreadsheet_text(visible(other)))
+    assert (cells[0] == cells[1]) == (one == other)
+
+
+LOOKALIKES = [
+    "a\u200bb",
+    "a\\u200bb",
+    "a\\\\u200bb",
+    "a\u3164b",
+    "a\U000e0041b",
+    "a\\",
+    "=1",
+    "'=1",
+]
+
+
+def test_names_that_only_look_alike_are_different_labels_cells_and_tags() -> None:
+    shown = {escape(name) for name in LOOKALIKES}
+    assert len(shown) == len(LOOKALIKES) == len({csv_cell(name) for name in LOOKALIKES})
+    scripts = [rolling_bounce(name, {name: 2}, 2).lag({(name, 0): 5}) for name in LOOKALIKES]
+    found = read_tables(tables(*scripts))
+    text = exposition(found, examine_fleet(found))
+    series = [line.rpartition(" ")[0] for line in text.splitlines() if line[0] != "#"]
+    assert len(series) == len(set(series))
+
+
+def test_the_page_shows_names_as_python_does() -> None:
+    words = asset("words.js").partition("const shorten")[0]
+    shown_one = "JSON.stringify(visible(String.fromCodePoint(c)))"
+    told = f"for (let c = 0; c < 0x110000; c++) console.log({shown_one})"
+    node = Path(playwright.__file__).with_name("driver") / "node"
+    done = subprocess.run([node, "-e", f"{words}\n{told}"], capture_output=True, check=True)
+    shown = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(shown) == sys.maxunicode + 1
+    # A browser knows newer characters than this Python does: those it may show.
+    assert {
+        code
+        for code, text in enumerate(shown)
+        if text != visible(chr(code)) and unicodedata.category(chr(code)) != "Cn"
+    } == set()
+
+
+@pytest.mark.parametrize("name", ["DOMAIN\\etl", "it's", "a b", "a\u200bb'c", "\U000e0041", "$x"])
+def test_a_suggested_command_names_the_very_group(name: str) -> None:
+    command = f"printf %s {shell_word(name)}"
+    said = subprocess.run(
+        ["bash", "-c", command], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}
+    )
+    assert said.stdout.decode() == name
+    assert not any(map(hides, command))
 
 
 @given(ANY)
@@ -34,7 +132,7 @@ def test_visible_text_holds_nothing_that_acts_and_is_utf8(text: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=["C", "Z"]), max_size=20))
 def test_visible_text_of_a_decent_name_is_the_name(text: str) -> None:
-    decent = "".join(c for c in text if c.isprintable())
+    decent = "".join(c for c in text if not hides(c) and c != "\\")
     assert visible(decent) == decent
 
 
@@ -93,6 +191,20 @@ def test_attributes_that_the_policy_refuses_are_never_written(attribute: str) ->
 @pytest.mark.parametrize("name", ["=1+1", "+cmd", "-2", "@SUM(A1)", "\t=1", " =1", "|x", "%0A"])
 def test_a_formula_becomes_text(name: str) -> None:
     assert spreadsheet_text(name) == "'" + name
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("x;=cmd|'/C calc'!A0", "x;'=cmd|''/C calc'!A0"),
+        ("x; +1;2", "x;' +1;2"),
+        ("x,@SUM(A1)", "x,'@SUM(A1)"),
+        ("'quoted", "''quoted"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+    ],
+)
+def test_a_formula_after_a_separator_of_some_locale_becomes_text(name: str, cell: str) -> None:
+    assert csv_cell(name) == spreadsheet_text(name) == cell
 
 
 @pytest.mark.parametrize("name", ["orders", "a=b", "", " ", "1"])

@@ -30,7 +30,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.report.names import spreadsheet_text, visible, visible_json
+from holdfast.report.names import harmless, spreadsheet_text, visible, visible_json
 
 T = TypeVar("T")
 BAR_AFTER_S = 2.0
@@ -50,15 +50,15 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def printable(value: object) -> str:
-    """Text that is safe on a terminal: control and bidi characters are shown as escapes."""
-    return visible(value)
+def printable(text: object) -> str:
+    """Text of ours that is safe on a terminal; a name alone goes through ``visible``."""
+    return harmless(text)
 
 
 def csv_cell(value: object) -> object:
     """A cell that no spreadsheet takes for a formula (a leading quote marks it as text).
 
-    Control characters are shown as escapes: CSV is printed on terminals too, and read line by line.
+    Hidden characters are shown as escapes: CSV is printed on terminals too, and read line by line.
     """
     return spreadsheet_text(visible(value)) if isinstance(value, str) else value
 
@@ -195,7 +195,7 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:,.3f}".rstrip("0").rstrip(".")
-    return printable(value)
+    return visible(value)
 
 
 def _heading(name: str, width: int) -> str:

@@ -1,7 +1,7 @@
 """The doctor's screen of a group: a heading, then its findings, the worst first.
 
 **Rules.** Every line fits the terminal, except commands: a command is one line, so that it can be
-copied. Names are data from strangers and go through :func:`holdfast.cli.output.printable`.
+copied. Names are data from strangers and go through :func:`holdfast.report.names.visible`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from holdfast.cli.output import printable
+from holdfast.report.names import visible
 
 if TYPE_CHECKING:
     from holdfast.report.findings.examination import Examination
@@ -55,12 +56,12 @@ def _print_heading(console: Console, examination: Examination) -> None:
     state = [
         head["state"],
         "/".join(head["group_type"]) or "unknown type",
-        printable(head["protocol"] or "no protocol"),
+        visible(head["protocol"] or "no protocol"),
         count(head["members"], "member"),
         count(head["partitions"], "partition"),
         f"generation {generation}",
     ]
-    console.print(Text(printable(head["group"]), style="bold"))
+    console.print(Text(visible(head["group"]), style="bold"))
     _indented(console, ", ".join(state), 2)
     if head["window"]["from"]:
         cost = _cost(**head["cost_partition_seconds"])

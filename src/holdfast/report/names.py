@@ -1,54 +1,138 @@
-"""Names from a cluster are data from strangers: shown in full, obeyed never.
+r"""Names from a cluster are data from strangers: shown in full, obeyed never, and never mixed up.
 
 **Rules.** Text that leaves this module holds no control character, no bidirectional override, no
-lone surrogate and no invisible joiner: each is shown as its escape. HTML, CSV, terminal and
-Prometheus writers all start here and then add their own quoting.
+lone surrogate, no unassigned or private character, no odd space and no other character without a
+shape: each is shown as its escape. :func:`visible` gives two different names two different texts,
+because it doubles the backslash. Writers of HTML, CSV, Prometheus text and terminals all start here
+and then add their own quoting.
+
+**Strategy.** Python's ``str.isprintable`` is the rule: it is false for the Unicode categories Cc,
+Cf, Cs, Co, Cn, Zl, Zp and for every space but U+0020. :data:`BLANK` adds what Unicode counts as a
+letter, a mark or a symbol and draws as nothing. A name is escaped once: the result is a
+:class:`Visible`, which passes both functions as it is.
+
+References: Unicode Standard, "General Category" and "Default_Ignorable_Code_Point".
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
+from itertools import chain
 
-_HIDDEN = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+BLANK = frozenset(
+    map(
+        chr,
+        chain(
+            (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0),  # joiners and fillers
+            range(0x180B, 0x1810),  # Mongolian variation selectors, vowel separator
+            range(0xFE00, 0xFE10),  # variation selectors
+            range(0xE0100, 0xE01F0),
+            (0x2800, 0x16FE4, 0x1D159),  # blank Braille, Khitan filler, null note head
+        ),
+    )
 )
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
+"""Characters that are printable to Unicode and that nobody can see."""
+
+SEPARATORS = ";,|"
+"""Where a spreadsheet may split a line, depending on its locale."""
+
+_UNUSUAL = re.compile(r"[^ -~]")
+_UNUSUAL_OR_BACKSLASH = re.compile(r"[^ -\[\]-~]")
+_FORMULA = frozenset("=+-@|%\t\r\n\uff1d\uff0b\uff0d\uff20")
+_PIECES = re.compile(f"(?<=[{SEPARATORS}])")
 
 
-def visible(value: object) -> str:
-    """Text with every character that could act on a terminal or a page shown as its escape.
+class Visible(str):
+    """Text that is visible already: every function here passes it as it is."""
 
-    ``str`` is applied first. The text can be encoded as UTF-8; a tab or newline is an escape too.
+    __slots__ = ()
+
+
+def is_hidden(character: str) -> bool:
+    """Whether a character acts, or cannot be seen."""
+    return not character.isprintable() or character in BLANK
+
+
+def visible(name: object) -> Visible:
+    r"""A name with every hidden character shown as its escape, and the backslash doubled.
+
+    ``str`` is applied first. The text can be encoded as UTF-8. Different names give different
+    texts: a backslash is followed by another one, by ``u`` and four digits, or by ``U`` and eight.
     """
-    return _HIDDEN.sub(lambda m: f"\\u{ord(m.group()):04x}", str(value))
+    if isinstance(name, Visible):
+        return name
+    return Visible(_UNUSUAL_OR_BACKSLASH.sub(_escaped, str(name)))
+
+
+def harmless(text: object) -> Visible:
+    """Text of ours, which may quote names: hidden characters are escaped, backslashes stay.
+
+    Not for a name alone: two of them may become one text.
+    """
+    if isinstance(text, Visible):
+        return text
+    return Visible(_UNUSUAL.sub(_escaped, str(text)))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match.group()
+    if character == "\\":
+        return "\\\\"
+    if not is_hidden(character):
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def visible_json(text: str) -> str:
-    """JSON text made with ``ensure_ascii=False``, with an escape for every such character.
+    """JSON text made with ``ensure_ascii=False``, with an escape for every hidden character.
 
     A JSON reader reads the same values from it.
     """
-    return _HIDDEN.sub(
-        lambda m: m.group() if m.group() == "\n" else f"\\u{ord(m.group()):04x}", text
-    )
+    return _UNUSUAL.sub(_json_escaped, text)
 
 
-def shorten(value: object, limit: int = 80) -> str:
+def _json_escaped(match: re.Match[str]) -> str:
+    character = match.group()
+    if character == "\n" or not is_hidden(character):
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def shorten(name: object, limit: int = 80) -> Visible:
     """Visible text of at most ``limit`` characters, the middle replaced by an ellipsis."""
-    text = visible(value)
+    text = visible(name)
     if len(text) <= limit:
         return text
     tail = (limit - 1) // 3
-    return f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
+    return Visible(f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}")
 
 
 def spreadsheet_text(value: str) -> str:
-    """Text that no spreadsheet takes for a formula: a leading quote marks it as text."""
-    bare = value.lstrip(" \u00a0\u3000\ufeff")
-    return "'" + value if bare[:1] in _FORMULA and bare else value
+    """Text that no spreadsheet takes for a formula, wherever its locale splits a line.
+
+    The value is visible text already, so it holds no tab. A quote marks as text each piece that
+    begins as a formula does, and each piece that begins with a quote; so different values stay
+    different.
+    """
+    return "".join(_marked(value))
+
+
+def _marked(value: str) -> Iterator[str]:
+    for piece in _PIECES.split(value):
+        bare = piece.lstrip(" \u00a0\u3000\ufeff")
+        acts = bare[:1] in _FORMULA if bare else False
+        yield "'" + piece if acts or piece.startswith("'") else piece
 
 
 def shell_word(name: str) -> str:
-    """A name as one word of a command line that people can paste."""
-    return shlex.quote(visible(name))
+    r"""A name as one word of a command line that people can paste.
+
+    A name with hidden characters is written as ``$'...'``, whose escapes bash, zsh and ksh read.
+    """
+    if not any(map(is_hidden, name)):
+        return shlex.quote(name)
+    return "$'" + visible(name).replace("'", "\\u0027") + "'"

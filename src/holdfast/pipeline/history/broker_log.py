@@ -31,7 +31,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -80,10 +80,10 @@ _PREPARING: Final = "Preparing to rebalance group "
 _STATE: Final = re.compile(
     r" in state \w+ with old generation (-?\d+) (?:\(__consumer_offsets-\d+\) )?\(reason: "
 )
-_END: Final = re.compile(r"\)\.?(?: \([\w.$]+\))?\s*$")
+_END: Final = re.compile(r"\)\.?(?: \([\w.$]+\))?\Z")
 _ID: Final = "[GroupId "
 _BUMP: Final = re.compile(r"\] Bumped group epoch to (\d+) with ")
-_LOGGER: Final = re.compile(r"\.?(?: \([\w.$]+\))?\s*$")
+_LOGGER: Final = re.compile(r"\.?(?: \([\w.$]+\))?\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +98,19 @@ class Statement:
 
 @dataclass(slots=True)
 class _LogReader:
-    """Takes lines in, gives statements about groups that are known."""
+    """Takes lines in, gives statements about groups that are known.
+
+    ``lengths`` are those of the groups' names, the longest first. A name may hold what ends a name
+    any number of times, so a line is cut where a known name may end and nowhere else.
+    """
 
     groups: frozenset[str]
+    lengths: tuple[int, ...]
     found: list[Statement] = field(default_factory=list)
     waiting: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
     def take(self, line: str) -> None:
+        """Read one line, without the space at its end."""
         at = line.find(_PREPARING)
         if at >= 0:
             self._classic(line[at + len(_PREPARING) :])
@@ -114,16 +120,17 @@ class _LogReader:
             self._modern(line[at + len(_ID) :])
 
     def _classic(self, rest: str) -> None:
-        for match in reversed(list(_STATE.finditer(rest))):
-            group = rest[: match.start()]
-            if group in self.groups:
+        for length in self.lengths:
+            match = _STATE.match(rest, length)
+            if match is not None and (group := rest[:length]) in self.groups:
                 reason = _END.sub("", rest[match.end() :])
                 cause = stated_cause(reason, _CLASSIC)
                 self._say(group, int(match[1]) + 1, cause, reason)
                 return
 
     def _modern(self, rest: str) -> None:
-        group = next((g for g in _before_bracket(rest) if g in self.groups), None)
+        ends = (length for length in self.lengths if rest.startswith("] ", length))
+        group = next((rest[:end] for end in ends if rest[:end] in self.groups), None)
         if group is None:
             return
         said = rest[len(group) :]
@@ -145,14 +152,6 @@ class _LogReader:
         )
 
 
-def _before_bracket(text: str) -> Iterator[str]:
-    """What may be a group's name before ``]``: the longest first."""
-    at = text.rfind("] ")
-    while at >= 0:
-        yield text[:at]
-        at = text.rfind("] ", 0, at)
-
-
 def stated_cause(reason: str, words: Sequence[tuple[str, str]]) -> str | None:
     """The cause that a reason states, by the coordinator's own part of it."""
     own = reason.partition("; client reason: ")[0].lower()
@@ -168,9 +167,11 @@ def together(causes: set[str]) -> str | None:
 
 def read_statements(lines: Iterable[str], groups: Iterable[str]) -> list[Statement]:
     """What the lines of a broker's log say about these groups, in their order."""
-    reader = _LogReader(groups=frozenset(groups))
+    known = frozenset(groups)
+    lengths = tuple(sorted({len(group) for group in known}, reverse=True))
+    reader = _LogReader(groups=known, lengths=lengths)
     for line in lines:
-        reader.take(line)
+        reader.take(line.rstrip())
     return reader.found
 
 

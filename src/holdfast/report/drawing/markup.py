@@ -28,7 +28,7 @@ class Markup(str):
 
 
 def escape(value: object) -> Markup:
-    """HTML of any value: markup as it is, everything else visible and escaped."""
+    """HTML of any value: markup as it is, everything else as a name is shown, and escaped."""
     if isinstance(value, Markup):
         return value
     return Markup(html.escape(visible(value), quote=True))

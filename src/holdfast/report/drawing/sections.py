@@ -19,6 +19,7 @@ from holdfast.report.findings.examination import all_rules
 from holdfast.report.findings.facts import Facts
 from holdfast.report.findings.finding import Finding
 from holdfast.report.findings.finding import count as counted
+from holdfast.report.names import harmless
 from holdfast.tables.reading import Tables
 from holdfast.tables.stored import REBALANCES
 
@@ -213,7 +214,9 @@ def matrix_section(tables: Tables, timeline: Timeline) -> Markup:
         return tag("div", title, tag("p", "No partition went from one process to another."))
     top = max(int(counts.max()), 1)
     head = tag(
-        "tr", tag("th", "from \\ to"), *(tag("th", name_of(n, 18), scope="col") for n in names)
+        "tr",
+        tag("th", harmless("from \\ to")),
+        *(tag("th", name_of(n, 18), scope="col") for n in names),
     )
     rows = (
         tag(
@@ -278,7 +281,7 @@ def _finding(finding: Finding, name: str) -> Markup:
         "div",
         head,
         tag("p", finding.text),
-        tag("p", "; ".join(where), class_="lead") if where else None,
+        tag("p", harmless("; ".join(where)), class_="lead") if where else None,
         tag("p", tag("code", finding.command)) if finding.command else None,
         class_="finding",
     )

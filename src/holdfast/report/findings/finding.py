@@ -19,7 +19,7 @@ from itertools import islice
 
 from holdfast.model.columns import I64
 from holdfast.report.findings.facts import Facts
-from holdfast.report.names import shell_word, visible
+from holdfast.report.names import harmless, shell_word, visible
 
 MAX_EVIDENCE = 10
 DESCRIBE_GROUP = "kafka-consumer-groups.sh --bootstrap-server HOST:PORT --describe"
@@ -100,7 +100,10 @@ class Symptom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(Symptom):
-    """A symptom with the code of its rule (``HF1xx``) and its final severity."""
+    """A symptom with the code of its rule (``HF1xx``) and its final severity.
+
+    Its text and command are :class:`~holdfast.report.names.Visible`: no writer escapes them again.
+    """
 
     code: str
     severity: Severity
@@ -163,11 +166,11 @@ class Rule:
             yield Finding(
                 code=self.code,
                 severity=symptom.severity or self.severity,
-                text=symptom.text,
+                text=harmless(symptom.text),
                 evidence=symptom.evidence,
                 cost_lower_s=symptom.cost_lower_s,
                 cost_upper_s=symptom.cost_upper_s,
-                command=symptom.command,
+                command=harmless(symptom.command),
                 basis=symptom.basis,
             )
 

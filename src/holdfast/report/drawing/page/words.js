@@ -1,12 +1,10 @@
 // Text for people: times, durations, counts. Names reach the page as text nodes only, visible()
-// first: what would act on the page's direction or vanish is shown as its escape (names.py).
-const HIDDEN = /[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]/g;
-const ASTRAL = /[\ud800-\udbff][\udc00-\udfff]/;
-const visible = (text) => {
-  const escaped = (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0");
-  return String(text).split(/([\ud800-\udbff][\udc00-\udfff])/)
-    .map((part) => (ASTRAL.test(part) ? part : part.replace(HIDDEN, escaped))).join("");
-};
+// first: what acts or cannot be seen is shown as its escape, as names.py does; no two names look alike.
+const HIDDEN = /[\\\p{C}\p{Zl}\p{Zp}\xa0\u034f\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200a\u202f\u205f\u2800\u3000\u3164\ufe00-\ufe0f\uffa0\u{16fe4}\u{1d159}\u{e0100}-\u{e01ef}]/gu;
+const visible = (text) => String(text).replace(HIDDEN, (c) => {
+  const code = c.codePointAt(0).toString(16);
+  return c === "\\" ? "\\\\" : code.length > 4 ? "\\U" + code.padStart(8, "0") : "\\u" + code.padStart(4, "0");
+});
 const shorten = (text, limit) => {
   const whole = visible(text);
   if (whole.length <= limit) return whole;
