@@ -115,7 +115,7 @@ def test_when_it_needs_to_join_it_holds_on_to_all_and_continues_processing(play)
 def test_it_starts_processing_any_new_partitions(play):
     play.round(2, assigned=(("t", (0, 1, 2)),))
     assert play.last(CallListener).resources == (T2,)
-    assert play.callback() == (StartFetching((T2,)),)
+    assert play.callback() == (StartFetching((T2,), 1),)
     assert play.member.owned == (T0, T1, T2)
 
 

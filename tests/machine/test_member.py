@@ -60,7 +60,7 @@ def test_a_first_join_asks_for_an_id_then_joins_with_it():
     assert play.member.state is MemberState.COMPLETING_REBALANCE
     actions = play.sync(T0, T1)
     assert [type(a) for a in actions] == [JoinCompleted, CallListener]
-    assert play.callback() == (StartFetching((T0, T1)),)
+    assert play.callback() == (StartFetching((T0, T1), 0),)
     assert play.member.state is MemberState.STABLE
 
 
@@ -185,7 +185,7 @@ def test_a_heartbeat_tells_of_a_rebalance_and_of_each_way_to_lose():
         play = Player().stable(T0)
         play(Tick(3_000))
         actions = play(HeartbeatAnswered(play.last(SendHeartbeat).request, error))
-        assert actions[0] == DropNow((T0,))
+        assert actions[0] == DropNow((T0,), (T0,))
         assert actions[1].call is ListenerCall.LOST
         assert actions[2].member_id == member_id
         view = play.script.views[-1]
@@ -219,14 +219,14 @@ def test_a_commit_that_the_round_overtakes_loses_nothing():
     assert play(CommitRefused(generation, ErrorCode.ILLEGAL_GENERATION)) == ()
     assert play.member.owned == (T0,)
     lost = play(CommitRefused(generation, ErrorCode.UNKNOWN_MEMBER_ID))
-    assert DropNow((T0,)) in lost
+    assert DropNow((T0,), (T0,)) in lost
 
 
 def test_scenario_11_a_fenced_member_stops_and_says_why():
     play = Player(instance_id="i").stable(T0)
     play(Tick(3_000))
     actions = play(HeartbeatAnswered(play.last(SendHeartbeat).request, 82))
-    assert actions[0] == DropNow((T0,))
+    assert actions[0] == DropNow((T0,), (T0,))
     assert isinstance(actions[-1], Fail)
     assert "group.instance.id" in actions[-1].text
     assert play.member.state is MemberState.FENCED
@@ -251,7 +251,7 @@ def test_a_session_that_ran_out_stops_the_member_before_it_resumes():
     play(Tick(3_000))  # unanswered
     actions = play(Polled(), at_ms=60_000)  # scenario 57: the process slept
     assert isinstance(actions[0], Warn)
-    assert actions[1] == DropNow((T0,))
+    assert actions[1] == DropNow((T0,), (T0,))
     assert play.member.member_id == "m"
 
 
@@ -325,7 +325,7 @@ def test_join_refusals_reset_what_they_must():
     play = Player().stable(T0)
     play(RejoinRequested())
     actions = play.join(error=ErrorCode.UNKNOWN_MEMBER_ID)
-    assert actions[0] == DropNow((T0,))
+    assert actions[0] == DropNow((T0,), (T0,))
     (join,) = play(Tick(play.member.deadline_ms))
     assert join.member_id == ""
 

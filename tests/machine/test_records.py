@@ -22,7 +22,7 @@ from holdfast.machine.states import GROUP_TRANSITIONS, GroupState
 MEMBER_SETTINGS = {"assignors", "options", "mode"}
 HOLDINGS_SETTINGS = {"auto_commit", "commit_retries", "retry_backoff_ms"}
 GROUP_SETTINGS = {"group_id", "options", "durable"}
-TABLES = {"members", "sessions", "pending"}
+TABLES = {"members", "sessions", "pending", "terms"}
 
 
 def numbered(record, but: set[str], first: int) -> dict[str, object]:

@@ -13,6 +13,7 @@ from holdfast.machine.actions import JoinCompleted, ListenerCall, StartFetching
 from holdfast.machine.leader.designs import CooperativeAssignor, DesignAssignor, LeaderRound
 from holdfast.machine.policies import assignors_for
 from holdfast.machine.policy import Policy
+from holdfast.sim.rules.commits import HandedOut, check_commits
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world.ledger import Ledger
 from holdfast.sim.world.world import World, WorldOptions
@@ -140,7 +141,7 @@ def s6():
     yield rules(world.ledger)
     other = next(iter(world.slots[1].running))
     world.ledger.stop(other, runner=world.slots[1].client, now_ms=world.now_ms)
-    world.duties[StartFetching](world.slots[0], StartFetching((other,)))
+    world.duties[StartFetching](world.slots[0], StartFetching((other,), 0))
     yield rules(world.ledger)
 
 
@@ -304,4 +305,32 @@ def s15():
     ledger.commit(R, 5, 1)
     yield rules(ledger)
     ledger.commit(R, 4, 2)
+    yield rules(ledger)
+
+
+class Asked:
+    """Stands for a member whose application asks before it commits; R runs in term 1."""
+
+    generation = 4
+
+    def __init__(self, answer):
+        self.may_commit = answer
+
+
+def s16():
+    ledger = Ledger([R])
+    now, before = HandedOut(R, 1), HandedOut(R, 0)
+    check_commits(
+        ledger, 0, "a", Asked(lambda handed: handed == {R: 1}), current=[now], ended=[before]
+    )
+    yield rules(ledger)
+    assert check_commits(ledger, 0, "a", Asked(lambda handed: R in handed), ended=[before])
+    yield rules(ledger)
+
+
+def s16_too_strict():
+    ledger = Ledger([R])
+    check_commits(ledger, 0, "a", Asked(lambda handed: True), current=[HandedOut(R, 1)])
+    yield rules(ledger)
+    check_commits(ledger, 0, "a", Asked(lambda handed: False), current=[HandedOut(R, 1)])
     yield rules(ledger)

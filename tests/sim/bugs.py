@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from holdfast.machine.member.holdings import Holdings
+from holdfast.machine.member.member import Member
+from holdfast.model.partitions import Resource
 
 
 def rejoin_before_the_hand_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,3 +22,24 @@ def rejoin_before_the_hand_over(monkeypatch: pytest.MonkeyPatch) -> None:
         return actions
 
     monkeypatch.setattr(Holdings, "give_up", too_early)
+
+
+def ask_only_who_owns_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guard of a commit asks who owns a resource now, and not since when."""
+
+    def owns(member: Member, handed_out: Mapping[Resource, int]) -> bool:
+        return member.generation >= 0 and member.holdings.owned.issuperset(handed_out)
+
+    monkeypatch.setattr(Member, "may_commit", owns)
+
+
+def give_the_number_of_a_term_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resource that comes back has the same number as before, so its terms cannot be told."""
+    gain = Holdings.gain
+
+    def always_the_same(self, resources):
+        actions = gain(self, resources)
+        self.next_term -= bool(resources)
+        return actions
+
+    monkeypatch.setattr(Holdings, "gain", always_the_same)

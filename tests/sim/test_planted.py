@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tests.sim.bugs import rejoin_before_the_hand_over
+from tests.sim.bugs import ask_only_who_owns_it, rejoin_before_the_hand_over
 
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.codes import ErrorCode
@@ -29,6 +29,7 @@ from holdfast.machine.leader.designs import (
 from holdfast.machine.leader.embedded import Instruction
 from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.machine.member import answers, holdings
+from holdfast.machine.member.member import Member
 from holdfast.machine.member.member_data import NEVER_MS, MemberData
 from holdfast.machine.policy import Policy
 from holdfast.model.partitions import grouped, resources_of
@@ -339,6 +340,18 @@ def test_21_an_old_position_is_committed(monkeypatch):
 
     monkeypatch.setattr(holdings.Holdings, "_commit", everything)
     caught("cooperative-sticky", {"S15"}, first=1000)
+
+
+@pytest.mark.parametrize("policy", ["holdfast-simple", "deferred", "cooperative-sticky"])
+def test_26_a_zombie_commits_because_the_resource_is_its_own_again(monkeypatch, policy):
+    ask_only_who_owns_it(monkeypatch)
+    caught(policy, {"S16"})
+    caught(policy, {"S15"})  # and the group goes back
+
+
+def test_27_a_commit_of_what_is_owned_is_refused(monkeypatch):
+    monkeypatch.setattr(Member, "may_commit", lambda member, handed_out: False)
+    caught("holdfast-simple", {"S16"})
 
 
 def test_22_a_resource_claimed_twice_stays_with_one():

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.sim.bugs import rejoin_before_the_hand_over
+from tests.sim.bugs import (
+    ask_only_who_owns_it,
+    give_the_number_of_a_term_again,
+    rejoin_before_the_hand_over,
+)
 
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.coordinator import coordinator
@@ -156,6 +160,16 @@ def test_rounds_that_never_end_are_found():
 def test_a_rejoin_before_the_hand_over_is_found(monkeypatch):
     rejoin_before_the_hand_over(monkeypatch)
     assert "S1" in rules("holdfast-simple", replace(GROWING, crashes=0, leaves=0))
+
+
+@pytest.mark.parametrize("policy", ["eager", "holdfast-simple", "deferred"])
+@pytest.mark.parametrize("bug", [ask_only_who_owns_it, give_the_number_of_a_term_again])
+def test_a_commit_of_what_was_handed_out_before_a_loss_is_found(monkeypatch, policy, bug):
+    """The member is removed for lost heartbeats, joins again, and owns the resource again."""
+    bound = replace(GROWING, lost="heartbeat", crashes=0, leaves=0)
+    assert rules(policy, bound) == set()
+    bug(monkeypatch)
+    assert rules(policy, bound) == {"S16"}
 
 
 def test_a_zombie_that_does_not_stop_is_found(monkeypatch):

@@ -116,9 +116,14 @@ class StopFetching:
 
 @dataclass(frozen=True, slots=True)
 class DropNow:
-    """Stop these at once and drop their records: the member no longer owns them."""
+    """Stop these at once and drop their records: the member no longer owns them.
+
+    The callback ``LOST`` follows for those of ``lost``. For the others ``REVOKED`` was called or
+    follows, or ``ASSIGNED`` was never called.
+    """
 
     resources: tuple[Resource, ...]
+    lost: tuple[Resource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +137,13 @@ class CallListener:
 
 @dataclass(frozen=True, slots=True)
 class StartFetching:
-    """Begin to fetch these: their ASSIGNED callback has returned."""
+    """Begin to fetch these: their ASSIGNED callback has returned.
+
+    ``term`` is the number of their term of ownership; a commit of their records names it.
+    """
 
     resources: tuple[Resource, ...]
+    term: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

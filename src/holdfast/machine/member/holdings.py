@@ -12,6 +12,10 @@
   once. Callbacks are made one at a time, in the order of their causes.
 - A hand-over has a deadline. At the deadline its resources are dropped without a commit.
 - When membership is lost, the hand-over ends; answers that come for it later change nothing.
+- A *term* is the time from the gain of a resource to the end of its hand-over or to its loss. Each
+  term has a number of its own. What was handed out in a term may be committed in that term only.
+  Example: offset 107 of ``t-0`` is handed out in term 1, ``t-0`` is lost, another member commits
+  308, and ``t-0`` comes back in term 2. To ask "is ``t-0`` mine now?" would set the group back.
 
 **Strategy.** A plain record with a queue of callbacks and at most one hand-over. Methods return
 actions. The member joins only when :attr:`Holdings.handing_over` is false.
@@ -22,7 +26,8 @@ KAFKA-10763 (what runs and what the member believes never diverge).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -91,6 +96,28 @@ def ordered(resources: frozenset[Resource]) -> tuple[Resource, ...]:
     return tuple(sorted(resources))
 
 
+def of_an_earlier_term(
+    terms: Mapping[Resource, int], handed_out: Mapping[Resource, int]
+) -> frozenset[Resource]:
+    """Find resources whose records were not handed out in the term that runs now.
+
+    Parameters
+    ----------
+    terms : mapping of Resource to int
+        Number of the present term of each resource that is owned now.
+    handed_out : mapping of Resource to int
+        Number of the term in which records of each resource were handed out.
+
+    Returns
+    -------
+    frozenset of Resource
+        A commit of these records is refused, also where the resource is owned again.
+
+    References: KIP-429, ``onPartitionsLost``; Kafka's ``CommitFailedException``.
+    """
+    return frozenset(r for r, term in handed_out.items() if terms.get(r) != term)
+
+
 @lru_cache(maxsize=1024)
 def topics_of(resources: frozenset[Resource]) -> frozenset[str]:
     """Their topics or kinds."""
@@ -117,6 +144,8 @@ class Holdings:
 
     owned: frozenset[Resource] = frozenset()  # what the next join claims
     announced: frozenset[Resource] = frozenset()  # ASSIGNED was called, REVOKED or LOST not yet
+    terms: Mapping[Resource, int] = field(default_factory=dict)  # of what is owned; never changed
+    next_term: int = 0
     started: frozenset[Resource] = frozenset()  # fetched at some time since assigned
     queue: tuple[Call, ...] = ()  # callbacks to be made, in order
     calling: Call | None = None  # the callback that is out
@@ -140,6 +169,8 @@ class Holdings:
         """Own these from now on; ASSIGNED is called even for no resources (KIP-429)."""
         if resources:
             self.owned |= resources
+            self.terms = {**self.terms, **dict.fromkeys(resources, self.next_term)}
+            self.next_term += 1
         self.queue = (*self.queue, Call(call=ListenerCall.ASSIGNED, resources=resources))
         return self._pump()
 
@@ -211,7 +242,8 @@ class Holdings:
                 start -= job.resources
             if start:
                 self.started |= start
-                actions.append(StartFetching(ordered(start)))
+                (term,) = {self.terms[r] for r in start}  # one gain, one callback
+                actions.append(StartFetching(ordered(start), term))
         elif job is not None and done.hand_over == job.token and job.step is HandOverStep.CALLING:
             actions += self._commit(job, failed=event.error is not None)
         actions += self._pump()
@@ -257,6 +289,7 @@ class Holdings:
             if call.call is not ListenerCall.ASSIGNED:
                 revoked |= call.resources
         dropped, self.owned, self.started = self.owned, frozenset(), frozenset()
+        self.terms = {}
         self.hand_over = None
         lost = (self.announced & dropped) - never_announced - revoked
         if job is not None and job.step in (HandOverStep.COMMITTING, HandOverStep.WAITING):
@@ -265,7 +298,7 @@ class Holdings:
         if lost:
             self.queue = (*kept, Call(call=ListenerCall.LOST, resources=lost))
         actions = self._pump()
-        return (DropNow(ordered(dropped)), *actions) if dropped else actions
+        return (DropNow(ordered(dropped), ordered(lost)), *actions) if dropped else actions
 
     def _announced(self, job: HandOver) -> frozenset[Resource]:
         """The hand-over's resources for which ASSIGNED was called; the others leave the queue."""
@@ -348,6 +381,7 @@ class Holdings:
 
     def _finish(self, job: HandOver) -> None:
         self.owned -= job.resources
+        self.terms = {r: term for r, term in self.terms.items() if r in self.owned}
         self.started -= job.resources
         self.hand_over = None
 
@@ -366,6 +400,7 @@ def saved_holdings(holdings: Holdings) -> SavedHoldings:
     return (
         holdings.owned, holdings.announced, holdings.started, holdings.queue, holdings.calling,
         holdings.out_token, holdings.next_token, holdings.hand_over,
+        tuple(sorted(holdings.terms.items())), holdings.next_term,
     )  # fmt: skip
 
 
@@ -373,8 +408,9 @@ def restore_holdings(holdings: Holdings, values: SavedHoldings) -> None:
     """Give holdings the state that :func:`saved_holdings` copied."""
     (
         holdings.owned, holdings.announced, holdings.started, holdings.queue, holdings.calling,
-        holdings.out_token, holdings.next_token, holdings.hand_over,
+        holdings.out_token, holdings.next_token, holdings.hand_over, terms, holdings.next_term,
     ) = values  # fmt: skip
+    holdings.terms = dict(terms)
 
 
 def shift_holdings(holdings: Holdings, by_ms: int) -> None:

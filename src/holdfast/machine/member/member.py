@@ -32,7 +32,8 @@ SyncGroup go over one connection, heartbeats, commits and LeaveGroup over anothe
   partition counts the assignments were planned, it asks for one round: topics may have grown.
 - A scheduled round is due a delay after its assignment arrived. The next assignment replaces it.
 - The application asks ``may_commit`` before it commits, because the coordinator checks member and
-  generation, and not who owns a partition.
+  generation, and not who owns a partition, nor since when. The answer depends on the term in which
+  the records were handed out (:mod:`holdfast.machine.member.holdings`).
 
 **Strategy.** The state is a plain record (:mod:`holdfast.machine.member.member_data`). One function
 for each event changes it; those for the coordinator's answers stand in
@@ -45,7 +46,7 @@ Rebalancing, "Member process".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from holdfast.errors import ConfigError, LocalProtocolError
@@ -74,7 +75,12 @@ from holdfast.machine.events import (
 )
 from holdfast.machine.leader.embedded import Embedded, RebalanceMode
 from holdfast.machine.member import answers
-from holdfast.machine.member.holdings import Holdings, Identity, topics_of
+from holdfast.machine.member.holdings import (
+    Holdings,
+    Identity,
+    of_an_earlier_term,
+    topics_of,
+)
 from holdfast.machine.member.member_data import NEVER_MS, NO_REQUEST, MemberData
 from holdfast.machine.member.options import MemberOptions
 from holdfast.machine.member.requests import new_request, send_heartbeat, send_join, send_leave
@@ -178,10 +184,14 @@ class Member:
         """Whether the member leads the round that is over."""
         return self.data.is_leader
 
-    def may_commit(self, resources: Iterable[Resource]) -> bool:
-        """Whether every one of these is owned now, in a generation that is valid."""
-        data = self.data
-        return data.generation >= 0 and data.holdings.owned.issuperset(resources)
+    @property
+    def terms(self) -> Mapping[Resource, int]:
+        """Number of the present term of each resource that is owned; never changed in place."""
+        return self.data.holdings.terms
+
+    def may_commit(self, handed_out: Mapping[Resource, int]) -> bool:
+        """Whether records of these, handed out in these terms, may be committed now."""
+        return self.generation >= 0 and not of_an_earlier_term(self.terms, handed_out)
 
     @property
     def deadline_ms(self) -> int | None:

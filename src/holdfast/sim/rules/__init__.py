@@ -1,1 +1,1 @@
-"""The rules of a run: ``checkers`` with ``seen``, ``pacing`` and ``waiting``."""
+"""The rules of a run: ``checkers`` with ``seen``, ``pacing``, ``waiting`` and ``commits``."""

@@ -70,6 +70,9 @@ RULES: Mapping[str, str] = {
     "S14": "For each resource a listener hears assigned, then once revoked or lost, then assigned "
     "again, and so on. Only what was dropped is lost, and nothing is left open at a member's end.",
     "S15": "A committed offset never decreases.",
+    "S16": "A member lets its application commit what was handed out since the resource was last "
+    "started, as long as it owns the resource, and nothing older. Example: a hands out 107, loses "
+    "t-0, and is given t-0 again after b has committed 308: a refuses to commit 107.",
     "L1": "Some time after the last fault everything is owned and processed. Where the policy has "
     "no delay, a round leaves nothing unassigned.",
     "L2": "In the end the loads of two members differ by one at most, under assignors that level "

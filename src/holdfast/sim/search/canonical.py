@@ -27,6 +27,10 @@ the counter in member ids       each client has its own, so the order of first j
 a dead or fenced member         it acts on nothing any more
 ==============================  ===================================================================
 
+Numbers of terms are rewritten as well, in a search without reductions too, or no search would end.
+A member compares them for equality alone: the present term of everything owned becomes 0, the next
+one 1, and every earlier one of a batch -1.
+
 **Strategy.** Functions on the two records, called when a state is put away. A search without them
 (``Bound.reduce`` false) must find the same; a test compares the two.
 
@@ -38,9 +42,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 from holdfast.machine.coordinator.group_data import GroupData, soonest_ms
+from holdfast.machine.member.holdings import Holdings
 from holdfast.machine.member.member_data import NO_REQUEST, MemberData
 from holdfast.machine.member.options import MemberOptions
 from holdfast.machine.states import ENDED, GroupState, MemberState
+from holdfast.sim.rules.commits import HandedOut
 from holdfast.wire.layouts.memory import decode_memory
 
 OPTIONS = MemberOptions(
@@ -121,6 +127,22 @@ def renumber(member: MemberData) -> None:
     holdings = member.holdings
     if holdings.calling is None and holdings.hand_over is None and not holdings.queue:
         holdings.next_token, holdings.out_token = 0, -1
+
+
+def renumber_terms(
+    holdings: Holdings, *kinds: frozenset[HandedOut]
+) -> tuple[frozenset[HandedOut], ...]:
+    """Rewrite the numbers of terms in holdings, and in batches of them."""
+    terms, coming = holdings.terms, holdings.next_term
+    holdings.terms = dict.fromkeys(terms, 0)
+    holdings.next_term = int(coming > max(terms.values(), default=-1))
+
+    def rewritten(batch: HandedOut) -> HandedOut:
+        if batch.term == terms.get(batch.resource):
+            return batch._replace(term=0)
+        return batch._replace(term=1 if batch.term >= coming else -1)
+
+    return tuple(frozenset(map(rewritten, batches)) for batches in kinds)
 
 
 @lru_cache(maxsize=100_000)

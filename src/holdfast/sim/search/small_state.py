@@ -19,6 +19,7 @@ from holdfast.machine import actions, events
 from holdfast.machine.coordinator.group_messages import CommitDone, GroupMember, SendCommit
 from holdfast.machine.states import GroupState
 from holdfast.model.partitions import Resource
+from holdfast.sim.rules.commits import HandedOut
 
 KIND_OF: dict[type, str] = {
     actions.SendJoin: "join",
@@ -41,11 +42,17 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Node(NamedTuple):
-    """One process: its member's saved state, what it runs, the token of a drain it owes or -1."""
+    """One process: its member's saved state, what it runs, the token of a drain it owes or -1.
+
+    ``batches`` are of what it runs; ``late`` ones are still in its hands after their resource was
+    drained or dropped, and stay there: the application may commit them at any moment.
+    """
 
     saved: Any
     running: frozenset[Resource] = frozenset()
     duty: int = -1
+    batches: frozenset[HandedOut] = frozenset()
+    late: frozenset[HandedOut] = frozenset()
 
 
 class InFlight(NamedTuple):

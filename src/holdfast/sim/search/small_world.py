@@ -8,6 +8,8 @@
 - A heartbeat and its answer are one step, unless the heartbeat is the one that is lost or late.
 - If a process crashes, requests that it has sent still arrive, and answers to it are dropped.
 - Each plan of a leader is checked, and each start is checked against what other processes run.
+- An application keeps a batch of everything that it gives up or that is dropped under it. After
+  each step its member is asked about these and about the batches of what it runs (S16).
 
 **Strategy.** A step of a machine depends only on its state and on the event. It is computed once,
 by the real machine, and looked up from then on (:mod:`holdfast.sim.search.small_state` numbers
@@ -38,9 +40,11 @@ from holdfast.machine.member.member import Member
 from holdfast.machine.states import ENDED
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.checkers import RoundChecker
+from holdfast.sim.rules.commits import HandedOut, check_commits
 from holdfast.sim.search.canonical import (
     OPTIONS,
     renumber,
+    renumber_terms,
     settle_group,
     settle_member,
     stop_old_clocks,
@@ -67,9 +71,17 @@ class _Doing:
 
     running: frozenset[Resource]
     duty: int
+    batches: frozenset[HandedOut]
+    late: frozenset[HandedOut]
     sends: list[int] = field(default_factory=list)
     starts: list[Resource] = field(default_factory=list)
     beats: list[actions.SendHeartbeat] = field(default_factory=list)
+
+    def end(self, resources: frozenset[Resource]) -> frozenset[HandedOut]:
+        """These run no more, and no drain is owed; returns the batches of them."""
+        ended = frozenset(batch for batch in self.batches if batch.resource in resources)
+        self.running, self.batches, self.duty = self.running - resources, self.batches - ended, -1
+        return ended
 
 
 class SmallWorld:
@@ -134,21 +146,24 @@ class SmallWorld:
         member_data.restore(member.data, self.nodes.values[node].saved)
         return member
 
-    def _save(self, member: Member, running: frozenset[Resource], duty: int) -> int:
+    def _save(self, member: Member, node: Node) -> int:
+        """Number a node; the member has the state that goes into it."""
         if self.reduce:
             settle_member(member.data)
         else:
             stop_old_clocks(member.data)
-        if member.state in ENDED and not running and not _calls(member):
+        if member.state in ENDED and not node.running and not _calls(member):
             return GONE
-        return self.nodes.number(Node(member_data.saved(member.data), running, duty))
+        batches, late = renumber_terms(member.holdings, node.batches, node.late)
+        saved = member_data.saved(member.data)
+        return self.nodes.number(node._replace(saved=saved, batches=batches, late=late))
 
     def facts(self, i: int, node: int) -> NodeFacts:
         """Facts about a node that has a member."""
         found = self._facts.get(node)
         if found is None:
             member = self.load(i, node).data
-            _, running, duty = self.nodes.values[node]
+            _, running, duty, _, _ = self.nodes.values[node]
             job = member.holdings.hand_over
             found = self._facts[node] = NodeFacts(
                 deadline_ms=member.deadline_ms,
@@ -190,17 +205,19 @@ class SmallWorld:
 
     def _react(self, i: int, node: int, event: Any) -> Effect:
         member = self.load(i, node)
-        doing = _Doing(self.nodes.values[node].running, self.nodes.values[node].duty)
+        _, running, duty, batches, late = self.nodes.values[node]
+        doing = _Doing(running, duty, batches, late)
         if isinstance(event, events.Drained):
             job = member.holdings.hand_over
-            doing.running -= job.resources if job is not None else frozenset()
-            doing.duty = -1
+            doing.late |= doing.end(job.resources if job is not None else frozenset())
         queue = [event]
         while queue:
             for action in member.receive(queue.pop(0)):
                 queue += self._do(i, doing, action)
+        self._check_commits(i, member, doing)
+        after = Node(None, doing.running, doing.duty, doing.batches, doing.late)
         return Effect(
-            node=self._save(member, doing.running, doing.duty),
+            node=self._save(member, after),
             sends=tuple(doing.sends),
             starts=tuple(doing.starts),
             beats=tuple(doing.beats),
@@ -226,10 +243,11 @@ class SmallWorld:
             case actions.CallListener():
                 return [events.ListenerReturned(action.token)]
             case actions.DropNow(resources):
-                doing.running, doing.duty = doing.running - frozenset(resources), -1
-            case actions.StartFetching(resources):
+                doing.late |= doing.end(frozenset(resources))
+            case actions.StartFetching(resources, term):
                 doing.starts += resources
                 doing.running |= frozenset(resources)
+                doing.batches |= {HandedOut(resource, term) for resource in resources}
                 self._check_own_start(i, resources)
             case actions.Fail(text=text):
                 self.ledger.fail("fail", 0, f"m{i}: {text}")
@@ -248,6 +266,13 @@ class SmallWorld:
             RoundChecker(self.ledger, 0).check(action, done, 0, chosen, current=False)
         return done
 
+    def _check_commits(self, i: int, member: Member, doing: _Doing) -> None:
+        """Until a hand-over ends, what it gives up is neither of a running term nor of an ended."""
+        job = member.holdings.hand_over
+        giving_up = frozenset[Resource]() if job is None else job.resources
+        ended = [batch for batch in doing.late if batch.resource not in giving_up]
+        check_commits(self.ledger, 0, f"m{i}", member, current=doing.batches, ended=ended)
+
     def _check_own_start(self, i: int, resources: tuple[Resource, ...]) -> None:
         """A member starts nothing after its own session (S2): no other's state enters."""
         member = self.vessels[i].data
@@ -263,8 +288,7 @@ class SmallWorld:
             member_data.shift(member.data, delta)
             if alone:
                 renumber(member.data)
-            _, running, duty = self.nodes.values[node]
-            found = self._shifts[key] = self._save(member, running, duty)
+            found = self._shifts[key] = self._save(member, self.nodes.values[node])
         return found
 
     # The coordinator

@@ -18,11 +18,15 @@ from holdfast.machine.leader.designs import Assignor, compute
 from holdfast.machine.leader.embedded import RebalanceMode
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.checkers import RoundChecker
+from holdfast.sim.rules.commits import HandedOut, check_commits
 from holdfast.sim.world.broker import SimulatedBroker
 from holdfast.sim.world.connections import Requests
 from holdfast.sim.world.costs import Costs, Listener
 from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.process import RECORD_MS, Process
+
+LATE_MS = (0, 500, 1_000, 2_000, 4_000, 8_000, 12_000)
+"""How long after a resource has ended an application commits the batch that it still holds."""
 
 
 class Application:
@@ -72,8 +76,51 @@ class Application:
             return
         job = process.member.holdings.hand_over
         if job is not None and job.token == action.token:
+            batches = self._in_hand(process, action.resources)
+            if self.check is not None:
+                now_ms, member = self.clock.now_ms, process.member
+                check_commits(self.ledger, now_ms, process.client, member, current=batches)
             self._stopped(process, action.resources)
+            self._keep(process, batches, dropped=False)
         process.tell(Drained(action.token))
+
+    def _in_hand(self, process: Process, resources: Sequence[Resource]) -> list[HandedOut]:
+        """Batches of these that the application has now."""
+        terms = process.terms
+        return [HandedOut(r, terms[r]) for r in resources if r in process.running and r in terms]
+
+    def _keep(self, process: Process, batches: list[HandedOut], *, dropped: bool) -> None:
+        """The application is late: it commits these at some time after their resources ended."""
+        if self.check is None or not batches:
+            return
+        held = {batch: process.positions[batch.resource][1] for batch in batches}
+        for delay_ms in LATE_MS:
+            self.clock.at(self.clock.now_ms + delay_ms, self._commit_late, (process, held, dropped))
+
+    def _commit_late(self, entry: tuple[Process, dict[HandedOut, int], bool]) -> None:
+        """Commit batches of an ended term, if the member lets them through.
+
+        A hand-over in order ends some time after its resources were drained. A resource that runs
+        again was handed over for certain.
+        """
+        process, held, dropped = entry
+        if not process.alive or process.member.generation < 0:
+            return
+        if process.stalled_until_ms > self.clock.now_ms:
+            self.clock.at(process.stalled_until_ms, self._commit_late, entry)
+            return
+        ended = [batch for batch in held if dropped or batch.resource in process.running]
+        now_ms, identity = self.clock.now_ms, process.member.identity
+        accepted = check_commits(self.ledger, now_ms, process.client, process.member, ended=ended)
+        if accepted:
+            request = SendCommit(
+                request=-1,
+                generation=identity.generation,
+                member_id=identity.member_id,
+                instance_id=identity.instance_id,
+                offsets=tuple((batch.resource, held[batch]) for batch in accepted),
+            )
+            self.requests.send_commit(process, request)
 
     def _stopped(self, process: Process, resources: Sequence[Resource]) -> None:
         now_ms = self.clock.now_ms
@@ -87,7 +134,9 @@ class Application:
 
     def drop(self, process: Process, action: actions.DropNow) -> None:
         """Stop at once; nothing is committed."""
+        batches = self._in_hand(process, action.resources)
         self._stopped(process, action.resources)
+        self._keep(process, batches, dropped=True)
         self.ledger.lost(process.client, action.resources)
         for resource in action.resources:
             if self.ledger.committing.get(resource) == process.client:
@@ -136,6 +185,7 @@ class Application:
                 excused=self._excused(process, resource),
             )
             process.positions[resource] = (now_ms, ledger.committed.get(resource, 0))
+            process.terms[resource] = action.term
         process.rebuilt_ms = busy_ms
         process.running.update(action.resources)
         process.state = set(member.holdings.owned)

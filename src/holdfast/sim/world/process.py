@@ -76,6 +76,7 @@ class Process:
     revoke_extra_ms: int = 0
     plan_fails: int = 0
     positions: dict[Resource, tuple[int, int]] = field(default_factory=dict)
+    terms: dict[Resource, int] = field(default_factory=dict)  # in which each was started last
     failed: str = ""
 
     def boundary(self) -> int:

@@ -1,0 +1,56 @@
+"""Which commits of its application a member lets through (S16).
+
+**Rules.** A batch is of the present term from the start of its resource on until the member drops
+the resource or has handed it over. A commit of such a batch is let through, and no commit of an
+older one, whatever has happened since. The checker takes the beginning and the end of a term from
+the actions that the member asked for, and never from the member's own count of terms.
+
+**Strategy.** A world keeps the batches that an application still has in hand after their resource
+has ended (:class:`HandedOut`), and asks the member about them as a late application does.
+
+References: rule S16 of :data:`holdfast.sim.rules.checkers.RULES`; KIP-429, ``onPartitionsLost``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from holdfast.machine.member.member import Member
+from holdfast.model.partitions import Resource
+from holdfast.sim.world.ledger import Ledger
+
+
+class HandedOut(NamedTuple):
+    """Records of one resource in the hands of an application, and the term that came with them."""
+
+    resource: Resource
+    term: int
+
+
+def check_commits(
+    ledger: Ledger,
+    now_ms: int,
+    who: str,
+    member: Member,
+    *,
+    current: Iterable[HandedOut] = (),
+    ended: Iterable[HandedOut] = (),
+) -> list[HandedOut]:
+    """Ask a member about batches of a term that runs, and of terms that have ended.
+
+    Returns
+    -------
+    list of HandedOut
+        Those of ``ended`` that the member lets through.
+    """
+    if member.generation >= 0:
+        for batch in current:
+            if not member.may_commit({batch.resource: batch.term}):
+                text = f"{who} owns {batch.resource} and refuses to commit it"
+                ledger.fail("S16", now_ms, text)
+    accepted = [batch for batch in ended if member.may_commit({batch.resource: batch.term})]
+    for batch in accepted:
+        text = f"{who} commits of {batch.resource} what it had before it gave the resource up"
+        ledger.fail("S16", now_ms, text)
+    return accepted
