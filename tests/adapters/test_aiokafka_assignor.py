@@ -111,6 +111,26 @@ def test_a_claim_carries_its_generation():
     assert len(kept) == 2
 
 
+def test_a_claim_of_a_generation_that_cannot_exist_counts_as_none():
+    group = Group(6)
+    for name in ("a", "b"):
+        group.join(name, Sticky())
+        group.round()
+    before = group.round()
+    liar = Sticky()
+    group.join("c", liar)
+    liar._last, liar._generation = frozenset(("t", p) for p in range(6)), 10**6
+    after = group.round()
+    assert set(after["a"]) < set(before["a"])
+    assert set(after["b"]) < set(before["b"])
+    # A leader that missed rounds knows the generation of this one, not only that of its last one.
+    group.generation += 5
+    liar._generation = group.generation
+    group.members["b"]._generation = group.generation
+    liar._last = frozenset()
+    assert set(group.round()["b"]) == set(after["b"])
+
+
 def test_lags_reach_the_leader():
     group = Group(4)
     lag = [90, 1, 1, 80]

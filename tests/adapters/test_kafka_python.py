@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+from kafka.structs import TopicPartition
 from tests.adapters.plugin_group import Cluster, Group
 
 from holdfast.adapters import kafka_python_attach
@@ -160,6 +161,26 @@ def test_a_stale_claim_never_beats_a_fresh_one():
     # What anybody claims is withheld from others, but the old claim gives c nothing at once.
     assert group.log[2]["c"] == []
     assert len(group.members["b"].partitions()) == len(group.members["c"].partitions()) == 2
+
+
+@pytest.mark.parametrize("plugin", [CooperativeSticky, HoldfastSimple, Deferred, Sticky])
+def test_a_claim_of_a_generation_that_cannot_exist_takes_nothing(plugin):
+    group = Group(6)
+    for name in ("a", "b"):
+        group.join(name, plugin())
+        group.settle()
+    before = {name: member.partitions() for name, member in group.members.items()}
+    liar = plugin()
+    liar._last = frozenset(("t", p) for p in range(6))
+    liar._generation = 10**6
+    member = group.join("c", liar)
+    member.held = lambda: {TopicPartition("t", p) for p in range(6)}  # so it says
+    group.members["a"].rejoin = group.members["b"].rejoin = True
+    group.round()
+    for name in ("a", "b"):
+        kept = group.members[name].partitions()
+        assert len(kept) == 2  # its share of a group of three
+        assert set(kept) < set(before[name])
 
 
 def test_without_attach_the_last_assignment_counts():

@@ -80,20 +80,20 @@ def is_valid(snapshot: Snapshot, result: Result) -> None:
 
 
 def never_revokes_and_assigns(snapshot: Snapshot, result: Result) -> None:
-    """A cooperative round hands nobody what another claims (S3 in ``sim/rules/checkers.py``)."""
+    """A cooperative round hands nobody what another claims (S3 in ``sim/rules/checkers.py``).
+
+    The member that alone claims a partition in its newest generation keeps it.
+    """
     if not ASSIGNORS[result.name].cooperative:
         return
-    claims = {
-        (topic, partition): member["id"]
-        for member in snapshot["members"]
-        for topic, partition in member.get("owned", ())
-    }
-    claimed_by: dict[tuple[str, int], set[str]] = {}
+    claims: dict[tuple[str, int], dict[str, int]] = {}
     for member in snapshot["members"]:
         for topic, partition in member.get("owned", ()):
-            claimed_by.setdefault((topic, partition), set()).add(member["id"])
+            claims.setdefault((topic, partition), {})[member["id"]] = member.get("generation", -1)
     for tp, member_id in owners(result.to_dict()).items():
-        assert claimed_by.get(tp, {member_id}) == {member_id}, (tp, claims)
+        claimed = dict(claims.get(tp, {}))
+        mine = claimed.pop(member_id, -2)
+        assert all(generation < mine for generation in claimed.values()), (tp, claims[tp])
 
 
 def is_deterministic(snapshot: Snapshot, result: Result, options: dict[str, Any]) -> None:

@@ -33,13 +33,20 @@ def test_owner_is_the_one_claimant_of_the_highest_generation(snapshot: dict[str,
 
 
 @given(snapshots())
-def test_withheld_is_exactly_what_goes_to_another_than_a_claimant(snapshot: dict[str, Any]) -> None:
+def test_withheld_is_exactly_what_goes_to_another_than_the_newest_claimant(
+    snapshot: dict[str, Any],
+) -> None:
     group = Group.from_dict(snapshot)
     result = assign(group, "cooperative-sticky")
     claims = set(zip(group.claim_tp.tolist(), group.claim_members().tolist(), strict=True))
     claims |= set(zip(group.foreign_tp.tolist(), group.foreign_member.tolist(), strict=True))
     target = result.target.tolist()
-    waits = {tp for tp, member in claims if target[tp] not in (-1, member)}
+    waits = set()
+    for tp, goes_to in enumerate(target):
+        others = [int(group.generation[m]) for each, m in claims if each == tp and m != goes_to]
+        newest = (tp, goes_to) in claims and group.generation[goes_to] > max(others, default=-2)
+        if goes_to != -1 and others and not newest:
+            waits.add(tp)
     assert set(result.withheld) == waits
     for tp, claimant in result.withheld.items():
         assert (tp, claimant) in claims
@@ -79,6 +86,47 @@ def test_a_double_claim_is_withheld_whoever_gets_it() -> None:
     assert 0 in result.withheld
     assert result.owner[0] == -1
     assert result.target[0] >= 0
+
+
+def test_an_old_claim_takes_nothing_from_the_newest_owner() -> None:
+    """As ``adjustAssignment`` of Kafka's CooperativeStickyAssignor: m0 and m1 hold on to 0 and 4,
+    which "stale" held two rounds ago; what m0 and m1 do not claim is not affected.
+    """
+    claims = {"m0": (7, [0, 1, 2, 3]), "m1": (7, [4, 5, 6, 7]), "stale": (5, [0, 4])}
+    result = assign(group_of(claims, n_partitions=9), "cooperative-sticky")
+    kept = {m: own.get("t", []) for m, own in result.to_dict().items()}
+    target = result.target.tolist()
+    assert kept["m0"] == [p for p in (0, 1, 2, 3) if target[p] == 0]
+    assert kept["m1"] == [p for p in (4, 5, 6, 7) if target[p] == 1]
+    assert len(kept["m0"]) == len(kept["m1"]) == 3
+    # Of the two that go to "stale", none is the one that it claims: the other's owner has to stop.
+    assert 8 in kept["stale"]
+    claims = {f"m{i}": (7, list(range(20 * i, 20 * i + 20))) for i in range(5)}
+    claims["stale"] = (3, list(range(100)))
+    rows = assign(group_of(claims, n_partitions=100), "cooperative-sticky").to_dict()
+    assert sum(len(own.get("t", [])) for m, own in rows.items() if m != "stale") == 84
+    assert not rows["stale"].get("t")
+
+
+def test_an_old_claim_still_holds_back_what_goes_to_a_third_member() -> None:
+    claims = {"a": (7, [0, 1, 2]), "b": (7, []), "old": (5, [0, 1, 2])}
+    result = assign(group_of(claims, n_partitions=3), "cooperative-sticky")
+    given = {p: result.target.tolist()[p] for p in range(3)}
+    assert set(result.withheld) == {p for p, member in given.items() if member != 0}
+    assert len(result.withheld) == 2
+
+
+def test_an_equal_claim_outside_the_subscription_still_holds_back() -> None:
+    """Of two claims at one generation at most one is true, whoever subscribes."""
+    rows = [
+        {"id": "a", "topics": ["t"], "owned": [["t", 0]], "generation": 4},
+        {"id": "b", "topics": [], "owned": [["t", 0]], "generation": 4},
+    ]
+    group = Group.from_dict({"partitions": {"t": 1}, "members": rows})
+    assert assign(group, "cooperative-sticky").withheld == {0: 1}
+    rows[1]["generation"] = 3
+    group = Group.from_dict({"partitions": {"t": 1}, "members": rows})
+    assert assign(group, "cooperative-sticky").withheld == {}
 
 
 def test_former_owners_are_served_first_where_all_else_is_equal() -> None:

@@ -13,7 +13,12 @@ from tests.strategies import snapshots
 from holdfast import perform_assignment
 from holdfast.assignors.registry import ASSIGNORS, assign
 from holdfast.errors import ConfigError, ModelError
-from holdfast.machine.leader.leader_turn import Member, assign_members, read_group
+from holdfast.machine.leader.leader_turn import (
+    Member,
+    assign_members,
+    read_group,
+    read_members,
+)
 from holdfast.model.group import Group
 from holdfast.wire.layouts.consumer_protocol import (
     Subscription,
@@ -96,6 +101,49 @@ def test_scenario_39_dropped_claims_are_named_from_bytes_too() -> None:
         "not-subscribed": 1,
         "repeated": 1,
     }
+
+
+@pytest.mark.parametrize("lie", [9, 10, 2**31 - 1])
+@pytest.mark.parametrize("name", ["cooperative-sticky", "sticky", "constrained-sticky"])
+def test_claims_of_a_generation_that_cannot_exist_count_as_none(name: str, lie: int) -> None:
+    owned = {"a": [0, 1, 2], "b": [3, 4, 5], "liar": list(range(6))}
+    rows = [
+        {
+            "id": member,
+            "topics": ["t"],
+            "owned": [["t", p] for p in own],
+            "generation": lie if member == "liar" else 8,
+            "instance_id": None,
+        }
+        for member, own in owned.items()
+    ]
+    members = messages({"members": rows}, eager=name != "cooperative-sticky")
+    result = assign_members(name, members, {"t": 6}, generation=9)
+    assert result.quality.dropped_claims == {"impossible-generation": 6}
+    assert result.claims.owner.tolist() == [0, 0, 0, 1, 1, 1]
+    assert result.group.generation.tolist() == [8, 8, -1]
+    assert result.quality.kept == 4
+    before = assign_members(name, members, {"t": 6})
+    assert before.claims.owner.tolist() == [2] * 6  # nobody can tell without the generation
+    read = read_members(name, members, generation=9)
+    for answers in (
+        perform_assignment(name, members, {"t": 6}, generation=9),
+        perform_assignment(name, read, {"t": 6}),
+        perform_assignment(name, read_members(name, members), {"t": 6}, generation=9),
+    ):
+        rows_out = {m: [p for _, p in decode_assignment(d).partitions] for m, d in answers.items()}
+        assert [len(own[0]) for m, own in rows_out.items() if m != "liar"] == [2, 2]
+        assert set(rows_out["a"][0]) < {0, 1, 2}
+        assert set(rows_out["b"][0]) < {3, 4, 5}
+
+
+def test_a_claim_outside_the_subscription_of_an_impossible_generation_withholds_nothing() -> None:
+    lie = Subscription(topics=(), owned=(("t", (0, 1)),), generation=9)
+    honest = Subscription(topics=("t",), owned=(("t", (0, 1)),), generation=8)
+    members = [("a", None, encode_subscription(honest)), ("b", None, encode_subscription(lie))]
+    known = assign_members("cooperative-sticky", members, {"t": 2}, generation=9)
+    assert known.to_dict() == {"a": {"t": [0, 1]}, "b": {}}
+    assert assign_members("cooperative-sticky", members, {"t": 2}).withheld == {0: 1, 1: 1}
 
 
 def test_lags_are_cut_to_the_partitions_there_are() -> None:

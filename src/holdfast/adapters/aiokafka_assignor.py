@@ -136,7 +136,9 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
             [self._spoken],
             ComputeAssignment(
                 token=0,
-                generation=self._generation + 1,
+                generation=(
+                    NO_GENERATION if self._read_generation is None else self._read_generation()
+                ),
                 protocol_name=self.name,
                 members=tuple(
                     JoinedMember(member_id=member_id, metadata=_subscription(metadata))

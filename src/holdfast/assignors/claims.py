@@ -10,7 +10,14 @@
 4. Members that claim the partition in a lower generation are *former owners*. A former owner is
    preferred where all else is equal; it has no right to the partition.
 5. In a cooperative round a partition is withheld if and only if the target gives it to one member
-   and another member claims it, under any generation, whether that member subscribes or not.
+   and another member claims it, under any generation, whether that member subscribes or not. One
+   member is exempt: the one that alone claims the partition in its newest generation keeps it,
+   whatever older claims say.
+6. A claim of a generation that cannot exist yet counts as none. Only a caller that knows the
+   generation of the round can tell: it clears such claims while it reads them.
+
+Example of rule 5: a claims 0 at generation 7, b claims 0 at generation 5. If the target is a, a
+keeps it. If the target is b or c, 0 has no owner in this round.
 
 No rule depends on the order of members or of claims.
 """
@@ -45,7 +52,8 @@ class Claims:
     double_tp, double_member : int32[n_double]
         Newest claims of partitions that several members claim alike.
 
-    References: KIP-54, KIP-341 (generations), KAFKA-12984 (two claims), KAFKA-14639 (older claims).
+    References: KIP-54, KIP-341 (generations), KAFKA-12984 (two claims), KAFKA-14639 (older claims),
+    ``adjustAssignment`` of Kafka's CooperativeStickyAssignor.
     """
 
     group: Group
@@ -68,6 +76,8 @@ class Claims:
     def withheld(self, target: I32) -> tuple[I32, I32]:
         """Partitions that ``target`` gives to a member while another still claims them.
 
+        The newest claimant keeps what it is given again: an older claim costs it nothing (rule 5).
+
         Returns
         -------
         tp, claim_member : int32[...]
@@ -80,7 +90,12 @@ class Claims:
             moving = np.asarray(np.flatnonzero(goes), dtype=np.int32)
             return moving, self.owner[moving]
         goes_to = target[self.claim_tp]
-        waits = np.flatnonzero((goes_to != self.claim_member) & (goes_to != NO_OWNER))
+        generation = self.group.generation
+        keeps = self.owner[self.claim_tp] == goes_to
+        # A claim outside the subscription may be as new as the owner's, which then is not alone.
+        keeps &= generation[self.claim_member] < generation[goes_to]
+        other = (goes_to != self.claim_member) & (goes_to != NO_OWNER)
+        waits = np.flatnonzero(other & ~keeps)
         order = waits[np.lexsort((self.claim_member[waits], self.claim_tp[waits]))]
         tp, first = np.unique(self.claim_tp[order], return_index=True)
         claim_member = self.claim_member[order][first]

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from holdfast.errors import ModelError
 from holdfast.model.columns import I32, I64, Mask, frozen, row_of, starts, within
 from holdfast.model.lag import lag_column
+from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partition_columns import partitions_by_member
 from holdfast.model.reported import DroppedClaims, ReportedClaims, Subscriptions, check_claims
 from holdfast.model.snapshot import read_snapshot
@@ -117,8 +118,16 @@ class Group:
         instance_ids: tuple[str | None, ...] | None = None,
         rack: I32 | None = None,
         lags: I64 | None = None,
+        round_generation: int | None = None,
     ) -> Group:
         """Build from columns in which only the claims are still unchecked.
+
+        Parameters
+        ----------
+        round_generation : int, optional
+            Generation of the round that the group is in. Members learned what they own in an
+            earlier one, so a claim of this or a later generation counts as none, and its member as
+            one without a generation.
 
         Raises
         ------
@@ -132,7 +141,11 @@ class Group:
             text = f"{right!r} after {left!r}, expected ascending unique member ids"
             raise ModelError(text, column="member_ids", index=index + 1)
         n_members = len(member_ids)
-        checked = check_claims(topics, subscriptions, claims, member_ids)
+        lies = None
+        if round_generation is not None and (generation >= round_generation).any():
+            lies = generation >= round_generation
+            generation = np.where(lies, NO_GENERATION, generation).astype(np.int32)
+        checked = check_claims(topics, subscriptions, claims, member_ids, lies=lies)
         return cls(
             topics=topics,
             member_ids=member_ids,

@@ -24,7 +24,9 @@ from holdfast.model.columns import I32, I64, NO_OWNER, Mask, frozen, row_of, sta
 from holdfast.model.partitions import TopicPartitions
 from holdfast.model.topics import Topics
 
-REASONS = ("unknown-topic", "no-such-partition", "not-subscribed", "repeated")
+IMPOSSIBLE = "impossible-generation"
+
+REASONS = (IMPOSSIBLE, "unknown-topic", "no-such-partition", "not-subscribed", "repeated")
 """Why a single claim is dropped, in the order in which the reasons are tried."""
 
 MAX_EXAMPLES = 100
@@ -162,12 +164,19 @@ def check_claims(
     subscriptions: Subscriptions,
     claims: ReportedClaims,
     member_ids: tuple[str, ...],
+    *,
+    lies: Mask | None = None,
 ) -> CheckedClaims:
-    """Keep the claims that can be true, as CSR sorted by member and tp; name the others."""
+    """Keep the claims that can be true, as CSR sorted by member and tp; name the others.
+
+    ``lies``, bool[n_members]: members that claim under a generation that cannot exist.
+    """
+    possible = np.ones(len(claims.topic), np.bool_) if lies is None else ~lies[claims.member]
     if not len(claims.topic) or not topics.n_topics:
         start = np.zeros(len(member_ids) + 1, np.int64)
         none = np.zeros(len(claims.topic), np.bool_)
-        dropped = _name_dropped(topics, claims, (none,) * len(REASONS), member_ids)
+        tests = (possible, *(none,) * (len(REASONS) - 1))
+        dropped = _name_dropped(topics, claims, tests, member_ids)
         return CheckedClaims(start=start, tp=np.empty(0, np.int32), dropped=dropped)
     known = claims.topic >= 0
     topic = np.maximum(claims.topic, 0)
@@ -175,7 +184,7 @@ def check_claims(
     may = subscriptions.holds(claims.member, topic, topics.n_topics)
     key = topics.start[topic] + claims.partition
     key += claims.member * np.int64(topics.n_tps)
-    good = known & exists & may
+    good = possible & known & exists & may
     if good.all() and (key[1:] > key[:-1]).all():
         return CheckedClaims(
             start=_edges(key, topics, member_ids), tp=_tps(key, claims.member, topics)
@@ -184,13 +193,13 @@ def check_claims(
     kept, first = np.unique(key[at], return_index=True)
     fresh = np.zeros(len(known), np.bool_)
     fresh[at[first]] = True
-    foreign = np.flatnonzero(known & exists & ~may)
+    foreign = np.flatnonzero(possible & known & exists & ~may)
     return CheckedClaims(
         start=_edges(kept, topics, member_ids),
         tp=_tps(kept, claims.member[at[first]], topics),
         foreign_member=claims.member[foreign],
         foreign_tp=_tps(key[foreign], claims.member[foreign], topics),
-        dropped=_name_dropped(topics, claims, (known, exists, may, fresh), member_ids),
+        dropped=_name_dropped(topics, claims, (possible, known, exists, may, fresh), member_ids),
     )
 
 

@@ -150,7 +150,7 @@ def handed(
     ready = LeaderRound(members=members, partitions={"t": partitions}, generation=9)
     own = {m: {p for _, p in STICKY.read(data).assigned} for m, data in STICKY.lead(ready).items()}
     triples = [(m.member_id, m.instance_id, m.metadata) for m in members]
-    result = assign_members("cooperative-sticky", triples, {"t": partitions})
+    result = assign_members("cooperative-sticky", triples, {"t": partitions}, generation=9)
     ids = result.group.member_ids
     return own, {int(tp): ids[result.target[tp]] for tp in result.withheld_tp}
 
@@ -169,8 +169,10 @@ def scene_38(s: Scene) -> None:
     newest = {"a": "revoked", "b": "revoked", "c": "keeps"}
     s.expect(claimed(a=4, b=4, c=5) == newest, "the newest claim stands")
     own, withheld = cooperative(1, a=(4, (0,)), b=(4, (0,)), c=(5, (0,)))
-    s.expect(withheld == {0: "c"}, "cooperative-sticky: meant for the newest,")
-    s.expect(own == {"a": set(), "b": set(), "c": set()}, "once nobody else claims it any more")
+    s.expect(withheld == {}, "cooperative-sticky: the newest one keeps it as well,")
+    s.expect(own == {"a": set(), "b": set(), "c": {0}}, "whatever older claims say")
+    own, withheld = cooperative(1, a=(4, (0,)), b=(4, (0,)), c=(3, (0,)))
+    s.expect(set(withheld) == {0}, "two alike beside an older one: withheld from all three")
 
 
 def scene_39(s: Scene) -> None:
@@ -246,8 +248,8 @@ def scene_43(s: Scene) -> None:
         subscriber("v3", 2, 3, version=3, generation=8),  # newer than v2's claim
     )
     own, withheld = handed((subscriber("v0", version=0), *newer), 4)
-    s.expect(own == {"v0": {0}, "v1": {1}, "v2": set(), "v3": set()}, "each is read as it is meant")
-    s.expect(withheld[2] == "v3", "the newest claim is the one that counts")
+    s.expect(own == {"v0": {0}, "v1": {1}, "v2": set(), "v3": {2}}, "each is read as it is meant")
+    s.expect(set(withheld) == {3}, "v3 keeps 2, of which its claim is the newest, and gives 3 up")
     eager = EagerAssignor("sticky")
     given = (subscriber("v0", version=0, user_data=sticky), *newer)
     plan = eager.lead(LeaderRound(members=given, partitions={"t": 4}, generation=9))
@@ -273,15 +275,20 @@ def scene_44(s: Scene) -> None:
 
 def scene_45(s: Scene) -> None:
     """A generation from the far future."""
-    members = [
-        subscribed("liar", topics=("t",), owned=(("t", (0,)),), generation=10**9),
-        subscribed("m", topics=("t",), owned=(("t", (0, 1)),), generation=4),
-    ]
-    done = plan_round(SIMPLE, members, {"t": 2}, generation=5)
-    s.expect(done.assignments["liar"].kept == (("t", (0,)),), "the liar wins what it claims")
-    s.expect(done.assignments["m"].kept == (("t", (1,)),), "and nothing else")
-    own, withheld = cooperative(3, liar=(10**9, (0,)), m=(4, (0, 1)))
-    s.expect(withheld == {0: "liar"} and own["m"] >= {1}, "the same under cooperative-sticky")
+    for lie in (10**9, 6, 5):
+        members = [
+            subscribed("liar", topics=("t",), owned=(("t", (0,)),), generation=lie),
+            subscribed("m", topics=("t",), owned=(("t", (0,)),), generation=4),
+        ]
+        done = plan_round(SIMPLE, members, {"t": 2}, generation=5)
+        s.expect(done.assignments["m"].kept == (("t", (0,)),), "the liar's claim costs nobody")
+        s.expect(not done.again, "and starts no round")
+        s.expect(done.assignments["liar"].gained == (("t", (1,)),), "it gets a share like others")
+        own, withheld = cooperative(2, liar=(lie + 4, (0,)), m=(4, (0,)))
+        s.expect(withheld == {}, "under cooperative-sticky nothing is withheld for it either")
+        s.expect(own == {"liar": {1}, "m": {0}}, "and the result is the same")
+    own, withheld = cooperative(2, liar=(8, (0,)), m=(4, (0, 1)))
+    s.expect(own == {"liar": {0}, "m": {1}}, "the last round's generation can be true")
 
 
 # Topics that change

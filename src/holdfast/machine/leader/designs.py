@@ -44,6 +44,7 @@ from holdfast.machine.leader.leader_turn import (
 )
 from holdfast.machine.leader.subscriptions import subscribed_members, undisputed
 from holdfast.machine.policy import Policy
+from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import Resource, TopicPartitions, grouped, merge_topics, resources_of
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
@@ -86,7 +87,7 @@ class LeaderRound:
     partitions : mapping of str to int
         Partition count of each topic that exists.
     generation : int
-        Of this round.
+        Of this round, NO_GENERATION where a foreign client does not tell it to an assignor.
     leader_id : str
         The leader, whose own subscription was written ``waited_ms`` ago.
     read : ReadMembers, optional
@@ -102,6 +103,11 @@ class LeaderRound:
     lags: Lags | None = None
     racks: Racks | None = None
     read: ReadMembers | None = None
+
+    @property
+    def known_generation(self) -> int | None:
+        """Generation of this round, None where it is not known."""
+        return None if self.generation == NO_GENERATION else self.generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +247,7 @@ class EagerAssignor:
             turn.partitions,
             lags=turn.lags,
             racks=turn.racks,
+            generation=turn.known_generation,
             **self.options,
         )
 
@@ -290,6 +297,7 @@ class CooperativeAssignor:
             turn.partitions,
             lags=turn.lags,
             racks=turn.racks,
+            generation=turn.known_generation,
             **self.options,
         )
         plan = {
@@ -311,7 +319,7 @@ class CooperativeAssignor:
         members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
         return {
             member_id: encode_assignment(AssignmentMessage(partitions=own, user_data=None))
-            for member_id, own in undisputed(members).items()
+            for member_id, own in undisputed(members, turn.known_generation).items()
         }
 
 
@@ -384,6 +392,13 @@ class DesignAssignor:
                 again, delay_ms = True, 0  # S9: no delay beside it, the memory keeps the deadline
                 both = gone | resources_of(revoked[m.member_id])
                 revoked[m.member_id] = grouped(sorted(both))
+            if m.subscription.generation >= turn.generation:
+                # The plan took these claims for none. Nobody waits for the member that makes them:
+                # it alone is told to give them up, and to join again.
+                planned = done.assignments[m.member_id]
+                kept = resources_of((*planned.kept, *planned.gained))
+                wrong = resources_of(m.subscription.owned) - kept
+                revoked[m.member_id] = grouped(sorted(wrong))
         return {
             member_id: encode_member_assignment(
                 MemberAssignment(
@@ -405,7 +420,7 @@ class DesignAssignor:
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """Nothing new, nothing revoked; the memory travels on, brought up to date."""
         members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
-        keeps = undisputed(members)
+        keeps = undisputed(members, turn.known_generation)
         memory = recall((m.subscription for m in members), turn.generation)
         return {
             m.member_id: encode_member_assignment(

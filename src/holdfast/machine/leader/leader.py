@@ -117,7 +117,7 @@ def plan_round(
     References: Incremental Cooperative Rebalancing, "Leader process".
     """
     members = sorted(members, key=lambda m: m.member_id)
-    group = group_of(members, partitions, lags=lags, racks=racks)
+    group = group_of(members, partitions, generation=generation, lags=lags, racks=racks)
     claims = normalise(group)
     memory = recall((m.subscription for m in members), generation)
     deferral = defer(policy, claims, members, _with_given_up(memory, members), _unclaimed(claims))
@@ -136,10 +136,14 @@ def group_of(
     members: Sequence[SubscribedMember],
     partitions: Mapping[str, int],
     *,
+    generation: int | None = None,
     lags: Mapping[str, Sequence[int]] | None = None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
 ) -> Group:
-    """Members, sorted by id, as a group; one that leaves for good subscribes to nothing."""
+    """Members, sorted by id, as a group; one that leaves for good subscribes to nothing.
+
+    ``generation`` is that of the round: claims of it or a later one count as none.
+    """
     said = [m.subscription for m in members]
     topics = Topics.from_counts(
         partitions, racks=racks, more_racks=(s.rack for s in said if s.rack is not None)
@@ -155,6 +159,7 @@ def group_of(
         generation=np.array([s.generation for s in said], np.int32),
         rack=topics.rack_indices([s.rack for s in said]),
         lags=lag_column(lags, topics),
+        round_generation=generation,
     )
 
 

@@ -4,6 +4,7 @@
 as a member with no topics, unreadable user data as a member with no claims. Claims of an eager
 member are in its user data, those of a cooperative member in the subscription itself, with the
 generation beside them or else in the user data (KIP-429, KIP-341, KAFKA-12984).
+Where the generation of the round is known, a claim of that or a later generation counts as none.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def perform_assignment(
     *,
     lags: Mapping[str, Sequence[int]] | None = None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
+    generation: int | None = None,
     **options: Any,
 ) -> dict[str, bytes]:
     """Decode every subscription, assign, encode every assignment.
@@ -52,6 +54,9 @@ def perform_assignment(
         Messages behind, per topic one a partition; 0 for those left out.
     racks : mapping, optional
         Racks that hold a replica, per topic one collection a partition.
+    generation : int, optional
+        Of the round, from JoinGroup; the answer of :func:`read_members` may know it as well.
+        Without it the leader cannot tell that a claimed generation does not exist yet.
     **options
         Those of the assignor.
 
@@ -67,8 +72,7 @@ def perform_assignment(
 
     References: KIP-54; KIP-429, "Consumer leader".
     """
-    read = members if isinstance(members, ReadMembers) else read_members(name, members, partitions)
-    read = _with_topics(read, partitions)
+    read = _read(name, members, partitions, generation)
     result = assign(_group_of(read, partitions, lags=lags, racks=racks), name, **options)
     topics, n_members = result.group.topics, result.group.n_members
     messages = encode_assignments(topics, result.owner, n_members, read.table)
@@ -82,10 +86,11 @@ def assign_members(
     *,
     lags: Mapping[str, Sequence[int]] | None = None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
+    generation: int | None = None,
     **options: Any,
 ) -> Result:
     """Decode every subscription and assign; parameters as for :func:`perform_assignment`."""
-    group = read_group(name, members, partitions, lags=lags, racks=racks)
+    group = read_group(name, members, partitions, lags=lags, racks=racks, generation=generation)
     return assign(group, name, **options)
 
 
@@ -96,11 +101,24 @@ def read_group(
     *,
     lags: Mapping[str, Sequence[int]] | None = None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
+    generation: int | None = None,
 ) -> Group:
     """Turn the members of a JoinGroup response into a group."""
+    read = _read(name, members, partitions, generation)
+    return _group_of(read, partitions, lags=lags, racks=racks)
+
+
+def _read(
+    name: str,
+    members: Sequence[Member] | ReadMembers,
+    partitions: Mapping[str, int],
+    generation: int | None,
+) -> ReadMembers:
+    """The subscriptions with exactly these topics known, in the round of this generation."""
     if not isinstance(members, ReadMembers):
-        members = read_members(name, members, partitions)
-    return _group_of(_with_topics(members, partitions), partitions, lags=lags, racks=racks)
+        return read_members(name, members, partitions, generation=generation)
+    read = _with_topics(members, partitions)
+    return read if generation is None else replace(read, generation=generation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,6 +133,8 @@ class ReadMembers:
         The same names, ready to be found and written.
     cooperative : bool
         Whether claims were read as those of cooperative members.
+    generation : int or None
+        Of the round, where it is known.
     """
 
     member_ids: tuple[str, ...]
@@ -124,6 +144,7 @@ class ReadMembers:
     table: NameTable
     cooperative: bool
     columns: SubscriptionColumns
+    generation: int | None = None
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -137,7 +158,11 @@ class ReadMembers:
 
 
 def read_members(
-    name: str, members: Sequence[Member], topics: Iterable[str] | None = None
+    name: str,
+    members: Sequence[Member],
+    topics: Iterable[str] | None = None,
+    *,
+    generation: int | None = None,
 ) -> ReadMembers:
     """Read the subscriptions of a round once.
 
@@ -150,6 +175,8 @@ def read_members(
     topics : iterable of str, optional
         Topics that exist. Without them all topics are known that some subscription names, so that a
         leader can look up their partitions afterwards.
+    generation : int, optional
+        Of the round, from JoinGroup.
     """
     ordered = sorted(members, key=itemgetter(0))
     ids, instance_ids, messages = zip(*ordered, strict=True) if ordered else ((), (), ())
@@ -164,6 +191,7 @@ def read_members(
         table=table,
         cooperative=cooperative,
         columns=decode_subscriptions(messages, table, cooperative=cooperative),
+        generation=generation,
     )
 
 
@@ -197,6 +225,7 @@ def _group_of(
         generation=columns.generation,
         rack=topics.rack_indices(columns.racks) if named else None,
         lags=lag_column(_to_length(lags, topics), topics),
+        round_generation=read.generation,
     )
 
 

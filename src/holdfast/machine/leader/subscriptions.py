@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from holdfast.errors import WireError
 from holdfast.machine.events import JoinedMember
-from holdfast.model.partitions import Resource, TopicPartitions, grouped, resources_of
+from holdfast.model.partitions import TopicPartitions
 from holdfast.wire.layouts.container import MemberSubscription, decode_member_subscription
 from holdfast.wire.layouts.frames import Leaving
 
@@ -79,23 +79,38 @@ def read_subscribed_member(
     return SubscribedMember(member_id=member_id, instance_id=instance_id, subscription=read)
 
 
-def undisputed(members: Sequence[SubscribedMember]) -> dict[str, TopicPartitions]:
+def undisputed(
+    members: Sequence[SubscribedMember], generation: int | None = None
+) -> dict[str, TopicPartitions]:
     """The claims of each member that no other member makes at the same or a later generation.
 
-    A claim of a topic that the member does not subscribe to is left out.
+    A claim of a topic that the member does not subscribe to is left out. Claims of ``generation``,
+    that of the round, or of a later one count as none.
     """
-    best: dict[Resource, tuple[int, str | None]] = {}
-    for m in sorted(members, key=lambda m: m.member_id):
+    ordered = sorted(members, key=lambda m: m.member_id)
+    best: dict[str, dict[int, tuple[int, int]]] = {}  # topic -> partition -> generation, member
+    for i, m in enumerate(ordered):
         claimed = m.subscription.generation
-        for resource in resources_of(m.subscription.owned):
-            generation, _ = best.get(resource, (-2, None))
-            if claimed > generation:
-                best[resource] = (claimed, m.member_id)
-            elif claimed == generation:
-                best[resource] = (generation, None)
-    topics = {m.member_id: m.subscription.topics for m in members}
-    keeps: dict[str, list[Resource]] = {m.member_id: [] for m in members}
-    for resource, (_, owner) in sorted(best.items()):
-        if owner is not None and resource[0] in topics[owner]:
-            keeps[owner].append(resource)
-    return {member_id: grouped(own) for member_id, own in sorted(keeps.items())}
+        if generation is not None and claimed >= generation:
+            continue
+        for topic, numbers in m.subscription.owned:
+            of_topic = best.setdefault(topic, {})
+            for number in numbers:
+                newest, owner = of_topic.get(number, (-2, _NOBODY))
+                if claimed > newest:
+                    of_topic[number] = (claimed, i)
+                elif claimed == newest and owner != i:
+                    of_topic[number] = (newest, _NOBODY)
+    topics = [frozenset(m.subscription.topics) for m in ordered]
+    keeps: list[dict[str, list[int]]] = [{} for _ in ordered]
+    for topic, of_topic in sorted(best.items()):
+        for number, (_, owner) in sorted(of_topic.items()):
+            if owner != _NOBODY and topic in topics[owner]:
+                keeps[owner].setdefault(topic, []).append(number)
+    return {
+        m.member_id: tuple((topic, tuple(numbers)) for topic, numbers in own.items())
+        for m, own in zip(ordered, keeps, strict=True)
+    }
+
+
+_NOBODY = -1

@@ -2,7 +2,8 @@
 
 **Rules.** Messages are read here from their bytes, not by the code of the member under check. A
 design's assignment lists changes: the member keeps every resource that it does not name. Any other
-assignment is complete: a claimed resource that it does not name is revoked (S7).
+assignment is complete: a claimed resource that it does not name is revoked (S7). A claim of this
+round's or a later generation is none, and to ask for it back is no revocation.
 
 References: Incremental Cooperative Rebalancing, "Member process"; KIP-429.
 """
@@ -139,14 +140,18 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
     for member in subscribed_members(request.members, request.member_id, request.waited_ms):
         data = given.get(member.member_id)
         assignment = NOTHING if data is None else read_assignment(assignor, data)
-        claims = resources_of(member.subscription.owned)
+        listed = resources_of(member.subscription.owned)
+        # A claim of a generation that cannot exist yet is none, and no claim is lost with it.
+        lies = member.subscription.generation >= request.generation
+        claims = frozenset[Resource]() if lies else listed
         after = assignment.owned_after(claims)
+        revoked = assignment.revoked - listed if lies else assignment.revoked
         seen.append(
             Seen(
                 member=member,
                 claims=claims,
                 assignment=assignment,
-                revoked=assignment.revoked if assignment.incremental else claims - after,
+                revoked=revoked if assignment.incremental else claims - after,
                 after=claims if after == claims else after,
             )
         )
