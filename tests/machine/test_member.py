@@ -74,6 +74,31 @@ def test_a_leader_computes_before_it_syncs():
     assert sync.assignments == (("m", b"x"),)
 
 
+def test_a_leader_knows_whether_a_claim_of_its_round_can_be_true():
+    """Only a member that took part in the round before knows that no number is used twice."""
+    play = Player().stable(T0, generation=4)
+    for generation, synced, unbroken in (
+        (5, True, True),  # it was in 4
+        (7, True, False),  # it missed 6
+        (8, False, True),  # it was in 7; its sync of 8 fails, others may be in 8
+        (8, True, False),  # the coordinator lost 8
+        (8, True, False),  # and lost it again
+        (9, True, True),
+    ):
+        play(RejoinRequested(), at_ms=play.member.data.now_ms + 5_000)
+        (compute,) = play.join(generation, leader=True)
+        assert compute.unbroken == unbroken, generation
+        play(AssignmentComputed(compute.token, (("m", b"x"),)))
+        if synced:
+            play.sync(T0)
+        else:
+            play.sync(error=ErrorCode.REBALANCE_IN_PROGRESS)
+    play = Player()
+    play.start()
+    (compute,) = play.join(1, leader=True)
+    assert not compute.unbroken
+
+
 def remembers(*numbers: int) -> bytes:
     here = RememberedMember(member_id="m", owned=(("t", numbers),))
     return encode_memory(Memory(generation=1, members=(here,)))

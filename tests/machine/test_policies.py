@@ -35,6 +35,7 @@ from holdfast.wire.layouts.incremental import Design
 from holdfast.wire.layouts.memory import Memory, RememberedMember, encode_memory
 from holdfast.wire.layouts.sticky_user_data import decode_sticky_user_data
 
+SIMPLE = Policy(design=Design.SIMPLE)
 POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000, memory_limit_bytes=0)
 
 
@@ -220,6 +221,49 @@ def test_kafka_s_cooperative_protocol_tells_all_at_once_that_another_round_is_co
         assert {assignor.read(data).again for data in plan.values()} == {again}
     other = encode_assignment(AssignmentMessage(partitions=(), user_data=b"of somebody else"))
     assert not assignor.read(other).again
+
+
+def reads(assignor, *, unbroken: bool, lie: int):
+    """Instructions of a round of generation 6 in which a third member claims a's and b's all."""
+    owns = {
+        "a": (5, (("t", 0), ("t", 1))),
+        "b": (5, (("t", 2), ("t", 3))),
+        "liar": (lie, tuple(("t", p) for p in range(4))),
+    }
+    members = tuple(
+        JoinedMember(
+            member_id=name,
+            metadata=assignor.subscribe(
+                view(owned=own, generation=generation, mode=RebalanceMode.COOPERATIVE)
+            ),
+        )
+        for name, (generation, own) in owns.items()
+    )
+    turn = LeaderRound(members=members, partitions={"t": 5}, generation=6, unbroken=unbroken)
+    plan = assignor.lead(turn)
+    assert {assignor.read(d).assigned for d in assignor.stay(turn).values()} == (
+        {frozenset(owns["a"][1]), frozenset(owns["b"][1]), frozenset()}
+        if unbroken
+        else {frozenset(owns["liar"][1]), frozenset()}
+    )
+    return {name: assignor.read(data) for name, data in plan.items()}
+
+
+@pytest.mark.parametrize("lie", [6, 7, 2**31 - 1])
+@pytest.mark.parametrize(
+    "assignor", [CooperativeAssignor(), DesignAssignor(SIMPLE), DesignAssignor(POLICY)]
+)
+def test_only_a_leader_of_the_round_before_knows_which_generations_cannot_be(assignor, lie):
+    told = reads(assignor, unbroken=True, lie=lie)
+    assert told["a"].assigned == {("t", 0), ("t", 1)}
+    assert told["b"].assigned == {("t", 2), ("t", 3)}
+    assert told["liar"].assigned == {("t", 4)}
+    assert not told["a"].again
+    if isinstance(assignor, DesignAssignor):  # it alone is told; elsewhere absence revokes
+        assert told["liar"].revoked == {("t", p) for p in range(4)}
+        assert told["liar"].again
+    told = reads(assignor, unbroken=False, lie=lie)  # the coordinator may have lost records
+    assert told["a"].assigned | told["b"].assigned <= {("t", 4)}
 
 
 def test_what_a_message_names_as_assigned_and_revoked_is_revoked():

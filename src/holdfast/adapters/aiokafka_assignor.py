@@ -132,13 +132,12 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         topics = sorted({topic for member in members.values() for topic in member.subscription})
         found = {topic: cluster.partitions_for_topic(topic) for topic in topics}
         counts = {topic: max(numbers) + 1 for topic, numbers in found.items() if numbers}
+        generation = NO_GENERATION if self._read_generation is None else self._read_generation()
         computed = designs.compute(
             [self._spoken],
             ComputeAssignment(
                 token=0,
-                generation=(
-                    NO_GENERATION if self._read_generation is None else self._read_generation()
-                ),
+                generation=generation,
                 protocol_name=self.name,
                 members=tuple(
                     JoinedMember(member_id=member_id, metadata=_subscription(metadata))
@@ -147,6 +146,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
                 partitions=tuple(counts.items()),
                 member_id="",
                 waited_ms=round((time.monotonic() - self._written_at) * 1000),
+                unbroken=0 <= self._generation == generation - 1,
             ),
             lags=None if self._ask is None else self._ask(counts),
         )

@@ -232,6 +232,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
         """Take the leader's turn: bytes of every member's assignment."""
         host = self._host
+        before = self._generation
         counts = partition_counts(cluster, members)
         highest = max((member.metadata.generation_id for member in members), default=-1)
         computed = designs.compute(
@@ -251,6 +252,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
                 partitions=tuple(sorted(counts.items())),
                 member_id="" if host is None else host.member_id(),
                 waited_ms=self._ms_since(self._written_at),
+                unbroken=host is not None and 0 <= self._generation == host.generation() - 1,
             ),
             lags=None if self._ask is None else self._ask(counts),
             racks=replica_racks(cluster, members),

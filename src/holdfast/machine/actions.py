@@ -93,7 +93,9 @@ class ComputeAssignment:
     """The member leads: compute every member's assignment; answer ``AssignmentComputed``.
 
     ``waited_ms`` is how long ago this member sent its own subscription: delays in it are that much
-    shorter by now.
+    shorter by now. ``unbroken``: the member was in the generation just before this one and has not
+    seen a later one, so no claim of this or a later generation can be true. Without that, the
+    coordinator may have lost records and may use this number a second time.
     """
 
     token: int
@@ -103,6 +105,7 @@ class ComputeAssignment:
     partitions: tuple[tuple[str, int], ...]
     member_id: str
     waited_ms: int
+    unbroken: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,6 @@ from holdfast.machine.leader.leader_turn import (
 )
 from holdfast.machine.leader.subscriptions import subscribed_members, undisputed
 from holdfast.machine.policy import Policy
-from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import Resource, TopicPartitions, grouped, merge_topics, resources_of
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
@@ -87,9 +86,11 @@ class LeaderRound:
     partitions : mapping of str to int
         Partition count of each topic that exists.
     generation : int
-        Of this round, NO_GENERATION where a foreign client does not tell it to an assignor.
+        Of this round.
     leader_id : str
         The leader, whose own subscription was written ``waited_ms`` ago.
+    unbroken : bool
+        As in :class:`~holdfast.machine.actions.ComputeAssignment`.
     read : ReadMembers, optional
         The members' subscriptions, where they were read before the partitions were looked up
         (:func:`read_round`).
@@ -103,11 +104,12 @@ class LeaderRound:
     lags: Lags | None = None
     racks: Racks | None = None
     read: ReadMembers | None = None
+    unbroken: bool = True
 
     @property
-    def known_generation(self) -> int | None:
-        """Generation of this round, None where it is not known."""
-        return None if self.generation == NO_GENERATION else self.generation
+    def first_impossible(self) -> int | None:
+        """The generation from which on no claim can be true; None where that is not known."""
+        return self.generation if self.unbroken else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +191,7 @@ def compute(
         lags=lags,
         racks=racks,
         read=read,
+        unbroken=request.unbroken,
     )
     try:
         plan, failure = chosen.lead(ready), None
@@ -247,7 +250,7 @@ class EagerAssignor:
             turn.partitions,
             lags=turn.lags,
             racks=turn.racks,
-            generation=turn.known_generation,
+            generation=turn.first_impossible,
             **self.options,
         )
 
@@ -297,7 +300,7 @@ class CooperativeAssignor:
             turn.partitions,
             lags=turn.lags,
             racks=turn.racks,
-            generation=turn.known_generation,
+            generation=turn.first_impossible,
             **self.options,
         )
         plan = {
@@ -319,7 +322,7 @@ class CooperativeAssignor:
         members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
         return {
             member_id: encode_assignment(AssignmentMessage(partitions=own, user_data=None))
-            for member_id, own in undisputed(members, turn.known_generation).items()
+            for member_id, own in undisputed(members, turn.first_impossible).items()
         }
 
 
@@ -382,6 +385,7 @@ class DesignAssignor:
             generation=turn.generation,
             lags=turn.lags,
             racks=turn.racks,
+            unbroken=turn.unbroken,
         )
         # A static member that is back is answered with what was stored for it: it needs all.
         static = {m.member_id for m in members if m.instance_id is not None}
@@ -392,7 +396,7 @@ class DesignAssignor:
                 again, delay_ms = True, 0  # S9: no delay beside it, the memory keeps the deadline
                 both = gone | resources_of(revoked[m.member_id])
                 revoked[m.member_id] = grouped(sorted(both))
-            if m.subscription.generation >= turn.generation:
+            if turn.unbroken and m.subscription.generation >= turn.generation:
                 # The plan took these claims for none. Nobody waits for the member that makes them:
                 # it alone is told to give them up, and to join again.
                 planned = done.assignments[m.member_id]
@@ -420,7 +424,7 @@ class DesignAssignor:
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """Nothing new, nothing revoked; the memory travels on, brought up to date."""
         members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
-        keeps = undisputed(members, turn.known_generation)
+        keeps = undisputed(members, turn.first_impossible)
         memory = recall((m.subscription for m in members), turn.generation)
         return {
             m.member_id: encode_member_assignment(

@@ -93,6 +93,7 @@ def plan_round(
     generation: int,
     lags: Mapping[str, Sequence[int]] | None = None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
+    unbroken: bool = True,
 ) -> PlannedRound:
     """Plan one round of Design I, II or III.
 
@@ -108,6 +109,9 @@ def plan_round(
         Of this round, from JoinGroup.
     lags, racks : mapping, optional
         As for :func:`holdfast.machine.leader.leader_turn.perform_assignment`.
+    unbroken : bool
+        Whether no claim of this or a later generation can be true, as in
+        :class:`~holdfast.machine.actions.ComputeAssignment`.
 
     Raises
     ------
@@ -117,7 +121,8 @@ def plan_round(
     References: Incremental Cooperative Rebalancing, "Leader process".
     """
     members = sorted(members, key=lambda m: m.member_id)
-    group = group_of(members, partitions, generation=generation, lags=lags, racks=racks)
+    first_impossible = generation if unbroken else None
+    group = group_of(members, partitions, generation=first_impossible, lags=lags, racks=racks)
     claims = normalise(group)
     memory = recall((m.subscription for m in members), generation)
     deferral = defer(policy, claims, members, _with_given_up(memory, members), _unclaimed(claims))

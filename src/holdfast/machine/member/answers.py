@@ -64,6 +64,7 @@ def on_join(member: MemberData, event: JoinAnswered) -> Actions:
         return ()
     if event.error != ErrorCode.NONE:
         return _round_failed(member, event.error)
+    unbroken = member.claim_generation == member.generation == event.generation - 1
     member.member_id, member.generation = event.member_id, event.generation
     member.protocol_name = event.protocol_name
     member.is_leader = event.leader_id == event.member_id
@@ -85,6 +86,7 @@ def on_join(member: MemberData, event: JoinAnswered) -> Actions:
             partitions=member.partitions,
             member_id=member.member_id,
             waited_ms=member.now_ms - member.join_sent_ms,
+            unbroken=unbroken,
         ),
     )
 

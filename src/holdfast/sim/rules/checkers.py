@@ -244,6 +244,7 @@ class RoundChecker:
             generation=request.generation,
             leader_id=request.member_id,
             waited_ms=request.waited_ms,
+            unbroken=request.unbroken,
         )
         other, given = assignor.lead(turn), dict(done.assignments)
         if other != given:

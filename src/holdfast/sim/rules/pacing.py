@@ -99,6 +99,7 @@ def moves_left(turn: SeenTurn, policy: Policy) -> int:
         [s.member for s in turn.members],
         turn.partitions,
         generation=turn.generation,
+        unbroken=turn.unbroken,
     )
     return sum(len(numbers) for s in done.assignments.values() for _, numbers in s.revoked)
 

@@ -96,6 +96,7 @@ class SeenTurn:
     partitions: dict[str, int]
     generation: int
     leader_id: str
+    unbroken: bool = True
     present: frozenset[str] = field(init=False)  # ids of all members
     claimed: frozenset[Resource] = field(init=False)  # claims of all members
     after: frozenset[Resource] = field(init=False)  # all that members own after the round
@@ -142,7 +143,7 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
         assignment = NOTHING if data is None else read_assignment(assignor, data)
         listed = resources_of(member.subscription.owned)
         # A claim of a generation that cannot exist yet is none, and no claim is lost with it.
-        lies = member.subscription.generation >= request.generation
+        lies = request.unbroken and member.subscription.generation >= request.generation
         claims = frozenset[Resource]() if lies else listed
         after = assignment.owned_after(claims)
         revoked = assignment.revoked - listed if lies else assignment.revoked
@@ -160,6 +161,7 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
         partitions=dict(request.partitions),
         generation=request.generation,
         leader_id=request.member_id,
+        unbroken=request.unbroken,
     )
 
 
