@@ -62,6 +62,7 @@ def nested(batches) -> list[dict]:
             table.validate(full=True)
         members = [row | {"owned": []} for row in gens.members.to_pylist()]
         for one in gens.owned.to_pylist():
+            assert one.pop("role") is None  # the one owner
             members[one.pop("member")]["owned"].append(one)
         head = [row | {"members": []} for row in gens.head.to_pylist()]
         for one in members:

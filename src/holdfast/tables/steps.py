@@ -99,7 +99,11 @@ MEMBER_ROWS = Table(
 OWNED_ROWS = Table(
     name="generation_owned",
     doc="What those members own: one row per member and topic.",
-    columns=(Column("member", _I, "row of the member"), *ASSIGNMENTS.pick("topic", "partitions")),
+    columns=(
+        Column("member", _I, "row of the member"),
+        *ASSIGNMENTS.pick("topic", "partitions"),
+        Column("role", _I, "what the member is to them, as a number; null: active", nullable=True),
+    ),
 )
 
 _POSITION = (

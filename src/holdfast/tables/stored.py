@@ -12,7 +12,9 @@ _S, _I, _L, _T, _B = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP, DT
 _F = DType.FLOAT64
 
 _GROUP = Column("group", _S, "consumer group")
-_TYPE = Column("group_type", _S, "protocol of the group: classic or consumer (KIP-848)")
+_TYPE = Column(
+    "group_type", _S, "classic, consumer (KIP-848), share (KIP-932) or streams (KIP-1071)"
+)
 _GENERATION = Column(
     "generation",
     _I,
@@ -93,6 +95,8 @@ MEMBERS = Table(
             "n_claimed", _L, "partitions that the member said it kept when it joined", "partitions"
         ),
         Column("n_partitions", _L, "partitions given to the member", "partitions"),
+        Column("n_standby", _L, "Streams tasks that stand by at the member", "tasks"),
+        Column("n_warmup", _L, "Streams tasks that it warms up to take over", "tasks"),
         _TIMESTAMP,
     ),
     order=("group", "generation", "member_id"),
@@ -108,6 +112,7 @@ ASSIGNMENTS = Table(
         _MEMBER,
         _TOPIC,
         Column("partitions", DType.INT32_LIST, "partitions, ascending"),
+        Column("role", _S, "active: its one owner; standby, warmup: copies of a task; shared"),
         _TIMESTAMP,
     ),
     order=("group", "generation", "member_id", "topic"),
@@ -140,7 +145,8 @@ MOVEMENTS = Table(
 
 REBALANCES = Table(
     name="rebalances",
-    doc="One row per completed rebalance: why, who, what it moved and what stood still.",
+    doc="One row per completed rebalance: why, who, what it moved and what stood still. In a share "
+    "group a pair of a member and a partition is kept, gained or lost, and nothing moves.",
     columns=(
         _GROUP,
         _GENERATION,

@@ -234,13 +234,14 @@ def _write(
 ) -> Generations:
     if gens.n_rows == 0:
         return gens
-    layout = dense(gens)
-    events = compare(gens, layout)
+    alone = gens.exclusive()
+    layout = dense(alone)
+    events = compare(alone, layout)
     tables = generation_tables(gens)
-    tables["movements"] = movement_table(gens, layout, events)
-    tables["rebalances"] = rebalance_table(gens, layout, events)
-    tables[PAUSES] = pause_candidates(gens, layout, events, reconciled.covered(gens))
-    tables["anomalies"] = anomaly_table(gens, layout, events)
+    tables["movements"] = movement_table(alone, layout, events)
+    tables["rebalances"] = rebalance_table(alone, layout, events, gens)
+    tables[PAUSES] = pause_candidates(alone, layout, events, reconciled.covered(gens))
+    tables["anomalies"] = anomaly_table(alone, layout, events)
     for name, rows in tables.items():
         writer.write(name, rows)
     last = np.append(layout.first_row[1:], gens.n_rows) - 1
@@ -249,7 +250,7 @@ def _write(
     if every_past:
         inferred = every[~reconciled.covered(gens)[last]]
         inferred = inferred[~np.isin(inferred, keep)]
-        writer.write(PAUSES, open_pauses(gens, layout, events, inferred))
+        writer.write(PAUSES, open_pauses(alone, layout, events, inferred))
     wanted = every if every_past else keep
     return carry(gens, layout, events, wanted)
 

@@ -1,7 +1,8 @@
 """What happened to groups, as columns.
 
 ``history`` is what the command calls. ``generations`` is the common form of group records,
-``consumer_groups`` and ``reconciled`` read those of KIP-848, ``dense`` lays out owners.
+``consumer_groups`` and ``reconciled`` read those of groups that ``group_kinds`` lists, whose
+assignments the broker computes; ``readers`` counts what members share, ``dense`` lays out owners.
 ``movements`` finds what moved, ``needed`` how much had to move, ``rebalances`` the causes,
 ``broker_log`` causes that a broker states, ``pauses`` what had no owner, ``lag`` how far groups are
 behind.

@@ -1,14 +1,16 @@
-"""KIP-848 records of a group, folded into successive generations.
+"""Records of a KIP-848, share or streams group, folded into successive generations.
 
 **Rules.** A generation is a target assignment: its epoch, and each member's partitions. The record
 of the assignment epoch completes the generation; in a group without members the record of the group
 epoch does. Members and targets are those of the newest records before that record; a tombstone
 deletes one. Records name a topic by its id. If the topics table does not have the id, the id stands
-in place of the name.
+in place of the name. A task of a streams group stands under its subtopology, in place of a topic;
+the topic-partitions that it reads are those of its number in the topics that the group's topology
+names.
 
 **Strategy.** There are few such records (a handful per member and epoch), so a loop folds them.
 
-References: KIP-848, "Records"; KIP-1263.
+References: KIP-848, "Records"; KIP-932; KIP-1071; KIP-1263.
 """
 
 from __future__ import annotations
@@ -20,23 +22,28 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.pipeline.history.generations import (
-    CONSUMER,
+    ACTIVE,
     DEAD,
     EMPTY,
     HEAD,
     MEMBER_ROWS,
     OWNED_ROWS,
+    SOURCE,
     STABLE,
     Generations,
 )
+from holdfast.pipeline.history.group_kinds import KIND_OF, EpochKind
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent
-from holdfast.wire.layouts.offsets_schemas import RecordType
+
+Given = list[tuple[int, str, list[int]]]
+"""What a member is given: role, topic or subtopology, partitions."""
 
 
 @dataclass(slots=True)
 class _GroupColumns:
     members: dict[str, dict[str, Any]] = field(default_factory=dict)
-    targets: dict[str, list[tuple[str, list[int]]]] = field(default_factory=dict)
+    targets: dict[str, Given] = field(default_factory=dict)
+    reads: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -51,7 +58,7 @@ def fold(
     topic_names: Mapping[str, str],
     reported: Mapping[str, tuple[int, int]] | None = None,
 ) -> Generations:
-    """Generations of KIP-848 groups.
+    """Generations of groups whose assignments the broker computes.
 
     Parameters
     ----------
@@ -68,14 +75,17 @@ def fold(
         Sorted by group and place in the log.
     """
     rows = _RecordRows()
-    groups: dict[str, _GroupColumns] = {}
+    groups: dict[tuple[str, str], _GroupColumns] = {}
     ordered = sorted(events, key=lambda e: (e["group"], e["log_partition"], e["log_offset"]))
     for event in ordered:
-        group = groups.setdefault(event["group"], _GroupColumns())
+        kind = KIND_OF.get(event["type"])
+        if kind is None:
+            continue
+        group = groups.setdefault((event["group"], kind.group_type), _GroupColumns())
         place = event["log_partition"], event["log_offset"]
         known = reported is not None and place <= reported.get(event["group"], (-1, -1))
-        if _apply(group, event, topic_names) and not known:
-            _append(rows, group, event)
+        if _apply(group, kind, event, topic_names) and not known:
+            _append(rows, group, kind, event)
     gens = Generations(
         head=pa.Table.from_pylist(rows.head, schema=HEAD),
         members=pa.Table.from_pylist(rows.members, schema=MEMBER_ROWS),
@@ -84,48 +94,78 @@ def fold(
     return gens.sorted()
 
 
-def _apply(group: _GroupColumns, event: ConsumerGroupEvent, topic_names: Mapping[str, str]) -> bool:
+def _apply(
+    group: _GroupColumns,
+    kind: EpochKind,
+    event: ConsumerGroupEvent,
+    topic_names: Mapping[str, str],
+) -> bool:
     """Apply a record; True if it completes a generation."""
-    value, member_id = event["value"], event["member_id"]
-    match event["type"]:
-        case RecordType.CONSUMER_GROUP_MEMBER_METADATA:
-            group.members[member_id] = value
-            if value is None:
-                del group.members[member_id]
-        case RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER:
-            group.targets[member_id] = _named(value, topic_names)
-        case RecordType.CONSUMER_GROUP_METADATA:
-            return value is None or not group.members
-        case RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA:
-            return value is not None and bool(group.members)
-        case _:
-            pass
+    value, member_id, record_type = event["value"], event["member_id"], event["type"]
+    if record_type == kind.member:
+        group.members[member_id] = value
+        if value is None:
+            del group.members[member_id]
+    elif record_type == kind.target:
+        group.targets[member_id] = _given(kind, value, topic_names)
+    elif record_type == kind.topology:
+        group.reads = _reads(value)
+    elif record_type == kind.epoch:
+        return value is None or not group.members
+    elif record_type == kind.target_epoch:
+        return value is not None and bool(group.members)
     return False
 
 
-def _named(value: Any, topic_names: Mapping[str, str]) -> list[tuple[str, list[int]]]:
-    """A target assignment by topic, sorted; nothing for a tombstone."""
-    parts = () if value is None else value["topicPartitions"]
+def _given(kind: EpochKind, value: Any, topic_names: Mapping[str, str]) -> Given:
+    """A target assignment by role and topic, sorted; nothing for a tombstone."""
+    if value is None:
+        return []
     return sorted(
-        (topic_names.get(part["topicId"], part["topicId"]), sorted(part["partitions"]))
-        for part in parts
+        (role, topic_names.get(part[kind.place], part[kind.place]), sorted(part["partitions"]))
+        for name, role in kind.roles.items()
+        for part in value[name]
     )
 
 
-def _append(rows: _RecordRows, group: _GroupColumns, event: ConsumerGroupEvent) -> None:
+def _reads(value: Any) -> dict[str, list[str]]:
+    """Topics that each subtopology reads, sorted; nothing for a tombstone."""
+    parts = () if value is None else value["subtopologies"]
+    return {
+        part["subtopologyId"]: sorted(
+            {*part["sourceTopics"], *(topic["name"] for topic in part["repartitionSourceTopics"])}
+        )
+        for part in parts
+    }
+
+
+def _sources(given: Given, reads: Mapping[str, list[str]]) -> Given:
+    """What a member reads for its active tasks."""
+    tasks = [(place, numbers) for role, place, numbers in given if role == ACTIVE]
+    numbers: dict[str, set[int]] = {}
+    for place, partitions in tasks:
+        for topic in reads.get(place, ()):
+            numbers.setdefault(topic, set()).update(partitions)
+    return [(SOURCE, topic, sorted(found)) for topic, found in sorted(numbers.items())]
+
+
+def _append(
+    rows: _RecordRows, group: _GroupColumns, kind: EpochKind, event: ConsumerGroupEvent
+) -> None:
     value = event["value"]
     dead = value is None
     epoch = -1 if dead else value.get("assignmentEpoch", value.get("epoch"))
     row = len(rows.head)
     members = {} if dead else group.members
-    assignors = sorted({str(m["serverAssignor"]) for m in members.values() if m["serverAssignor"]})
+    assignors = sorted({str(a) for m in members.values() if (a := m.get("serverAssignor"))})
+    topics = sorted({topic for read in group.reads.values() for topic in read})
     rows.head.append(
         {
             "group": event["group"],
             "generation": epoch,
-            "group_type": CONSUMER,
+            "group_type": kind.group_type,
             "state": DEAD if dead else STABLE if members else EMPTY,
-            "protocol_type": "consumer",
+            "protocol_type": kind.group_type,
             "protocol": assignors[0] if assignors else None,
             "leader": None,
             "timestamp": event["timestamp"],
@@ -135,20 +175,21 @@ def _append(rows: _RecordRows, group: _GroupColumns, event: ConsumerGroupEvent) 
         }
     )
     for member_id, member in sorted(members.items()):
-        for topic, partitions in group.targets.get(member_id, ()):
-            place = {"member": len(rows.members), "topic": topic, "partitions": partitions}
-            rows.owned.append(place)
+        given = group.targets.get(member_id, [])
+        for role, topic, partitions in [*given, *_sources(given, group.reads)]:
+            place = {"topic": topic, "partitions": partitions, "role": role}
+            rows.owned.append({"member": len(rows.members), **place})
         rows.members.append(
             {
                 "row": row,
                 "member_id": member_id,
-                "group_instance_id": member["instanceId"],
+                "group_instance_id": member.get("instanceId"),
                 "client_id": member["clientId"],
                 "client_host": member["clientHost"],
                 "rack": member["rackId"],
-                "rebalance_timeout_ms": member["rebalanceTimeoutMs"],
+                "rebalance_timeout_ms": member.get("rebalanceTimeoutMs"),
                 "session_timeout_ms": None,
-                "subscribed_topics": member["subscribedTopicNames"],
+                "subscribed_topics": member.get("subscribedTopicNames", topics),
                 "n_claimed": 0,
                 "readable": True,
             }

@@ -25,7 +25,17 @@ from holdfast.tables.schemas import arrow_schema, from_columns
 from holdfast.tables.values import ints
 
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+CONNECT: Final = "connect"
+"""Protocol type of the workers of Kafka Connect."""
+STREAMS_PROTOCOL: Final = "stream"
+"""Assignor of classic Kafka Streams groups."""
+
+ACTIVE, STANDBY, WARMUP, SHARED, SOURCE = range(5)
+"""What a member is to what it was given: its one owner; a copy of a task's state that stands by, or
+that is to take over; one of several readers (share groups); or the reader of the topic-partitions
+of an active task, which only the lag asks for."""
+ROLES: Final = ("active", "standby", "warmup", "shared")
 
 HEAD: Final = arrow_schema("generation_heads")
 MEMBER_ROWS: Final = arrow_schema("generation_members")
@@ -43,7 +53,7 @@ class Generations:
     members : Table of :data:`MEMBER_ROWS`
         ``row`` points into ``head`` and ascends.
     owned : Table of :data:`OWNED_ROWS`
-        ``member`` points into ``members`` and ascends; a topic is there once per member.
+        ``member`` points into ``members`` and ascends; a topic is there once per member and role.
     """
 
     head: pa.Table
@@ -79,6 +89,19 @@ class Generations:
         owned_rows, member = gather(owned_start, picked)
         owned = _replace(self.owned.take(pa.array(owned_rows)), "member", member)
         return Generations(head=head, members=members, owned=owned)
+
+    @property
+    def roles(self) -> I64:
+        """Role of each row of ``owned``."""
+        return np.maximum(ints(self.owned, "role"), ACTIVE)
+
+    def exclusive(self) -> Generations:
+        """The same with only what one member alone owns: the rows whose role is ACTIVE."""
+        alone = self.roles == ACTIVE
+        if bool(alone.all()):
+            return self
+        owned = self.owned.filter(pa.array(alone))
+        return Generations(head=self.head, members=self.members, owned=owned)
 
     def sorted(self) -> Generations:
         """The same generations by (group, place in the log)."""
@@ -148,8 +171,15 @@ def generation_tables(gens: Generations) -> dict[str, pa.Table]:
     n_rows, n_members = gens.n_rows, gens.members.num_rows
     member_row, owned_member = ints(gens.members, "row"), ints(gens.owned, "member")
     starts, _ = list_parts(gens.owned["partitions"])
-    per_member = np.bincount(owned_member, np.diff(starts), n_members).astype(np.int64)
-    per_row = np.bincount(member_row, per_member, n_rows).astype(np.int64)
+    role, size = gens.roles, np.diff(starts)
+
+    def of_members(counted: Mask) -> I64:
+        given = np.bincount(owned_member[counted], size[counted], n_members)
+        return given.astype(np.int64)
+
+    per_member = of_members((role == ACTIVE) | (role == SHARED))
+    per_row = np.bincount(member_row, of_members(role == ACTIVE), n_rows).astype(np.int64)
+    per_row += shared_partitions(gens)
     new = ~gens.head["context"].to_numpy()
     head = {name: gens.head[name] for name in gens.head.column_names}
     head["n_members"] = pa.array(np.bincount(member_row, minlength=n_rows).astype(np.int32))
@@ -158,11 +188,27 @@ def generation_tables(gens: Generations) -> dict[str, pa.Table]:
     for name in ("group", "generation", "group_type", "timestamp"):
         members[name] = gens.head[name].take(pa.array(member_row))
     members["n_partitions"] = pa.array(per_member)
+    members["n_standby"] = pa.array(of_members(role == STANDBY))
+    members["n_warmup"] = pa.array(of_members(role == WARMUP))
     return {
         "generations": _filter(from_columns("generations", head), new),
         "members": _filter(from_columns("members", members), new[member_row]),
         "assignments": assignment_table(gens),
     }
+
+
+def shared_partitions(gens: Generations) -> I64:
+    """Different partitions that the members of each row share, int64[n_rows]."""
+    rows = np.flatnonzero(gens.roles == SHARED)
+    if not len(rows):
+        return np.zeros(gens.n_rows, np.int64)
+    owned = gens.owned.take(pa.array(rows))
+    starts, partition = list_parts(owned["partitions"])
+    at = np.repeat(np.arange(len(rows)), np.diff(starts))
+    topic = owned["topic"].combine_chunks().dictionary_encode().indices.to_numpy()
+    row = ints(gens.members, "row")[ints(owned, "member")]
+    different = np.unique(np.stack([row[at], topic[at], partition]), axis=1)
+    return np.bincount(different[0], minlength=gens.n_rows).astype(np.int64)
 
 
 def assignment_table(gens: Generations) -> pa.Table:
@@ -173,8 +219,10 @@ def assignment_table(gens: Generations) -> pa.Table:
     columns["member_id"] = gens.members["member_id"].take(pa.array(member))
     for name in ("group", "generation", "timestamp"):
         columns[name] = gens.head[name].take(pa.array(row))
+    role = gens.roles
+    columns["role"] = pa.array((*ROLES, "")).take(pa.array(role))
     starts, _ = list_parts(gens.owned["partitions"])
-    keep = ~gens.head["context"].to_numpy()[row] & (np.diff(starts) > 0)
+    keep = ~gens.head["context"].to_numpy()[row] & (np.diff(starts) > 0) & (role != SOURCE)
     return _filter(from_columns("assignments", columns), keep)
 
 

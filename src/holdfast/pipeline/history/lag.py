@@ -18,7 +18,7 @@ KAFKA-5337 (what the lag of an unknown commit is); KIP-496 (tombstones of delete
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -29,7 +29,17 @@ from holdfast.model.columns import I32, I64, Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
-from holdfast.pipeline.history.generations import Generations, list_parts, make_lists, new_runs
+from holdfast.pipeline.history.generations import (
+    ACTIVE,
+    CONNECT,
+    SHARED,
+    SOURCE,
+    STREAMS,
+    Generations,
+    list_parts,
+    make_lists,
+    new_runs,
+)
 from holdfast.pipeline.history.movements import take
 from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.pipeline.ingest.positions import LATEST, POSITION, reduced
@@ -94,6 +104,7 @@ def _positions(rows: pa.Table) -> pa.Table:
 def owners_of(gens: Generations, rows: I64) -> pa.Table:
     """What the members of the generations at ``rows`` own, in the shape of :data:`INPUT`."""
     last = gens.take(rows)
+    last = replace(last, owned=last.owned.filter(pa.array(_reads_itself(last))))
     member = pa.array(ints(last.owned, "member"))
     row = pa.array(ints(last.members, "row")).take(member)
     n = last.owned.num_rows
@@ -106,6 +117,16 @@ def owners_of(gens: Generations, rows: I64) -> pa.Table:
     for name in ("member_id", "client_id", "client_host"):
         columns[name] = last.members[name].take(member)
     return filled_table(columns, INPUT, n)
+
+
+def _reads_itself(gens: Generations) -> Mask:
+    """Rows of ``owned`` that name partitions of topics, with a member that reads them."""
+    role = gens.roles
+    row = ints(gens.members, "row")[ints(gens.owned, "member")]
+    tasks = pc.is_in(gens.head["protocol_type"], pa.array([STREAMS, CONNECT])).to_numpy()
+    tasks[row[role == SOURCE]] = True
+    found: Mask = np.where(tasks[row], role == SOURCE, (role == ACTIVE) | (role == SHARED))
+    return found
 
 
 def positions_input(positions: pa.Table) -> pa.Table:

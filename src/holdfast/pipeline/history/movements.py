@@ -25,6 +25,7 @@ from holdfast.model.columns import I32, I64, NO_OWNER, Mask
 from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
 from holdfast.pipeline.history.dense import Dense
 from holdfast.pipeline.history.generations import (
+    ACTIVE,
     DEAD,
     Generations,
     concat,
@@ -402,6 +403,7 @@ def _owning_only(
             "member": pa.array(member[first].astype(np.int32)),
             "topic": take(layout.topics, topic[first]),
             "partitions": make_lists(partition, first),
+            "role": pa.array(np.full(len(first), ACTIVE, np.int32)),
         }
     )
     return Generations(head=gens.head, members=gens.members, owned=owned)

@@ -27,7 +27,7 @@ spurious                     nothing is different                               
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -38,7 +38,15 @@ from holdfast.model.columns import I64, Mask
 from holdfast.model.measure_history import balance_scores, kept_share, needed_moves
 from holdfast.pipeline.history.broker_log import INFERRED
 from holdfast.pipeline.history.dense import Dense, codes
-from holdfast.pipeline.history.generations import Generations, list_parts, new_runs
+from holdfast.pipeline.history.generations import (
+    CONNECT,
+    SHARE,
+    STREAMS,
+    STREAMS_PROTOCOL,
+    Generations,
+    list_parts,
+    new_runs,
+)
 from holdfast.pipeline.history.movements import (
     GAINED,
     LOST,
@@ -51,6 +59,7 @@ from holdfast.pipeline.history.movements import (
     take,
 )
 from holdfast.pipeline.history.needed import needed_of_unequal
+from holdfast.pipeline.history.readers import reader_numbers
 from holdfast.tables.schemas import arrow_schema, from_columns
 from holdfast.tables.values import ints
 
@@ -142,7 +151,8 @@ def _causes(gens: Generations, changes: Turnover, numbers: RebalanceNumbers) -> 
     """Index into CAUSES of each row."""
     asked = _subscriptions(gens)
     joined, left = changes.joined > 0, changes.left > 0
-    lost_before = np.concatenate([[False], numbers.lost[:-1] > 0])[: gens.n_rows]
+    withheld = np.concatenate([[False], (numbers.lost > 0)[:-1] & ~_shares(gens)[:-1]])
+    withheld = withheld[: gens.n_rows]
     other_partitions = (numbers.gained > 0) | (numbers.lost > 0)
     tests = {
         "first_seen": numbers.fresh,
@@ -150,7 +160,7 @@ def _causes(gens: Generations, changes: Turnover, numbers: RebalanceNumbers) -> 
         "join_and_leave": joined & left,
         "join": joined,
         "leave": left,
-        "cooperative_follow_up": numbers.cooperative & lost_before & (numbers.gave > 0),
+        "cooperative_follow_up": numbers.cooperative & withheld & (numbers.gave > 0),
         "subscription_change": np.diff(asked, prepend=asked[:1]) != 0,
         "partition_count_change": other_partitions,
         "leader_change": numbers.leader_changed,
@@ -249,20 +259,62 @@ def _same_topics(gens: Generations) -> Mask:
     return np.bincount(pair >> 32, minlength=gens.n_rows) <= 1
 
 
-def rebalance_table(gens: Generations, layout: Dense, events: Events) -> pa.Table:
-    """The table ``rebalances`` of the rows that are not context; pauses are filled in later."""
+def _shares(gens: Generations) -> Mask:
+    """Rows of share groups."""
+    found: Mask = pc.equal(gens.head["group_type"], SHARE).to_numpy()
+    return found
+
+
+def _with_readers(did: RebalanceNumbers, whole: Generations) -> RebalanceNumbers:
+    """The numbers, with those of share groups in their rows."""
+    if not _shares(whole).any():
+        return did
+    readers = reader_numbers(whole, did.fresh)
+
+    def put(found: I64, others: I64) -> I64:
+        return np.where(_shares(whole), found, others)
+
+    return replace(
+        did,
+        owned=put(readers.partitions, did.owned),
+        kept=put(readers.kept, did.kept),
+        gained=put(readers.gained, did.gained),
+        lost=put(readers.lost, did.lost),
+        balance=put(readers.balance, did.balance),
+    )
+
+
+def _of_partitions(gens: Generations) -> Mask:
+    """Rows of groups that divide partitions, each as good as another: plain consumers."""
+    others = pc.is_in(gens.head["protocol_type"], pa.array([SHARE, STREAMS, CONNECT])).to_numpy()
+    tasks = pc.fill_null(pc.equal(gens.head["protocol"], STREAMS_PROTOCOL), False).to_numpy()
+    found: Mask = ~(others | tasks)
+    return found
+
+
+def rebalance_table(
+    gens: Generations, layout: Dense, events: Events, whole: Generations | None = None
+) -> pa.Table:
+    """The table ``rebalances`` of the rows that are not context; pauses are filled in later.
+
+    Parameters
+    ----------
+    whole : Generations, optional
+        The same with what members share, where ``gens`` has only what a member alone owns.
+    """
     n = gens.n_rows
     _, dead, _ = row_flags(gens, layout)
     generation = ints(gens.head, "generation")
     before = np.concatenate([[-1], generation[:-1]])[:n]
     again = ~events.fresh & (generation == before)
     keep = np.flatnonzero(~gens.head["context"].to_numpy() & ~dead & ~again)
-    changes, did = turnover(gens, layout, events), numbers(gens, layout, events)
+    changes = turnover(gens, layout, events)
+    did = _with_readers(numbers(gens, layout, events), whole or gens)
     cause = _causes(gens, changes, did)[keep]
     missed = np.where(did.fresh, 0, np.maximum(generation - before - 1, 0))
     share = kept_share(did.kept, did.moved + did.through_gap)[keep]
     avoidable = np.maximum(did.moved + did.through_gap - did.needed, 0)
-    unproven = ~did.proven[keep]
+    unproven = ~(did.proven & _of_partitions(gens))[keep]
     # Where nothing moved, nothing was avoidable, proof or not.
     unknown = unproven & (did.fresh | (did.moved + did.through_gap > 0))[keep]
     columns: dict[str, Any] = {
@@ -289,7 +341,7 @@ def rebalance_table(gens: Generations, layout: Dense, events: Events) -> pa.Tabl
         "n_needed_moves": pa.array(did.needed[keep], mask=unproven),
         "n_avoidable_moves": pa.array(avoidable[keep], mask=unknown),
         "balance_score": did.balance[keep],
-        "stickiness": pa.array(share, mask=did.fresh[keep] | np.isnan(share)),
+        "stickiness": pa.array(share, mask=(did.fresh | _shares(gens))[keep] | np.isnan(share)),
         "pause_lower_seconds": np.zeros(len(keep)),
         "pause_upper_seconds": np.zeros(len(keep)),
         "leader_changed": did.leader_changed[keep],

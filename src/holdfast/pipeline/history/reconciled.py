@@ -1,12 +1,13 @@
-"""Pauses of KIP-848 groups, by the records of the members' current assignments.
+"""Pauses of KIP-848 and streams groups, by the records of the members' current assignments.
 
 **Rules.** A target assignment says which member shall have a partition. The record of a member's
-current assignment (type 8) says which partitions the member has. A member gives a partition up with
-its first such record that does not name the partition, not even as pending revocation. A partition
-is served again with the first record in which a member has it assigned. The pause is at least the
-time between these two records, and at most the time since the last record in which the old owner
-had the partition, or since the old owner's last commit of it. After the first record of type 8 of a
-group, no pause of the group is inferred from its targets.
+current assignment (type 8, or 22 with active tasks) says which partitions the member has. A member
+gives a partition up with its first such record that does not name the partition, not even as
+pending revocation. A partition is served again with the first record in which a member has it
+assigned. The pause is at least the time between these two records, and at most the time since the
+last record in which the old owner had the partition, or since the old owner's last commit of it.
+After the first such record of a group, no pause of the group is inferred from its targets. The
+partitions of a share group have no owner of their own, so they have no pauses.
 
 **Strategy.** There are few such records, so a loop folds them. Partitions that were given up and
 that no member has taken yet are kept between the batches of a stream, as an event of type RELEASED.
@@ -25,12 +26,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import Mask
-from holdfast.pipeline.history.generations import CONSUMER, Generations
+from holdfast.pipeline.history.generations import CONSUMER, SHARE, STREAMS, Generations
+from holdfast.pipeline.history.group_kinds import KIND_OF, EpochKind
 from holdfast.pipeline.history.pauses import OPEN, STAGED
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.values import ints
-from holdfast.wire.layouts.offsets_schemas import RecordType
 
 RELEASED: Final = -8
 """Type of the event that a stream keeps: partitions given up that no member has taken yet."""
@@ -89,15 +90,14 @@ class Reconciled:
         return pa.Table.from_pylist(rows, schema=STAGED)
 
     def covered(self, gens: Generations) -> Mask:
-        """Mark the rows after the group's first record of type 8, bool[n_rows]."""
+        """Mark the rows after the group's first record of a current assignment, bool[n_rows]."""
         covered = np.zeros(gens.n_rows, bool)
         if not self.since:
             return covered
-        head = gens.head.select(["group", "group_type"])
-        consumer = pc.equal(head["group_type"], CONSUMER).to_numpy()
+        consumer = _of_type(gens, CONSUMER, STREAMS)
         place = ints(gens.head, "log_partition"), ints(gens.head, "log_offset")
         for row in np.flatnonzero(consumer):
-            first = self.since.get(head["group"][int(row)].as_py())
+            first = self.since.get(gens.head["group"][int(row)].as_py())
             covered[row] = first is not None and (int(place[0][row]), int(place[1][row])) > first
         return covered
 
@@ -118,25 +118,23 @@ def reconcile(events: Iterable[ConsumerGroupEvent]) -> Reconciled:
         key=lambda e: (e["group"], not e.get("old"), e["log_partition"], e["log_offset"]),
     )
     for event in ordered:
-        if event["type"] not in (
-            RecordType.CONSUMER_GROUP_METADATA,
-            RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
-            RELEASED,
-        ):
+        kind = KIND_OF.get(event["type"])
+        known = kind is not None and kind.assigned and event["type"] in (kind.epoch, kind.current)
+        if not (known or event["type"] == RELEASED):
             continue
         group = groups.setdefault(event["group"], _ReconciledGroup())
         group.last = event
-        if event["type"] == RELEASED:
+        if kind is None:
             group.released = {
                 (topic, partition): _Release(*rest) for topic, partition, *rest in event["value"]
             }
-        elif event["type"] == RecordType.CONSUMER_GROUP_METADATA:
+        elif event["type"] == kind.epoch:
             if event["value"] is None:
                 group.held, group.released = {}, {}
         else:
             place = (-1, -1) if event.get("old") else _place(event)
             out.since.setdefault(event["group"], place)
-            _current(group, event, out)
+            _current(group, kind, event, out)
     out.released = [_kept(name, group) for name, group in sorted(groups.items())]
     return out
 
@@ -145,12 +143,14 @@ def _place(event: ConsumerGroupEvent) -> tuple[int, int]:
     return int(event["log_partition"]), int(event["log_offset"])
 
 
-def _current(group: _ReconciledGroup, event: ConsumerGroupEvent, out: Reconciled) -> None:
+def _current(
+    group: _ReconciledGroup, kind: EpochKind, event: ConsumerGroupEvent, out: Reconciled
+) -> None:
     """Take in one record of a member's current assignment."""
     member, value, at = event["member_id"], event["value"], int(event["timestamp"])
     seen, assigned, pending = group.held.pop(member, (at, set(), set()))
-    now = _tps(value, "assignedPartitions")
-    still = now | _tps(value, "partitionsPendingRevocation")
+    now = _tps(value, kind, kind.assigned)
+    still = now | _tps(value, kind, kind.pending)
     if event.get("old"):
         group.held[member] = (at, now, still - now)
         return
@@ -181,10 +181,10 @@ def _pause(event: ConsumerGroupEvent, tp: Tp, release: _Release) -> dict[str, An
     }
 
 
-def _tps(value: Any, name: str) -> set[Tp]:
+def _tps(value: Any, kind: EpochKind, name: str) -> set[Tp]:
     if value is None:
         return set()
-    return {(part["topicId"], p) for part in value[name] for p in part["partitions"]}
+    return {(part[kind.place], p) for part in value[name] for p in part["partitions"]}
 
 
 def _kept(name: str, group: _ReconciledGroup) -> ConsumerGroupEvent:
@@ -197,8 +197,13 @@ def _kept(name: str, group: _ReconciledGroup) -> ConsumerGroupEvent:
     return {**last, "type": RELEASED, "group": name, "member_id": "", "value": rows}
 
 
+def _of_type(gens: Generations, *group_types: str) -> Mask:
+    found: Mask = pc.is_in(gens.head["group_type"], pa.array(group_types)).to_numpy()
+    return found
+
+
 def unknown_topics(gens: Generations, topic_names: Mapping[str, str]) -> pa.Table:
-    """Topics of KIP-848 groups that the cluster does not name: ``unknown_topic_id`` anomalies.
+    """Topics that records name by an id that the cluster does not know: ``unknown_topic_id``.
 
     Parameters
     ----------
@@ -210,7 +215,7 @@ def unknown_topics(gens: Generations, topic_names: Mapping[str, str]) -> pa.Tabl
     member = ints(gens.owned, "member")
     row = ints(gens.members, "row")[member]
     new = ~gens.head["context"].to_numpy()[row]
-    consumer = pc.equal(gens.head["group_type"], CONSUMER).to_numpy()[row]
+    consumer = _of_type(gens, CONSUMER, SHARE)[row]
     found: dict[tuple[int, str], set[str]] = {}
     for at in np.flatnonzero(strange & new & consumer):
         key = int(row[at]), gens.owned["topic"][int(at)].as_py()

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.history.generations import Generations
+from holdfast.pipeline.history.group_kinds import KIND_OF
 from holdfast.pipeline.ingest import decode
 from holdfast.pipeline.ingest.arrow_columns import binary_column
 from holdfast.tables.schemas import arrow_schema
@@ -27,18 +28,13 @@ from holdfast.wire.layouts.offsets_schemas import RecordType
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BYTES: Final = "classicMemberMetadata"
-CONSUMER_TYPES: Final = (
-    RecordType.CONSUMER_GROUP_METADATA,
-    RecordType.CONSUMER_GROUP_MEMBER_METADATA,
-    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA,
-    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
-    RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
-)
-"""KIP-848 records that the tables are made of."""
 
 
 class ConsumerGroupEvent(TypedDict):
-    """One record of a KIP-848 group, fit for JSON; a stream keeps those that still count."""
+    """One record of a KIP-848, share or streams group, fit for JSON.
+
+    A stream keeps those that still count.
+    """
 
     type: int
     """A RecordType, or RELEASED of :mod:`holdfast.pipeline.history.reconciled`."""
@@ -82,10 +78,10 @@ def read_groups(batch: pa.RecordBatch, out: Decoded) -> None:
         for gens in decode.generations([batch]):
             out.generations.append(gens)
             n_good += gens.n_rows
-    for one in CONSUMER_TYPES:
+    for one in KIND_OF:
         if one in types:
-            for rows in decode.typed_records([batch], one):
-                out.consumer += [_event(one, row) for row in rows.to_pylist()]
+            for rows in decode.typed_records([batch], RecordType(one)):
+                out.consumer += [_event(RecordType(one), row) for row in rows.to_pylist()]
                 n_good += rows.num_rows
     if n_good < batch.num_rows:
         _read_rest(batch, out)

@@ -1,0 +1,190 @@
+"""Groups that Kafka's own Java clients make: Streams of both protocols, share groups, Connect.
+
+Every member is a process. What the broker says of a group comes from Kafka's own command line
+tools, as they print it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.live.waiting import until
+
+from holdfast.jvm.jars import KAFKA, LOGGING, resolve
+from holdfast.jvm.java import find_java
+
+JAVA = Path(__file__).parent.parent / "java"
+VERSION = "4.3.1"
+COORDINATES = [
+    *(f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka-streams", "kafka-tools")),
+    *(f"org.apache.kafka:{name}:{VERSION}" for name in ("connect-runtime", "connect-file")),
+    KAFKA,
+    LOGGING,
+]
+TOOLS = {
+    "consumer": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "share": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
+    "streams": "org.apache.kafka.tools.streams.StreamsGroupCommand",
+    "configs": "kafka.admin.ConfigCommand",
+}
+CONNECT = "org.apache.kafka.connect.cli.ConnectDistributed"
+
+
+@cache
+def class_path() -> str:
+    """Kafka's clients, Streams, Connect and tools."""
+    jars = resolve(COORDINATES, f"kafka-kinds-{VERSION}")
+    return os.pathsep.join(map(str, jars))
+
+
+def java(*arguments: str, heap_mb: int = 128) -> list[str]:
+    """A command that runs a class, or a source file, on that class path."""
+    options = [f"-Xmx{heap_mb}m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    return [str(find_java().executable), *options, "-cp", class_path(), *arguments]
+
+
+def ask(tool: str, bootstrap: str, *arguments: str) -> str:
+    """What one of Kafka's tools prints."""
+    command = java(TOOLS[tool], "--bootstrap-server", bootstrap, *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    """A table that a tool printed, by its headings; a cell that holds blanks goes to the end."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    head = next(i for i, line in enumerate(lines) if line.startswith("GROUP"))
+    names = lines[head].split()
+    return [
+        dict(zip(names, line.split(maxsplit=len(names) - 1), strict=False))
+        for line in lines[head + 1 :]
+    ]
+
+
+class Members:
+    """Processes of one broker's groups; what each prints goes to a file in a folder."""
+
+    def __init__(self, bootstrap: str, folder: Path):
+        self.bootstrap = bootstrap
+        self.folder = folder
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.urls: dict[str, str] = {}
+
+    def streams(self, name: str, group: str, topic: str, **settings: str) -> None:
+        """Start a Streams process; settings by Kafka's names, with ``_`` for a point."""
+        given = [f"{key.replace('_', '.')}={value}" for key, value in settings.items()]
+        state = str(self.folder / f"{name}-state")
+        source = str(JAVA / "LiveStreams.java")
+        self._start(name, java(source, self.bootstrap, topic, group, name, state, *given))
+
+    def share(self, name: str, group: str, topic: str) -> None:
+        """Start a member of a share group."""
+        self._start(name, java(str(JAVA / "LiveShare.java"), self.bootstrap, topic, group, name))
+
+    def connect(self, name: str, group: str, **settings: str) -> None:
+        """Start a distributed Connect worker, and wait until it answers."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.urls[name] = f"http://127.0.0.1:{port}"
+        text = "org.apache.kafka.connect.storage.StringConverter"
+        config = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": group,
+            "client.id": name,
+            "key.converter": text,
+            "value.converter": text,
+            "listeners": self.urls[name],
+            "plugin.discovery": "service_load",
+            **{f"{part}.storage.topic": f"{group}-{part}" for part in PARTS},
+            **{f"{part}.storage.replication.factor": "1" for part in PARTS},
+            "offset.storage.partitions": "2",
+            "status.storage.partitions": "1",
+            "heartbeat.interval.ms": "500",
+            "session.timeout.ms": "6000",
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+        file = self.folder / f"{name}.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+        self._start(name, java(CONNECT, str(file), heap_mb=192))
+        until(lambda: self._answers(name), lambda: f"{name} does not answer: {self.said(name)}")
+
+    def request(self, worker: str, path: str, body: object = None) -> Any:
+        """Ask the REST interface of a worker: GET, or PUT where there is a body."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.urls[worker] + path, data, headers)
+        request.method = "GET" if body is None else "PUT"
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def _answers(self, name: str) -> bool:
+        assert self.running[name].poll() is None, self.said(name)
+        try:
+            self.request(name, "/connectors")
+        except (urllib.error.URLError, ConnectionError):
+            return False
+        return True
+
+    def stop(self, name: str) -> None:
+        """SIGTERM, and wait for the end."""
+        process = self.running.pop(name)
+        process.terminate()
+        process.wait(60)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        process = self.running.pop(name)
+        process.kill()
+        process.wait()
+
+    def said(self, name: str, last: int = 3000) -> str:
+        """What a process printed, its last characters."""
+        return (self.folder / f"{name}.out").read_text(errors="replace")[-last:]
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        for name in list(self.running):
+            self.kill(name)
+
+    def _start(self, name: str, command: Sequence[str]) -> None:
+        with (self.folder / f"{name}.out").open("ab") as out:
+            self.running[name] = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+
+
+PARTS = ("config", "offset", "status")
+
+
+@contextmanager
+def members(bootstrap: str, folder: Path) -> Iterator[Members]:
+    """Processes that are gone afterwards."""
+    made = Members(bootstrap, folder)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def settled(records: Any, quiet_s: float = 6, limit_s: float = 90) -> None:
+    """Wait until ``records()`` (a number) grows no more for some seconds."""
+    seen, since, limit = -1, time.monotonic(), time.monotonic() + limit_s
+    while time.monotonic() < limit:
+        now = records()
+        if now != seen:
+            seen, since = now, time.monotonic()
+        if seen > 0 and time.monotonic() - since > quiet_s:
+            return
+        time.sleep(0.3)
+    raise TimeoutError(f"still growing: {seen}")

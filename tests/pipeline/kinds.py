@@ -1,0 +1,84 @@
+"""Captured groups of every kind as dumps, and what Kafka's tools said of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.pipeline.ingest.dump import write_log
+from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
+
+CAPTURED = Path(__file__).parent.parent / "wire" / "captured"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a dump says of the cluster."""
+
+    cluster_id: str
+    topics: list[tuple[str, str, int]]
+    offsets: list[tuple[str, int, int, int]]
+    taken_at: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One capture: ``moments`` are what was done, and what the tools printed then."""
+
+    group: str
+    moments: list[dict[str, Any]]
+    broker_log: list[str]
+    about: dict[str, Any]
+    records: list[dict[str, Any]]
+
+    def write_dump(self, folder: Path, until_ms: int | None = None) -> Path:
+        """A dump of the records, or of those up to a moment."""
+        kept = [
+            row
+            for row in self.records
+            if "topic" not in row and (until_ms is None or row["timestamp_ms"] <= until_ms)
+        ]
+        columns = {
+            "partition": [row["partition"] for row in kept],
+            "offset": [row["offset"] for row in kept],
+            "timestamp": [row["timestamp_ms"] * 1000 for row in kept],
+            "key": [bytes.fromhex(row["key"]) for row in kept],
+            "value": [row["value"] and bytes.fromhex(row["value"]) for row in kept],
+        }
+        ends = {row["partition"]: row["offset"] + 1 for row in kept}
+        offsets = [tuple(row) for row in self.about["offsets"]]
+        offsets += [(OFFSETS_TOPIC, partition, 0, end) for partition, end in ends.items()]
+        snapshot = Snapshot(
+            cluster_id="captured",
+            topics=[tuple(row) for row in self.about["topics"]],
+            offsets=offsets,
+            taken_at=self.about["taken_at"],
+        )
+        write_log(folder, columns, snapshot)
+        return folder
+
+
+def kind(name: str) -> Kind:
+    """A capture by its name."""
+    about = json.loads((CAPTURED / f"{name}.json").read_text("utf-8"))
+    lines = (CAPTURED / f"{name}.jsonl").read_text("utf-8").splitlines()
+    return Kind(
+        group=about["group"],
+        moments=about["moments"],
+        broker_log=about["broker_log"],
+        about=about,
+        records=[json.loads(line) for line in lines],
+    )
+
+
+def printed(text: str) -> list[dict[str, str]]:
+    """A table that one of Kafka's tools printed, by its headings."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    head = next(i for i, line in enumerate(lines) if line.startswith("GROUP "))
+    names = lines[head].split()
+    return [
+        dict(zip(names, line.split(maxsplit=len(names) - 1), strict=False))
+        for line in lines[head + 1 :]
+    ]

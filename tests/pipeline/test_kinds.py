@@ -1,0 +1,152 @@
+"""Groups of every kind that a real broker kept, against what Kafka's own tools said of them.
+
+The captures stand in ``tests/wire/captured``. The expected answers are those of Kafka's tools
+(``ConsumerGroupCommand``, ``ShareGroupCommand``, ``StreamsGroupCommand``) and of Connect's REST
+interface at moments in between.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from tests.pipeline import local
+from tests.pipeline.kinds import kind, printed
+
+MODERN = ("streams", "share")
+EVERY = MODERN
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Tables of every capture, by its name."""
+    made = {}
+    for name in EVERY:
+        folder = tmp_path_factory.mktemp(name)
+        made[name] = local.run(kind(name).write_dump(folder / "dump"), folder / "out")
+    return made
+
+
+def assigned(tables, generation, role):
+    """{member: {(topic, partition)}} of a generation."""
+    found = {}
+    for row in tables.table("assignments").to_pylist():
+        if (row["generation"], row["role"]) == (generation, role):
+            found.setdefault(row["member_id"], set()).add((row["topic"], row["partition"]))
+    return found
+
+
+def said_tasks(text):
+    """{role: {(subtopology, partition)}} as StreamsGroupCommand prints the target of a member."""
+    found = {}
+    for role, tasks in re.findall(r"TARGET-(\w+): ((?:\w+:\[[\d,]+\]; )+)", text):
+        for place, numbers in re.findall(r"(\w+):\[([\d,]+)\]", tasks):
+            for number in numbers.split(","):
+                found.setdefault(role.lower(), set()).add((place, int(number)))
+    return found
+
+
+def said_partitions(text):
+    """{(topic, partition)} as ShareGroupCommand prints the assignment of a member."""
+    return {
+        (topic, int(number))
+        for topic, numbers in re.findall(r"([\w.-]+):([\d,]+)", text)
+        for number in numbers.split(",")
+    }
+
+
+@pytest.mark.parametrize("name", MODERN)
+def test_generations_are_the_epochs_that_the_broker_named(tables, name):
+    rows = tables[name].table("generations").to_pylist()
+    assert {row["group_type"] for row in rows} == {name}
+    assert {row["group"] for row in rows} == {kind(name).group}
+    for moment in kind(name).moments:
+        state = printed(moment["state"])[0]
+        epoch = state.get("TARGET-ASSIGNMENT-EPOCH") or state["ASSIGNMENT-EPOCH"]
+        last = [r for r in rows if r["timestamp"].timestamp() * 1000 <= moment["at_ms"]][-1]
+        # A heading of two words, COORDINATOR (ID), shifts the columns behind it by none at the end.
+        assert str(last["generation"]) in (epoch, *state.values()), moment["what"]
+        assert last["n_members"] == len(printed(moment["members"]))
+
+
+def test_tasks_of_a_streams_group(tables):
+    seen = set()
+    for moment in kind("streams").moments:
+        said = printed(moment["members"])
+        epoch = int(said[0]["TARGET-ASSIGNMENT-EPOCH"])
+        for role in ("active", "standby", "warmup"):
+            wanted = {row["MEMBER"]: said_tasks(row["ASSIGNMENTS"]).get(role) for row in said}
+            wanted = {member: tasks for member, tasks in wanted.items() if tasks}
+            assert assigned(tables["streams"], epoch, role) == wanted, moment["what"]
+            seen |= {role} if wanted else set()
+    assert seen == {"active", "standby"}
+
+
+def test_members_of_a_share_group_read_the_same_partitions(tables):
+    for moment in kind("share").moments:
+        said = printed(moment["members"])
+        wanted = {row["CONSUMER-ID"]: said_partitions(row["ASSIGNMENT"]) for row in said}
+        epoch = int(said[0]["MEMBER-EPOCH"])
+        assert assigned(tables["share"], epoch, "shared") == wanted, moment["what"]
+    assert not tables["share"].rows("anomalies")
+    assert not tables["share"].rows("pauses")
+    assert not tables["share"].rows("movements")
+
+
+def test_rebalances_of_a_share_group_count_readers(tables):
+    rows = tables["share"].table("rebalances").to_pylist()
+    by_epoch = {row["generation"]: row for row in rows}
+    pairs = {
+        epoch: {
+            (member, *tp)
+            for member, tps in assigned(tables["share"], epoch, "shared").items()
+            for tp in tps
+        }
+        for epoch in by_epoch
+    }
+    for before, row in pairwise(rows):
+        old, new = pairs[before["generation"]], pairs[row["generation"]]
+        counted = (row["n_kept"], row["n_gained"], row["n_lost"], row["n_moved"])
+        assert counted == (len(old & new), len(new - old), len(old - new), 0)
+        assert row["n_partitions"] == len({tp[1:] for tp in new})
+        assert (row["stickiness"], row["n_avoidable_moves"]) == (None, 0)
+    causes = [row["cause"] for row in rows]
+    assert causes[:2] == ["first_seen", "partition_count_change"]
+    assert causes[2:] == ["join", "join", "leave", "leave"]
+
+
+def test_a_task_that_moves_between_streams_members_has_a_recorded_pause(tables):
+    moved = tables["streams"].table("movements").to_pylist()
+    assert {row["topic"] for row in moved} == {"0", "1"}
+    assert {row["kind"] for row in moved} == {"moved"}
+    pauses = tables["streams"].table("pauses").to_pylist()
+    assert {row["basis"] for row in pauses} == {"reconciled"}
+    assert all(0 <= row["pause_lower_seconds"] <= row["pause_upper_seconds"] for row in pauses)
+    rows = tables["streams"].table("rebalances").to_pylist()
+    assert [row["cause"] for row in rows] == ["first_seen", "join", "leave", "join", "leave"]
+    assert [row["n_moved"] for row in rows] == [0, 4, 4, 4, 4]
+    assert {row["cooperative"] for row in rows} == {True}
+    assert {row["n_needed_moves"] for row in rows} == {None}  # tasks are not alike
+
+
+def test_the_lag_of_a_streams_group_names_the_member_that_reads(tables):
+    moment = kind("streams").moments[-1]
+    said = {
+        (row["TOPIC"], int(row["PARTITION"])): (int(row["CURRENT-OFFSET"]), int(row["OFFSET-LAG"]))
+        for row in printed(moment["offsets"])
+    }
+    rows = tables["streams"].table("lag").to_pylist()
+    found = {(r["topic"], r["partition"]): (r["current_offset"], r["lag"]) for r in rows}
+    assert found == said
+    assert {row["member_id"] for row in rows} == {printed(moment["members"])[0]["MEMBER"]}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_stream_says_the_same(tables, tmp_path, name):
+    captured = kind(name)
+    cuts = [moment["at_ms"] * 1000 for moment in captured.moments]
+    streamed = local.stream(captured.write_dump(tmp_path / "dump"), tmp_path / "out", cuts)
+    for table in ("generations", "members", "assignments", "movements", "rebalances", "lag"):
+        whole = tables[name].table(table).to_pylist()
+        assert streamed.table(table).to_pylist() == whole, table

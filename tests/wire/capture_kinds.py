@@ -1,0 +1,328 @@
+"""Write ``captured/KIND.jsonl`` and ``KIND.json``: groups of every kind, as a real broker kept them.
+
+    python tests/wire/capture_kinds.py [KIND ...]
+
+Starts a broker and lets Kafka's own Java clients make a classic Streams group, a streams group
+(KIP-1071), a share group (KIP-932) and a Connect group, and librdkafka one that migrates to KIP-848
+and back. ``KIND.jsonl`` has the group's records in the form of ``offsets_topic.jsonl``, for a share
+group those of ``__share_group_state`` too (``"topic"``). ``KIND.json`` has the topics of the cluster,
+their begin and end offsets, and moments: what was done, and what Kafka's tools said then.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from tests.live.kinds import Members, ask, members
+from tests.pipeline.captured.capture import LOGGERS, Stage
+
+from holdfast.adapters.broker import broker as brokers
+from holdfast.adapters.cluster.cluster import LiveCluster
+
+FOLDER = Path(__file__).parent / "captured"
+OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"
+PROPERTIES = {
+    f"group.{kind}.{name}.ms": value
+    for kind in ("consumer", "share", "streams")
+    for name, value in {
+        "min.session.timeout": "1000",
+        "session.timeout": "6000",
+        "min.heartbeat.interval": "100",
+        "heartbeat.interval": "500",
+    }.items()
+}
+
+
+class Scene:
+    """One group: what is done to it, and what is said of it then."""
+
+    def __init__(self, broker: brokers.Broker, actors: Members, group: str):
+        self.broker, self.actors, self.group = broker, actors, group
+        self.bootstrap = broker.bootstrap
+        self.log = broker.folder / "node-1" / "server.log"
+        self.moments: list[dict[str, Any]] = []
+
+    def said(self) -> int:
+        """Lines of the coordinator's log about this group."""
+        text = self.log.read_text(errors="replace")
+        return len(re.findall(rf"{re.escape(self.group)}(?![\w-])", text))
+
+    def settle(self, before: int, quiet_s: float = 5, limit_s: float = 60) -> None:
+        """Wait until the coordinator has said something, and then nothing for a while."""
+        seen, since, limit = before, time.monotonic(), time.monotonic() + limit_s
+        while time.monotonic() < limit:
+            now = self.said()
+            if now != seen:
+                seen, since = now, time.monotonic()
+            if seen > before and time.monotonic() - since > quiet_s:
+                return
+            time.sleep(0.2)
+        print("nothing more was said of", self.group, file=sys.stderr)
+
+    def do(self, what: str, action: Callable[[], object], **wait: float) -> None:
+        """Do something and wait for what the coordinator makes of it."""
+        before = self.said()
+        action()
+        self.settle(before, **wait)
+        print(time.strftime("%T"), self.group, what, file=sys.stderr)
+
+    def note(self, what: str, tool: str, views: dict[str, list[str]], **more: Any) -> None:
+        """Write down what Kafka's tool says now."""
+        own = ["--describe", "--group", self.group]
+        said = {name: ask(tool, self.bootstrap, *own, *view) for name, view in views.items()}
+        self.moments.append({"at_ms": int(time.time() * 1000), "what": what, **said, **more})
+
+
+def streams_views() -> dict[str, list[str]]:
+    return {
+        "members": ["--members", "--verbose"],
+        "state": ["--state", "--verbose"],
+        "offsets": ["--offsets", "--verbose"],
+    }
+
+
+CONSUMER = {"members": ["--members", "--verbose"], "state": ["--state"], "offsets": ["--offsets"]}
+SHARE = {
+    "members": ["--members", "--verbose"],
+    "state": ["--state", "--verbose"],
+    "offsets": ["--offsets", "--verbose"],
+}
+
+
+def streams_classic(scene: Scene) -> None:
+    """Two processes with a standby each; a warm-up, a probing rebalance, a crash."""
+    given = {"num_standby_replicas": "0", "acceptable_recovery_lag": "0"}
+    given |= {"probing_rebalance_interval_ms": "60000", "session_timeout_ms": "6000"}
+    given |= {"heartbeat_interval_ms": "500"}
+    actors, group = scene.actors, scene.group
+    scene.do("a starts", lambda: actors.streams("a", group, "orders", **given), quiet_s=8)
+    scene.note("a runs", "consumer", CONSUMER)
+    scene.do("b starts", lambda: actors.streams("b", group, "orders", **given), quiet_s=8)
+    scene.note("b warms up", "consumer", CONSUMER)
+    scene.do("probing", lambda: None, quiet_s=8, limit_s=100)
+    scene.note("b runs", "consumer", CONSUMER)
+    scene.do("b crashes", lambda: actors.kill("b"), quiet_s=8)
+    scene.note("a alone", "consumer", CONSUMER)
+    given["num_standby_replicas"] = "1"
+    scene.do("a stops", lambda: actors.stop("a"))
+    for name in ("c", "d"):
+        made = lambda name=name: actors.streams(name, group, "orders", **given)  # noqa: E731
+        scene.do(f"{name} starts", made, quiet_s=8)
+    scene.note("a standby each", "consumer", CONSUMER)
+
+
+def streams(scene: Scene) -> None:
+    """Two processes with standbys by the broker; one crashes, one comes anew."""
+    actors, group = scene.actors, scene.group
+    entity = ["--entity-type", "groups", "--entity-name", group, "--alter"]
+    ask("configs", scene.bootstrap, *entity, "--add-config", "streams.num.standby.replicas=1")
+    new = {"group_protocol": "streams"}
+    for name in ("a", "b"):
+        made = lambda name=name: actors.streams(name, group, "orders", **new)  # noqa: E731
+        scene.do(f"{name} starts", made, quiet_s=10)
+        scene.note(f"{name} runs", "streams", streams_views())
+    scene.do("b crashes", lambda: actors.kill("b"), quiet_s=8)
+    scene.note("a alone", "streams", streams_views())
+    scene.do("c starts", lambda: actors.streams("c", group, "orders", **new), quiet_s=10)
+    scene.note("a and c", "streams", streams_views())
+    scene.do("a stops", lambda: actors.stop("a"), quiet_s=8)
+    scene.note("c alone", "streams", streams_views())
+
+
+def share(scene: Scene) -> None:
+    """Two members, a third one that leaves; records that were given back."""
+    actors, group = scene.actors, scene.group
+    entity = ["--entity-type", "groups", "--entity-name", group, "--alter"]
+    ask("configs", scene.bootstrap, *entity, "--add-config", "share.auto.offset.reset=earliest")
+    for name in ("a", "b", "c"):
+        made = lambda name=name: actors.share(name, group, "pair")  # noqa: E731
+        scene.do(f"{name} starts", made, quiet_s=8)
+        scene.note(f"{name} runs", "share", SHARE)
+    scene.do("c stops", lambda: actors.stop("c"), quiet_s=8)
+    scene.note("a and b", "share", SHARE)
+    scene.do("b crashes", lambda: actors.kill("b"), quiet_s=8)
+    produce(scene.bootstrap, "pair", 300)
+    time.sleep(5)
+    actors.kill("a")
+    time.sleep(1)
+    produce(scene.bootstrap, "pair", 100)
+    scene.note("work is left", "share", SHARE)
+
+
+def connect(scene: Scene) -> None:
+    """Three workers, two connectors; one worker crashes and its work waits, another one leaves."""
+    actors, group = scene.actors, scene.group
+    given = {"scheduled_rebalance_max_delay_ms": "12000"}
+    scene.do("w1 starts", lambda: actors.connect("w1", group, **given), quiet_s=6)
+    sink = {
+        "connector.class": "FileStreamSink",
+        "tasks.max": "4",
+        "topics": "orders",
+        "file": str(actors.folder / "sink"),
+    }
+    source = {
+        "connector.class": "FileStreamSource",
+        "tasks.max": "1",
+        "topic": "orders",
+        "file": str(actors.folder / "source"),
+    }
+    scene.do("sink", lambda: actors.request("w1", "/connectors/sink/config", sink))
+    scene.do("source", lambda: actors.request("w1", "/connectors/source/config", source))
+    _note_connect(scene, "w1 alone", "w1")
+    scene.do("w2 starts", lambda: actors.connect("w2", group, **given), quiet_s=8)
+    _note_connect(scene, "w1 and w2", "w1")
+    scene.do("w3 starts", lambda: actors.connect("w3", group, **given), quiet_s=8)
+    _note_connect(scene, "w1, w2 and w3", "w1")
+    scene.do("w3 crashes", lambda: actors.kill("w3"), quiet_s=4)
+    _note_connect(scene, "work of w3 waits", "w1")
+    scene.do("the delay ends", lambda: None, quiet_s=8)
+    _note_connect(scene, "the work of w3 is taken over", "w1")
+
+
+def _note_connect(scene: Scene, what: str, worker: str) -> None:
+    status = {
+        name: scene.actors.request(worker, f"/connectors/{name}/status")
+        for name in ("sink", "source")
+    }
+    own = ["--describe", "--group", scene.group]
+    scene.moments.append(
+        {
+            "at_ms": int(time.time() * 1000),
+            "what": what,
+            "state": ask("consumer", scene.bootstrap, *own, "--state"),
+            "status": status,
+            "urls": dict(scene.actors.urls),
+        }
+    )
+
+
+def migrated(scene: Scene) -> None:
+    """Classic members, one of KIP-848 that makes them migrate, and the way back when it leaves."""
+    stage, group = Stage(scene.broker), scene.group
+    for name in ("c1", "c2", "c3"):
+        stage.start(group, name, ["few"])
+    scene.note("classic", "consumer", CONSUMER)
+    stage.start(group, "n1", ["few"], **{"group.protocol": "consumer"})
+    scene.note("migrated", "consumer", CONSUMER)
+    stage.leave(group, "c3")
+    scene.note("c3 left", "consumer", CONSUMER)
+    stage.leave(group, "n1")
+    scene.note("back to classic", "consumer", CONSUMER)
+    stage.start(group, "n2", ["few"], **{"group.protocol": "consumer"})
+    scene.note("migrated again", "consumer", CONSUMER)
+    stage.crash(group, "n2")
+    scene.note("back to classic by a crash", "consumer", CONSUMER)
+    stage.leave(group, "c2")
+    scene.note("c1 alone", "consumer", CONSUMER)
+    scene.moments[-1]["told"] = stage.truth
+    for process in stage.members.values():
+        process.kill()
+
+
+def produce(bootstrap: str, topic: str, n: int) -> None:
+    """Records with keys, spread over the partitions."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for i in range(n):
+        producer.produce(topic, key=str(i), value=str(i % 50))
+    producer.flush(60)
+
+
+def read(bootstrap: str, topic: str, group: str) -> list[dict[str, Any]]:
+    """The group's records of a topic, in order."""
+    reader = KafkaConsumer(
+        bootstrap_servers=bootstrap, group_id=None, exclude_internal_topics=False
+    )
+    here = [TopicPartition(topic, n) for n in sorted(reader.partitions_for_topic(topic) or ())]
+    reader.assign(here)
+    reader.seek_to_beginning(*here)
+    ends = reader.end_offsets(here)
+    found: list[dict[str, Any]] = []
+    named = len(group).to_bytes(2, "big") + group.encode()
+    while any(reader.position(tp) < ends[tp] for tp in here):
+        for records in reader.poll(500).values():
+            found += [
+                {
+                    **({} if topic == OFFSETS else {"topic": topic}),
+                    "partition": record.partition,
+                    "offset": record.offset,
+                    "timestamp_ms": record.timestamp,
+                    "key": record.key.hex(),
+                    "value": None if record.value is None else record.value.hex(),
+                }
+                for record in records
+                if named in record.key
+            ]
+    reader.close()
+    return sorted(found, key=lambda row: (row["partition"], row["offset"]))
+
+
+KINDS = {
+    "streams_classic": streams_classic,
+    "streams": streams,
+    "share": share,
+    "connect": connect,
+    "migrated": migrated,
+}
+
+
+def capture(broker: brokers.Broker, kind: str) -> None:
+    """Let one group live, and write it down."""
+    group, bootstrap = f"group-{kind.replace('_', '-')}", broker.bootstrap
+    with tempfile.TemporaryDirectory() as folder, members(bootstrap, Path(folder)) as actors:
+        scene = Scene(broker, actors, group)
+        try:
+            KINDS[kind](scene)
+        except BaseException:
+            for file in sorted(Path(folder).glob("*.out")):
+                print(file.name, file.read_text(errors="replace")[-1500:], file=sys.stderr)
+            raise
+        found = read(bootstrap, OFFSETS, group)
+        if kind == "share":
+            found += read(bootstrap, SHARE_STATE, group)
+        snapshot = LiveCluster(bootstrap=bootstrap).snapshot()
+    lines = [json.dumps(row) for row in found]
+    (FOLDER / f"{kind}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    own = re.compile(rf"{re.escape(group)}(?![\w-])")
+    log = [line for line in scene.log.read_text().splitlines() if own.search(line)]
+    about = {
+        "group": group,
+        "taken_at": snapshot.taken_at,
+        "topics": [list(row) for row in snapshot.topics],
+        "offsets": [list(row) for row in snapshot.offsets if not row[0].startswith("__")],
+        "moments": scene.moments,
+        "broker_log": [line for line in log if "GroupMetadataManager" in line],
+    }
+    (FOLDER / f"{kind}.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Capture the kinds named, or all."""
+    brokers._LOG4J2 += LOGGERS
+    settings = brokers.BrokerSettings(properties=PROPERTIES)
+    with brokers.Broker.start(settings=settings) as broker:
+        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        sizes = {
+            "orders": {"num_partitions": 4},
+            "few": {"num_partitions": 6},
+            "pair": {"num_partitions": 2},
+        }
+        admin.create_topics(sizes, wait_for_metadata=True)
+        admin.close()
+        produce(broker.bootstrap, "orders", 2_000)
+        produce(broker.bootstrap, "few", 60)
+        produce(broker.bootstrap, "pair", 500)
+        for kind in sys.argv[1:] or KINDS:
+            capture(broker, kind)
+
+
+if __name__ == "__main__":
+    main()
