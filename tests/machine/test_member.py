@@ -341,9 +341,6 @@ def test_errors_that_end_a_member_say_what_to_do():
         assert isinstance(actions[-1], Fail)
         assert words in actions[-1].text
         assert play.member.state is MemberState.DEAD
-    play = Player()
-    play.start()
-    assert "99" in play.join(error=99)[-1].text
 
 
 def test_join_refusals_reset_what_they_must():
@@ -398,11 +395,22 @@ def test_scenario_26_a_plan_that_fails_completes_the_round_and_is_retried_within
     play.callback()
     (join,) = [a for a in play(Tick(play.member.deadline_ms)) if isinstance(a, SendJoin)]
     (compute,) = play.join(2, leader=True)
-    warn, sync = play(AssignmentFailed(compute.token, "worse"))
-    assert sync.assignments == ()
+    play(AssignmentComputed(compute.token, (("m", b"stay"),), "still no brokers"))
     play.sync(T0, absence_revokes=False)
     assert play.member.data.rejoin_at_ms is None  # bounded
     assert join.reason == "scheduled rebalance"
+
+
+def test_a_leader_without_any_plan_begins_the_round_anew_and_sends_no_empty_messages():
+    play = Player().stable(T0)
+    play(RejoinRequested())
+    (compute,) = play.join(2, leader=True)
+    (warn,) = play(AssignmentFailed(compute.token, "a bug"))
+    assert "a bug" in warn.text
+    (join,) = play(Tick(play.member.deadline_ms))
+    assert isinstance(join, SendJoin)
+    view = play.script.views[-1]
+    assert (view.owned, view.generation) == ((T0,), 1)
 
 
 def test_an_unreadable_assignment_changes_nothing_and_is_asked_for_again():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tools.pages.tables import table
 
+from holdfast.machine.codes import EXPECTED, FATAL, MEMBERSHIP_LOST, RETRIABLE, ErrorCode
 from holdfast.machine.states import (
     GROUP_MEANINGS,
     GROUP_TRANSITIONS,
@@ -52,8 +53,39 @@ def machines_page() -> str:
         "",
         *table(("state", "meaning"), ((s.value, GROUP_MEANINGS[s]) for s in GroupState)),
         "",
+        "## Error codes",
+        "",
+        "What a code in the answer to a member's request does to the member. A code that is in",
+        "neither table passes: the member tries again after a pause and says so.",
+        "",
+        *table(("the code", "ends a member, as in Kafka's", "what to do"), _fatal_rows()),
+        "",
+        *table(("the code", "what the member does"), _other_rows()),
+        "",
     ]
     return "\n".join(lines)
+
+
+def _fatal_rows() -> list[tuple[str, str, str]]:
+    return [
+        (f"{ErrorCode(code).name} ({code:d})", f"`{fatal.source}`", fatal.advice)
+        for code, fatal in sorted(FATAL.items())
+    ]
+
+
+def _other_rows() -> list[tuple[str, str]]:
+    kinds = (
+        (MEMBERSHIP_LOST, "drops its partitions, calls `on_partitions_lost`, joins without claims"),
+        (EXPECTED, "keeps its claims, tries again after a pause, says nothing"),
+        (
+            {ErrorCode.UNKNOWN_SERVER_ERROR} | RETRIABLE - EXPECTED,
+            "keeps its claims, tries again after a pause, says so",
+        ),
+    )
+    return [
+        (", ".join(f"{ErrorCode(code).name} ({code:d})" for code in sorted(codes)), what)
+        for codes, what in kinds
+    ]
 
 
 def _arrows() -> list[str]:

@@ -111,7 +111,7 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True)
 class LeaveAnswered:
-    """A LeaveGroup response; its error changes nothing, because the member is gone either way."""
+    """A LeaveGroup response; its error is told, and the member is gone either way."""
 
     request: int
     error: int = 0
@@ -139,7 +139,7 @@ class AssignmentComputed:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentFailed:
-    """The leader's assignments could not be computed at all."""
+    """The leader's assignments could not be computed at all: the round begins anew."""
 
     token: int
     reason: str

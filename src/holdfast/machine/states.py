@@ -110,6 +110,7 @@ TRANSITIONS: Table = _rows(
     # The caller's duties.
     ("AssignmentComputed", (*_ANY_LIVE, F, D), ()),
     ("AssignmentFailed", (*_ANY_LIVE, F, D), ()),
+    ("AssignmentFailed", (C,), (U, L, D)),
     ("Drained", (*_ANY_LIVE, F, D), ()),
     ("Drained", (H,), (U, P, L, D)),
     ("ListenerReturned", (*_ANY_LIVE, F, D), ()),

@@ -94,6 +94,7 @@ def make_member(
         request_timeout_ms=settings["request.timeout.ms"],
         retry_backoff_ms=max(1, settings["retry.backoff.ms"]),
         retry_backoff_max_ms=max(1, settings["retry.backoff.max.ms"]),
+        error_timeout_ms=settings["holdfast.error.timeout.ms"],
         auto_commit=polls and settings["enable.auto.commit"],
         announce_leave=POLICIES[settings["holdfast.policy"]].defers,
     )

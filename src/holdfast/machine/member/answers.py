@@ -13,33 +13,48 @@ process".
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.errors import WireError
 from holdfast.machine.actions import Action, Actions, ComputeAssignment, JoinCompleted, Warn
-from holdfast.machine.codes import COORDINATOR_GONE, MEMBERSHIP_LOST, RETRIABLE, ErrorCode, describe
+from holdfast.machine.codes import (
+    COORDINATOR_GONE,
+    EXPECTED,
+    FATAL,
+    MEMBERSHIP_LOST,
+    ErrorCode,
+    describe,
+)
 from holdfast.machine.events import (
     AssignmentComputed,
     AssignmentFailed,
     CommitAnswered,
     HeartbeatAnswered,
     JoinAnswered,
+    JoinedMember,
+    LeaveAnswered,
     SyncAnswered,
 )
 from holdfast.machine.leader.deferral import handed_out
 from holdfast.machine.leader.embedded import Instruction, RebalanceMode
 from holdfast.machine.member.holdings import ordered, topics_of
-from holdfast.machine.member.member_data import NO_REQUEST, MemberData
+from holdfast.machine.member.member_data import NO_REQUEST, MemberData, RecordSize
 from holdfast.machine.member.requests import new_request, send_sync
 from holdfast.machine.member.steps import (
     backoff_ms,
     die,
     fail,
     give_up,
+    is_told,
     lose,
+    refused,
     retry,
     want,
     watch_metadata,
 )
 from holdfast.machine.states import ENDED, MemberState
+
+PASSING_FAILURES = 4  # so often in a row the coordinator may be away without a word
 
 UNJOINED, STABLE = MemberState.UNJOINED, MemberState.STABLE
 PREPARING, COMPLETING = MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE
@@ -63,7 +78,7 @@ def on_join(member: MemberData, event: JoinAnswered) -> Actions:
         member.member_id, member.state = event.member_id, UNJOINED
         return ()
     if event.error != ErrorCode.NONE:
-        return _round_failed(member, event.error)
+        return _round_failed(member, "JoinGroup", event.error)
     unbroken = member.claim_generation == member.generation == event.generation - 1
     member.member_id, member.generation = event.member_id, event.generation
     member.protocol_name = event.protocol_name
@@ -77,6 +92,7 @@ def on_join(member: MemberData, event: JoinAnswered) -> Actions:
         return _skip_assignment(member)
     member.plan_token = new_request(member)
     member.planned_with = member.partitions
+    member.record = _size_of(event.members)
     return (
         ComputeAssignment(
             token=member.plan_token,
@@ -113,15 +129,18 @@ def on_plan(member: MemberData, event: AssignmentComputed | AssignmentFailed) ->
         return ()
     member.plan_token = NO_REQUEST
     member.planned_with = member.partitions
-    if isinstance(event, AssignmentComputed) and event.failure is None:
+    if isinstance(event, AssignmentFailed):
+        # Without a SyncGroup of its leader the group would hang, and with an empty one every member
+        # would get bytes that are no assignment. A join begins a new round, and all claims stand.
+        return (Warn(f"could not plan, the round begins anew: {event.reason}"), *retry(member))
+    if member.record is not None:
+        member.record = _with_assignments(member.record, event.assignments)
+    if event.failure is None:
         member.plan_failures = 0
         return (send_sync(member, event.assignments),)
     member.plan_failures += 1
-    if isinstance(event, AssignmentComputed):
-        text = f"could not plan, everybody keeps what it claims: {event.failure}"
-        return (Warn(text), send_sync(member, event.assignments))
-    # Without a SyncGroup of its leader the group would hang; an empty one completes the round.
-    return (Warn(f"could not plan: {event.reason}"), send_sync(member, ()))
+    text = f"could not plan, everybody keeps what it claims: {event.failure}"
+    return (Warn(text), send_sync(member, event.assignments))
 
 
 def on_sync(member: MemberData, event: SyncAnswered) -> Actions:
@@ -129,14 +148,15 @@ def on_sync(member: MemberData, event: SyncAnswered) -> Actions:
     if event.request != member.sync_request:
         return ()
     member.sync_request = NO_REQUEST
+    record, member.record = member.record, None
     if event.error != ErrorCode.NONE:
-        return _round_failed(member, event.error)
+        return _round_failed(member, "SyncGroup", event.error, record)
     assignor = next(a for a in member.assignors if a.name == member.protocol_name)
     try:
         instruction = assignor.read(event.assignment)
     except WireError as error:
         return (Warn(f"unreadable assignment: {error}"), *retry(member))
-    member.retries = 0
+    member.retries, member.failing_since_ms = 0, None
     if not topics_of(instruction.assigned).issubset(member.topics):
         member.state = UNJOINED  # the subscription has changed since the join
         return want(member, "assignment does not match the subscription")
@@ -198,7 +218,10 @@ def on_heartbeat(member: MemberData, event: HeartbeatAnswered) -> Actions:
     error = event.error
     if error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
         member.contact_ms = max(member.contact_ms, member.heartbeat_sent_ms)
-    return on_refusal(member, error, member.heartbeat_generation)
+    told: Actions = ()
+    if error not in (ErrorCode.NONE, *EXPECTED, *MEMBERSHIP_LOST, *FATAL):
+        told = (Warn(f"a heartbeat was refused, the next one follows: {describe(error)}"),)
+    return (*told, *on_refusal(member, error, member.heartbeat_generation))
 
 
 def on_refusal(member: MemberData, error: int, generation: int) -> Actions:
@@ -219,17 +242,17 @@ def on_refusal(member: MemberData, error: int, generation: int) -> Actions:
         if generation == member.generation and generation >= 0:
             reset_id = error == ErrorCode.UNKNOWN_MEMBER_ID
             return lose(member, reset_id=reset_id, reason=describe(error))
-    elif error not in RETRIABLE and error > 0:
+    elif error in FATAL:
         return fail(member, error)
     return ()
 
 
-def on_failed(member: MemberData, request: int) -> Actions:
+def on_failed(member: MemberData, request: int, reason: str) -> Actions:
     """A request had no answer."""
     if request == NO_REQUEST:
         return ()
     if request == member.leave_request:
-        return on_left(member, request)
+        return on_left(member, LeaveAnswered(request))
     if request in (member.join_request, member.sync_request):
         member.coordinator_known = False
         member.join_request = member.sync_request = NO_REQUEST
@@ -239,19 +262,32 @@ def on_failed(member: MemberData, request: int) -> Actions:
         member.heartbeat_due_ms = member.now_ms
     if request == member.find_request:
         member.find_request = NO_REQUEST
-        member.retry_at_ms = member.now_ms + backoff_ms(member, member.retries)
+        pause_ms = backoff_ms(member, member.retries)
+        member.retry_at_ms = member.now_ms + pause_ms
         member.retries += 1
+        if member.retries >= PASSING_FAILURES and is_told(member.retries - 1):
+            text = f"the coordinator is not found, the next attempt is in {pause_ms} ms: {reason}"
+            return (Warn(text),)
     return ()
 
 
-def on_left(member: MemberData, request: int) -> Actions:
-    """LeaveGroup is answered, or will not be: the member is dead either way."""
-    if request != member.leave_request:
+def on_left(member: MemberData, event: LeaveAnswered) -> Actions:
+    """LeaveGroup is answered, or will not be: the member is dead either way.
+
+    A refusal is told and not answered with another attempt: the process is about to end, and the
+    end of its session does the same for the others. Kafka's client does likewise.
+
+    References: ``LeaveGroupResponseHandler`` of Kafka's AbstractCoordinator.
+    """
+    if event.request != member.leave_request:
         return ()
     member.leave_request = NO_REQUEST
     die(member)
     member.member_id = ""
-    return ()
+    if event.error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID):
+        return ()
+    text = "LeaveGroup was refused; the others take over when this session ends"
+    return (Warn(f"{text}: {describe(event.error)}"),)
 
 
 def on_hand_over_commit(member: MemberData, event: CommitAnswered) -> Actions:
@@ -265,7 +301,9 @@ def on_hand_over_commit(member: MemberData, event: CommitAnswered) -> Actions:
     return actions
 
 
-def _round_failed(member: MemberData, error: int) -> Actions:
+def _round_failed(
+    member: MemberData, request: str, error: int, record: RecordSize | None = None
+) -> Actions:
     """JoinGroup or SyncGroup was refused with this error code."""
     if error in MEMBERSHIP_LOST:
         reset_id = error == ErrorCode.UNKNOWN_MEMBER_ID
@@ -273,6 +311,53 @@ def _round_failed(member: MemberData, error: int) -> Actions:
         return (*lost, *retry(member))
     if error in COORDINATOR_GONE:
         member.coordinator_known = False
-    elif error not in RETRIABLE:
+    elif error in FATAL:
         return fail(member, error)
-    return retry(member)
+    unexplained = request == "SyncGroup" and error == ErrorCode.UNKNOWN_SERVER_ERROR
+    return refused(member, request, error, _too_large(record) if unexplained else "")
+
+
+def _too_large(record: RecordSize | None) -> str:
+    """The likely cause of a code that names none, with what this member knows of it.
+
+    A coordinator that cannot write the group's record because of its size answers so.
+
+    References: ``appendGroupMetadataErrorToResponseError`` of Kafka's GroupMetadataManager.
+    """
+    text = (
+        "Most likely the group's record is larger than the brokers allow: message.max.bytes, or "
+        "max.message.bytes of __consumer_offsets"
+    )
+    if record is None:
+        return f"{text}; the leader's log names the size"
+    total = record.subscription_bytes + record.assignment_bytes
+    return (
+        f"{text}. This leader sent {record.assignment_bytes:,} bytes of assignments; with "
+        f"{record.subscription_bytes:,} bytes of subscriptions the record has {total:,} bytes and "
+        f"more. The largest part is the {record.largest}: {record.largest_bytes:,} bytes"
+    )
+
+
+def _size_of(members: tuple[JoinedMember, ...]) -> RecordSize:
+    largest = max(members, key=lambda m: len(m.metadata), default=None)
+    if largest is None:
+        return RecordSize()
+    return RecordSize(
+        subscription_bytes=sum(len(m.metadata) for m in members),
+        largest_bytes=len(largest.metadata),
+        largest=f"subscription of member {largest.member_id}",
+    )
+
+
+def _with_assignments(record: RecordSize, assignments: tuple[tuple[str, bytes], ...]) -> RecordSize:
+    sizes = [(len(data), member_id) for member_id, data in assignments]
+    size, member_id = max(sizes, default=(0, ""))
+    total = sum(size for size, _ in sizes)
+    if size <= record.largest_bytes:
+        return replace(record, assignment_bytes=total)
+    return replace(
+        record,
+        assignment_bytes=total,
+        largest_bytes=size,
+        largest=f"assignment of member {member_id}",
+    )

@@ -292,10 +292,10 @@ def _dispatch(member: MemberData, event: Event) -> Actions:  # noqa: PLR0911, PL
             return answers.on_join(member, event)
         case SyncAnswered():
             return answers.on_sync(member, event)
-        case LeaveAnswered(request):
-            return answers.on_left(member, request)
-        case RequestFailed(request):
-            return answers.on_failed(member, request)
+        case LeaveAnswered():
+            return answers.on_left(member, event)
+        case RequestFailed(request, reason):
+            return answers.on_failed(member, request, reason)
         case AssignmentComputed() | AssignmentFailed():
             return answers.on_plan(member, event)
         case Drained():

@@ -43,6 +43,26 @@ Saved: TypeAlias = tuple[Any, ...]
 """A copy of a state: hashable, and equal for equal states."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSize:
+    """What a leader knows of the size of its group's record.
+
+    Parameters
+    ----------
+    subscription_bytes, assignment_bytes : int
+        Bytes of all members' messages; names and addresses of the members come on top.
+    largest_bytes : int
+        Size of the largest message.
+    largest : str
+        Its kind and its member's id.
+    """
+
+    subscription_bytes: int = 0
+    assignment_bytes: int = 0
+    largest_bytes: int = 0
+    largest: str = ""
+
+
 @dataclass(slots=True, kw_only=True)
 class MemberData:
     """The state of a member."""
@@ -93,6 +113,8 @@ class MemberData:
     joined_topics: tuple[str, ...] = ()  # the subscription that was sent
     planned_with: tuple[tuple[str, int], ...] | None = None  # counts; None: it has not led
     plan_failures: int = 0  # in a row
+    record: RecordSize | None = None  # of the group, in a round that the member leads
+    failing_since_ms: int | None = None  # rounds are refused with codes that are not expected
 
     # Requests whose answers are awaited, or NO_REQUEST
     next_request: int = 0
@@ -176,7 +198,8 @@ def saved(member: MemberData) -> Saved:
         member.departure_announced, member.coordinator_known, member.contact_ms, member.retries,
         member.retry_at_ms, member.rejoin_reason, member.rejoin_at_ms, member.rounds_announced,
         member.nonce, member.previous, member.given_up, member.memory, member.memory_ms,
-        member.joined_topics, member.planned_with, member.plan_failures, member.next_request,
+        member.joined_topics, member.planned_with, member.plan_failures, member.record,
+        member.failing_since_ms, member.next_request,
         member.find_request, member.join_request, member.join_sent_ms, member.sync_request,
         member.leave_request, member.plan_token, member.heartbeat_request,
         member.heartbeat_sent_ms, member.heartbeat_generation, member.heartbeat_due_ms,
@@ -193,7 +216,8 @@ def restore(member: MemberData, values: Saved) -> None:
         member.departure_announced, member.coordinator_known, member.contact_ms, member.retries,
         member.retry_at_ms, member.rejoin_reason, member.rejoin_at_ms, member.rounds_announced,
         member.nonce, member.previous, member.given_up, member.memory, member.memory_ms,
-        member.joined_topics, member.planned_with, member.plan_failures, member.next_request,
+        member.joined_topics, member.planned_with, member.plan_failures, member.record,
+        member.failing_since_ms, member.next_request,
         member.find_request, member.join_request, member.join_sent_ms, member.sync_request,
         member.leave_request, member.plan_token, member.heartbeat_request,
         member.heartbeat_sent_ms, member.heartbeat_generation, member.heartbeat_due_ms,
@@ -214,6 +238,8 @@ def shift(member: MemberData, by_ms: int) -> None:
     member.retry_at_ms = earlier(member.retry_at_ms, by_ms)
     if member.rejoin_at_ms is not None:
         member.rejoin_at_ms -= by_ms
+    if member.failing_since_ms is not None:
+        member.failing_since_ms -= by_ms
     member.memory_ms -= by_ms
     member.join_sent_ms -= by_ms
     member.heartbeat_sent_ms -= by_ms

@@ -31,6 +31,9 @@ class MemberOptions:
     again_pause_ms : int
         How soon a member joins a round that was announced while it gives nothing up; doubled for
         each further one in a row, up to the heartbeat interval.
+    error_timeout_ms : int
+        How long rounds may be refused with a code that is neither expected nor fatal before the
+        member fails with it; 0: it tries for ever.
     auto_commit : bool
         Whether a hand-over commits; else the callback is expected to.
     """
@@ -47,6 +50,7 @@ class MemberOptions:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     again_pause_ms: int = 50
+    error_timeout_ms: int = 0
     commit_retries: int = 5
     plan_retries: int = 3
     auto_commit: bool = True
@@ -71,5 +75,8 @@ class MemberOptions:
                 f"heartbeat_interval_ms: found {self.heartbeat_interval_ms}, expected less than "
                 f"session_timeout_ms ({self.session_timeout_ms})"
             )
-        if self.max_poll_interval_ms < 0 or self.commit_retries < 0 or self.plan_retries < 0:
-            raise ConfigError("max_poll_interval_ms and retry counts are not negative")
+        counted = (self.commit_retries, self.plan_retries, self.error_timeout_ms)
+        if self.max_poll_interval_ms < 0 or min(counted) < 0:
+            raise ConfigError(
+                "max_poll_interval_ms, error_timeout_ms and retry counts are not negative"
+            )

@@ -10,8 +10,8 @@ References: KIP-345, KIP-429; Incremental Cooperative Rebalancing, "Member proce
 
 from __future__ import annotations
 
-from holdfast.machine.actions import Actions, Fail
-from holdfast.machine.codes import ErrorCode, describe
+from holdfast.machine.actions import Actions, Fail, Warn
+from holdfast.machine.codes import EXPECTED, ErrorCode, describe
 from holdfast.machine.member.member_data import NO_REQUEST, MemberData
 from holdfast.machine.states import MemberState
 from holdfast.model.partitions import Resource
@@ -76,6 +76,34 @@ def retry(member: MemberData) -> Actions:
     return want(member, "the last round failed")
 
 
+def refused(member: MemberData, request: str, error: int, cause: str = "") -> Actions:
+    """Try a round again that was refused with a code that passes, and say so from time to time.
+
+    A code that Kafka expects is no news. Any other one is told at the first, second, fourth, eighth
+    refusal and so on. After ``error_timeout_ms`` of refusals the member fails.
+    """
+    n_before, options = member.retries, member.options
+    actions = retry(member)
+    if error in EXPECTED:
+        return actions
+    if member.failing_since_ms is None:
+        member.failing_since_ms = member.now_ms
+    failing_ms = member.now_ms - member.failing_since_ms
+    if 0 < options.error_timeout_ms <= failing_ms:
+        text = f"{request} is refused since {failing_ms} ms: {describe(error)}"
+        return fail(member, error, f"{text}. {cause}" if cause else text)
+    if is_told(n_before):
+        pause_ms = member.retry_at_ms - member.now_ms
+        text = f"{request} was refused, the next attempt is in {pause_ms} ms: {describe(error)}"
+        return (Warn(f"{text}. {cause}" if cause else text), *actions)
+    return actions
+
+
+def is_told(n_before: int) -> bool:
+    """Whether a failure after ``n_before`` others is told: the first, second, fourth, eighth..."""
+    return n_before & (n_before + 1) == 0
+
+
 def backoff_ms(member: MemberData, retries: int) -> int:
     """How long to wait before the next attempt: doubled each time, and the same in every run."""
     doubled = member.options.retry_backoff_ms << min(retries, 10)
@@ -99,7 +127,7 @@ def lose(member: MemberData, *, reset_id: bool, reason: str) -> Actions:
 def forget_round(member: MemberData) -> None:
     """Await no answer of the round that runs, and no round that was scheduled."""
     member.join_request = member.sync_request = member.plan_token = NO_REQUEST
-    member.rejoin_at_ms = None
+    member.rejoin_at_ms = member.record = None
 
 
 def die(member: MemberData) -> None:
@@ -107,9 +135,12 @@ def die(member: MemberData) -> None:
     member.state, member.generation = MemberState.DEAD, -1
 
 
-def fail(member: MemberData, error: int) -> Actions:
-    """The coordinator refuses this member for good."""
+def fail(member: MemberData, error: int, text: str = "") -> Actions:
+    """The coordinator refuses this member for good; ``text`` is what is said of a code by default.
+
+    References: :data:`holdfast.machine.codes.FATAL`.
+    """
     actions = lose(member, reset_id=False, reason="")
     fenced = error == ErrorCode.FENCED_INSTANCE_ID
     member.state = MemberState.FENCED if fenced else MemberState.DEAD
-    return (*actions, Fail(error, describe(error)))
+    return (*actions, Fail(error, text or describe(error)))

@@ -21,6 +21,8 @@ the nonce of a stable member:   it makes the bytes of two joins differ; from the
 request numbers and tokens:     an old number can only be met by an answer, and none is under way
 counted from 0 again
 ``planned_with``: None          partition counts do not change in a small world
+sizes of the record: None       they are text for people
+``failing_since_ms``: None      under ``OPTIONS`` no member fails because of it
 a waiting member's session: 0   it does not run while the member waits, and begins anew after that
 assignments while a round runs  the leader's sync writes them before any member is sent one
 the counter in member ids       each client has its own, so the order of first joins is not kept
@@ -69,7 +71,7 @@ def settle_member(member: MemberData) -> None:
     """Rewrite a member's state as the table says."""
     stop_old_clocks(member)
     member.retries = 0
-    member.planned_with = None
+    member.planned_with = member.record = member.failing_since_ms = None
     member.rounds_announced = min(member.rounds_announced, 5)
     if member.rejoin_reason is not None:
         member.rejoin_reason = "again"
