@@ -10,10 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.sim.faults import scenes_claims, scenes_data, scenes_groups, scenes_time
+from tests.sim.faults import (
+    scenes_claims,
+    scenes_data,
+    scenes_errors,
+    scenes_groups,
+    scenes_time,
+)
 from tests.sim.faults.scene import Scene
 
-_MODULES = (scenes_groups, scenes_claims, scenes_time, scenes_data)
+_MODULES = (scenes_groups, scenes_claims, scenes_time, scenes_data, scenes_errors)
 
 SCENES: Mapping[int, Callable[[Scene], None]] = {
     int(name.removeprefix("scene_")): vars(module)[name]

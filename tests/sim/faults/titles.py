@@ -1,6 +1,6 @@
 """The fault scenarios by number: what happens, and by which rule it must end well.
 
-**Rules.** Every number from 1 to 72 has an entry. Each is a script for any policy
+**Rules.** Every number from 1 to 75 has an entry. Each is a script for any policy
 (:mod:`tests.sim.faults.scripts`) or a scene (:mod:`tests.sim.faults.scenes`), with the real
 machines, the real assignors and the real readers of the log. Number 65 needs a live client.
 """
@@ -82,6 +82,9 @@ TITLES: Mapping[int, str] = {
     70: "records out of order after compaction",
     71: "an unknown record type or version",
     72: "a group migrates to KIP-848 and back",
+    73: "the coordinator answers with a code that passes",
+    74: "the coordinator answers with a code that is fatal",
+    75: "the group's record is too large until one member has gone",
 }
 """Number -> what happens."""
 
