@@ -232,7 +232,6 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
         """Take the leader's turn: bytes of every member's assignment."""
         host = self._host
-        before = self._generation
         counts = partition_counts(cluster, members)
         highest = max((member.metadata.generation_id for member in members), default=-1)
         computed = designs.compute(
