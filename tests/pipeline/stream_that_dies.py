@@ -37,6 +37,7 @@ def die():
 def arrange(stage, batch):
     """Die in ``batch``: before anything is written, between tables, before or after the rename."""
     process, rename, sweep = Stream.process, Path.replace, reading.sweep
+    link = Path.hardlink_to
     now = []
 
     def processed(self, records, batch_id):
@@ -50,10 +51,15 @@ def arrange(stage, batch):
             die()
         return rename(self, target)
 
-    def swept(root, tables):
+    def linked(self, target):
+        if stage == "before-commit" and now == [batch] and self.stem.isdigit():
+            die()
+        link(self, target)
+
+    def swept(*arguments):
         if stage == "after-rename" and now == [batch]:
             die()
-        sweep(root, tables)
+        sweep(*arguments)
 
     lag = Job.lag
 
@@ -63,7 +69,7 @@ def arrange(stage, batch):
         lag(self, ends)
 
     Stream.process, Path.replace, Job.lag = processed, renamed, between
-    reading.sweep = swept
+    Path.hardlink_to, reading.sweep = linked, swept
 
 
 def main():

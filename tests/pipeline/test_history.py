@@ -15,7 +15,7 @@ from holdfast.pipeline.batches.views import register_views
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables.manifest import sweep
+from holdfast.tables.folder import sweep
 from holdfast.tables.reading import Tables, sort_rows
 from holdfast.tables.stored import TABLES
 
@@ -255,12 +255,12 @@ def test_a_cooperative_group_pauses_only_what_moves(spark, tmp_path):
 
 def test_every_file_that_counts_is_named_by_the_manifest(spark, tmp_path):
     out = run(spark, fleet.write_dump(tmp_path / "d", classics(bounce())), tmp_path / "out")
-    stray = out.tables.root / "movements" / "batch-000000000" / "stray.parquet"
-    stray.write_bytes(b"")
     again = Tables(out.tables.root)
+    stray = again.root / "movements" / "batch-000000000" / f"{'0' * 32}.parquet"
+    stray.write_bytes(b"")
     assert stray not in again.files("movements")
-    sweep(again.root, tuple(TABLES))
-    assert not stray.exists()
+    sweep(again.root, tuple(TABLES), again.batches(), stray.stat().st_mtime_ns)
+    assert not stray.exists() and again.files("movements")[0].exists()
 
 
 def test_the_dump_says_what_it_is(tmp_path):

@@ -15,6 +15,7 @@ from holdfast.pipeline.ingest import dump as dump_module
 from holdfast.pipeline.ingest.dump import _check_counts, _write_records, gathered
 from holdfast.pipeline.ingest.source import Dump, _deepest
 from holdfast.pipeline.session import local_cores, parse_defaults
+from holdfast.tables.lease import COMMITS
 from holdfast.tables.manifest import MANIFEST, Batch
 from holdfast.tables.reading import Tables
 from holdfast.tables.schemas import arrow_schema
@@ -106,7 +107,9 @@ def test_batches_are_replaced_by_id_and_leave_no_draft(tmp_path):
     ):
         tables.commit(batch)
     assert [(b.id, b.notes) for b in tables.batches()] == [(0, {"a": 1}), (1, {})]
-    assert [p.name for p in tmp_path.iterdir()] == [MANIFEST]
+    names = ["000000003.json", "writer-000000003.json"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [COMMITS, MANIFEST]
+    assert sorted(p.name for p in (tmp_path / COMMITS).iterdir()) == names
     assert json.loads((tmp_path / MANIFEST).read_text())["schema_version"] == 1
     assert tables.next_batch() == 2
 

@@ -75,6 +75,10 @@ OutputFile = Annotated[
 TablesFolder = Annotated[
     Path | None, typer.Option("--output", "-o", help="Keep the tables in this folder.")
 ]
+Overwrite = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace what `holdfast watch` has kept in the -o folder."),
+]
 OffsetReset = Annotated[
     Reset,
     typer.Option("--auto-offset-reset", help="What a partition without a commit lags behind."),

@@ -32,6 +32,10 @@ from holdfast.report.drawing.writing import write as write_report
 
 TOPIC = "orders"
 GROUP = "holdfast-demo"
+PARTS = ("journals", "tables")
+"""Folders that the demo makes."""
+MARK = ".holdfast-demo"
+"""File in each of them; a folder without it is somebody else's, and is not deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +162,6 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
             broker = Broker.start(note=stages.note)
         with broker:
             journals = folder / "journals"
-            journals.mkdir()
             lived = _live(options, broker.bootstrap, journals, staged)
             tables = folder / "tables"
             with staged("start Spark"):
@@ -188,15 +191,42 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
 def _folder(options: DemoOptions) -> tuple[Path, bool]:
     """The folder for the files, and whether it is a temporary folder that we remove."""
     if options.out is None:
-        return Path(tempfile.mkdtemp(prefix="holdfast-demo-")), True
+        folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
+        make_room(folder)
+        return folder, True
     try:
-        options.out.mkdir(parents=True, exist_ok=True)
-        for part in ("journals", "tables"):
-            if (options.out / part).exists():
-                shutil.rmtree(options.out / part)
+        make_room(options.out)
     except OSError as error:
         raise ConfigError(f"{options.out} is no folder to write to: {error.strerror}") from error
     return options.out, False
+
+
+def make_room(out: Path) -> None:
+    """Make the demo's folders below ``out``, empty and marked; only marked ones are deleted.
+
+    Raises
+    ------
+    ConfigError
+        A folder without the mark is in the way: it is somebody else's, and nothing was deleted.
+    """
+    folders = [out / part for part in PARTS]
+    for folder in folders:
+        if folder.is_symlink() or (
+            folder.exists() and any(folder.iterdir()) and not _marked(folder)
+        ):
+            raise ConfigError(
+                f"{folder} is there and is not of an earlier demo, so it is not deleted: name "
+                "another folder with -o"
+            )
+    for folder in folders:
+        if _marked(folder):
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARK).write_text("holdfast demo deletes this folder when it runs again\n")
+
+
+def _marked(folder: Path) -> bool:
+    return (folder / MARK).is_file()
 
 
 def _live(options: DemoOptions, bootstrap: str, journals: Path, staged: TimedStages) -> _Lived:

@@ -2,7 +2,9 @@
 
 **Rules.** Needs no Spark. Columns and types are those of :mod:`holdfast.tables.stored`. A missing
 table is empty, and a missing nullable column holds nulls. Any other missing column is an error that
-names the column. If there is a manifest, only the files that it names are read.
+names the column. If there is a manifest, only the files that it names are read, and none of them
+through a link. A file that is gone was swept after the manifest was read: then the manifest is read
+again, once.
 
 **Strategy.** There is one class for both uses. ``Tables(root)`` reads a folder whenever a table is
 asked for, so it shows the newest batch; a job commits its batches through it. :func:`read_tables`
@@ -12,11 +14,11 @@ reads everything at once and holds it, so what it shows belongs together.
 from __future__ import annotations
 
 import fnmatch
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +27,25 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.tables.definition import DType, Table
+from holdfast.tables.folder import check_folder, checked_files, sweep
 from holdfast.tables.groups import GroupedTable
-from holdfast.tables.manifest import Batch, commit_batches, has_manifest, read_batches, sweep
+from holdfast.tables.lease import WriterLease, one_writer
+from holdfast.tables.manifest import (
+    Batch,
+    Manifest,
+    commit_batches,
+    commit_time_ns,
+    forget_versions,
+    has_manifest,
+    read_batches,
+    read_manifest,
+)
 from holdfast.tables.schemas import ARROW, MILLIS, arrow_schema
+from holdfast.tables.store import FolderStore
 from holdfast.tables.stored import TABLES
 
 Source = str | Path | Mapping[str, Any]
+T = TypeVar("T")
 
 
 class Tables:
@@ -62,7 +77,7 @@ class Tables:
         """
         definition = _known(name)
         if self._held is None:
-            return _read_files(self.files(name), definition, groups)
+            return once_more(lambda: _read_files(self.files(name), definition, groups))
         rows = self._held.get(name)
         return arrow_schema(name).empty_table() if rows is None else _only(rows, groups)
 
@@ -130,10 +145,33 @@ class Tables:
         """Smallest id above all committed ones."""
         return max((batch.id for batch in self.committed()), default=-1) + 1
 
+    @contextmanager
+    def writing(self) -> Iterator[WriterLease]:
+        """Be the only process that writes to this folder, as long as the block runs.
+
+        Raises
+        ------
+        SourceError
+            Another process writes to it, or it holds what is not ours.
+        """
+        check_folder(self.root)
+        with one_writer(FolderStore(self.root), self.root) as lease:
+            yield lease
+
+    def manifest(self) -> Manifest:
+        """The manifest as it stands; :func:`~holdfast.tables.manifest.read_manifest`."""
+        return read_manifest(self.root)
+
     def commit(
-        self, batch: Batch, *, replace: bool = False, earlier: Sequence[Batch] | None = None
+        self,
+        batch: Batch,
+        *,
+        replace: bool = False,
+        earlier: Sequence[Batch] | None = None,
+        made_from: Manifest | None = None,
+        writer: WriterLease | None = None,
     ) -> None:
-        """Make a batch visible by one rename, then delete files that count no more.
+        """Make a batch visible at once, then delete files that count no more.
 
         Parameters
         ----------
@@ -143,15 +181,46 @@ class Tables:
             It replaces all others.
         earlier : sequence of Batch, optional
             What from now on stands for the batches before it.
+        made_from : Manifest, optional
+            What the batch and ``earlier`` were made from; by default the manifest as it stands.
+        writer : WriterLease, optional
+            From :meth:`writing`; without it the folder is written to for this commit alone.
+
+        Raises
+        ------
+        SourceError
+            A file of the batch is gone, another process writes to the folder, or one has committed
+            since; nothing is changed then.
         """
-        before = [] if replace else self.committed() if earlier is None else earlier
-        commit_batches(self.root, [*(old for old in before if old.id != batch.id), batch])
-        sweep(self.root, tuple(TABLES))
+        held: AbstractContextManager[WriterLease]
+        held = self.writing() if writer is None else nullcontext(writer)
+        with held as lease:
+            old = self.manifest() if made_from is None else made_from
+            self._check_there(batch)
+            until_ns = commit_time_ns(self.root, old)
+            before = [] if replace else old.batches if earlier is None else earlier
+            kept = [*(one for one in before if one.id != batch.id), batch]
+            made = commit_batches(self.root, kept, made_from=old, writer=lease)
+            sweep(self.root, tuple(TABLES), made.batches, until_ns)
+            forget_versions(self.root, made)
+
+    def _check_there(self, batch: Batch) -> None:
+        names = [name for files in batch.files.values() for name, _ in files]
+        for file in checked_files(self.root, names):
+            if not file.is_file():
+                raise SourceError(f"{file} is gone: it was to be committed; start again")
 
     def files(self, name: str) -> list[Path]:
-        """Committed files of a table."""
+        """Committed files of a table.
+
+        Raises
+        ------
+        SourceError
+            There is no such table, nothing was committed, or a file is reached through a link.
+        """
         _known(name)
-        return [self.root / f for batch in self.batches() for f, _ in batch.files.get(name, [])]
+        names = [f for batch in self.batches() for f, _ in batch.files.get(name, [])]
+        return checked_files(self.root, names)
 
     def rows(self, name: str) -> int:
         """Stored rows of a table, by the manifest."""
@@ -161,7 +230,11 @@ class Tables:
     def _groups_of(self, name: str) -> Any:
         if self._held is not None:
             return self.stored(name)["group"]
-        parts = [pq.ParquetFile(file).read(columns=["group"])["group"] for file in self.files(name)]
+        parts = once_more(
+            lambda: [
+                pq.ParquetFile(file).read(columns=["group"])["group"] for file in self.files(name)
+            ]
+        )
         return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
 
 
@@ -189,11 +262,7 @@ def read_tables(source: Source, names: Sequence[str] | None = None) -> Tables:
     root = Path(source)
     if not root.is_dir():
         raise SourceError(f"{root}: no such folder; expected one that `holdfast history -o` made")
-    if has_manifest(root):
-        listed = _committed_files(root)
-    else:
-        listed = {name: _loose_files(root, name) for name in TABLES}
-    found = {name: _read_files(listed[name], TABLES[name]) for name in wanted if listed.get(name)}
+    found = once_more(lambda: _read_folder(root, wanted))
     if not any(name in found for name in ("generations", "lag", "rebalances", "assignments")):
         raise SourceError(
             f"{root}: no tables here, and not a dump; expected folders such as generations/ and "
@@ -214,6 +283,25 @@ def open_tables(path: Path | str) -> Tables:
     if not tables.batches():
         raise SourceError(f"{path} holds no committed batch")
     return tables
+
+
+def once_more(read: Callable[[], T]) -> T:
+    """Read; if a file is gone, which a commit of another process has swept, read once more.
+
+    Raises
+    ------
+    SourceError
+        A file is gone again.
+    """
+    try:
+        return read()
+    except FileNotFoundError:
+        try:
+            return read()
+        except FileNotFoundError as error:
+            raise SourceError(
+                f"{error.filename or error}: the manifest names a file that is not there"
+            ) from error
 
 
 def read_parquet(path: Path, groups: Sequence[str] | None = None) -> pa.Table:
@@ -308,17 +396,22 @@ def _array(values: Any, dtype: DType) -> Any:
     return array.cast(ARROW[dtype])
 
 
+def _read_folder(root: Path, wanted: Sequence[str]) -> dict[str, pa.Table]:
+    """Those of the wanted tables that a folder holds."""
+    if has_manifest(root):
+        listed = _committed_files(root)
+    else:
+        listed = {name: _loose_files(root, name) for name in TABLES}
+    return {name: _read_files(listed[name], TABLES[name]) for name in wanted if listed.get(name)}
+
+
 def _committed_files(root: Path) -> dict[str, list[Path]]:
     """Files of each table that the manifest names now."""
-    found: dict[str, list[Path]] = {}
+    found: dict[str, list[str]] = {}
     for batch in read_batches(root):
         for name, files in batch.files.items():
-            found.setdefault(name, []).extend(root / file for file, _ in files)
-    inside = root.resolve()
-    for file in itertools.chain.from_iterable(found.values()):
-        if not file.resolve().is_relative_to(inside):
-            raise SourceError(f"{root}: its manifest names {file}, which is outside of the folder")
-    return found
+            found.setdefault(name, []).extend(file for file, _ in files)
+    return {name: checked_files(root, files) for name, files in found.items()}
 
 
 def _loose_files(root: Path, name: str) -> list[Path]:
@@ -338,6 +431,8 @@ def _read_files(
     for file in files:
         try:
             rows = read_parquet(file, groups)
+        except FileNotFoundError:
+            raise
         except (OSError, pa.ArrowException) as error:
             raise SourceError(f"{file}: not readable as Parquet: {error}") from error
         parts.append(conform(rows, definition, str(file)))

@@ -2,17 +2,19 @@
 
 **Rules.** Names from a cluster never become part of a path: a file is
 ``<table>/batch-<id>/<random>.parquet``. A file counts only when the manifest names it
-(:mod:`holdfast.tables.manifest`).
+(:mod:`holdfast.tables.manifest`). A task hands back the name of a file when the file and the
+folders that lead to it are on the disk, so no manifest names a file that a power cut takes. Nothing
+is written through a link.
 
 **Strategy.** The tasks of a job write their files with Arrow and hand back the names
 (:class:`BatchWriter`), which costs a quarter of going back through the JVM. A file of a failed or
-repeated task is never named, and is swept after the next commit.
+repeated task is never named, and is swept after a later commit (:mod:`holdfast.tables.folder`).
 """
 
 from __future__ import annotations
 
-import shutil
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -20,7 +22,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.errors import SourceError
+from holdfast.tables.manifest import file_name, is_file_name
 from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.store import sync_all, sync_folder
 
 FILES_SCHEMA: Final = arrow_schema("files")
 """Columns: :data:`holdfast.tables.steps.FILES`."""
@@ -62,9 +67,12 @@ class BatchWriter:
     def _flush(self, table: str) -> None:
         rows = pa.concat_tables(self._parts.pop(table))
         if table not in self._open:
-            name = f"{table}/{batch_folder(self.batch)}/{uuid.uuid4().hex}.parquet"
+            name = file_name(table, self.batch, uuid.uuid4().hex)
             path = Path(self.root) / name
             path.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (path.parent, path.parent.parent):
+                if folder.is_symlink():
+                    raise SourceError(f"{folder} is a link: tables are not written through links")
             # Dictionaries pay for strings, which repeat, and cost double for numbers.
             strings = [f.name for f in rows.schema if pa.types.is_string(f.type)]
             writer = pq.ParquetWriter(path, rows.schema, compression="zstd", use_dictionary=strings)
@@ -80,26 +88,34 @@ class BatchWriter:
         for table, (name, writer) in self._open.items():
             writer.close()
             names.append({"table": table, "file": name, "rows": self._rows[table]})
+        self._sync(Path(self.root) / name for name, _ in self._open.values())
         self._open.clear()
         if self.n_unknown:
             names.append({"n_unknown": self.n_unknown})
         return pa.Table.from_pylist(names, schema=FILES_SCHEMA)
 
-
-def batch_folder(batch: int) -> str:
-    """Folder name of a batch."""
-    return f"batch-{batch:09d}"
+    def _sync(self, files: Iterable[Path]) -> None:
+        """Bring files to the disk, then the folders on the way to them, the root last."""
+        listed = list(files)
+        sync_all(listed)
+        for folder in dict.fromkeys(file.parent.parent for file in listed):
+            sync_folder(folder)
+        if listed:
+            sync_folder(Path(self.root))
 
 
 def files_of(rows: pa.Table) -> dict[str, list[tuple[str, int]]]:
-    """The files that rows of :data:`FILES_SCHEMA` name, by table."""
+    """The files that rows of :data:`FILES_SCHEMA` name, by table.
+
+    Raises
+    ------
+    SourceError
+        A name is not one that a :class:`BatchWriter` gives.
+    """
     files: dict[str, list[tuple[str, int]]] = {}
     named = rows.filter(rows["table"].is_valid())
     for row in named.sort_by([("table", "ascending"), ("file", "ascending")]).to_pylist():
+        if not is_file_name(row["file"], row["table"]):
+            raise SourceError(f"a task names {row['file']!r} as a file of {row['table']!r}")
         files.setdefault(row["table"], []).append((row["file"], row["rows"]))
     return files
-
-
-def remove_tree(path: Path) -> None:
-    """Delete a folder of ours if it is there."""
-    shutil.rmtree(path, ignore_errors=True)

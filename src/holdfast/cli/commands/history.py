@@ -53,13 +53,15 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     group: options.Groups = None,
     all_groups: options.SparkGroups = False,
     broker_log: options.BrokerLogs = None,
+    overwrite: options.Overwrite = False,
     command_config: options.CommandConfig = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Rebuild what every group went through from the offsets topic.
 
     Nothing is installed on the broker and no group is joined. Prints one row per rebalance;
-    --table prints another table, -o keeps all of them as Parquet.
+    --table prints another table, -o keeps all of them as Parquet. A folder that `holdfast watch`
+    keeps is refused, unless --overwrite says that all of it shall be replaced.
     """
     definition = known_table(table)
     note = notes(quiet)
@@ -74,6 +76,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             command_config=command_config,
             delta=wants_delta(fmt, output),
             broker_logs=broker_log or [],
+            overwrite=overwrite,
             note=note,
             quiet=quiet,
         )
@@ -120,13 +123,16 @@ def make_history(
     auto_offset_reset: str = "latest",
     delta: bool = False,
     broker_logs: Sequence[Path] = (),
+    overwrite: bool = False,
     quiet: bool = False,
 ) -> History:
     """Run the pipeline on what the command line named."""
+    from holdfast.pipeline.history.history import check_target
     from holdfast.pipeline.history.history import run as rebuild
     from holdfast.pipeline.ingest.selection import Selection
     from holdfast.pipeline.ingest.source import Dump
 
+    check_target(out_dir, overwrite=overwrite)
     where = named_source(bootstrap, source, command_config)
     check_logs(broker_logs)
     if isinstance(where, Dump):
@@ -145,6 +151,7 @@ def make_history(
             selection=selection,
             auto_offset_reset=auto_offset_reset,
             broker_logs=broker_logs,
+            overwrite=overwrite,
             note=note,
         )
     check_groups(made, groups, note, where.group_names)

@@ -57,13 +57,15 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     The tables equal those of one `holdfast history` over all of it. With --every it runs until
     Ctrl-C; without, it takes what is there since the last time and ends.
     """
-    from holdfast.pipeline.batches.watch import CHECKPOINT, watch
+    from holdfast.pipeline.batches.watch import check_watched, watch
+    from holdfast.pipeline.history.history import CHECKPOINT
     from holdfast.pipeline.ingest.selection import Selection
     from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
     from holdfast.tables.reading import Tables
 
     note = notes(quiet)
     check_logs(broker_log or ())
+    check_watched(Tables(output.absolute()))
     cluster = live_cluster(bootstrap, command_config)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     begins = {partition: begin for partition, (begin, _) in ends.items()}

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.pipeline.batches.views import stored
+from holdfast.tables.folder import DELTA_FOLDER
 from holdfast.tables.reading import Tables
 from holdfast.tables.stored import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DELTA_FOLDER: Final = "delta"
 WHOLE: Final = ("lag", "rebalances")
 
 

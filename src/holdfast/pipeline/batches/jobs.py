@@ -57,10 +57,11 @@ from holdfast.pipeline.ingest.positions import LATEST, POSITION_DDL, POSITIONS, 
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump, plain_reader, reading
 from holdfast.pipeline.session import local_cores
+from holdfast.tables.folder import remove_table
 from holdfast.tables.manifest import Batch
 from holdfast.tables.reading import Tables, read_parquet
 from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.writing import FILES_SCHEMA, BatchWriter, files_of, remove_tree
+from holdfast.tables.writing import FILES_SCHEMA, BatchWriter, files_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -258,7 +259,7 @@ class Job:
 def remove_staged(root: Path) -> None:
     """Delete the files that the steps of a batch wrote for each other."""
     for name in STAGED_TABLES:
-        remove_tree(root / name)
+        remove_table(root, name)
 
 
 _SUMS: Final = ("pause_lower_seconds", "pause_upper_seconds")

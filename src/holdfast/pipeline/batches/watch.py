@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.errors import SourceError
 from holdfast.pipeline.batches.delta import append_delta
 from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
-from holdfast.pipeline.history.history import to_us
+from holdfast.pipeline.history.history import CHECKPOINT, is_watched, to_us
 from holdfast.pipeline.history.lag import Ends
 from holdfast.pipeline.ingest.dump import offsets_table
 from holdfast.pipeline.ingest.selection import Selection
@@ -36,16 +36,16 @@ from holdfast.pipeline.ingest.source import (
     reading,
 )
 from holdfast.pipeline.session import is_connect
-from holdfast.tables.manifest import MANIFEST, Batch
+from holdfast.tables.folder import check_folder, remove_table
+from holdfast.tables.lease import WriterLease
+from holdfast.tables.manifest import Batch, Manifest, batch_folder, has_manifest
 from holdfast.tables.reading import Tables
-from holdfast.tables.writing import batch_folder, remove_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-CHECKPOINT: Final = "_checkpoint"
 START_TRIES: Final = 3
 LOOK_EVERY_S: Final = 1
 
@@ -71,6 +71,8 @@ class Stream:
     broker_logs : sequence of Path
         Logs of group coordinators, read anew for every batch with rebalances; one that is not
         there at the moment (it is being rotated) is left out.
+    writer : WriterLease, optional
+        The right to write to the folder; without it each batch takes it for itself.
     """
 
     tables: Tables
@@ -80,6 +82,7 @@ class Stream:
     auto_offset_reset: str = "latest"
     delta: bool = False
     broker_logs: Sequence[Path] = ()
+    writer: WriterLease | None = None
 
     def process(self, records: DataFrame, batch_id: int) -> None:
         """Take one batch in; do nothing if it is there already.
@@ -92,15 +95,19 @@ class Stream:
         Raises
         ------
         SourceError
-            The folder belongs to another stream, or the batch before this one is missing.
+            The folder belongs to another stream, the batch before this one is missing, or another
+            process has written to the folder since.
         """
-        before = self._before(batch_id)
+        kept = self.tables.manifest()
+        before = self._before(kept, batch_id)
         if before is None or before.id < batch_id:
-            self._take(records, batch_id, before)
+            self._take(records, batch_id, kept, before)
         if self.delta:
             append_delta(records.sparkSession, self.tables, batch_id)
 
-    def _take(self, records: DataFrame, batch_id: int, before: Batch | None) -> None:
+    def _take(
+        self, records: DataFrame, batch_id: int, kept: Manifest, before: Batch | None
+    ) -> None:
         job = Job(
             spark=records.sparkSession,
             tables=self.tables,
@@ -117,7 +124,8 @@ class Stream:
         state = {name: job.files.pop(name, []) for name in STATE_TABLES}
         notes = {"query": self.query, "state": state, "n_unknown": job.n_unknown}
         done = Batch(id=batch_id, files=job.files, notes=notes)
-        self.tables.commit(done, earlier=job.amended(_without_lag(self.tables.committed())))
+        earlier = job.amended(_without_lag(kept.batches))
+        self.tables.commit(done, earlier=earlier, made_from=kept, writer=self.writer)
         self._sweep(batch_id)
 
     def _ends(self, cluster: SourceSnapshot) -> Ends:
@@ -125,8 +133,8 @@ class Stream:
         offsets = offsets_table(cluster)
         return Ends(offsets=offsets, taken_at_us=taken_at, reset=self.auto_offset_reset)
 
-    def _before(self, batch_id: int) -> Batch | None:
-        batches = self.tables.committed()
+    def _before(self, kept: Manifest, batch_id: int) -> Batch | None:
+        batches = kept.batches
         if not batches:
             if batch_id:
                 raise SourceError(
@@ -136,10 +144,7 @@ class Stream:
             return None
         last = batches[-1]
         if last.notes.get("query") != self.query:
-            raise SourceError(
-                f"{self.tables.root} holds the tables of another run (`history`, or a stream whose "
-                "checkpoint is gone); start with an empty folder"
-            )
+            raise _of_another_run(self.tables.root)
         if last.id < batch_id - 1:
             raise SourceError(f"batch {batch_id - 1} of {self.tables.root} is missing")
         return last
@@ -147,11 +152,29 @@ class Stream:
     def _sweep(self, batch_id: int) -> None:
         """Delete the state of earlier batches, and staged files."""
         remove_staged(self.tables.root)
-        keep = batch_folder(batch_id)
         for name in STATE_TABLES:
-            for folder in sorted((self.tables.root / name).glob("batch-*")):
-                if folder.name != keep:
-                    remove_tree(folder)
+            remove_table(self.tables.root, name, but=batch_folder(batch_id))
+
+
+def check_watched(tables: Tables) -> None:
+    """Refuse a folder that a stream cannot go on with, before anything slow is started.
+
+    Raises
+    ------
+    SourceError
+        It holds the tables of another run, or what is not ours.
+    """
+    check_folder(tables.root)
+    kept = tables.committed()
+    if kept and ("query" not in kept[-1].notes or not is_watched(tables.root)):
+        raise _of_another_run(tables.root)
+
+
+def _of_another_run(root: Path) -> SourceError:
+    return SourceError(
+        f"{root} holds the tables of another run (`holdfast history`, or a stream whose checkpoint "
+        "is gone): a stream needs its own folder; name an empty or a new one with -o"
+    )
 
 
 def _without_lag(batches: Sequence[Batch]) -> list[Batch]:
@@ -191,9 +214,11 @@ def watch(
     Raises
     ------
     SourceError
-        The cluster cannot be read, or Spark read nothing though the topic holds records.
+        The cluster cannot be read, or Spark read nothing though the topic holds records; or another
+        process writes to the folder, or it holds what no stream has kept.
     """
     tables = Tables(Path(out_dir).absolute())
+    check_watched(tables)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     stream = spark.readStream.format("kafka").option("startingOffsets", "earliest")
     for key, value in kafka_options(cluster, sorted(ends)).items():
@@ -211,7 +236,7 @@ def watch(
     )
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
         follow(stream.load(), into, every_seconds=every_seconds, after_batch=after_batch)
-    if any(end > begin for begin, end in ends.values()) and not (tables.root / MANIFEST).exists():
+    if any(end > begin for begin, end in ends.values()) and not has_manifest(tables.root):
         raise SourceError(
             f"Spark read no record, but {OFFSETS_TOPIC} of {cluster.bootstrap} holds some"
         )
@@ -234,8 +259,18 @@ def follow(
     into : Stream
         Where to; its ``query`` is that of the checkpoint.
     """
+    with into.tables.writing() as writer:
+        _run(records, replace(into, writer=writer), every_seconds, after_batch)
+
+
+def _run(
+    records: DataFrame,
+    into: Stream,
+    every_seconds: float | None,
+    after_batch: Callable[[Tables, int], None] | None,
+) -> None:
+    """Run the stream, as the only writer of its folder."""
     tables = into.tables
-    tables.root.mkdir(parents=True, exist_ok=True)
     checkpoint = tables.root / CHECKPOINT
     # A Connect server runs the batches: ``after_batch`` runs here, once they are committed.
     here = not is_connect(records.sparkSession)

@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from holdfast.pipeline.batches.jobs import Job, remove_staged
+from holdfast.errors import ConfigError
+from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
 from holdfast.pipeline.history.lag import Ends
 from holdfast.pipeline.ingest.dump import write_dump
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Cluster, Dump
+from holdfast.tables.folder import check_folder, remove_table, remove_tree
+from holdfast.tables.lease import WriterLease
 from holdfast.tables.manifest import Batch
 from holdfast.tables.reading import Tables
-from holdfast.tables.writing import remove_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 Note = Callable[[str], None]
 
 DUMP_FOLDER: Final = "_dump"
+CHECKPOINT: Final = "_checkpoint"
+"""Where Spark keeps how far a stream has read; see :mod:`holdfast.pipeline.batches.watch`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +73,10 @@ def run(
     selection: Selection | None = None,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
+    overwrite: bool = False,
     note: Note | None = None,
 ) -> History:
-    """Write the history of every group to a folder of tables, in place of what it held.
+    """Write the history of every group to a folder of tables, in place of an earlier history.
 
     Parameters
     ----------
@@ -85,19 +90,53 @@ def run(
         What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
     broker_logs : sequence of Path
         Logs of group coordinators, oldest first: causes that they state replace inferred ones.
+    overwrite : bool
+        Replace what a stream (``watch``) has kept in the folder, too.
 
     Raises
     ------
+    ConfigError
+        A stream keeps the folder, and ``overwrite`` was not said.
     SourceError
-        The source or a log cannot be read, or nothing was read though it holds records.
+        The source or a log cannot be read, or nothing was read though it holds records; or the
+        folder holds what is not ours, or another process writes to it.
     """
     tables = Tables(Path(out_dir).absolute())
-    dump = _open(spark, source, tables.root, note)
-    dump.check_read()
-    tables.root.mkdir(parents=True, exist_ok=True)
-    ends = Ends(offsets=dump.offsets(), taken_at_us=taken_at_us(dump), reset=auto_offset_reset)
+    check_target(tables.root, overwrite=overwrite)
     chosen = selection or Selection()
-    return history_of(spark, dump, tables, chosen, ends, broker_logs=broker_logs)
+    with tables.writing() as writer:
+        check_target(tables.root, overwrite=overwrite)
+        dump = _open(spark, source, tables.root, note)
+        dump.check_read()
+        ends = Ends(offsets=dump.offsets(), taken_at_us=taken_at_us(dump), reset=auto_offset_reset)
+        return history_of(spark, dump, tables, chosen, ends, broker_logs=broker_logs, writer=writer)
+
+
+def check_target(root: Path, *, overwrite: bool = False) -> None:
+    """Refuse a folder whose history would be lost, or which is not a folder of tables.
+
+    Raises
+    ------
+    ConfigError
+        A stream keeps it, and ``overwrite`` was not said.
+    SourceError
+        It holds what is not ours.
+    """
+    check_folder(root)
+    kept = Tables(root).committed()
+    if overwrite or not (is_watched(root) or any("query" in batch.notes for batch in kept)):
+        return
+    n_rows = Tables(root).rows("rebalances") if kept else 0
+    raise ConfigError(
+        f"{root} is kept by `holdfast watch` and holds {n_rows} rebalances, which the offsets "
+        "topic may have compacted away: name another folder (-o), take what is new with `holdfast "
+        f"watch -b HOST:PORT -o {root}`, or say --overwrite to replace all of it"
+    )
+
+
+def is_watched(root: Path) -> bool:
+    """Whether a stream has its checkpoint in a folder."""
+    return (root / CHECKPOINT).exists()
 
 
 def history_of(
@@ -108,8 +147,10 @@ def history_of(
     ends: Ends,
     *,
     broker_logs: Sequence[Path] = (),
+    writer: WriterLease | None = None,
 ) -> History:
     """Write the tables of one dump as one new batch that replaces all others."""
+    before = tables.manifest()
     job = Job(spark=spark, tables=tables, batch=tables.next_batch())
     job.read_dump(dump, selection, topic_names(dump))
     job.lag(ends)
@@ -122,9 +163,18 @@ def history_of(
         "n_records": n_records,
         "n_unknown": job.n_unknown,
     }
-    tables.commit(Batch(id=job.batch, files=job.files, notes=notes), replace=True)
+    done = Batch(id=job.batch, files=job.files, notes=notes)
+    tables.commit(done, replace=True, made_from=before, writer=writer)
     remove_staged(tables.root)
+    _remove_stream(tables.root)
     return History(tables=tables, dump=dump, n_records=n_records, n_unknown=job.n_unknown)
+
+
+def _remove_stream(root: Path) -> None:
+    """Delete what a stream kept for its next batch: its tables are no more."""
+    remove_tree(root / CHECKPOINT)
+    for name in STATE_TABLES:
+        remove_table(root, name)
 
 
 def _open(

@@ -1,0 +1,149 @@
+"""A folder of tables as a place on a disk: what may stand in it, and what is deleted from it.
+
+**Rules.** Nothing outside of the folder is read, written or deleted. Links are refused where tables
+are written or read, and are left alone where files are deleted. Only files with names of ours are
+deleted. A sweep spares what the newest manifest names and what was written after the commit before:
+it may belong to a batch that is not committed yet.
+
+**Strategy.** Folders are opened without following a link, and files are deleted below that open
+folder. So a folder that somebody replaces by a link in the meantime is not followed either.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import SourceError
+from holdfast.tables.manifest import Batch, is_file_name, named_files
+from holdfast.tables.stored import TABLES
+
+DELTA_FOLDER: Final = "delta"
+"""Copies of the tables for Delta; see :mod:`holdfast.pipeline.batches.delta`."""
+
+_BATCH: Final = re.compile(r"batch-\d{9,18}")
+_OF_NOBODY: Final = ("lost+found",)
+
+
+def check_folder(root: Path) -> None:
+    """Refuse to write tables to a folder that holds anything else, or a link in place of ours.
+
+    A table's name, a name that begins with ``_`` and ``delta`` are ours. Hidden files are nobody's.
+
+    Raises
+    ------
+    SourceError
+        Naming what is in the way.
+    """
+    if root.exists() and not root.is_dir():
+        raise SourceError(f"cannot write tables to {root}: it is not a folder")
+    for path in sorted(root.iterdir()) if root.exists() else ():
+        if path.name.startswith(".") or path.name in _OF_NOBODY:
+            continue
+        if path.name not in TABLES and path.name != DELTA_FOLDER and path.name[0] != "_":
+            raise SourceError(
+                f"cannot write tables to {root}: it holds {path.name!r}, which is not a table; "
+                "name an empty or a new folder"
+            )
+        if path.is_symlink():
+            raise SourceError(f"{path} is a link: tables are not written through links")
+
+
+def checked_files(root: Path, names: Iterable[str]) -> list[Path]:
+    """Paths of files below a folder.
+
+    Raises
+    ------
+    SourceError
+        A file, or a folder on the way to it, is a link.
+    """
+    inside = os.path.realpath(root)
+    files = [root / name for name in names]
+    for folder in dict.fromkeys(file.parent for file in files):
+        expected = os.path.join(inside, *folder.relative_to(root).parts)  # noqa: PTH118
+        if os.path.realpath(folder) != expected:
+            raise SourceError(f"{folder} is a link, which may lead outside of the folder {root}")
+    for file in files:
+        if file.is_symlink():
+            raise SourceError(f"{file} is a link, which may lead outside of the folder {root}")
+    return files
+
+
+def sweep(root: Path, tables: Sequence[str], batches: Iterable[Batch], until_ns: int) -> None:
+    """Delete files of these tables that no batch names (tasks that died, batches replaced).
+
+    Parameters
+    ----------
+    batches : iterable of Batch
+        Those that count.
+    until_ns : int
+        Files that were written after this moment stay; nanoseconds since 1970.
+    """
+    named = frozenset(named_files(batches))
+    for table in tables:
+        _sweep_table(root, table, named, until_ns)
+
+
+def remove_table(root: Path, table: str, *, but: str = "") -> None:
+    """Delete every file of a table, but those of one batch folder."""
+    _sweep_table(root, table, frozenset(), None, but=but)
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a folder of ours if it is there; a link stays, and what it leads to."""
+    if not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _sweep_table(
+    root: Path, table: str, kept: frozenset[str], until_ns: int | None, *, but: str = ""
+) -> None:
+    with _opened(root / table) as folder:
+        if folder is None:
+            return
+        for batch in sorted(name for name in os.listdir(folder) if _BATCH.fullmatch(name)):  # noqa: PTH208
+            if batch != but:
+                _sweep_batch(folder, f"{table}/{batch}", kept, until_ns)
+        if until_ns is None:
+            with suppress(OSError):  # it is not empty
+                os.rmdir(root / table)  # noqa: PTH106
+
+
+def _sweep_batch(table_fd: int, name: str, kept: frozenset[str], until_ns: int | None) -> None:
+    table, batch = name.split("/")
+    with _opened(Path(batch), table_fd) as folder:
+        if folder is None:
+            return
+        for file in sorted(os.listdir(folder)):  # noqa: PTH208
+            whole = f"{name}/{file}"
+            if is_file_name(whole, table) and whole not in kept and _is_due(folder, file, until_ns):
+                with suppress(FileNotFoundError):
+                    os.unlink(file, dir_fd=folder)
+    with suppress(OSError):  # it is not empty
+        os.rmdir(batch, dir_fd=table_fd)
+
+
+def _is_due(folder: int, file: str, until_ns: int | None) -> bool:
+    """Whether a file is a file, and old enough."""
+    status = os.stat(file, dir_fd=folder, follow_symlinks=False)
+    return stat.S_ISREG(status.st_mode) and (until_ns is None or status.st_mtime_ns <= until_ns)
+
+
+@contextmanager
+def _opened(path: Path, folder: int | None = None) -> Iterator[int | None]:
+    """A folder, open; None where it is not there, not a folder, or a link."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    except OSError:
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,253 @@
+"""What a commit asks of the place where tables are kept, and the answer of a folder.
+
+**Rules.** :class:`Store` is all that :mod:`holdfast.tables.lease` and
+:mod:`holdfast.tables.manifest` use, so another store (of objects, with conditional writes) has to
+answer these calls and nothing else. ``create`` succeeds for one caller only, whatever the others
+do at the same time. What ``create`` and ``replace`` have written survives a power cut.
+
+**Strategy.** A folder creates a name by a hard link to a finished draft: the link fails where the
+name is there, on local disks and on NFS alike. Where there are no hard links, a check and a rename
+stand in for it; then only the lease keeps two writers apart. A name that is *taken* is locked
+(``flock``) too, as long as its process lives.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, Protocol
+
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Taken(Protocol):
+    """A name that this process has created and holds."""
+
+    def beat(self) -> None:
+        """Give the name another stamp."""
+
+    def let_go(self) -> None:
+        """Hold it no longer; the name stays."""
+
+
+class Store(Protocol):
+    """Small named texts in one place: a manifest, its versions, the writer's lease."""
+
+    def read(self, name: str) -> bytes | None:
+        """What a name holds; None where it is not there."""
+
+    def names(self, folder: str) -> list[str]:
+        """Names in a folder, without it, sorted."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Create a name; False, and nothing done, where it is there."""
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Give a name another content at once."""
+
+    def delete(self, name: str) -> None:
+        """Delete a name if it is there."""
+
+    def stamp(self, name: str) -> object:
+        """What differs after each ``replace`` and each beat; None where the name is not there."""
+
+    def take(self, name: str, data: bytes) -> Taken | None:
+        """Create a name and hold it while this process lives; None where it is there."""
+
+    @property
+    def place(self) -> str:
+        """Name of the machine and mount whose processes see each other's holds; "" for none."""
+
+    def is_held(self, name: str) -> bool:
+        """Whether a process of this place holds a name."""
+
+
+class FolderStore:
+    """A store in a folder of a local or shared file system.
+
+    Parameters
+    ----------
+    root : Path
+        The folder; ``create``, ``replace`` and ``take`` make it where it is not there.
+    """
+
+    def __init__(self, root: Path):
+        self.root = root
+
+    def read(self, name: str) -> bytes | None:
+        """As in :class:`Store`."""
+        try:
+            return (self.root / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """As in :class:`Store`."""
+        try:
+            return sorted(os.listdir(self.root / folder))  # noqa: PTH208 (names are wanted)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def create(self, name: str, data: bytes) -> bool:
+        """As in :class:`Store`."""
+        path = self.root / name
+        draft = self._draft(path)
+        try:
+            _write(draft, data)
+            return _link(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def replace(self, name: str, data: bytes) -> None:
+        """As in :class:`Store`."""
+        path = self.root / name
+        draft = self._draft(path)
+        try:
+            _write(draft, data)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+    def delete(self, name: str) -> None:
+        """As in :class:`Store`."""
+        (self.root / name).unlink(missing_ok=True)
+
+    def stamp(self, name: str) -> object:
+        """As in :class:`Store`."""
+        try:
+            with (self.root / name).open("rb") as file:  # NFS asks its server at each opening
+                status = os.fstat(file.fileno())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    def take(self, name: str, data: bytes) -> Taken | None:
+        """As in :class:`Store`."""
+        path = self.root / name
+        draft = self._draft(path)
+        hold = _FolderHold(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
+        try:
+            # Locked before it has its name, so nobody finds the name and not the lock.
+            hold.lock()
+            hold.write(data)
+            taken = _link(draft, path)
+        except BaseException:
+            hold.let_go()
+            raise
+        finally:
+            draft.unlink(missing_ok=True)
+        if taken:
+            return hold
+        hold.let_go()
+        return None
+
+    @property
+    def place(self) -> str:
+        """As in :class:`Store`: locks are shared by the processes of one kernel and one mount."""
+        there = next((path for path in (self.root, *self.root.parents) if path.is_dir()), Path())
+        try:
+            return f"{_BOOT_ID.read_text(encoding='ascii').strip()}:{there.stat().st_dev}"
+        except OSError:
+            return ""
+
+    def is_held(self, name: str) -> bool:
+        """As in :class:`Store`; True where the file system has no locks."""
+        try:
+            with (self.root / name).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def _draft(self, path: Path) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.with_name(f".{uuid.uuid4().hex}.tmp")
+
+
+class _FolderHold:
+    """An open, locked file."""
+
+    def __init__(self, fd: int):
+        self._fd = fd
+
+    def lock(self) -> None:
+        """Lock it, where the file system has locks."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+
+    def write(self, data: bytes) -> None:
+        """Write its content to the disk."""
+        os.write(self._fd, data)
+        os.fsync(self._fd)
+
+    def beat(self) -> None:
+        """As in :class:`Taken`."""
+        os.utime(self._fd)
+
+    def let_go(self) -> None:
+        """As in :class:`Taken`."""
+        os.close(self._fd)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until what a file holds is on the disk."""
+    _sync(path, os.O_RDONLY)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def sync_all(files: Iterable[Path]) -> None:
+    """Wait until files are on the disk, then the folders that name them."""
+    folders: dict[Path, None] = {}
+    for file in files:
+        sync_file(file)
+        folders[file.parent] = None
+    for folder in folders:
+        sync_folder(folder)
+
+
+def _sync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _link(draft: Path, path: Path) -> bool:
+    """Give a finished draft its name; False where the name is there."""
+    try:
+        path.hardlink_to(draft)
+    except FileExistsError:
+        # An NFS client that sends the call again hears that its own link is there.
+        return path.exists() and path.samefile(draft)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if path.exists():
+            return False
+        draft.rename(path)
+    sync_folder(path.parent)
+    return True

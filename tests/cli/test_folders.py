@@ -1,0 +1,97 @@
+"""Folders of tables on the command line: what a command refuses to replace, and what it says."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cli.running import run
+from tests.pipeline import fleet
+from tests.pipeline.test_tasks import classics, generation
+
+from holdfast.cli.commands import history as history_command
+from holdfast.pipeline.history import history
+from holdfast.tables.manifest import Batch
+from holdfast.tables.reading import Tables
+
+
+@pytest.fixture
+def dump(tmp_path):
+    return fleet.write_dump(tmp_path / "dump", classics([generation("g", 1, {"a": {"t": [0]}})]))
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """A folder as ``watch`` leaves it."""
+    folder = tmp_path / "T"
+    (folder / "_checkpoint").mkdir(parents=True)
+    Tables(folder).commit(Batch(id=0, files={}, notes={"query": "q", "state": {}}))
+    return folder
+
+
+@pytest.fixture
+def no_spark(monkeypatch):
+    """Whatever starts Spark fails: a refusal comes before it."""
+
+    def start(**options):
+        raise AssertionError(f"started Spark: {options}")
+
+    monkeypatch.setattr(history_command, "open_session", start)
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("left", ["all", "tables", "checkpoint"])
+def test_history_does_not_replace_what_watch_keeps(dump, watched, left):
+    if left == "tables":
+        (watched / "_checkpoint").rmdir()
+    if left == "checkpoint":
+        Tables(watched).commit(Batch(id=0, files={}))
+    before = sorted(watched.rglob("*"))
+    ended = run("history", "--input", dump, "-o", watched, width=1000)
+    assert (ended.code, ended.out) == (2, "")
+    assert "is kept by `holdfast watch`" in ended.err and "--overwrite" in ended.err
+    assert f"holdfast watch -b HOST:PORT -o {watched}" in ended.err
+    assert sorted(watched.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
+def test_history_does_not_write_beside_files_of_others(dump, overwrite):
+    ended = run("history", "--input", dump, "-o", dump.parent, *overwrite, width=1000)
+    assert ended.code == 3 and "it holds 'dump', which is not a table" in ended.err
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_watch_does_not_go_on_with_tables_of_history(tmp_path):
+    Tables(tmp_path / "T").commit(Batch(id=0, files={}, notes={"n_records": 1}))
+    ended = run("watch", "-b", "127.0.0.1:1", "-o", tmp_path / "T", width=1000)
+    assert ended.code == 3 and "holds the tables of another run" in ended.err
+
+
+@pytest.mark.spark
+def test_overwrite_replaces_what_watch_has_kept(spark, dump, watched):
+    (watched / "_checkpoint" / "metadata").write_text("{}")
+    for folder in ("_state", "_latest"):
+        path = watched / folder / "batch-000000000" / f"{'0' * 32}.parquet"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"")
+    made = history.run(spark, dump, watched, overwrite=True)
+    assert made.table("generations")["group"].to_pylist() == ["g"]
+    left = {path.name for path in watched.iterdir()}
+    assert {"_manifest.json", "_commits", "generations"} <= left
+    assert not left & {"_checkpoint", "_state", "_latest"}
+    again = history.run(spark, dump, watched)  # a history replaces a history, as it always did
+    assert len(again.tables.batches()) == 1
+
+
+@pytest.mark.spark
+def test_history_waits_for_nobody_and_says_who_writes(spark, dump, tmp_path):
+    from holdfast.errors import SourceError
+    from holdfast.tables.lease import one_writer
+    from holdfast.tables.store import FolderStore
+
+    out = tmp_path / "T"
+    with (
+        one_writer(FolderStore(out), out, beat_seconds=0.02),
+        pytest.raises(SourceError, match="is being written by process"),
+    ):
+        history.run(spark, dump, out)
+    assert Tables(out).committed() == []

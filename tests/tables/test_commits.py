@@ -1,0 +1,280 @@
+"""What a commit leaves: versions, the order of writing to the disk, and files that are spared."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.tables.test_reading import generations
+
+from holdfast.errors import SourceError
+from holdfast.tables import manifest as manifest_module
+from holdfast.tables.folder import check_folder, remove_table, remove_tree
+from holdfast.tables.lease import COMMITS
+from holdfast.tables.manifest import MANIFEST, Batch, read_manifest
+from holdfast.tables.reading import Tables, read_tables
+from holdfast.tables.store import FolderStore
+from holdfast.tables.writing import BatchWriter, files_of
+
+
+def written(root, batch, *groups):
+    writer = BatchWriter(str(root), batch)
+    writer.write("generations", generations(*groups))
+    return Batch(id=batch, files=files_of(writer.close()))
+
+
+def groups(root):
+    return Tables(root).table("generations")["group"].to_pylist()
+
+
+def test_commits_of_two_writers_that_wrote_side_by_side_are_both_there(tmp_path):
+    """The sweep of the first spares the files of the second, and the second builds on the first."""
+    first, second = written(tmp_path, 1, "a"), written(tmp_path, 2, "b")
+    Tables(tmp_path).commit(first)
+    Tables(tmp_path).commit(second)
+    assert groups(tmp_path) == ["a", "b"]
+
+
+def test_a_commit_that_was_made_from_an_older_version_is_refused(tmp_path):
+    tables = Tables(tmp_path)
+    tables.commit(written(tmp_path, 0, "a"))
+    before = tables.manifest()
+    tables.commit(written(tmp_path, 1, "b"), made_from=before)
+    with pytest.raises(SourceError, match="has committed version 2"):
+        tables.commit(written(tmp_path, 2, "c"), made_from=before)
+    assert groups(tmp_path) == ["a", "b"]
+
+
+def test_of_two_that_pass_every_check_one_commits(tmp_path, monkeypatch):
+    """The second commits between the check of the first and its creation of the version."""
+    tables, create = Tables(tmp_path), FolderStore.create
+    before, first = tables.manifest(), written(tmp_path, 1, "a")
+
+    def overtaken(self, name, data):
+        monkeypatch.setattr(FolderStore, "create", create)
+        lease = manifest_module.WriterLease(token=9, owner="other")
+        monkeypatch.setattr(manifest_module.WriterLease, "check", lambda *_: None)
+        other = written(tmp_path, 2, "b")
+        manifest_module.commit_batches(tmp_path, [other], made_from=before, writer=lease)
+        return create(self, name, data)
+
+    with tables.writing() as writer:
+        monkeypatch.setattr(FolderStore, "create", overtaken)
+        with pytest.raises(SourceError, match="another process has committed version 1"):
+            tables.commit(first, made_from=before, writer=writer)
+    assert groups(tmp_path) == ["b"]
+
+
+def test_a_version_that_was_deleted_since_decides_nothing(tmp_path, monkeypatch):
+    """A writer that stood still for two versions creates a name that is free again."""
+    tables, create = Tables(tmp_path), FolderStore.create
+    tables.commit(written(tmp_path, 0, "a"))
+    before = tables.manifest()
+
+    def late(self, name, data):
+        monkeypatch.setattr(FolderStore, "create", create)
+        monkeypatch.setattr(manifest_module.WriterLease, "check", lambda *_: None)
+        for batch in (1, 2):
+            tables.commit(written(tmp_path, batch, f"b{batch}"), writer=writer)
+        return create(self, name, data)
+
+    with tables.writing() as writer:
+        late_batch = written(tmp_path, 9, "late")
+        monkeypatch.setattr(FolderStore, "create", late)
+        with pytest.raises(SourceError, match="another process has committed"):
+            tables.commit(late_batch, made_from=before, writer=writer)
+    assert groups(tmp_path) == ["a", "b1", "b2"]
+    assert read_manifest(tmp_path).version == 3
+
+
+def test_a_version_counts_from_the_moment_that_it_is_decided(tmp_path, monkeypatch):
+    """Killed between version and manifest: the version counts, and the next one builds on it."""
+    tables = Tables(tmp_path)
+    for batch, name in ((0, "a"), (1, "b")):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                FolderStore, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            )
+            with pytest.raises(KeyboardInterrupt):
+                tables.commit(written(tmp_path, batch, name))
+        assert groups(tmp_path) == read_tables(tmp_path).stored("generations")["group"].to_pylist()
+    assert groups(tmp_path) == ["a", "b"]
+    assert not (tmp_path / MANIFEST).exists()
+    tables.commit(written(tmp_path, 2, "c"))
+    assert groups(tmp_path) == ["a", "b", "c"] and (tmp_path / MANIFEST).exists()
+
+
+def test_an_old_manifest_that_comes_late_does_not_count(tmp_path):
+    tables = Tables(tmp_path)
+    tables.commit(written(tmp_path, 0, "a"))
+    old = (tmp_path / MANIFEST).read_bytes()
+    tables.commit(written(tmp_path, 1, "b"))
+    (tmp_path / MANIFEST).write_bytes(old)
+    assert groups(tmp_path) == ["a", "b"]
+    tables.commit(written(tmp_path, 2, "c"))
+    assert groups(tmp_path) == ["a", "b", "c"]
+
+
+def test_files_and_folders_are_on_the_disk_before_the_manifest_names_them(tmp_path, monkeypatch):
+    done, sync, link, rename = [], os.fsync, Path.hardlink_to, Path.replace
+
+    def place(path):
+        return str(Path(path).relative_to(tmp_path))
+
+    def synced(fd):
+        done.append(("sync", place(Path(f"/proc/self/fd/{fd}").readlink())))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(
+        Path, "hardlink_to", lambda to, at: done.append(("name", place(to))) or link(to, at)
+    )
+    monkeypatch.setattr(
+        Path, "replace", lambda at, to: done.append(("name", place(to))) or rename(at, to)
+    )
+    tables = Tables(tmp_path)
+    with tables.writing() as writer:
+        done.clear()
+        batch = written(tmp_path, 0, "a")
+        ((name, _),) = batch.files["generations"]
+        folders = ["generations/batch-000000000", "generations", "."]
+        assert done == [("sync", path) for path in (name, *folders)]
+        done.clear()
+        tables.commit(batch, writer=writer)
+    drafts = [at for at, (what, path) in enumerate(done) if what == "sync" and ".tmp" in path]
+    version, manifest = (done.index(("name", n)) for n in (f"{COMMITS}/000000001.json", MANIFEST))
+    assert drafts[0] < version < done.index(("sync", COMMITS)) < drafts[1] < manifest
+    assert manifest < done.index(("sync", "."), manifest)
+
+
+def test_a_batch_whose_file_is_gone_is_not_committed(tmp_path):
+    batch = written(tmp_path, 0, "a")
+    ((name, _),) = batch.files["generations"]
+    (tmp_path / name).unlink()
+    with pytest.raises(SourceError, match="is gone"):
+        Tables(tmp_path).commit(batch)
+    assert Tables(tmp_path).committed() == []
+
+
+def test_a_sweep_deletes_what_is_older_than_the_commit_before(tmp_path):
+    tables, died = Tables(tmp_path), written(tmp_path, 0, "died")
+    ((name, _),) = died.files["generations"]
+    os.utime(tmp_path / name, ns=(1, 1))
+    tables.commit(written(tmp_path, 0, "a"))
+    assert (tmp_path / name).exists()  # there was no commit before: it may be anybody's
+    young = written(tmp_path, 1, "young")
+    ((spared, _),) = young.files["generations"]
+    later = (tmp_path / MANIFEST).stat().st_mtime_ns + 1
+    os.utime(tmp_path / spared, ns=(later, later))
+    tables.commit(written(tmp_path, 1, "b"))
+    assert not (tmp_path / name).exists() and (tmp_path / spared).exists()
+    tables.commit(young)
+    assert groups(tmp_path) == ["a", "young"]
+
+
+def outside(tmp_path, *names):
+    folder = tmp_path / "home"
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("mine")
+    return folder
+
+
+HEX = "0123456789abcdef" * 2
+
+
+@pytest.mark.parametrize("link", ["table", "batch", "file"])
+def test_a_sweep_follows_no_link(tmp_path, link):
+    home = outside(tmp_path, f"batch-000000007/{HEX}.parquet", "batch-jobs/payroll.csv")
+    root = tmp_path / "tables"
+    tables = Tables(root)
+    for batch in (0, 1):
+        tables.commit(Batch(id=batch, files={}))
+    batch = root / "lag" / "batch-000000007"
+    at, to = {
+        "table": (root / "lag", home),
+        "batch": (batch, home / batch.name),
+        "file": (batch / f"{HEX}.parquet", home / batch.name / f"{HEX}.parquet"),
+    }[link]
+    at.parent.mkdir(parents=True, exist_ok=True)
+    at.symlink_to(to)
+    before = sorted(path for path in home.rglob("*"))
+    if link == "table":
+        with pytest.raises(SourceError, match="is a link"):
+            tables.commit(Batch(id=2, files={}))
+    else:
+        tables.commit(Batch(id=2, files={}))
+    remove_table(root, "lag")
+    remove_tree(root / "lag")
+    assert sorted(path for path in home.rglob("*")) == before
+
+
+def test_only_names_of_ours_are_deleted(tmp_path):
+    tables = Tables(tmp_path)
+    mine = outside(tmp_path / "lag", "thesis.txt")  # tables/lag/home
+    folder = tmp_path / "lag" / "batch-000000007"
+    folder.mkdir()
+    for name in ("notes.parquet", f"{HEX}.txt"):
+        (folder / name).write_text("mine")
+    for batch in range(3):
+        tables.commit(Batch(id=batch, files={}))
+    assert sorted(path.name for path in folder.iterdir()) == [f"{HEX}.txt", "notes.parquet"]
+    assert (mine / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize("link", ["generations", "generations/batch-000000000"])
+def test_nothing_is_written_through_a_link(tmp_path, link):
+    home, root = tmp_path / "home", tmp_path / "tables"
+    home.mkdir()
+    (root / link).parent.mkdir(parents=True)
+    (root / link).symlink_to(home)
+    with pytest.raises(SourceError, match="is a link"):
+        written(root, 0, "a")
+    assert not any(path.is_file() for path in home.rglob("*"))
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "records", "dump.json", "batch-000000000"])
+def test_a_folder_that_holds_something_else_is_not_written_to(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(SourceError, match=f"it holds '{name}'"), Tables(tmp_path).writing():
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_may_stand_in_a_folder_of_tables(tmp_path):
+    for name in (".DS_Store", "lost+found", "lag", "_checkpoint", "delta"):
+        (tmp_path / name).mkdir()
+    check_folder(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SourceError, match="not a folder"):
+        check_folder(tmp_path / "file")
+
+
+def test_a_reader_that_meets_a_swept_file_reads_the_manifest_again(tmp_path, monkeypatch):
+    """The manifest is replaced, and its files are swept, between the names and the rows."""
+    root = tmp_path / "tables"
+    tables = Tables(root)
+    tables.commit(written(root, 0, "a"))
+    old = tables.files("generations")
+
+    def overtaken(times):
+        left, batches = [times], Tables.batches
+
+        def read(self):
+            found = batches(self)
+            if left[0]:
+                left[0] -= 1
+                Tables(root).commit(written(root, 0, f"b{left[0]}"), replace=True)
+                for file in (root / f for b in found for f, _ in b.files["generations"]):
+                    file.unlink(missing_ok=True)
+            return found
+
+        monkeypatch.setattr(Tables, "batches", read)
+
+    overtaken(1)
+    assert tables.table("generations")["group"].to_pylist() == ["b0"]
+    assert not old[0].exists()
+    overtaken(2)
+    with pytest.raises(SourceError, match="is not there"):
+        tables.table("generations")
