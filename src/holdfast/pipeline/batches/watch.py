@@ -1,6 +1,6 @@
 """The history as a stream: batch after batch from the offsets topic, stopped and resumed at will.
 
-**Rules.** A batch has the id that Spark gives it, and one rename makes it visible. A visible batch
+**Rules.** A batch has the id that Spark gives it, and one commit makes it visible. A visible batch
 is not done again; a batch that was interrupted is done anew from the same offsets. So the tables
 equal those of one run over the whole topic, row for row. Checkpoint and tables are in one folder
 and belong together.

@@ -5,7 +5,7 @@ group come to one task, in the order of the log. A group's name is a value: it i
 path or of a query's text.
 
 **Strategy.** A live cluster is dumped first. :mod:`holdfast.pipeline.batches.jobs` makes the tables
-of the dump as one batch, and renaming the manifest makes the batch visible.
+of the dump as one batch, and a commit makes the batch visible.
 """
 
 from __future__ import annotations
