@@ -1,12 +1,18 @@
 """From a configuration to what a member offers, and what its leader plans with."""
 
+from dataclasses import replace
+
 import pytest
 
+from holdfast.adapters.cluster.lookup import FoundTopics
+from holdfast.adapters.member.member_log import MemberLog
 from holdfast.adapters.member.membership import Leadership, assignors_of
+from holdfast.adapters.member.missing_topics import MissingTopics
 from holdfast.adapters.settings import Settings
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import AdapterError, ConfigError
 from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.codes import ErrorCode
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
 from holdfast.machine.leader.subscriptions import subscribed_members
@@ -69,7 +75,9 @@ def plan(leadership, members, partitions, topics=("t",)):
 
 def leadership(**lookups):
     wanted = settings(holdfast_policy="eager")
-    return Leadership(wanted, assignors_of(wanted), lambda topics: {"t": 4}, **lookups)
+    return Leadership(
+        wanted, assignors_of(wanted), lambda topics: FoundTopics(counts={"t": 4}), **lookups
+    )
 
 
 def test_racks_are_looked_up_for_members_that_have_one():
@@ -141,7 +149,9 @@ def test_the_topics_of_every_kind_of_assignor_come_from_one_reading(policy):
         waited_ms=0,
     )
     asked = []
-    looked_up = Leadership(wanted, offered, lambda topics: asked.append(topics) or {"t": 2})
+    looked_up = Leadership(
+        wanted, offered, lambda topics: asked.append(topics) or FoundTopics(counts={"t": 2})
+    )
     subscribed_members.cache_clear()
     computed = looked_up.compute(request)
     assert computed.failure is None
@@ -149,3 +159,112 @@ def test_the_topics_of_every_kind_of_assignor_come_from_one_reading(policy):
     given = dict(computed.assignments)["a"]
     assert decode_assignment(given).partitions == (("t", (0, 1)),)
     assert subscribed_members.cache_info().misses == (policy == "deferred")
+
+
+SPOKEN = {
+    policy: assignors_of(settings(holdfast_policy=policy)) for policy in ("simple", "deferred")
+}
+
+
+def asking(policy, *members):
+    """A round of members (id, topics, owned partitions of t)."""
+    (spoken,) = SPOKEN[policy]
+    return ComputeAssignment(
+        token=1,
+        generation=2,
+        protocol_name=spoken.name,
+        members=tuple(
+            JoinedMember(
+                member_id=name,
+                metadata=spoken.subscribe(
+                    MemberView(
+                        topics=topics,
+                        owned=tuple(("t", p) for p in owned),
+                        previous=(),
+                        generation=1,
+                        mode=RebalanceMode.COOPERATIVE,
+                    )
+                ),
+            )
+            for name, topics, owned in members
+        ),
+        partitions=(("t", 4),),
+        member_id=members[0][0],
+        waited_ms=0,
+    )
+
+
+def given(computed):
+    return {name: decode_assignment(data).partitions for name, data in computed.assignments}
+
+
+def leading(policy, count):
+    return Leadership(settings(holdfast_policy=policy), SPOKEN[policy], count)
+
+
+HONEST = (("a", ("t",), (0, 1)), ("b", ("t",), (2, 3)))
+
+
+@pytest.mark.parametrize("policy", SPOKEN)
+@pytest.mark.parametrize("code", [3, 17, 29])
+def test_a_topic_that_cannot_be_described_costs_nobody_else_anything(policy, code, caplog):
+    def count(topics):
+        return FoundTopics(counts={"t": 4}, refused={"payroll": code})
+
+    leadership = leading(policy, count)
+    request = asking(policy, *HONEST, ("z", ("payroll",), ()))
+    computed = leadership.compute(request)
+    assert computed.failure is None
+    assert given(computed) == {"a": (("t", (0, 1)),), "b": (("t", (2, 3)),), "z": ()}
+    (record,) = caplog.records
+    assert "topic 'payroll' gets no owner in this round" in record.getMessage()
+    assert ErrorCode(code).name in record.getMessage()
+    assert record.getMessage().endswith("subscribed by 'z'")
+    leadership.compute(request)
+    assert len(caplog.records) == 1  # told once
+    leadership.compute(asking(policy, *HONEST, ("y", ("payroll",), ()), ("z", ("payroll",), ())))
+    assert caplog.records[-1].getMessage().endswith("subscribed by 'y', 'z'")
+    leadership.compute(asking(policy, *HONEST))
+    leadership.compute(request)
+    assert len(caplog.records) == 3  # it was gone meanwhile
+
+
+def test_ten_thousand_names_and_a_long_one_do_not_fill_the_log(caplog):
+    names = ("x" * 30_000, *(f"n{i}" for i in range(2_000)))
+
+    def count(topics):
+        return FoundTopics(counts={"t": 4}, refused=dict.fromkeys(topics - {"t"}, 29))
+
+    computed = leading("simple", count).compute(asking("simple", *HONEST, ("z", names, ())))
+    assert given(computed)["a"] == (("t", (0, 1)),)
+    assert len(caplog.records) == 11
+    assert "1991 more topics" in caplog.records[-1].getMessage()
+    long_one = MissingTopics(MemberLog(settings()))
+    long_one.tell({names[0]: 29}, asking("simple", ("z", names[:1], ())).members)
+    assert len(caplog.records[-1].getMessage()) < 600
+
+
+@pytest.mark.parametrize("policy", SPOKEN)
+@pytest.mark.parametrize(
+    "error", [AdapterError("no broker answered"), TimeoutError(), KeyError("t")]
+)
+def test_a_leader_that_cannot_ask_lets_everybody_keep_what_it_claims(policy, error, caplog):
+    def count(topics):
+        raise error
+
+    computed = leading(policy, count).compute(asking(policy, *HONEST, ("z", ("u",), ())))
+    assert type(error).__name__ in computed.failure
+    assert given(computed) == {"a": (("t", (0, 1)),), "b": (("t", (2, 3)),), "z": ()}
+    assert bool(caplog.records) == isinstance(error, KeyError)  # a bug of ours has a traceback
+
+
+def test_a_count_of_zero_is_asked_for_again_and_is_no_topic():
+    asked = []
+
+    def count(topics):
+        asked.append(topics)
+        return FoundTopics(counts={"t": 4}, refused={"u": 3})
+
+    request = asking("simple", *HONEST, ("z", ("u",), ()))
+    leading("simple", count).compute(replace(request, partitions=(("t", 4), ("u", 0))))
+    assert asked == [{"t", "u"}]

@@ -229,6 +229,7 @@ def test_names_numbers_and_what_is_retriable_are_kafkas_and_its_classes_exist():
     packages = {
         "AbstractCoordinator": internals,
         "ConsumerCoordinator": internals,
+        "ConsumerNetworkClient": internals,
         "Metadata": "org.apache.kafka.clients",
         "GroupMetadataManager": "org.apache.kafka.coordinator.group",
     }

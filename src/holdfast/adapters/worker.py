@@ -24,6 +24,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, Self
 
 from holdfast.adapters.cluster.connections import Connections
+from holdfast.adapters.cluster.lookup import FoundTopics
 from holdfast.adapters.member.host import MemberHost
 from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.member.member_log import NAME, Log, MemberLog
@@ -91,7 +92,9 @@ class Worker:
         self._resources = _checked(resources)
         assignors = _assignors(settings, self._resources, weights or {})
         log = MemberLog(settings)
-        self._leadership = Leadership(settings, assignors, lambda _: self._resources, log=log)
+        self._leadership = Leadership(
+            settings, assignors, lambda _: FoundTopics(counts=self._resources), log=log
+        )
         member = make_member(settings, assignors, protocol_type=PROTOCOL_TYPE, polls=False)
         self._duties = _WorkerDuties(listener, log)
         name = f"holdfast-{settings['group.id']}-{settings['client.id']}"

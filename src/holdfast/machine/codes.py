@@ -49,11 +49,14 @@ class ErrorCode(IntEnum):
     INVALID_COMMIT_OFFSET_SIZE = 28
     TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
     UNSUPPORTED_VERSION = 35
     NOT_CONTROLLER = 41
     INVALID_REQUEST = 42
     CONCURRENT_TRANSACTIONS = 51
     KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
     LISTENER_NOT_FOUND = 72
@@ -146,6 +149,10 @@ _FIND = "AbstractCoordinator.FindCoordinatorResponseHandler.onSuccess"
 _BEAT = "AbstractCoordinator.HeartbeatResponseHandler.handle"
 _COMMIT = "ConsumerCoordinator.OffsetCommitResponseHandler.handle"
 _METADATA = "Metadata.checkUnauthorizedTopics"
+_LOGIN = FatalCode(
+    advice="the broker refused the login; check sasl.mechanism and the credentials",
+    source="ConsumerNetworkClient.maybeThrowAuthFailure",
+)
 
 FATAL: Mapping[int, FatalCode] = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: FatalCode(
@@ -177,6 +184,8 @@ FATAL: Mapping[int, FatalCode] = {
         advice="not authorised to read this group; grant READ on the group to this principal",
         source=f"{_FIND}, {_JOIN}, {_SYNC}, {_BEAT}, {_COMMIT}",
     ),
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: _LOGIN,
+    ErrorCode.ILLEGAL_SASL_STATE: _LOGIN,
     ErrorCode.UNSUPPORTED_VERSION: FatalCode(
         advice=(
             "the brokers are too old for this request, or keep an old "
@@ -188,6 +197,7 @@ FATAL: Mapping[int, FatalCode] = {
         advice="the broker cannot use this request; please report it with the broker's log",
         source=f"{_JOIN} (unexpected errors)",
     ),
+    ErrorCode.SASL_AUTHENTICATION_FAILED: _LOGIN,
     ErrorCode.GROUP_MAX_SIZE_REACHED: FatalCode(
         advice="the group already has group.max.size members",
         source=f"{_JOIN}; GroupMetadataManager.acceptJoiningMember",

@@ -32,10 +32,10 @@ from holdfast.adapters.cluster import render
 from holdfast.adapters.cluster.refused import mend_connects
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, RemoteProtocolError, SourceError
+from holdfast.machine.codes import FATAL, describe
 
 TESTED = ("3.0.",)
 TopicPartition = tuple[str, int]
-_PASSING_CODES = frozenset({3, 5, 6, 7, 9, 13, 14, 15, 16, 74, 76, 88, 100})
 _CLOSED = "the connections are closed"
 _T = TypeVar("_T")
 
@@ -210,10 +210,13 @@ def _fail(question: concurrent.futures.Future[Any], error: BaseException) -> Non
         question.set_exception(error)
 
 
-def raise_code(code: int) -> None:
-    """Raise kafka-python's error for a code that is not 0."""
+def raise_code(code: int, about: str = "") -> None:
+    """Raise an error for a code that is not 0: kafka-python's, or ours where no retry mends it."""
+    if code in FATAL:
+        text = f"{about}: {describe(code)}" if about else describe(code)
+        raise RemoteProtocolError(text, error_code=code)
     if code:
-        raise kafka.errors.for_code(code)()
+        raise kafka.errors.for_code(code)(*filter(None, [about]))
 
 
 def reason(error: BaseException) -> str:
@@ -232,6 +235,17 @@ def as_ours(error: BaseException) -> BaseException:
     return AdapterError(reason(error))
 
 
+def ends_member(error: BaseException) -> bool:
+    """Whether an error is final for a member: one of Kafka's fatal codes, or a refusal of ours.
+
+    Every other code passes. Where Kafka gives a code without a name (-1), :func:`as_ours` makes an
+    AdapterError of it, so a RemoteProtocolError without a code is holdfast's own.
+    """
+    if not isinstance(error, RemoteProtocolError):
+        return False
+    return error.error_code < 0 or error.error_code in FATAL
+
+
 def is_refused_login(error: BaseException) -> bool:
     """Whether a broker refused the login, which no retry mends."""
     return "Authentication" in type(error).__name__ or "Sasl" in type(error).__name__
@@ -247,7 +261,7 @@ def _check_version() -> None:
 
 def _passing(error: BaseException) -> bool:
     code = getattr(error, "errno", None)
-    return bool(getattr(error, "retriable", False)) or code in _PASSING_CODES
+    return bool(getattr(error, "retriable", False)) or (code is not None and code not in FATAL)
 
 
 def _why_unreachable(servers: str, settings: Settings, error: BaseException) -> str:

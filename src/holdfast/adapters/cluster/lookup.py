@@ -1,7 +1,7 @@
 """Questions of a member to the cluster: partition counts, racks, offsets.
 
-**Rules.** No question creates a topic. :meth:`Lookup.partitions` leaves out a topic that does not
-exist. It fails if the member may not read a topic.
+**Rules.** No question creates a topic. A topic that cannot be described costs the question nothing:
+:meth:`Lookup.partitions` says of each topic how many partitions it has, or why that is not known.
 
 References: Kafka protocol guide: Metadata v4-9, ListOffsets v2-7.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import kafka.errors
@@ -17,10 +18,25 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from holdfast.adapters.cluster.connections import Connections, TopicPartition, raise_code
-from holdfast.errors import RemoteProtocolError
-from holdfast.machine.codes import ErrorCode, describe
+from holdfast.machine.codes import ErrorCode
 
 EARLIEST, LATEST = -2, -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTopics:
+    """The answer to a question for topics.
+
+    Parameters
+    ----------
+    counts : mapping of str to int
+        Partitions of each topic that was described.
+    refused : mapping of str to int
+        Kafka's error code of each other topic that was asked for by its name.
+    """
+
+    counts: Mapping[str, int]
+    refused: Mapping[str, int] = field(default_factory=dict)
 
 
 class Lookup:
@@ -56,7 +72,7 @@ class Lookup:
             answer = await self._send(self._list_request(topics, at), node)
             for topic in answer.topics:
                 for part in topic.partitions:
-                    raise_code(part.error_code)
+                    raise_code(part.error_code, f"topic {topic.name!r}")
                     found[(topic.name, part.partition_index)] = part.offset
         return found
 
@@ -81,26 +97,21 @@ class Lookup:
             max_version=7,
         )
 
-    def partitions(
-        self, topics: Collection[str] | None
-    ) -> concurrent.futures.Future[dict[str, int]]:
+    def partitions(self, topics: Collection[str] | None) -> concurrent.futures.Future[FoundTopics]:
         """Count the partitions of these topics (None: of all that are not internal)."""
 
-        async def work() -> dict[str, int]:
+        async def work() -> FoundTopics:
             answer = await self._metadata(topics)
-            counts = {}
-            for topic in answer.topics:
-                if topic.error_code in (
-                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    ErrorCode.GROUP_AUTHORIZATION_FAILED,
-                ):
-                    raise RemoteProtocolError(
-                        f"topic {topic.name!r}: {describe(topic.error_code)}",
-                        error_code=topic.error_code,
-                    )
-                if not topic.error_code and not (topics is None and topic.is_internal):
-                    counts[topic.name] = len(topic.partitions)
-            return counts
+            counts = {
+                topic.name: len(topic.partitions)
+                for topic in answer.topics
+                if not topic.error_code and not (topics is None and topic.is_internal)
+            }
+            refused = dict.fromkeys(topics or (), int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            refused |= {topic.name: topic.error_code for topic in answer.topics}
+            for name in counts:
+                refused.pop(name, None)
+            return FoundTopics(counts=counts, refused={} if topics is None else refused)
 
         return self._connections.future(work())
 

@@ -18,9 +18,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from holdfast.adapters.cluster.broker_lags import BrokerLags
-from holdfast.adapters.cluster.connections import Connections
+from holdfast.adapters.cluster.connections import Connections, ends_member
 from holdfast.adapters.cluster.lag_source import LagSource
-from holdfast.adapters.cluster.lookup import Lookup
+from holdfast.adapters.cluster.lookup import FoundTopics, Lookup
 from holdfast.adapters.member.host import MemberHost
 from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.member.member_log import MemberLog
@@ -33,6 +33,7 @@ from holdfast.adapters.records.topic_duties import TopicDuties
 from holdfast.adapters.settings import Settings
 from holdfast.errors import HoldfastError, RemoteProtocolError
 from holdfast.machine import events
+from holdfast.machine.codes import FATAL, ErrorCode, describe
 from holdfast.machine.member.holdings import Identity
 
 Matches = Callable[[str], bool]
@@ -101,7 +102,7 @@ class Assembly:
             return BrokerLags(self.link, self.lookup, self._settings["auto.offset.reset"])
         return None if isinstance(given, str) else given
 
-    def _count_partitions(self, topics: frozenset[str]) -> Mapping[str, int]:
+    def _count_partitions(self, topics: frozenset[str]) -> FoundTopics:
         return self._watch.look(topics)
 
     def subscribe(self, topics: tuple[str, ...], pattern: Matches | None, listener: Any) -> None:
@@ -172,7 +173,15 @@ def _delivery(settings: Settings) -> Delivery:
 
 
 class MetadataWatch:
-    """Keeps the machine's partition counts up to date."""
+    """Keeps the machine's partition counts up to date.
+
+    A topic that is asked for and has no partitions known, for whatever reason, counts 0: when it
+    gets some, the leader sees a change. A member fails if one of its own topics may not be read, or
+    cannot exist. The topics of other members never end it, and until its application has heard of
+    its failure it leads on for the others.
+
+    References: ``maybeThrowAnyException`` of Kafka's Metadata.
+    """
 
     def __init__(
         self,
@@ -189,6 +198,7 @@ class MetadataWatch:
         self._every_s: float = settings["metadata.max.age.ms"] / 1000
         self._again_s: float = settings["retry.backoff.max.ms"] / 1000
         self._lock = threading.Lock()
+        self._counts: Mapping[str, int] = {}  # as last told
         self._topics: frozenset[str] = frozenset()
         self._others: frozenset[str] = frozenset()
         self._pattern: Matches | None = None
@@ -207,17 +217,35 @@ class MetadataWatch:
             self._thread.start()
         self._wake.set()
 
-    def look(self, topics: frozenset[str]) -> Mapping[str, int]:
+    def look(self, topics: frozenset[str]) -> FoundTopics:
         """Count partitions now, for a leader whose members subscribe to these; watch them on."""
         with self._lock:
             self._others = topics
-            wanted = None if self._pattern is not None else self._topics | topics
-        return self._report(wanted)
+        try:
+            found = self._report()
+        except HoldfastError:
+            self._post_counts(self._counts)  # the leader plans without the rest: see it come
+            self._wake.set()
+            raise
+        unknown = dict.fromkeys(topics - found.counts.keys(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return FoundTopics(counts=found.counts, refused={**unknown, **found.refused})
 
-    def _report(self, wanted: frozenset[str] | None) -> Mapping[str, int]:
-        counts = self._lookup.partitions(wanted).result()
-        self._post(events.MetadataChanged(tuple(sorted(counts.items()))))
-        return counts
+    def _report(self) -> FoundTopics:
+        with self._lock:
+            wanted = None if self._pattern is not None else self._topics | self._others
+        found = self._lookup.partitions(wanted).result()
+        self._post_counts(found.counts)
+        for topic in sorted(self._topics & found.refused.keys()):
+            if (code := found.refused[topic]) in FATAL:
+                text = f"topic {topic!r}: {describe(code)}"
+                self._fail(RemoteProtocolError(text, error_code=code))
+        return found
+
+    def _post_counts(self, counts: Mapping[str, int]) -> None:
+        with self._lock:
+            self._counts = {**dict.fromkeys(self._topics | self._others, 0), **counts}
+            told = tuple(sorted(self._counts.items()))
+        self._post(events.MetadataChanged(told))
 
     def _tell(self, topics: tuple[str, ...]) -> None:
         if topics != self._subscribed:
@@ -231,24 +259,24 @@ class MetadataWatch:
             try:
                 if not self._refresh():
                     wait_s = self._again_s
-            except RemoteProtocolError as error:
-                self._fail(error)
             except HoldfastError as error:
                 if self._ended.is_set():
                     return
-                self._log.warning("the topics are not known yet: %s", error)
-                wait_s = self._again_s
+                if ends_member(error):
+                    self._fail(error)
+                else:
+                    self._log.warning("the topics are not known yet: %s", error)
+                    wait_s = self._again_s
             self._wake.wait(wait_s)
 
     def _refresh(self) -> bool:
         """Look once; False if a subscribed topic does not exist yet."""
+        counts = self._report().counts
         with self._lock:
-            pattern = self._pattern
-            wanted = None if pattern is not None else self._topics | self._others
-        counts = self._report(wanted)
+            pattern, topics = self._pattern, self._topics
         if pattern is not None:
             self._tell(tuple(sorted(filter(pattern, counts))))
-        return wanted is None or self._topics <= counts.keys()
+        return pattern is not None or topics <= counts.keys()
 
     def end(self) -> None:
         """Look no more."""

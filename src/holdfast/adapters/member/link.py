@@ -108,8 +108,7 @@ class GroupLink:
         )
         answer = await self._send(request, None, timeout_ms)
         found = answer.coordinators[0] if answer.coordinators else answer
-        if found.error_code:
-            _refuse(found.error_code)
+        raise_code(found.error_code)
         cluster = self._connections.cluster
         self._join_node = cluster.add_coordinator(found, CoordinatorType.GROUP, self._group)
         # The broker's ordinary connection is the second one.
@@ -267,7 +266,7 @@ class GroupLink:
         found = {}
         for topic in answer.topics:
             for part in topic.partitions:
-                raise_code(part.error_code)
+                raise_code(part.error_code, f"topic {topic.name!r}")
                 found[(topic.name, part.partition_index)] = part.committed_offset
         return found
 
@@ -285,9 +284,3 @@ def _commit_topics(offsets: Mapping[TopicPartition, int]) -> list[Any]:
             )
         )
     return [kind(name=name, partitions=parts) for name, parts in topics.items()]
-
-
-def _refuse(code: int) -> None:
-    if code in (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID):
-        raise RemoteProtocolError(describe(code), error_code=code)
-    raise_code(code)

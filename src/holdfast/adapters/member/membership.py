@@ -3,7 +3,9 @@
 **Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.machine.policies`), and
 ``partition.assignment.strategy`` names assignors of the registry. Under ``simple`` and ``eager``
 every assignor is offered to the group, in order, so KIP-726's two bounces can be configured. Under
-the other policies the one assignor computes targets. If a lag source is slow or broken, the leader
+the other policies the one assignor computes targets. A topic that cannot be described costs its
+subscribers that topic for the round, and nobody anything else. A leader that cannot ask for topics
+or plan at all lets every member keep what it claims. If a lag source is slow or broken, the leader
 plans by counts (the fall-back of KAFKA-5337): no round waits for lags longer than
 ``holdfast.lag.timeout.ms``.
 
@@ -18,12 +20,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.adapters.cluster.lag_source import AskedInTime, LagSource
+from holdfast.adapters.cluster.lookup import FoundTopics
 from holdfast.adapters.member.member_log import MemberLog
+from holdfast.adapters.member.missing_topics import MissingTopics
 from holdfast.adapters.settings import KEYS, Settings
 from holdfast.assignors.registry import find
 from holdfast.errors import HoldfastError
 from holdfast.machine import actions, events
-from holdfast.machine.leader.designs import Assignor, compute, read_round
+from holdfast.machine.leader.designs import Assignor, compute, read_round, stay
 from holdfast.machine.member.member import Member
 from holdfast.machine.member.options import MemberOptions
 from holdfast.machine.policies import POLICIES, assignors_for
@@ -111,7 +115,7 @@ class Leadership:
     assignors : sequence of Assignor
         The member's own.
     count_partitions : callable
-        Partition counts of these topics, as of now.
+        Partition counts of these topics, as of now, and why others have none.
     lag_source : callable, optional
         Called if the assignor uses lags.
     find_racks : callable, optional
@@ -124,7 +128,7 @@ class Leadership:
         self,
         settings: Settings,
         assignors: Sequence[Assignor],
-        count_partitions: Callable[[frozenset[str]], Mapping[str, int]],
+        count_partitions: Callable[[frozenset[str]], FoundTopics],
         *,
         lag_source: LagSource | None = None,
         find_racks: Callable[[frozenset[str]], Racks] | None = None,
@@ -135,17 +139,34 @@ class Leadership:
         self._count = count_partitions
         self._ask = AskedInTime(lag_source, settings["holdfast.lag.timeout.ms"], log=self._log)
         self._find_racks = find_racks
+        self._missing = MissingTopics(self._log)
         self._wants_lags = any(
             find(name).uses_lags for name in settings["partition.assignment.strategy"]
         )
 
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         """Plan a round; other members' topics are looked up, not guessed."""
-        known = dict(request.partitions)
+        known = {topic: count for topic, count in request.partitions if count}
+        request = replace(request, partitions=tuple(known.items()))
+        try:
+            return self._planned(request, known)
+        except (HoldfastError, TimeoutError) as error:
+            return stay(self._assignors, request, error)
+        except Exception as error:  # our bug; the group goes on
+            self._log.exception("the leader's plan failed")
+            return stay(self._assignors, request, error)
+
+    def _planned(
+        self, request: actions.ComputeAssignment, known: Mapping[str, int]
+    ) -> events.AssignmentComputed:
         asked = read_round(self._assignors, request)
         wanted = frozenset(asked.topics)
+        refused: Mapping[str, int] = {}
         if not wanted <= known.keys():
-            known = {**known, **self._count(wanted)}
+            found = self._count(wanted)
+            known = {**known, **found.counts}
+            refused = {t: code for t, code in found.refused.items() if t in wanted - known.keys()}
+        self._missing.tell(refused, request.members)
         counts = {topic: known[topic] for topic in asked.topics if topic in known}
         fresh = replace(request, partitions=tuple(counts.items()))
         lags = self._ask(counts) if self._wants_lags else None

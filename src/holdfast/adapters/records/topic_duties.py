@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
+from holdfast.adapters.cluster.connections import ends_member
 from holdfast.adapters.cluster.lookup import EARLIEST, LATEST, Lookup
 from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.member.mailbox import Mailbox
@@ -267,10 +268,10 @@ class TopicDuties:
             try:
                 unknown = [tp for tp in missing if tp not in known]
                 found = {**known, **(self._look_up(unknown) if unknown else {})}
-            except RemoteProtocolError as error:
-                self._fail(error)
-                return
             except (HoldfastError, TimeoutError) as error:
+                if ends_member(error):
+                    self._fail(error)
+                    return
                 if self._closed.is_set():
                     return
                 self._log.warning("start positions are not known yet: %s", error)

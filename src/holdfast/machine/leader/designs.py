@@ -25,7 +25,7 @@ References: Incremental Cooperative Rebalancing, Designs I, II, III; KIP-429; KI
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from holdfast.assignors.registry import find
@@ -181,23 +181,35 @@ def compute(
     AssignmentComputed
         If the plan could not be computed, ``failure`` is set and all members keep their claims.
     """
-    chosen = _chosen(assignors, request)
-    ready = LeaderRound(
+    ready = replace(_turn_of(request), lags=lags, racks=racks, read=read)
+    try:
+        plan = _chosen(assignors, request).lead(ready)
+    except Exception as error:  # whatever is wrong with the plan, the group must not hang
+        return stay(assignors, request, error)
+    return AssignmentComputed(request.token, tuple(sorted(plan.items())))
+
+
+def stay(
+    assignors: Sequence[Assignor], request: ComputeAssignment, error: BaseException
+) -> AssignmentComputed:
+    """End the round of a leader that cannot plan: all members keep their claims.
+
+    References: KAFKA-13406 (repair, do not refuse).
+    """
+    plan = _chosen(assignors, request).stay(_turn_of(request))
+    failure = f"{type(error).__name__}: {error}"
+    return AssignmentComputed(request.token, tuple(sorted(plan.items())), failure)
+
+
+def _turn_of(request: ComputeAssignment) -> LeaderRound:
+    return LeaderRound(
         members=request.members,
         partitions=dict(request.partitions),
         generation=request.generation,
         leader_id=request.member_id,
         waited_ms=request.waited_ms,
-        lags=lags,
-        racks=racks,
-        read=read,
         unbroken=request.unbroken,
     )
-    try:
-        plan, failure = chosen.lead(ready), None
-    except Exception as error:  # whatever is wrong with the plan, the group must not hang
-        plan, failure = chosen.stay(ready), f"{type(error).__name__}: {error}"
-    return AssignmentComputed(request.token, tuple(sorted(plan.items())), failure)
 
 
 def _chosen(assignors: Sequence[Assignor], request: ComputeAssignment) -> Assignor:

@@ -12,13 +12,14 @@ ConsumerCoordinator.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from holdfast.errors import WireError
 from holdfast.machine.events import JoinedMember
 from holdfast.model.partitions import TopicPartitions
+from holdfast.wire.layouts.consumer_protocol import decode_subscription
 from holdfast.wire.layouts.container import MemberSubscription, decode_member_subscription
 from holdfast.wire.layouts.frames import Leaving
 
@@ -77,6 +78,22 @@ def read_subscribed_member(
     if older_ms:
         read = replace(read, memory_age_ms=read.memory_age_ms + older_ms)
     return SubscribedMember(member_id=member_id, instance_id=instance_id, subscription=read)
+
+
+def subscribers_of(
+    members: Sequence[JoinedMember], topics: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """Which members subscribe to each of these topics: sorted ids, under any protocol."""
+    found: dict[str, list[str]] = {topic: [] for topic in topics}
+    for m in sorted(members, key=lambda m: m.member_id):
+        try:
+            said = decode_subscription(m.metadata).topics
+        except WireError:
+            continue
+        for topic in dict.fromkeys(said):
+            if topic in found:
+                found[topic].append(m.member_id)
+    return {topic: tuple(ids) for topic, ids in found.items()}
 
 
 def undisputed(
