@@ -15,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.running import run, write_tables
 from tests.report.fleet import START_MS, rolling_bounce, tables
 
-from holdfast.cli.commands.export import Metrics, dashboard_text, serve, write_metrics
+from holdfast.cli.commands.export import Metrics, dashboard_text, write_metrics
+from holdfast.cli.metrics_server import MetricsServer
 from holdfast.report.findings.doctor import examine_fleet
 from holdfast.report.metrics import METRICS, exposition
 from holdfast.report.names import visible
@@ -128,7 +129,7 @@ def test_the_dashboard_in_the_docs_is_the_one_that_ships(tmp_path: Path) -> None
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[str]:
-    with serve(Metrics(folder).text, "127.0.0.1", 0) as running:
+    with MetricsServer(Metrics(folder).text, "127.0.0.1", 0) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{running.server_address[1]}"
@@ -172,8 +173,7 @@ def test_a_scraper_that_left_is_nothing_to_tell_and_a_failure_one_line(
             raise ValueError("odd")
         return "x" * 10_000_000
 
-    with serve(text, "127.0.0.1", 0) as running:
-        running.daemon_threads = False  # the end of this block waits for the answer
+    with MetricsServer(text, "127.0.0.1", 0) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
         with socket.create_connection(("127.0.0.1", running.server_address[1])) as scraper:
@@ -213,6 +213,9 @@ def test_lag_in_time_is_that_of_the_worst_partition() -> None:
         ((), 2, "give --input"),
         (("--input", "/nowhere", "--once"), 3, "no such folder"),
         (("--input", "{folder}", "--listen", "9308"), 2, "expected HOST:PORT"),
+        (("--input", "{folder}", "--listen", "::1:9308"), 2, "or [::1]:9308"),
+        (("--input", "{folder}", "--listen", "[]:9308"), 2, "expected HOST:PORT"),
+        (("--input", "{folder}", "--listen", "[2001:db8::1]:9"), 3, "listen on [2001:db8::1]:9"),
         (("--input", "{folder}", "--listen", "192.0.2.1:9"), 3, "cannot listen"),
     ],
 )

@@ -1,13 +1,19 @@
 """Settings: the file under the environment under the flags; unknown words are refused."""
 
+import grp
 import json
+import os
+import pwd
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, get_args, get_type_hints
 
 import pytest
 from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
 
+from holdfast.cli import app as cli_app
+from holdfast.cli.settings_files import GUARDED
 from holdfast.report.findings.doctor import schema_text
 
 
@@ -134,3 +140,165 @@ def test_help_shows_the_sections_of_a_settings_file() -> None:
     lines = [line.strip() for line in run("config", "show", "--help").out.splitlines()]
     at = lines.index("[defaults]")
     assert lines[at + 1 : at + 3] == ['bootstrap-server = "localhost:9092"', "[doctor]"]
+
+
+@pytest.fixture
+def below(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, two below the one with the settings file."""
+    (folder / "own" / "holdfast").mkdir(parents=True)
+    here = folder / "a" / "b"
+    here.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    return here
+
+
+def owned_by(monkeypatch: pytest.MonkeyPatch, strange: Path, uid: int) -> None:
+    """Let the system say that a file or folder belongs to another user."""
+    real = os.stat
+
+    def stat(path: Any, **more: Any) -> os.stat_result:
+        held = real(path, **more)
+        return os.stat_result((*held[:4], uid, *held[5:])) if path == strange else held
+
+    monkeypatch.setattr(os, "stat", stat)
+
+
+STRANGER = next(u for u in (12_345, 54_321) if u != os.geteuid())
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_file_of_another_user_is_passed_by_and_told(
+    folder: Path, below: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = folder / "a" / "holdfast.toml"
+    file.write_text('[doctor]\nfail-on = "warn"\n')
+    (folder / "holdfast.toml").write_text('[doctor]\nfail-on = "info"\n')
+    strange = file if what == "file" else file.parent
+    owned_by(monkeypatch, strange, STRANGER)
+    assert setting("fail-on") == ("info", str(folder / "holdfast.toml"))
+    said = run("explain", "HF104").err
+    assert said.count("ignored") == 1
+    assert f"ignored {file}: {strange} belongs to user {STRANGER}; take it over (`chown" in said
+    assert f"or name it: HOLDFAST_CONFIG={file}" in said
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(file))
+    assert setting("fail-on") == ("warn", str(file))
+    assert "ignored" not in run("explain", "HF104").err
+
+
+def test_a_file_of_root_counts(folder: Path, below: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = folder / "holdfast.toml"
+    file.write_text('[doctor]\nfail-on = "warn"\n')
+    owned_by(monkeypatch, file, 0)
+    assert setting("fail-on") == ("warn", str(file))
+
+
+@pytest.mark.parametrize(
+    ("file_mode", "folder_mode", "told"),
+    [
+        (0o644, 0o755, None),
+        (0o600, 0o1777, None),  # nobody replaces a file of another user in such a folder
+        (0o646, 0o755, "anybody can write {file}; close it (`chmod go-w {file}`)"),
+        (0o646, 0o1777, "anybody can write {file}; close it (`chmod go-w {file}`)"),
+        (0o644, 0o757, "anybody can write {folder}; close it (`chmod go-w {folder}`)"),
+        (0o664, 0o755, "group other can write {file}; close it (`chmod g-w {file}`)"),
+        (0o644, 0o775, "group other can write {folder}; close it (`chmod g-w {folder}`)"),
+    ],
+)
+def test_a_file_that_others_can_write_is_passed_by_and_told(
+    folder: Path,
+    below: Path,
+    file_mode: int,
+    folder_mode: int,
+    told: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared = folder / "a"
+    file = shared / "holdfast.toml"
+    file.write_text('[doctor]\nfail-on = "warn"\n')
+    group = grp.struct_group(("other", "x", os.getgid(), ["somebody"]))
+    monkeypatch.setattr(grp, "getgrgid", lambda _: group)
+    file.chmod(file_mode)
+    shared.chmod(folder_mode)
+    counts = ("warn", str(file)) if told is None else ("never", "default")
+    assert setting("fail-on") == counts
+    said = run("explain", "HF104").err
+    assert ("ignored" in said) == (told is not None)
+    assert (told or "").format(file=file, folder=shared) in said
+
+
+def test_the_users_own_group_is_nobody_else(
+    folder: Path, below: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = pwd.getpwuid(os.geteuid())
+    alone = grp.struct_group((owner.pw_name, "x", owner.pw_gid, []))
+    monkeypatch.setattr(grp, "getgrgid", lambda _: alone)
+    file = folder / "holdfast.toml"
+    file.write_text('[doctor]\nfail-on = "warn"\n')
+    file.chmod(0o664)
+    assert setting("fail-on") == ("warn", str(file))
+
+
+def test_a_link_counts_where_the_file_behind_it_does(folder: Path, below: Path) -> None:
+    shared = folder / "shared"
+    shared.mkdir()
+    real = shared / "x.toml"
+    real.write_text('[doctor]\nfail-on = "warn"\n')
+    (folder / "holdfast.toml").symlink_to(real)
+    assert setting("fail-on") == ("warn", str(folder / "holdfast.toml"))
+    shared.chmod(0o777)
+    assert setting("fail-on") == ("never", "default")
+
+
+ABOVE = '[report]\noutput = "{victim}"\nquiet = true\n'
+
+
+@pytest.mark.parametrize("mark", [None, ".git", "pyproject.toml"])
+def test_a_file_above_the_project_sets_no_output_in_silence(
+    folder: Path, below: Path, mark: str | None
+) -> None:
+    victim = folder / "report.html"
+    file = folder / "holdfast.toml"
+    file.write_text(ABOVE.format(victim=victim))
+    if mark:
+        (below.parent / mark).mkdir()
+    report = ("report", "--input", folder / "tables")
+    project = below.parent if mark else below
+    told = f"{file}, above the project {project}, sets an output (--output {victim})\n"
+    assert run(*report).err == told
+    assert victim.is_file()
+    assert told not in run(*report, "-o", folder / "x.html").err
+    assert f"settings file: {file}, above the project {project}\n" in run("config", "show").err
+
+
+def test_a_file_in_the_project_sets_an_output_without_a_word(folder: Path, below: Path) -> None:
+    (folder / ".git").mkdir()
+    (folder / "holdfast.toml").write_text(ABOVE.format(victim=folder / "report.html"))
+    assert run("report", "--input", folder / "tables").err == ""
+
+
+def test_a_file_above_the_project_sets_no_server_and_no_credentials_in_silence(
+    folder: Path, below: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = folder / "holdfast.toml"
+    file.write_text('[defaults]\nbootstrap-server = "nowhere"\ncommand-config = "c"\n')
+    said = run("lag").err
+    assert "sets the server (--bootstrap-server nowhere) and the credentials (--comm" in said
+    monkeypatch.setenv("HOLDFAST_LAG_BOOTSTRAP_SERVER", "here")
+    assert "sets the credentials (--command-config c)\n" in run("lag").err
+
+
+READ_ONLY = {"input", "broker-log", "replay", "scenario"}
+"""Options with a path that a command reads, and that name no place to write to."""
+
+
+def test_every_option_that_names_a_file_is_guarded_or_read_only() -> None:
+    paths: set[str] = set()
+    for name in cli_app.COMMANDS:
+        run_it = getattr(import_module(f"holdfast.cli.commands.{name}"), "run", None)
+        for hint in get_type_hints(run_it, include_extras=True).values() if run_it else ():
+            if "pathlib.Path" in str(get_args(hint)[:1]):
+                told = get_args(hint)[1]  # Typer keeps the first flag as a default
+                words = (str(told.default), *(told.param_decls or ()))
+                paths |= {word.removeprefix("--") for word in words if word.startswith("--")}
+    assert paths - READ_ONLY - GUARDED.keys() == set()
+    assert {"command-config", "output", "metrics", "trace"} <= paths

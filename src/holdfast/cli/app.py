@@ -28,8 +28,9 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli import commands
-from holdfast.cli.output import print_error
-from holdfast.cli.settings import find_file, for_click
+from holdfast.cli.output import print_error, print_note
+from holdfast.cli.settings import for_click, note_from_above
+from holdfast.cli.settings_files import find_file
 from holdfast.errors import (
     AdapterError,
     ConfigError,
@@ -234,11 +235,15 @@ def main(argv: list[str] | None = None) -> None:
     debug = "--debug" in arguments
     code: str | int | None
     try:
-        path = find_file()
-        register_for(asked_for(arguments), path)
+        found = find_file()
+        for line in found.ignored:
+            print_note(line)
+        register_for(asked_for(arguments), found.path)
         command: Any = typer.main.get_command(app)
         arguments = in_front(arguments, command.commands)
-        settings = for_click(command, path)
+        settings = for_click(command, found.path)
+        if note := note_from_above(command, found, asked_for(arguments), arguments):
+            print_note(note)
         result = command.main(
             args=arguments, prog_name="holdfast", standalone_mode=False, **settings
         )

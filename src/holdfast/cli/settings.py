@@ -4,6 +4,8 @@
 is refused with the nearest known one. ``HOLDFAST_<COMMAND>_<OPTION>`` is an option in the
 environment, with the flag's name.
 
+Which file counts is told in :mod:`holdfast.cli.settings_files`.
+
 **Strategy.** Click knows the order already: the file becomes its ``default_map``, and every option
 gets its variable. ``effective`` repeats that order for ``holdfast config show``.
 """
@@ -12,17 +14,16 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from holdfast.cli.settings_files import GUARDED, SettingsFile
 from holdfast.errors import ConfigError, nearest
 
-FILE_NAME = "holdfast.toml"
 PREFIX = "HOLDFAST"
 EVERYWHERE = "defaults"
 """Section whose words count for every command that has such an option and takes that value."""
@@ -37,42 +38,6 @@ class OptionValue:
     value: Any
     source: str
     environment: str
-
-
-def find_file() -> Path | None:
-    """Settings file: ``HOLDFAST_CONFIG``, else the nearest one upwards, else the user's own.
-
-    Raises
-    ------
-    ConfigError
-        If ``HOLDFAST_CONFIG`` names no file.
-    """
-    named = os.environ.get(f"{PREFIX}_CONFIG")
-    if named:
-        if not Path(named).is_file():
-            raise ConfigError(f"{PREFIX}_CONFIG: {named} is not a file")
-        return Path(named)
-    return next(filter(_is_file, (folder / FILE_NAME for folder in _folders())), None)
-
-
-def _folders() -> Iterator[Path]:
-    """Where a settings file may be: here and upwards, then the user's own folder.
-
-    A folder that was removed under us, or a user without a home, has none.
-    """
-    with suppress(OSError):
-        here = Path.cwd()
-        yield from (here, *here.parents)
-    with suppress(RuntimeError):
-        yield Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "holdfast"
-
-
-def _is_file(path: Path) -> bool:
-    """Whether it is a file for us: one behind a folder that is closed to us is none."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 def read_file(path: Path) -> dict[str, dict[str, Any]]:
@@ -153,6 +118,46 @@ def effective(group: Any, path: Path | None) -> Iterator[OptionValue]:
             yield OptionValue(
                 command=name, option=option, value=value, source=source, environment=variable
             )
+
+
+def note_from_above(
+    group: Any, found: SettingsFile, command: str, arguments: Sequence[str]
+) -> str | None:
+    """What a file above the project sets for a command that somebody else could profit from.
+
+    Parameters
+    ----------
+    group : click.Group
+        Holds the commands.
+    found : SettingsFile
+        The file that counts.
+    command : str
+        Name of the command that runs.
+    arguments : sequence of str
+        As given: an option among them, or in the environment, does not come from the file.
+
+    Returns
+    -------
+    str or None
+        One line; None where there is nothing to tell.
+    """
+    if found.path is None or not found.above or command not in group.commands:
+        return None
+    options = _options(group.commands[command])
+    flags = {p.name: {*p.opts} for p in group.commands[command].params}
+    given = {word.partition("=")[0] for word in arguments}
+    values = default_map(group, found.path).get(command, {})
+    told = [
+        f"{GUARDED[option]} (--{option} {values[parameter]})"
+        for option, parameter in options.items()
+        if option in GUARDED
+        and parameter in values
+        and not given & flags[parameter]
+        and not os.environ.get(_variable(command, option))
+    ]
+    if not told:
+        return None
+    return f"{found.path}, above the project {found.project}, sets {' and '.join(told)}"
 
 
 def _options(command: Any) -> dict[str, str]:

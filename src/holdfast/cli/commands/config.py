@@ -8,7 +8,8 @@ import typer
 
 from holdfast.cli.options import OutputFile, PrintFormat
 from holdfast.cli.output import Format, print_note, write_rows
-from holdfast.cli.settings import effective, find_file
+from holdfast.cli.settings import effective
+from holdfast.cli.settings_files import find_file
 from holdfast.errors import ConfigError
 
 EXAMPLES = """\b
@@ -55,7 +56,7 @@ def show(
     root: Any = context.find_root().command
     if command is not None and command not in root.commands:
         raise ConfigError(f"no command {command!r}; `holdfast --help` lists them")
-    path = find_file()
+    found = find_file()
     rows = [
         {
             "command": setting.command,
@@ -64,11 +65,12 @@ def show(
             "source": setting.source,
             "environment": setting.environment,
         }
-        for setting in effective(root, path)
+        for setting in effective(root, found.path)
         if command in (None, setting.command) and not (changed and setting.source == "default")
     ]
     write_rows(rows, _COLUMNS, fmt, output, title="Settings")
-    print_note(f"settings file: {path or 'none'}")
+    where = f", above the project {found.project}" if found.above else ""
+    print_note(f"settings file: {found.path or 'none'}{where}")
 
 
 def _plain(value: Any) -> Any:

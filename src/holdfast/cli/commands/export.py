@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.metrics_server import MetricsServer
 from holdfast.cli.options import Groups, OutputFile, Quiet
-from holdfast.cli.output import print_error, print_note, track, write_text
-from holdfast.errors import AdapterError, ConfigError, HoldfastError
+from holdfast.cli.output import print_note, track, write_text
+from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.report.progress import Track
@@ -23,10 +23,10 @@ EXAMPLES = """\b
 Examples:
   holdfast export --input tables
   holdfast export --input tables --listen 0.0.0.0:9308
+  holdfast export --input tables --listen '[::1]:9308'
   holdfast export --input tables --once
   holdfast export --dashboard -o holdfast.json
 """
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def run(
@@ -63,10 +63,10 @@ def run(
         write_text(text, output)
         return
     host, port = _address(listen)
-    with serve(metrics.text, host, port) as server:
+    with MetricsServer(metrics.text, host, port) as server:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # a service that is stopped is well
         if not quiet:
-            address = f"{server.server_address[0]!s}:{server.server_address[1]}"
-            print_note(f"serving http://{address}/metrics until Ctrl-C")
+            print_note(f"serving http://{server.address}/metrics until Ctrl-C")
         server.serve_forever()
 
 
@@ -109,57 +109,12 @@ def write_metrics(folder: Path, target: Path) -> None:
     draft.replace(target)
 
 
-class _MetricsServer(ThreadingHTTPServer):
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print one line about a failed request; none if the scraper closed the connection."""
-        error = sys.exception()
-        if not isinstance(error, ConnectionError):
-            print_error(f"request of {client_address[0]}: {type(error).__name__}: {error}")
-
-
-def serve(text: Callable[[], str], host: str, port: int) -> ThreadingHTTPServer:
-    """A server of ``/metrics``, not yet running.
-
-    Raises
-    ------
-    AdapterError
-        If the address cannot be had.
-    """
-
-    class Handler(BaseHTTPRequestHandler):
-        server_version = "holdfast"
-        sys_version = ""
-
-        def do_GET(self) -> None:
-            if self.path.split("?")[0] != "/metrics":
-                self._send(404, "see /metrics\n")
-                return
-            try:
-                self._send(200, text())
-            except HoldfastError as error:
-                print_error(str(error))
-                self._send(503, "the tables cannot be read at the moment\n")
-
-        def _send(self, status: int, body: str) -> None:
-            data = body.encode("utf-8")
-            self.send_response(status)
-            self.send_header("Content-Type", CONTENT_TYPE)
-            self.send_header("Content-Length", str(len(data)))
-            self.send_header("X-Content-Type-Options", "nosniff")
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
-            del format, args
-
-    try:
-        return _MetricsServer((host, port), Handler)
-    except OSError as error:
-        raise AdapterError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-
-
 def _address(listen: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"--listen {listen}: expected HOST:PORT, such as 127.0.0.1:9308")
-    return host.strip("[]"), int(port)
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    good = bare and (":" not in bare or bare != host) and port.isdecimal() and port.isascii()
+    if not good or int(port) > 65535:
+        raise ConfigError(
+            f"--listen {listen}: expected HOST:PORT, such as 127.0.0.1:9308 or [::1]:9308"
+        )
+    return bare, int(port)

@@ -1,0 +1,316 @@
+"""The server of /metrics on real sockets: half-open clients, slow ones, too many of them."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from tests.cli.running import write_tables
+from tests.report.fleet import rolling_bounce, tables
+
+from holdfast.cli import metrics_server
+from holdfast.cli.metrics_server import MAX_CLIENTS, MetricsServer, is_loopback
+
+PATIENCE_S = 60
+"""After so long a test fails that waits for a server that will never answer."""
+HALF = b"GET /metrics HTTP/1.1\r\nHost: localh"
+
+
+@contextmanager
+def serving(
+    text: Callable[[], str] = lambda: "x 1\n", host: str = "127.0.0.1"
+) -> Iterator[MetricsServer]:
+    with MetricsServer(text, host, 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def port_of(server: MetricsServer) -> int:
+    return int(server.server_address[1])
+
+
+def connect(port: int, host: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection((host, port), timeout=PATIENCE_S)
+
+
+def scrape(port: int, host: str = "127.0.0.1", **headers: str) -> tuple[int, str]:
+    client = http.client.HTTPConnection(host, port, timeout=PATIENCE_S)
+    try:
+        client.request("GET", "/metrics", headers=headers)
+        answer = client.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        client.close()
+
+
+def everything(client: socket.socket) -> bytes:
+    """What a client gets until its end, however it ends."""
+    got = b""
+    with contextlib.suppress(ConnectionError):
+        while part := client.recv(65_536):
+            got += part
+    return got
+
+
+def is_held(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def test_four_hundred_half_open_clients_stop_no_scrape() -> None:
+    with serving() as server, ExitStack() as stack:
+        clients = [stack.enter_context(connect(port_of(server))) for _ in range(400)]
+        for client in clients:
+            with contextlib.suppress(ConnectionError):
+                client.sendall(HALF)
+        assert scrape(port_of(server)) == (200, "x 1\n")
+        assert sum(map(is_held, clients)) <= MAX_CLIENTS
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /met", HALF, b"GET /metrics HTTP/1.1\r\n"])
+def test_a_request_that_does_not_come_is_dropped(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server, "REQUEST_S", 0)
+    with serving() as server, connect(port_of(server)) as client:
+        client.sendall(sent)
+        assert everything(client) == b""
+
+
+def test_a_request_of_a_byte_now_and_then_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "REQUEST_S", 0)
+    with serving() as server, connect(port_of(server)) as client, pytest.raises(ConnectionError):
+        client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        client.settimeout(0.05)
+        while True:
+            client.sendall(b"x")
+            with contextlib.suppress(TimeoutError):
+                assert client.recv(1) == b""
+
+
+def test_an_answer_that_is_not_taken_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "ANSWER_S", 0)
+    text, ended = "x" * 50_000_000, threading.Event()
+    with serving(lambda: text) as server, connect(port_of(server)) as client:
+        close = server.shutdown_request
+        monkeypatch.setattr(server, "shutdown_request", lambda r: (close(r), ended.set()))
+        client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert ended.wait(PATIENCE_S)
+        assert 0 < len(everything(client)) < len(text)
+
+
+def test_a_request_without_end_is_cut() -> None:
+    with serving() as server, connect(port_of(server)) as client:
+        with contextlib.suppress(ConnectionError):
+            client.sendall(b"GET /metrics HTTP/1.1\r\n" + b"X: yyyyyyyyyyyyyyyyyyyy\r\n" * 90)
+            for _ in range(200):
+                client.sendall(b"Z: " + b"z" * 60_000 + b"\r\n")
+        assert everything(client) == b""
+        assert scrape(port_of(server))[0] == 200
+
+
+class Slow:
+    """A text that takes as long as the test wants."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Semaphore(0)
+        self.may_go = threading.Event()
+
+    def __call__(self) -> str:
+        self.asked.release()
+        assert self.may_go.wait(PATIENCE_S)
+        return "x 1\n"
+
+    def fill(self, server: MetricsServer, stack: ExitStack, n: int) -> list[socket.socket]:
+        """Clients that wait for their answer."""
+        clients = [stack.enter_context(connect(port_of(server))) for _ in range(n)]
+        for client in clients:
+            client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert self.asked.acquire(timeout=PATIENCE_S)
+        return clients
+
+
+def test_one_client_too_many_is_told_and_the_others_are_answered() -> None:
+    text = Slow()
+    with serving(text) as server, ExitStack() as stack:
+        clients = text.fill(server, stack, MAX_CLIENTS)
+        with connect(port_of(server)) as late:
+            answer = everything(late)
+            assert answer.startswith(b"HTTP/1.0 503 ")
+            assert b"Retry-After: 1\r\n" in answer
+        text.may_go.set()
+        for client in clients:
+            assert everything(client).startswith(b"HTTP/1.0 200 ")
+        assert scrape(port_of(server)) == (200, "x 1\n")
+
+
+def test_one_client_too_many_takes_the_place_of_one_that_still_asks() -> None:
+    text = Slow()
+    with serving(text) as server, ExitStack() as stack:
+        clients = text.fill(server, stack, MAX_CLIENTS - 1)
+        half = stack.enter_context(connect(port_of(server)))
+        half.sendall(HALF)
+        clients += text.fill(server, stack, 1)
+        assert everything(half) == b""
+        text.may_go.set()
+        for client in clients:
+            assert everything(client).startswith(b"HTTP/1.0 200 ")
+
+
+def test_who_waits_for_an_answer_has_it_before_the_server_stops() -> None:
+    text = Slow()
+    with ExitStack() as stack:
+        server = stack.enter_context(MetricsServer(text, "127.0.0.1", 0))
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        (client,) = text.fill(server, stack, 1)
+        half = stack.enter_context(connect(port_of(server)))
+        half.sendall(HALF)
+        server.shutdown()
+        thread.join()
+        closing = threading.Thread(target=server.server_close)
+        closing.start()
+        assert everything(half) == b""
+        text.may_go.set()
+        assert everything(client).startswith(b"HTTP/1.0 200 ")
+        closing.join()
+        with pytest.raises(ConnectionError):
+            connect(port_of(server))
+
+
+@pytest.mark.parametrize(
+    ("host", "clients"), [("::1", ["::1"]), ("::", ["::1", "127.0.0.1"]), ("localhost", None)]
+)
+def test_both_kinds_of_addresses_are_served(host: str, clients: list[str] | None) -> None:
+    with serving(host=host) as server:
+        assert server.address.startswith("[" if clients else "127.")
+        for client in clients or ["127.0.0.1"]:
+            assert scrape(port_of(server), client)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ("localhost:9308", 200),
+        ("LOCALHOST", 200),
+        ("127.0.0.1", 200),
+        ("127.8.9.1:80", 200),
+        ("[::1]:9308", 200),
+        ("[::ffff:127.0.0.1]", 200),
+        ("evil.example", 403),
+        ("evil.example:9308", 403),
+        ("localhost.evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("192.0.2.1", 403),
+        ("", 403),
+    ],
+)
+def test_a_name_of_somebody_else_reads_nothing_from_a_loopback_address(
+    header: str, status: int
+) -> None:
+    with serving() as server:
+        got, text = scrape(port_of(server), Host=header)
+        assert got == status
+        assert ("x 1" in text) == (status == 200)
+
+
+def test_an_open_address_may_have_any_name() -> None:
+    with serving(host="0.0.0.0") as server:
+        assert scrape(port_of(server), Host="metrics.example")[0] == 200
+
+
+def test_loopback_is_told_from_addresses_alone() -> None:
+    local = {"127.0.0.1": True, "::1": True, "::1%lo": True, "::": False, "0.0.0.0": False}
+    assert {host: is_loopback(host) for host in local} == local
+
+
+NO_DESCRIPTOR = """
+import os, resource, socket, threading
+from holdfast.cli.metrics_server import MetricsServer
+
+class Rest(threading.Event):
+    times = 0
+    def wait(self, timeout=None):
+        Rest.times += 1
+        if Rest.times == 3:
+            for taken in held:
+                os.close(taken)
+        return super().wait(0)
+
+server = MetricsServer(lambda: "x 1\\n", "127.0.0.1", 0)
+server._stopping = Rest()
+resource.setrlimit(resource.RLIMIT_NOFILE, (120, 120))
+accepts, accept, held = [], server.get_request, []
+server.get_request = lambda: (accepts.append(1), accept())[1]
+threading.Thread(target=server.serve_forever, daemon=True).start()
+late = socket.socket()
+try:
+    while True:
+        held.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    late.connect(server.server_address)
+    late.sendall(b"GET /metrics HTTP/1.1\\r\\n\\r\\n")
+    assert late.recv(12) == b"HTTP/1.0 200", "no answer"
+print(Rest.times, len(accepts))
+"""
+
+
+def test_without_descriptors_the_server_rests_and_goes_on_when_there_are_some() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_DESCRIPTOR],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["3", "4"]), done.stderr
+    assert done.stderr.count("a client waits: Too many open files") == 1
+
+
+LIMITED = """
+import resource, sys
+from holdfast.cli.app import main
+resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))
+main(sys.argv[1:])
+"""
+
+
+def test_the_command_serves_with_few_descriptors_and_many_clients_and_ends_well(
+    tmp_path: Path,
+) -> None:
+    folder = write_tables(tables(rolling_bounce()), tmp_path)
+    command = [sys.executable, "-c", LIMITED, "export", "--input", str(folder)]
+    with subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        with ExitStack() as stack:
+            stack.callback(process.terminate)
+            said = process.stderr.readline()
+            port = int(said.split("/metrics")[0].rpartition(":")[2])
+            clients = [stack.enter_context(connect(port)) for _ in range(400)]
+            for client in clients:
+                with contextlib.suppress(ConnectionError):
+                    client.sendall(HALF)
+            status, text = scrape(port)
+            assert status == 200
+            assert "holdfast_group_generation" in text
+        assert process.wait(PATIENCE_S) == 0
