@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from tests.cli.running import run
+
+from holdfast.adapters.kafka_python import assignor
 
 
 def checked(*arguments: object) -> tuple[int, dict]:
@@ -49,7 +52,7 @@ def test_a_plan_leads_to_each_design_and_back(goal):
     for start, end in (("range", goal), (goal, "range")):
         done = run("upgrade-check", "--from", start, "--to", end, "--plan", "--format", "json")
         assert (done.code, json.loads(done.out)["safe"]) == (0, True)
-        assert " -> " in done.err
+        assert "bounce 2: holdfast: partition.assignment.strategy=" in done.err
         assert checked("--from", start, "--to", end)[0] == 1
 
 
@@ -71,6 +74,92 @@ def test_members_in_a_file_are_taken_one_by_one(tmp_path):
     code, found = checked(file)
     assert code == 1
     assert found["findings"][0]["rule"] == "client-too-old"
+
+
+def planned(file, *arguments: str) -> dict:
+    code, found = checked(file, "--plan", *arguments)
+    assert (code, found["safe"]) == (0, True)
+    return {
+        name: [step["setting"] for step in way["steps"]]
+        for way in found["bounces"]
+        for name in way["members"]
+    }
+
+
+def test_the_goal_of_the_command_line_is_that_of_members_without_one(tmp_path):
+    file = tmp_path / "members.json"
+    file.write_text(members(*({"id": i, "assignors": ["range"]} for i in "abcd")))
+    assert checked(file)[0] == 0
+    assert checked(file, "--to", "cooperative-sticky")[0] == 1
+    assert checked(file, "--to", "cooperative-sticky,range")[0] == 0
+    bounces = planned(file, "--to", "cooperative-sticky")
+    assert bounces.keys() == {*"abcd"}
+    assert all(len(steps) == 2 for steps in bounces.values())
+    done = run("upgrade-check", file, "--from", "sticky", "--to", "cooperative-sticky")
+    assert (done.code, "--from" in done.err) == (2, True)
+
+
+def test_a_plan_names_the_bounces_of_every_client(tmp_path):
+    file = tmp_path / "members.json"
+    java = "org.apache.kafka.clients.consumer."
+    both = f"{java}CooperativeStickyAssignor,{java}RangeAssignor"
+    file.write_text(
+        members(
+            {"id": "a", "assignors": ["range"], "next": ["range"]},
+            {"id": "b", "assignors": ["range"], "client": "kafka-python"},
+            {"id": "c", "assignors": ["range"], "client": "java", "next": both.split(",")},
+        )
+    )
+    # a stays with range, and b leaves it.
+    assert checked(file, "--to", "cooperative-sticky", "--plan")[0] == 1
+    file.write_text(
+        members(
+            {"id": "a", "assignors": ["range", "cooperative-sticky"], "next": ["range"]},
+            {"id": "c", "assignors": ["range"], "client": "java", "next": both.split(",")},
+            {"id": "d", "assignors": ["range"], "client": "java", "next": ["range"]},
+        )
+    )
+    assert planned(file) == {
+        "a": ["partition.assignment.strategy=range"],
+        "c": [f"partition.assignment.strategy={both}"],
+        "d": [],
+    }
+    done = run("upgrade-check", file, "--plan")
+    assert "bounce 1 of c: java: partition.assignment.strategy=" in done.err
+    assert "bounces of d: none needed" in done.err
+
+
+def test_kafka_python_takes_the_first_bounce_with_holdfasts_plug_ins():
+    way = "--from", "range", "--to", "cooperative-sticky", "--client", "kafka-python"
+    assert checked(*way)[0] == 1
+    code, found = checked(*way, "--plan")
+    assert code == 0
+    (all_members,) = found["bounces"]
+    assert [step["client"] for step in all_members["steps"]] == [
+        "kafka-python-holdfast",
+        "kafka-python",
+    ]
+    first, last = (step["setting"] for step in all_members["steps"])
+    made = eval(first.partition("=")[2], {"assignor": assignor})
+    common = set.intersection(*(set(plugin.supported_protocols()) for plugin in made))
+    assert common == {RebalanceProtocol.EAGER}  # kafka-python refuses a list without a common one
+    assert last == "partition_assignment_strategy=[CooperativeStickyAssignor]"
+
+
+def test_a_member_may_change_more_than_its_assignors_in_one_bounce(tmp_path):
+    """KIP-726: the first bounce exchanges the byte code and the list."""
+    file = tmp_path / "members.json"
+    both = {"assignors": ["cooperative-sticky", "range"]}
+    row = {"id": "a", "assignors": ["range"], "client": "java", "version": "2.3"}
+    file.write_text(members(row | {"next": both}))
+    assert checked(file)[1]["findings"][0]["rule"] == "client-too-old"
+    file.write_text(members(row | {"next": both | {"version": "2.4"}}))
+    assert checked(file)[0] == 0
+    plain = {"id": "b", "assignors": ["range"], "client": "kafka-python"}
+    file.write_text(members(plain | {"next": both}))
+    assert checked(file)[0] == 1
+    file.write_text(members(plain | {"next": both | {"client": "kafka-python-holdfast"}}))
+    assert checked(file)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -97,6 +186,8 @@ def test_bad_options(arguments, code, words):
         '{"members": [{"assignors": ["range"], "nxet": ["cooperative-sticky"]}]}',
         '{"members": [{"assignors": "range"}]}',
         '{"members": [{"assignors": [5]}]}',
+        '{"members": []}',
+        '{"members": [{"assignors": ["range"], "next": {"nexxt": ["range"]}}]}',
         '{"members": [{"assignors": ["range"], "client": "java", "version": "two"}]}',
     ],
 )

@@ -218,7 +218,7 @@ def test_fires(code: str) -> None:
     assert finding.command
     assert 0 <= finding.cost_lower_s <= finding.cost_upper_s or finding.cost_lower_s == 0
     evidence = finding.evidence
-    assert evidence.generations or evidence.partitions
+    assert evidence.generations.total or evidence.partitions.total
     assert START_MS <= evidence.from_ms <= evidence.to_ms <= START_MS + 20 * MINUTES
 
 
@@ -286,6 +286,29 @@ def test_stopping_and_starting_the_whole_group_is_not_a_deploy() -> None:
 
 def test_a_quiet_group_has_no_findings() -> None:
     assert examine(quiet()) == {}
+
+
+def migrated(*types_and_protocols: tuple[str, str]) -> Script:
+    """A group whose protocol is another one in each generation."""
+    script = assignors(*(name for _, name in types_and_protocols))
+    for row, (kind, _) in zip(script.rows["generations"][1:], types_and_protocols, strict=True):
+        row["group_type"] = kind
+    return script
+
+
+def test_one_migration_there_and_back_is_no_mix() -> None:
+    there, back = ("consumer", "uniform"), ("classic", "cooperative-sticky")
+    assert "HF110" not in examine(migrated(there))
+    assert "HF110" not in examine(migrated(there, back))
+    found = examine(migrated(there, back, there))["HF110"]
+    assert "uniform" not in found.command
+    assert "--table members" in found.command
+
+
+def test_evidence_says_how_much_of_it_is_not_shown() -> None:
+    evidence = examine(flapping(30))["HF101"].evidence
+    assert (len(evidence.generations.shown), evidence.generations.total) == (10, 12)
+    assert evidence.generations.text(" ", 2).endswith(" and 10 more")
 
 
 def test_the_worst_group_comes_first() -> None:

@@ -107,16 +107,18 @@ def _window(first: str, last: str) -> str:
 
 def _evidence(evidence: Evidence) -> str:
     from holdfast.report.findings.doctor import moment
+    from holdfast.report.findings.finding import more
 
     parts: list[str] = []
-    if evidence.generations:
-        noun = "generation" if len(evidence.generations) == 1 else "generations"
-        parts.append(f"{noun} {_runs(evidence.generations)}")
+    seen = evidence.generations
+    if seen.total:
+        noun = "generation" if seen.total == 1 else "generations"
+        parts.append(f"{noun} {_runs(seen.shown)}{more(seen.left_out)}")
     if evidence.from_ms >= 0:
         first, last = moment(evidence.from_ms), moment(evidence.to_ms)
         parts.append(_window(first, last) if first[:19] != last[:19] else _day(first))
-    parts += [" ".join(names[:5]) for names in (evidence.members, evidence.partitions) if names]
-    return "; ".join(parts)
+    parts += [names.text(" ", 5) for names in (evidence.members, evidence.partitions)]
+    return "; ".join(filter(None, parts))
 
 
 def _day(text: str) -> str:

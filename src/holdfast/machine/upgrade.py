@@ -22,8 +22,9 @@ References: KIP-726 and KIP-429, "Compatibility, Upgrade path"; KIP-415 (Connect
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import ConfigError
@@ -42,15 +43,35 @@ class Client(StrEnum):
     HOLDFAST = "holdfast"
     JAVA = "java"
     KAFKA_PYTHON = "kafka-python"
+    KAFKA_PYTHON_PLUGIN = "kafka-python-holdfast"
     AIOKAFKA = "aiokafka"
     CONFLUENT = "confluent"
 
 
 ELSEWHERE = {
     Client.JAVA: frozenset(JAVA_NAMES.values()),
+    Client.KAFKA_PYTHON: frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"}),
     Client.CONFLUENT: frozenset(i.name for i in ASSIGNORS.values() if i.in_librdkafka),
 }
-"""Clients that holdfast has no plug-ins for -> the assignors that they have."""
+"""Clients that run without holdfast -> the assignors that they have."""
+
+_PLUGINS = {Client.KAFKA_PYTHON: Client.KAFKA_PYTHON_PLUGIN}
+"""Clients -> the same ones with holdfast's plug-ins."""
+
+_CLASSES = {
+    Client.KAFKA_PYTHON: {
+        "range": "RangePartitionAssignor",
+        "roundrobin": "RoundRobinPartitionAssignor",
+        "sticky": "StickyPartitionAssignor",
+        "cooperative-sticky": "CooperativeStickyAssignor",
+    },
+    Client.AIOKAFKA: {
+        "range": "RangePartitionAssignor",
+        "roundrobin": "RoundRobinPartitionAssignor",
+        "sticky": "StickyPartitionAssignor",
+    },
+}
+"""Python clients whose setting lists classes -> the class of each assignor that they have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +83,8 @@ class Config:
     assignors : tuple of str
         ``partition.assignment.strategy``, in order.
     client : Client
-        The client library; plain kafka-python has assignors of one mode only.
+        The client library. Plain kafka-python runs in one mode only; with holdfast's plug-ins and
+        ``attach`` it takes eager and cooperative assignors in one list.
     version : tuple of int
         Of the Java client, empty if new enough.
     protocol_type : str
@@ -76,6 +98,25 @@ class Config:
 
     def __str__(self) -> str:
         return f"{self.client} [{', '.join(self.assignors)}]"
+
+    @property
+    def setting(self) -> str:
+        """What a person writes into the configuration of this client."""
+        if self.client is Client.JAVA:
+            classes = [ASSIGNORS[a].java_class if a in ASSIGNORS else a for a in self.assignors]
+            return f"partition.assignment.strategy={','.join(classes)}"
+        if self.client in (Client.HOLDFAST, Client.CONFLUENT):
+            return f"partition.assignment.strategy={','.join(self.assignors)}"
+        written = ", ".join(self._written(a) for a in self.assignors)
+        return f"partition_assignment_strategy=[{written}]"
+
+    def _written(self, name: str) -> str:
+        """An assignor as the Python client takes it: a class of its own or a plug-in."""
+        plain = _CLASSES.get(self.client, {}).get(name)
+        if plain is not None:
+            return plain
+        beside = len(self.assignors) > 1 and COOPERATIVE in modes_of(name, self.client)
+        return f"assignor({name!r}, upgrading=True)" if beside else f"assignor({name!r})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +225,8 @@ def plan_upgrade(start: Config, goal: Config) -> list[Config]:
     Parameters
     ----------
     start, goal : Config
-        Of every member.
+        Of every member. Where the client by itself cannot take a step between them, the same client
+        with holdfast's plug-ins takes it.
 
     Raises
     ------
@@ -198,15 +240,13 @@ def plan_upgrade(start: Config, goal: Config) -> list[Config]:
     if not _unsafe_in(check_step([start], [goal])):
         return [goal]
     merged = tuple(dict.fromkeys((*goal.assignors, *start.assignors)))
-    bridge = Config(
-        assignors=merged,
-        client=goal.client,
-        version=goal.version,
-        protocol_type=goal.protocol_type,
-    )
-    if _unsafe_in(check_step([start], [bridge])) or _unsafe_in(check_step([bridge], [goal])):
-        raise ConfigError(f"no safe way from {start} to {goal} by rolling bounces: stop all first")
-    return [bridge, goal]
+    bridge = replace(goal, assignors=merged)
+    bridges = [bridge, replace(bridge, client=_PLUGINS.get(bridge.client, bridge.client))]
+    for between in bridges:
+        steps = pairwise([start, between, goal])
+        if not any(_unsafe_in(check_step([a], [b])) for a, b in steps):
+            return [between, goal]
+    raise ConfigError(f"no safe way from {start} to {goal} by rolling bounces: stop all first")
 
 
 def _unsafe_in(findings: Sequence[UpgradeFinding]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +28,8 @@ from holdfast.machine.upgrade import (
     plan_upgrade,
 )
 
-_WORDS = ("id", "assignors", "next", "client", "version", "protocol_type")
+_SIDE = ("assignors", "client", "version", "protocol_type")
+_WORDS = ("id", "next", *_SIDE)
 _COLUMNS = ("step", "verdict", "rule", "text", "advice")
 
 EXAMPLES = """\b
@@ -40,7 +42,9 @@ Examples:
 \b
 A file: {"members": [{"id": "a", "assignors": ["range"], "client": "java",
 "version": "2.3", "next": ["cooperative-sticky", "range"]}]};
-a member without "next" is not bounced.
+"next" may also be an object with the keys that change, for example
+{"assignors": ["cooperative-sticky"], "version": "3.9"}. A member without
+"next" goes to --to, and is not bounced if there is no --to either.
 """
 
 
@@ -65,31 +69,51 @@ def run(
     Exit codes: 0 safe; 1 not safe; 2 a wrong option; 3 the file cannot be read.
     """
     if members is not None:
-        before, after = _read(members)
+        if start is not None:
+            raise ConfigError("--from: the file says what its members have now; leave one of both")
+        bounces = _read(members, None if goal is None else _names(goal))
     elif start is not None and goal is not None:
-        before = [Config(assignors=_names(start), client=client)]
-        after = [Config(assignors=_names(goal), client=client)]
+        before = Config(assignors=_names(start), client=client)
+        after = replace(before, assignors=_names(goal))
+        bounces = [Bounce(member="all", before=before, after=after)]
     else:
         raise ConfigError("found neither a file nor --from and --to")
-    steps = [(before, after)]
-    if plan:
-        ways = [plan_upgrade(a, b) for a, b in zip(before, after, strict=True)]
-        print_note(f"bounces: {' -> '.join(str(c) for c in ways[0]) or 'none needed'}")
-        steps = _pairs(before, ways)
+    ways = [b.way(plan) for b in bounces]
+    steps = _steps([b.before for b in bounces], ways)
     rows = [
         _row(number, finding)
         for number, (a, b) in enumerate(steps, start=1)
         for finding in check_step(a, b)
     ]
     safe = not any(row["verdict"] == "unsafe" for row in rows)
+    shown = _grouped(bounces, ways)
+    if plan:
+        for line in (text for entry in shown for text in _way_text(entry, len(shown) > 1)):
+            print_note(line)
     if fmt is Format.JSON:
-        write_json({"schema_version": 1, "safe": safe, "findings": rows}, output)
+        found = {"schema_version": 1, "safe": safe, "findings": rows}
+        write_json(found | ({"bounces": shown} if plan else {}), output)
     else:
         if safe:
             print_note("safe")
         write_rows(rows, _COLUMNS, fmt, output)
     if not safe:
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounce:
+    """One member, before and after."""
+
+    member: str
+    before: Config
+    after: Config
+
+    def way(self, plan: bool) -> list[Config]:
+        """The configurations that it rolls through."""
+        if plan:
+            return plan_upgrade(self.before, self.after)
+        return [] if self.before == self.after else [self.after]
 
 
 def _row(step: int, finding: UpgradeFinding) -> dict[str, Any]:
@@ -102,16 +126,50 @@ def _row(step: int, finding: UpgradeFinding) -> dict[str, Any]:
     }
 
 
-def _pairs(
+def _steps(
     before: list[Config], ways: list[list[Config]]
 ) -> list[tuple[list[Config], list[Config]]]:
-    """Bounce by bounce; a member with fewer bounces stays where it is."""
+    """Bounce by bounce, at least one; a member with fewer bounces stays where it is."""
     steps, now = [], before
-    for number in range(max((len(w) for w in ways), default=0)):
+    for number in range(max(1, *map(len, ways))):
         after = [w[min(number, len(w) - 1)] if w else c for w, c in zip(ways, now, strict=True)]
         steps.append((now, after))
         now = after
     return steps
+
+
+def _grouped(bounces: list[Bounce], ways: list[list[Config]]) -> list[dict[str, Any]]:
+    """Members with the same way, once."""
+    found: dict[tuple[Config, ...], list[str]] = {}
+    for bounce, way in zip(bounces, ways, strict=True):
+        found.setdefault((bounce.before, *way), []).append(bounce.member)
+    return [
+        {
+            "members": members,
+            "from": _shown(way[0]),
+            "steps": [_shown(config) for config in way[1:]],
+        }
+        for way, members in found.items()
+    ]
+
+
+def _shown(config: Config) -> dict[str, Any]:
+    return {
+        "client": config.client,
+        "assignors": list(config.assignors),
+        "setting": config.setting,
+    }
+
+
+def _way_text(entry: dict[str, Any], several: bool) -> list[str]:
+    """What the client is configured with, one line a bounce."""
+    who = f" of {', '.join(entry['members'])}" if several else ""
+    if not entry["steps"]:
+        return [f"bounces{who}: none needed"]
+    return [
+        f"bounce {number}{who}: {step['client']}: {step['setting']}"
+        for number, step in enumerate(entry["steps"], 1)
+    ]
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -119,26 +177,44 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-def _read(name: str) -> tuple[list[Config], list[Config]]:
-    """Settings of the members in a file, before and after the bounce."""
+def _read(name: str, goal: tuple[str, ...] | None) -> list[Bounce]:
+    """The members in a file, before and after the bounce."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
         rows = json.loads(text)["members"]
-        before = [_config(row, row["assignors"]) for row in rows]
-        after = [_config(row, row.get("next", row["assignors"])) for row in rows]
+        bounces = [_bounce(row, number, goal) for number, row in enumerate(rows, start=1)]
+        if not bounces:
+            raise ValueError("it is empty")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise SourceError(
             f"{name}: not a list of members: {why}; `holdfast upgrade-check --help` shows one"
         ) from error
-    return before, after
+    return bounces
 
 
-def _config(row: dict[str, Any], assignors: Any) -> Config:
-    """One member's settings; a word that is not known might be the one that matters."""
-    unknown = sorted(set(row).difference(_WORDS))
+def _bounce(row: dict[str, Any], number: int, goal: tuple[str, ...] | None) -> Bounce:
+    """One member; a word that is not known might be the one that matters."""
+    _check_words(row, _WORDS)
+    before = {word: value for word, value in row.items() if word not in ("id", "next")}
+    after = row.get("next", before["assignors"] if goal is None else list(goal))
+    if not isinstance(after, dict):
+        after = {"assignors": after}
+    _check_words(after, _SIDE)
+    return Bounce(
+        member=str(row.get("id", number)), before=_config(before), after=_config(before | after)
+    )
+
+
+def _check_words(row: dict[str, Any], known: tuple[str, ...]) -> None:
+    unknown = sorted(set(row).difference(known))
     if unknown:
-        raise ValueError(f"unknown key {unknown[0]!r}, expected some of {', '.join(_WORDS)}")
+        raise ValueError(f"unknown key {unknown[0]!r}, expected some of {', '.join(known)}")
+
+
+def _config(row: dict[str, Any]) -> Config:
+    """One side of a member."""
+    assignors = row["assignors"]
     if not isinstance(assignors, list) or not all(isinstance(a, str) for a in assignors):
         raise ValueError(f"assignors {assignors!r}, expected a list of names")
     version = str(row.get("version", ""))

@@ -262,11 +262,11 @@ def _finding(finding: Finding, name: str) -> Markup:
     cost = bounds(finding.cost_lower_s, finding.cost_upper_s) if finding.cost_upper_s else ""
     notes = [str(finding.basis), f"{cost} partition-seconds" if cost else ""]
     where = []
-    if e.generations:
-        where.append(f"generations {', '.join(str(g) for g in e.generations)}")
+    if e.generations.total:
+        where.append(f"generations {e.generations.text(', ')}")
     if e.from_ms >= 0:
         where.append(f"{when(e.from_ms, 'seconds')} to {when(e.to_ms, 'seconds')}")
-    where += [", ".join(names[:5]) for names in (e.members, e.partitions) if names]
+    where += [names.text(", ", 5) for names in (e.members, e.partitions) if names.total]
     middle, wide = (e.from_ms + e.to_ms) // 2, max((e.to_ms - e.from_ms) // 5, 500)
     jump = tag("button", "show", type="button", class_="jump", data_moment=middle, data_wide=wide)
     head = tag(

@@ -102,11 +102,16 @@ def _finding(finding: Finding, rule: Rule) -> dict[str, Any]:
             "upper": _rounded(finding.cost_upper_s),
         },
         "evidence": {
-            "generations": list(e.generations),
+            "generations": list(e.generations.shown),
             "from": moment(e.from_ms) if e.from_ms >= 0 else None,
             "to": moment(e.to_ms) if e.to_ms >= 0 else None,
-            "members": list(e.members),
-            "partitions": list(e.partitions),
+            "members": list(e.members.shown),
+            "partitions": list(e.partitions.shown),
+            "left_out": {
+                "generations": e.generations.left_out,
+                "members": e.members.left_out,
+                "partitions": e.partitions.left_out,
+            },
             "figures": {name: _rounded(value) for name, value in e.figures.items()},
         },
         "command": finding.command,
@@ -153,7 +158,8 @@ screen for each group, the worst first. It only reads, and joins no group. A fin
 
 - a stable **code** and a **severity** (info, warn, error); `--fail-on warn` exits with 1;
 - a **basis**: *stated* by a record, or *inferred* from several;
-- **evidence**: generations, times, members, partitions;
+- **evidence**: generations, times, members, partitions: the first ten of each, and how many more
+  there are;
 - a **cost** in partition-seconds, at least and at most: the time in which a partition had no owner,
   or an owner that did nothing for it, summed over partitions;
 - one **command** that helps. `DUMP` and `HOST:PORT` in it stand for your own.

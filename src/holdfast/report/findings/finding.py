@@ -16,12 +16,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
+from typing import Any, Generic, TypeVar
 
+from holdfast.assignors.registry import ASSIGNORS
 from holdfast.model.columns import I64
 from holdfast.report.findings.facts import Facts
 from holdfast.report.names import harmless, shell_word, visible
 
 MAX_EVIDENCE = 10
+
+Item = TypeVar("Item")
 DESCRIBE_GROUP = "kafka-consumer-groups.sh --bootstrap-server HOST:PORT --describe"
 
 
@@ -45,9 +49,56 @@ class Basis(StrEnum):
     INFERRED = "inferred"
 
 
+@dataclass(frozen=True, slots=True)
+class Few(Generic[Item]):
+    """The first of many, and how many there are.
+
+    Parameters
+    ----------
+    shown : tuple
+        At most ``MAX_EVIDENCE``.
+    total : int
+        How many there are with those that are not shown.
+    """
+
+    shown: tuple[Item, ...] = ()
+    total: int = 0
+
+    @property
+    def left_out(self) -> int:
+        """How many are not shown."""
+        return self.total - len(self.shown)
+
+    def text(self, separator: str, most: int = MAX_EVIDENCE) -> str:
+        """The first of them in a line, such as ``m-1, m-2 and 3 more``."""
+        names = separator.join(str(value) for value in self.shown[:most])
+        return names + more(self.total - len(self.shown[:most]))
+
+
+NONE: Few[Any] = Few()
+
+
+def more(number: int) -> str:
+    """What stands behind the first of many: `` and 3 more``, or nothing."""
+    return f" and {number:,} more" if number else ""
+
+
+def few(values: Iterable[Item]) -> Few[Item]:
+    """The first ``MAX_EVIDENCE`` of some values, and how many there are."""
+    rest = iter(values)
+    shown = tuple(islice(rest, MAX_EVIDENCE))
+    return Few(shown, len(shown) + sum(1 for _ in rest))
+
+
+def few_names(names: Iterable[str]) -> Few[str]:
+    """As :func:`few`, with names made visible."""
+    found = few(names)
+    return Few(tuple(visible(name) for name in found.shown), found.total)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a finding rests on; each list holds at most ``MAX_EVIDENCE`` entries.
+    """What a finding rests on; of each list the first few are shown.
 
     Parameters
     ----------
@@ -61,11 +112,11 @@ class Evidence:
         Named measurements, units at the end of the name.
     """
 
-    generations: tuple[int, ...] = ()
+    generations: Few[int] = NONE
     from_ms: int = -1
     to_ms: int = -1
-    members: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ()
+    members: Few[str] = NONE
+    partitions: Few[str] = NONE
     figures: dict[str, float] = field(default_factory=dict)
 
 
@@ -212,23 +263,31 @@ def last_evidence(facts: Facts, members: Iterable[str], rows: I64, **figures: fl
     lag, g = facts.lag, facts.generations
     known = facts.last >= 0
     return Evidence(
-        generations=(int(g.number[facts.last]),) if known else (),
+        generations=few([int(g.number[facts.last])]) if known else NONE,
         from_ms=int(g.at_ms[facts.last]) if known else facts.end_ms,
         to_ms=facts.end_ms,
-        members=first_few(dict.fromkeys(members)),
-        partitions=first_few(f"{lag.topic[i]}-{lag.partition[i]}" for i in rows),
+        members=few_names(dict.fromkeys(members)),
+        partitions=few_names(f"{lag.topic[i]}-{lag.partition[i]}" for i in rows),
         figures=figures,
     )
+
+
+def to_cooperative(facts: Facts, protocols: Iterable[str]) -> str:
+    """A command that plans the way of a group to a cooperative assignor.
+
+    Where the group has one already, or an assignor that no consumer can be configured with, the
+    command shows what its members offer.
+    """
+    known = [name for name in protocols if name in ASSIGNORS]
+    if not known or known == ["cooperative-sticky"]:
+        return on_group(facts, "holdfast history --input DUMP", "--table members")
+    names = shell_word(",".join(known))
+    return f"holdfast upgrade-check --from {names} --to cooperative-sticky --plan"
 
 
 def on_group(facts: Facts, command: str, more: str = "") -> str:
     """A command line with the group as its ``--group``, and ``more`` options after it."""
     return f"{command} --group {shell_word(facts.group)} {more}".rstrip()
-
-
-def first_few(values: Iterable[str]) -> tuple[str, ...]:
-    """At most ``MAX_EVIDENCE`` of some names, visible."""
-    return tuple(visible(value) for value in islice(values, MAX_EVIDENCE))
 
 
 def count(number: int, noun: str) -> str:

@@ -19,7 +19,8 @@ from holdfast.report.findings.finding import (
     Severity,
     Symptom,
     count,
-    first_few,
+    few,
+    few_names,
     last_evidence,
     on_group,
     rule,
@@ -97,10 +98,10 @@ def unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         text=f"{count(len(rows), 'partition')} without an owner that had one, though the group is "
         "stable",
         evidence=Evidence(
-            generations=(int(facts.generations.number[facts.last]),),
+            generations=few([int(facts.generations.number[facts.last])]),
             from_ms=int(starts.min()),
             to_ms=facts.end_ms,
-            partitions=first_few(facts.partition_name(int(r)) for r in rows),
+            partitions=few_names(facts.partition_name(int(r)) for r in rows),
         ),
         cost_lower_s=cost,
         cost_upper_s=cost,

@@ -17,19 +17,21 @@ from holdfast.model.columns import I64
 from holdfast.report.findings.facts import BOOL, NEVER, Anomaly, Facts
 from holdfast.report.findings.finding import (
     DESCRIBE_GROUP,
-    MAX_EVIDENCE,
+    NONE,
     Basis,
     Evidence,
+    Few,
     Limits,
     Severity,
     Symptom,
     count,
-    first_few,
+    few,
+    few_names,
     last_evidence,
     on_group,
     rule,
+    to_cooperative,
 )
-from holdfast.report.names import shell_word
 
 
 def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, I64]:
@@ -208,7 +210,7 @@ def double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         facts,
         rows,
         f"{count(len(rows), 'partition')} given to two members in one generation",
-        partitions=first_few(f"{a.topic}-{a.partition}" for a in rows),
+        partitions=few_names(f"{a.topic}-{a.partition}" for a in rows),
         cost_s=seconds,
     )
 
@@ -237,17 +239,17 @@ def _stated(
     rows: list[Anomaly],
     text: str,
     *,
-    partitions: tuple[str, ...] = (),
+    partitions: Few[str] = NONE,
     cost_s: float = 0.0,
 ) -> Symptom:
     """What some rows of the table ``anomalies`` state."""
     return Symptom(
         text=text,
         evidence=Evidence(
-            generations=tuple(dict.fromkeys(a.generation for a in rows))[:MAX_EVIDENCE],
+            generations=few(dict.fromkeys(a.generation for a in rows)),
             from_ms=min(a.at_ms for a in rows),
             to_ms=max(a.at_ms for a in rows),
-            members=first_few(dict.fromkeys(m for a in rows for m in a.members)),
+            members=few_names(dict.fromkeys(m for a in rows for m in a.members)),
             partitions=partitions,
         ),
         cost_lower_s=cost_s,
@@ -264,7 +266,8 @@ def _stated(
     what="The chosen assignor, or the group's protocol, went to and fro.",
     why="Members with different lists of assignors make the choice depend on who is there; an "
     "eager and a cooperative one together lose the benefit of both.",
-    how="Stated by the group's records. One change in one direction is an upgrade, and silent.",
+    how="Stated by the group's records. One change in one direction is an upgrade, and silent. So "
+    "is one migration to the protocol of KIP-848 and back.",
     mend="Finish the upgrade: KIP-726 needs two rolling restarts.",
 )
 def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
@@ -274,19 +277,20 @@ def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     named = [i for i in range(len(g.number)) if g.protocol[i]]
     changed = [b for a, b in pairwise(named) if g.protocol[a] != g.protocol[b]]
     seen = sorted({g.protocol[i] for i in named})
-    if len(facts.group_type) < 2 and len(changed) <= max(len(seen) - 1, 1):
+    # A group that migrated to KIP-848's protocol may have gone back once.
+    ways = 2 if len(facts.group_type) > 1 else 1
+    if len(changed) <= ways * max(len(seen) - 1, 1):
         return
     what = f"assignors {', '.join(seen)}" if len(seen) > 1 else ", ".join(facts.group_type)
     yield Symptom(
         text=f"the group went to and fro between protocols, {count(len(changed), 'time')} ({what})",
         evidence=Evidence(
-            generations=tuple(int(g.number[i]) for i in changed)[:MAX_EVIDENCE],
+            generations=few(int(g.number[i]) for i in changed),
             from_ms=int(g.at_ms[changed[0]]) if changed else -1,
             to_ms=int(g.at_ms[changed[-1]]) if changed else -1,
             figures={"changes": float(len(changed))},
         ),
-        command=f"holdfast upgrade-check --from {shell_word(','.join(seen) or 'range')} "
-        "--to cooperative-sticky --plan",
+        command=to_cooperative(facts, seen),
         basis=Basis.STATED,
     )
 

@@ -16,15 +16,16 @@ import numpy as np
 from holdfast.model.columns import I64
 from holdfast.report.findings.facts import BOOL, Absence, Facts
 from holdfast.report.findings.finding import (
-    MAX_EVIDENCE,
     Evidence,
     Limits,
     Severity,
     Symptom,
     count,
-    first_few,
+    few,
+    few_names,
     on_group,
     rule,
+    to_cooperative,
 )
 from holdfast.report.names import shell_word
 
@@ -51,11 +52,11 @@ def _symptom(
         severity=severity,
         text=text,
         evidence=Evidence(
-            generations=tuple(int(g) for g in r.generation[chosen][:MAX_EVIDENCE]),
+            generations=few(r.generation[chosen].tolist()),
             from_ms=int(at.min()) if len(at) else -1,
             to_ms=int(at.max()) if len(at) else -1,
-            members=first_few(members),
-            partitions=first_few(facts.partition_name(row) for row in rows),
+            members=few_names(members),
+            partitions=few_names(facts.partition_name(row) for row in rows),
             figures=figures,
         ),
         cost_lower_s=float(np.nansum(r.pause_lower_s[chosen])) * share,
@@ -271,10 +272,10 @@ def delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         f"to {longest:.0f} s; "
         + (f"the longest restart took {usual:.0f} s" if usual else "no restart was measured"),
         evidence=Evidence(
-            generations=tuple(int(x) for x in np.unique(g.number[began[waited]])[:MAX_EVIDENCE]),
+            generations=few(np.unique(g.number[began[waited]]).tolist()),
             from_ms=int(t.from_ms[waited].min()),
             to_ms=int(t.to_ms[waited].max()),
-            partitions=first_few(facts.partition_name(int(r)) for r in np.unique(rows)),
+            partitions=few_names(facts.partition_name(int(r)) for r in np.unique(rows)),
             figures={"longest_wait_s": longest, "longest_restart_s": usual},
         ),
         cost_lower_s=cost,
@@ -355,9 +356,7 @@ def _away_from_eager(facts: Facts) -> str:
     """
     # The assignor of the last generation that had one.
     name = next((p for p in reversed(facts.generations.protocol) if p), "range")
-    if name == "cooperative-sticky":
-        return on_group(facts, "holdfast history --input DUMP", "--table members")
-    return f"holdfast upgrade-check --from {shell_word(name)} --to cooperative-sticky --plan"
+    return to_cooperative(facts, [name])
 
 
 def _show_rebalances(facts: Facts) -> str:
