@@ -181,16 +181,18 @@ def _read(name: str, goal: tuple[str, ...] | None) -> list[Bounce]:
     """The members in a file, before and after the bounce."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-        rows = json.loads(text)["members"]
-        bounces = [_bounce(row, number, goal) for number, row in enumerate(rows, start=1)]
-        if not bounces:
-            raise ValueError("it is empty")
+        return _bounces(json.loads(text)["members"], goal)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise SourceError(
             f"{name}: not a list of members: {why}; `holdfast upgrade-check --help` shows one"
         ) from error
-    return bounces
+
+
+def _bounces(rows: list[dict[str, Any]], goal: tuple[str, ...] | None) -> list[Bounce]:
+    if not rows:
+        raise ValueError("it is empty")
+    return [_bounce(row, number, goal) for number, row in enumerate(rows, start=1)]
 
 
 def _bounce(row: dict[str, Any], number: int, goal: tuple[str, ...] | None) -> Bounce:
