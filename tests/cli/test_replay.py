@@ -98,6 +98,8 @@ def test_what_is_no_replay_is_refused(tmp_path):
         ("b", b"\xff\xfe"),
         ("c", b"{}"),
         ("d", b"["),
+        ("e", b"[" * 100_000),
+        ("f", b'[{"policy": ' + b"9" * 5_000 + b"}]"),
     ):
         path = tmp_path / name
         path.write_bytes(content)

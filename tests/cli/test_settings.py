@@ -104,6 +104,8 @@ def test_no_home_and_folders_closed_to_us_hold_no_settings(
         ("[doctor\n", "holdfast.toml: "),
         ("[doctor]\nfail-on = 'bad'\n", "bad"),
         ("\xff", "holdfast.toml: "),
+        pytest.param("a = " + "[" * 100_000, "holdfast.toml: ", id="deep"),
+        pytest.param("a = " + "9" * 5_000, "holdfast.toml: ", id="long"),
     ],
 )
 def test_a_bad_file_is_one_clear_line(folder: Path, text: str, words: str) -> None:

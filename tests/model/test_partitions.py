@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model import partition_columns, partitions
-from holdfast.model.partitions import MANY, resources_of
+from holdfast.model.partitions import KEPT, resources_of, resources_of_topic
 from holdfast.model.topics import Topics
 
-NUMBERS = st.integers(-(2**31), 2**31 - 1) | st.integers(0, 40) | st.just(MANY)
+NUMBERS = st.integers(-(2**31), 2**31 - 1) | st.integers(0, 40) | st.just(KEPT)
 TOPICS = Topics.from_counts({"a": 3, "b": 0, "c": 2})
 RESOURCES = st.sets(st.sampled_from([("a", 0), ("a", 1), ("a", 2), ("c", 0), ("c", 1)]))
 
@@ -27,6 +30,50 @@ def test_a_resource_is_the_same_object_each_time():
     again = next(r for r in resources_of((("orders", (3, 7)),)) if r[1] == 7)
     far = next(r for r in resources_of((("orders", (7, 900)),)) if r[1] == 7)
     assert again is first and far is first
+
+
+def peak_bytes(work) -> int:
+    """The most memory that ``work`` held at a time."""
+    work()  # what it makes once and for all
+    partitions._kept.clear()
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("highest", [16_383, 2**31 - 1])
+def test_one_high_number_costs_no_more_than_a_low_one(highest):
+    """A claim of 400 topics, 5.5 kB on the wire, took 650 MiB: a row up to each number."""
+    low = tuple((f"y{i}", (0,)) for i in range(400))
+    high = tuple((f"z{i}", (highest,)) for i in range(400))
+    assert peak_bytes(lambda: resources_of(high)) < 1.5 * peak_bytes(lambda: resources_of(low))
+
+
+def test_what_is_kept_is_bounded_whatever_is_read():
+    def kept() -> int:
+        return sum(map(len, partitions._kept.by_topic.values()))
+
+    partitions._kept.clear()
+    for i in range(50):
+        resources_of(tuple((f"s{i}.{topic}", tuple(range(i, i + 50))) for topic in range(200)))
+        assert kept() == partitions._kept.n_kept <= KEPT
+    for i in range(KEPT // 1000):
+        resources_of(((f"l{i}", tuple(range(5_000))), ("t" * 300, (1,)), (f"e{i}", ())))
+        assert kept() == partitions._kept.n_kept <= KEPT
+    assert not any(len(topic) > 249 or not row for topic, row in partitions._kept.by_topic.items())
+    assert list(resources_of_topic("t", range(KEPT + 2)))[-1] == ("t", KEPT + 1)
+    assert kept() <= KEPT
+
+
+def test_only_small_sets_are_remembered_whole():
+    small = (("t", tuple(range(200))),)
+    assert resources_of(small) is resources_of(small)
+    for large in ((("t", tuple(range(300))),), (("t" * 5_000, (1,)),)):
+        assert resources_of(large) == resources_of(large)
+        assert resources_of(large) is not resources_of(large)
 
 
 @given(RESOURCES)

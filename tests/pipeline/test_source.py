@@ -42,7 +42,9 @@ def test_a_folder_that_is_something_else(tmp_path):
         Dump.open(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema_version": 2}', "\x00"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"schema_version": 2}', "\x00", pytest.param("[" * 100_000, id="deep")]
+)
 def test_a_document_that_says_nothing(dump, text):
     (dump / "dump.json").write_text(text)
     with pytest.raises(SourceError, match=r"dump\.json"):
@@ -86,7 +88,10 @@ def test_tables_without_a_manifest(tmp_path):
         Tables(tmp_path).batches()
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"schema_version": 9, "batches": []}'])
+@pytest.mark.parametrize(
+    "text",
+    ["{", "{}", '{"schema_version": 9, "batches": []}', pytest.param("[" * 100_000, id="deep")],
+)
 def test_a_manifest_that_is_not_one(tmp_path, text):
     (tmp_path / MANIFEST).write_text(text)
     with pytest.raises(SourceError):

@@ -50,7 +50,7 @@ def read_file(path: Path) -> dict[str, dict[str, Any]]:
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {error}") from error
     for word, value in document.items():
         if not isinstance(value, dict):

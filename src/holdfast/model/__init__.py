@@ -3,5 +3,6 @@
 ``topics`` and ``group`` hold a consumer group. ``reported`` turns reports of members into columns,
 ``partitions`` and ``partition_columns`` have the three shapes of a set of partitions, ``snapshot``
 reads JSON. ``assignment`` is a checked owner column. ``measure``, ``measure_history``, ``lag`` and
-``fidelity`` define the numbers. ``columns`` has the dtypes, ``limits`` special numbers of Kafka.
+``fidelity`` define the numbers. ``columns`` has the dtypes, ``limits`` special numbers of Kafka,
+``remembered`` a cache whose bytes are bounded.
 """

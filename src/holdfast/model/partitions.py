@@ -17,10 +17,11 @@ partition of a topic, or the same thing in a group that shares something else: (
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import TypeAlias
+
+from holdfast.model.remembered import remembered
 
 Resource: TypeAlias = tuple[str, int]
 """One thing to own: (topic, partition), or (kind, index) for resources that are not topics."""
@@ -28,34 +29,77 @@ Resource: TypeAlias = tuple[str, int]
 TopicPartitions: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 """(topic, partitions), as Kafka's messages group them."""
 
-MANY = 16_384
-"""Partitions of a topic whose :data:`Resource` objects are kept."""
+KEPT = 1 << 16
+"""Resources that are kept, so that equal ones are one object; above that all are let go."""
+
+LONGEST = 249
+"""Characters of a topic's name, by Kafka's rule; resources under longer names are not kept."""
+
+SMALL = 256
+"""Sets of fewer partitions are remembered whole."""
 
 
-@lru_cache(maxsize=1024)
+def weight_of(partitions: TopicPartitions) -> int:
+    """What a listing costs to keep, in partitions; eight characters of a name count as one."""
+    return sum([1 + len(topic) // 8 + len(numbers) for topic, numbers in partitions])
+
+
+@remembered(1024, largest=SMALL, size=weight_of)
 def resources_of(partitions: TopicPartitions) -> frozenset[Resource]:
     """Each partition as a resource of its own."""
     return frozenset(r for topic, numbers in partitions for r in resources_of_topic(topic, numbers))
 
 
-def resources_of_topic(topic: str, numbers: Sequence[int]) -> Iterable[Resource]:
+class _OfTopic(dict[int, Resource]):
+    """The resources of one topic that were named so far."""
+
+    def __init__(self, topic: str):
+        super().__init__()
+        self._topic = topic
+
+    def __missing__(self, number: int) -> Resource:
+        made = self[number] = (self._topic, number)
+        return made
+
+
+class _KeptResources:
+    """Resources by topic, and how many there are."""
+
+    def __init__(self) -> None:
+        self.by_topic: dict[str, _OfTopic] = {}
+        self.n_kept = 0
+
+    def clear(self) -> None:
+        """Let all go."""
+        self.by_topic.clear()
+        self.n_kept = 0
+
+    def find(self, topic: str, numbers: Sequence[int]) -> list[Resource]:
+        """One object each, kept from now on."""
+        if self.n_kept + len(numbers) > KEPT:
+            self.clear()
+        known = self.by_topic.get(topic)
+        if known is None:
+            known = self.by_topic[topic] = _OfTopic(topic)
+        before = len(known)
+        found = list(map(known.__getitem__, numbers))
+        self.n_kept += len(known) - before
+        return found
+
+
+_kept = _KeptResources()
+
+
+def resources_of_topic(topic: str, numbers: Sequence[int]) -> list[Resource]:
     """The resources ``(topic, number)``, in the order given.
 
-    A resource is the same object each time, because comparing sets of equal objects that are not
-    the same is slow. Numbers below 0 or from :data:`MANY` on make new objects.
+    A resource is the same object most times, because comparing sets of equal objects that are not
+    the same is slow. Time and memory are linear in the numbers given, however large they are, and
+    at most :data:`KEPT` resources outlive the call.
     """
-    if not numbers or min(numbers) < 0 or max(numbers) >= MANY:
+    if not numbers or len(numbers) > KEPT or len(topic) > LONGEST:
         return [(topic, number) for number in numbers]
-    return map(_first_resources(topic, max(numbers).bit_length()).__getitem__, numbers)
-
-
-@lru_cache(maxsize=4096)
-def _first_resources(topic: str, bits: int) -> tuple[Resource, ...]:
-    """The first ``2 ** bits`` resources of a topic; a longer row begins with the shorter one."""
-    if not bits:
-        return ((topic, 0),)
-    half = 1 << (bits - 1)
-    return _first_resources(topic, bits - 1) + tuple((topic, n) for n in range(half, 2 * half))
+    return _kept.find(topic, numbers)
 
 
 def grouped(resources: Iterable[Resource]) -> TopicPartitions:
@@ -66,7 +110,7 @@ def grouped(resources: Iterable[Resource]) -> TopicPartitions:
     return _grouped(tuple(resources))
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024, largest=SMALL)
 def _grouped(resources: tuple[Resource, ...]) -> TopicPartitions:
     """Most members report the same partitions in every round, so this was mostly done before."""
     return tuple(

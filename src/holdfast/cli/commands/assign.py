@@ -107,6 +107,8 @@ def read_group(path: str) -> Group:
         value = json.loads(text, object_pairs_hook=_once)
     except (json.JSONDecodeError, RecursionError) as error:
         raise SourceError(f"{path} is not JSON: {error}") from error
+    except ValueError as error:  # Python reads no integer of more than 4,300 digits
+        raise SourceError(f"{path}: holds a number with too many digits to be read") from error
     return Group.from_dict(value)
 
 
@@ -149,7 +151,7 @@ def parse_option(text: str) -> tuple[str, Any]:
         raise ConfigError(f"--option {text!r}: expected NAME=VALUE, such as max_skew=1")
     try:
         return name.strip().replace("-", "_"), json.loads(value)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # a text, or no value that any option takes
         return name.strip().replace("-", "_"), value
 
 

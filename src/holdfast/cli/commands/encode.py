@@ -60,7 +60,7 @@ def _documents_in(path: Path) -> Iterator[str]:
         raise SourceError(f"cannot read {path}: {error}") from error
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return iter(line for line in text.splitlines() if line.strip())
     return iter((text,))
 

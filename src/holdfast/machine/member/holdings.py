@@ -29,7 +29,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 from holdfast.machine.actions import (
@@ -45,7 +44,8 @@ from holdfast.machine.actions import (
 )
 from holdfast.machine.codes import RETRIABLE, ErrorCode, describe
 from holdfast.machine.events import CommitAnswered, Drained, ListenerReturned
-from holdfast.model.partitions import Resource
+from holdfast.model.partitions import SMALL, Resource
+from holdfast.model.remembered import remembered
 
 
 class HandOverStep(StrEnum):
@@ -90,7 +90,7 @@ class Call:
     hand_over: int | None = None  # token of the hand-over that waits for it
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024, largest=SMALL)
 def ordered(resources: frozenset[Resource]) -> tuple[Resource, ...]:
     """Resources in their one written order."""
     return tuple(sorted(resources))
@@ -118,7 +118,7 @@ def of_an_earlier_term(
     return frozenset(r for r, term in handed_out.items() if terms.get(r) != term)
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024, largest=SMALL)
 def topics_of(resources: frozenset[Resource]) -> frozenset[str]:
     """Their topics or kinds."""
     return frozenset(topic for topic, _ in resources)

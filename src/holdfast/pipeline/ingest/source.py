@@ -238,7 +238,7 @@ def _read_document(folder: Path) -> dict[str, Any]:
         )
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SourceError(f"{path} cannot be read: {error}") from error
     version = document.get("schema_version") if isinstance(document, dict) else None
     if version != DUMP_VERSION:

@@ -53,14 +53,14 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
 def _json(path: Path, text: str) -> list[Any]:
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     else:
         rows = document.get("rows", document) if isinstance(document, dict) else document
         return rows if isinstance(rows, list) else [rows]
     try:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"{path}: neither JSON nor JSON lines: {error}") from error
 
 

@@ -26,10 +26,16 @@ References: KIP-429 (v1), KAFKA-13715 (v2), KIP-881 (v3).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from holdfast.model.limits import NO_GENERATION
-from holdfast.model.partitions import TopicPartitions, merge_topics, sort_partitions
+from holdfast.model.partitions import (
+    SMALL,
+    TopicPartitions,
+    merge_topics,
+    sort_partitions,
+    weight_of,
+)
+from holdfast.model.remembered import remembered
 from holdfast.wire.one.reader import Reader
 from holdfast.wire.one.reasons import Reason
 from holdfast.wire.one.writer import Writer, write_string, write_topic_partitions
@@ -205,21 +211,21 @@ def encode_assignment(value: AssignmentMessage, version: int | None = None) -> b
 # Members mostly have the same topics and partitions as in the last round: blocks are remembered.
 
 
-@lru_cache(maxsize=256)
+@remembered(256, largest=SMALL)
 def _topics_block(topics: tuple[str, ...], version: int) -> bytes:
     writer = Writer(SUBSCRIPTION, version)
     writer.array(sorted(topics), "topics", write_string)
     return writer.done()
 
 
-@lru_cache(maxsize=256)
+@remembered(256, largest=SMALL, size=weight_of)
 def _owned_block(owned: TopicPartitions, version: int) -> bytes:
     writer = Writer(SUBSCRIPTION, version)
     writer.array(sort_partitions(owned), "owned_partitions", write_topic_partitions)
     return writer.done()
 
 
-@lru_cache(maxsize=256)
+@remembered(256, largest=SMALL, size=weight_of)
 def _assigned_block(partitions: TopicPartitions, version: int) -> bytes:
     writer = Writer(ASSIGNMENT, version)
     writer.array(merge_topics(partitions), "assigned_partitions", write_topic_partitions)

@@ -39,6 +39,7 @@ from functools import lru_cache
 from holdfast.errors import WireError
 from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import TopicPartitions, sort_partitions
+from holdfast.model.remembered import remembered
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
@@ -194,7 +195,7 @@ def encode_member_subscription(value: MemberSubscription) -> bytes:
     )
 
 
-@lru_cache(maxsize=256)
+@remembered(256, largest=16_384)
 def decode_member_assignment(data: bytes) -> MemberAssignment:
     """Read a member's assignment from a ConsumerProtocolAssignment.
 
