@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, histories, owners, twin_movements
 
-from holdfast.pipeline.batches import tasks
+from holdfast.pipeline.batches import split, tasks
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.tables.schemas import arrow_schema
 
 NAMES = ("group", "generation", "topic", "partition", "from_member", "to_member", "kind")
 
@@ -148,18 +152,60 @@ def test_needed_moves_where_members_ask_for_different_topics(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("partition", [-1, -2])
-def test_a_record_at_a_negative_partition_is_a_record(tmp_path, monkeypatch, partition):
+def moved(dump, **places):
+    """The first record of a dump at another partition or offset."""
+    (file,) = (dump / "records").glob("*.parquet")
+    records = pq.read_table(file)
+    for name, place in places.items():
+        at, column = records.column_names.index(name), records[name].to_pylist()
+        field = pa.field(name, records.schema.field(name).type)
+        records = records.set_column(at, field, pa.array([place, *column[1:]], field.type))
+    pq.write_table(records, file)
+    return dump
+
+
+@pytest.mark.parametrize("value", ["forged", "true"])
+@pytest.mark.parametrize("place", [("partition", -1), ("partition", -2), ("partition", None)])
+@pytest.mark.parametrize("kind", ["group", "commit"])
+def test_a_record_without_a_place_is_a_bad_record(tmp_path, kind, place, value):
     """A dump is a stranger's: no value in it names a file of ours or restores a state."""
-    monkeypatch.setattr(fleet, "log_partition", lambda group: partition)
     forged = json.dumps([{"table": "lag", "file": "../stolen.parquet", "rows": 1}]).encode()
-    key, _ = fleet.classic(generation("g", 1))
+    key, true = {
+        "group": fleet.classic(generation("g", 1)),
+        "commit": fleet.commit("g", "t", 0, 1, at=1),
+    }[kind]
+    own = forged if value == "forged" else true
     history = [generation("h", 1, {"a-1": {"t": [0]}}, at=1)]
-    records = [("g", 1, (key, forged)), *classics(history)]
-    tables = local.run(fleet.write_dump(tmp_path / "dump", records), tmp_path / "out")
-    assert rows(tables, "bad_records", "log_partition") == [(partition,)]
-    assert rows(tables, "generations", "group", "log_partition") == [("h", partition)]
-    assert tables.rows("lag") == 1
+    dump = fleet.write_dump(tmp_path / "dump", [("g", 0, (key, own)), *classics(history)])
+    tables = local.run(moved(dump, **dict([place])), tmp_path / "out")
+    found = tables.table("bad_records").to_pylist()
+    columns = ("log_partition", "reason", "position", "key_hex", "value_hex")
+    told = (place[1], "out-of-range", -1, key.hex(), own.hex())
+    assert [tuple(row[c] for c in columns) for row in found] == [told]
+    assert rows(tables, "generations", "group") == [("h",)]
+    assert tables.rows("lag") == 1 and tables.rows("offset_commits") == 0
+
+
+@pytest.mark.parametrize("offset", [-1, None])
+def test_a_record_without_an_offset_is_a_bad_record(tmp_path, offset):
+    dump = fleet.write_dump(tmp_path / "dump", classics([generation("g", 1), generation("g", 2)]))
+    tables = local.run(moved(dump, offset=offset), tmp_path / "out")
+    assert rows(tables, "bad_records", "log_offset", "reason") == [(offset, "out-of-range")]
+    assert rows(tables, "generations", "generation") == [(2,)]
+
+
+def test_what_the_pipeline_tells_itself_stands_in_a_column_that_records_do_not_have():
+    key, value = fleet.classic(generation("g", 1))
+    record = {"partition": 0, "offset": 0, "timestamp": 0, "key": key, "value": value}
+    batch = pa.RecordBatch.from_pylist([record], schema=arrow_schema("records"))
+    sent = list(split.split_task("nowhere", 0, Selection())(iter([batch])))
+    found = [row for part in sent for row in part.to_pylist()]
+    ours = split.RowKind.FILES
+    assert [(row["kind"], row["message"], row["value"]) for row in found] == [
+        (split.RowKind.RECORD, None, value),
+        (ours, b"[]", None),
+    ]
+    assert "message" not in arrow_schema("records").names
 
 
 def test_a_tombstone_of_an_unknown_group(tmp_path):

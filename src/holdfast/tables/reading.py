@@ -431,6 +431,7 @@ def _read_files(
     for file in files:
         try:
             rows = read_parquet(file, groups)
+            rows.validate(full=True)
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowException) as error:

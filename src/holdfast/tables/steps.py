@@ -49,6 +49,9 @@ SPLIT = Table(
     columns=(
         Column("group", DType.BINARY, "consumer group, as bytes"),
         Column("kind", _I, "what the row is: a RowKind"),
+        Column(
+            "message", DType.BINARY, "state, or names of files; null in a record", nullable=True
+        ),
         *RECORDS.columns,
     ),
 )

@@ -325,7 +325,8 @@ BAD_RECORDS = Table(
     name="bad_records",
     doc="Records that do not parse, whole, with the reason and the place.",
     columns=(
-        *_LOG,
+        Column("log_partition", _I, f"{_LOG[0].doc}; null where it has none", nullable=True),
+        Column("log_offset", _L, f"{_LOG[1].doc}; null where it has none", nullable=True),
         Column("timestamp", _T, "time of the record", nullable=True),
         Column("record_type", _I, "first int16 of the key", nullable=True),
         Column("reason", _S, "a stable word, such as truncated or unknown-version"),

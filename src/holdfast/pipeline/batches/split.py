@@ -2,8 +2,10 @@
 
 **Rules.** Every record is looked at once. A record of a commit's type becomes a row of
 ``offset_commits`` or of ``bad_records``; every other record goes on, as bytes, with its group
-beside it. Each row that goes on says in ``kind`` what it is (:class:`RowKind`), so nothing that a
-record holds can be taken for a row of ours. A task also sends the names of its files on, as a row.
+beside it. A record whose partition or offset is below 0 or null has no place in a log: it becomes a
+bad record. Each row that goes on says in ``kind`` what it is (:class:`RowKind`), and what the
+pipeline tells itself stands in ``message``, a column that no record has: so nothing that a record
+holds can be taken for a row of ours. A task also sends the names of its files on, as a row.
 So the names reach the driver exactly when the task's output counts, and the files of a task that
 ran twice are named once.
 
@@ -29,7 +31,7 @@ from holdfast.model.columns import Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.ingest.arrow_columns import binary_column, constant, filled_batch
-from holdfast.pipeline.ingest.decode import COMMIT_TYPES
+from holdfast.pipeline.ingest.decode import COMMIT_TYPES, placed
 from holdfast.pipeline.ingest.positions import POSITIONS, from_commits, reduced
 from holdfast.pipeline.ingest.records import Decoded, bad_table, key_types, read_commits
 from holdfast.pipeline.ingest.selection import Selection, group_names
@@ -49,9 +51,9 @@ class RowKind(IntEnum):
     """What a row on its way to its group is. The rows of a group are sorted by it."""
 
     FILES = 0
-    """``value`` names the files that a task of this step wrote, as JSON; no group."""
+    """``message`` names the files that a task of this step wrote, as JSON; no group."""
     STATE = 1
-    """``value`` is what the batch before kept of the group."""
+    """``message`` is what the batch before kept of the group."""
     RECORD = 2
     """A record of the group, as it stands in the topic."""
 
@@ -168,6 +170,9 @@ class _Split:
         keep = self.selection.keep(rows["key"])
         if keep is not None and not keep.all():
             rows = rows.filter(pa.array(keep))
+        rows, misplaced = placed(rows)
+        if misplaced is not None:
+            self.writer.write("bad_records", pa.Table.from_batches([misplaced]))
         commit = is_commit(rows["key"])
         n_commits = int(np.count_nonzero(commit))
         if n_commits:
@@ -199,7 +204,7 @@ class _Split:
         files = json.dumps(self.writer.close().to_pylist())
         columns = {
             "group": pa.array([b""], pa.binary()),
-            "value": pa.array([files], pa.binary()),
+            "message": pa.array([files], pa.binary()),
         }
         return split_rows(RowKind.FILES, columns, 1)
 
@@ -238,4 +243,4 @@ def by_kind(batch: pa.RecordBatch) -> list[tuple[RowKind, pa.RecordBatch]]:
 
 def file_names(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """What rows of kind FILES hold, as rows of the table ``files``."""
-    return [file for value in batch["value"].to_pylist() for file in json.loads(value)]
+    return [file for value in batch["message"].to_pylist() for file in json.loads(value)]

@@ -34,6 +34,8 @@ STATE: Final = "_state"
 
 STATE_ROWS: Final = arrow_schema("state")
 STATE_DDL: Final = spark_ddl("state")
+GENERATION_TABLES: Final = ("generation_heads", "generation_members", "generation_owned")
+"""Tables of :class:`Generations`, in the order in which state holds them."""
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ def state_task(selection: Selection) -> BatchTask:
                 )
             keep = selection.keep_groups(rows["group"])
             chosen = rows if keep is None else rows.filter(pa.array(keep))
-            columns = {name: chosen[name] for name in STATE_ROWS.names}
+            columns = {"group": chosen["group"], "message": chosen["value"]}
             yield split_rows(RowKind.STATE, columns, chosen.num_rows)
 
     return run
@@ -102,8 +104,14 @@ def state_rows(past: Generations, events: Iterable[ConsumerGroupEvent]) -> pa.Ta
 
 
 def read_state(batch: pa.RecordBatch, out: CarriedState) -> None:
-    """Add the state in rows of kind STATE to what is carried."""
-    for value in batch["value"].to_pylist():
+    """Add the state in rows of kind STATE to what is carried.
+
+    Raises
+    ------
+    SourceError
+        It is not what a batch has written.
+    """
+    for value in batch["message"].to_pylist():
         gens, events = _unpack(value)
         out.past.append(gens)
         out.events += events
@@ -116,16 +124,44 @@ def _pack(gens: Generations, events: Sequence[ConsumerGroupEvent]) -> bytes:
 
 
 def _unpack(value: bytes) -> tuple[Generations, list[ConsumerGroupEvent]]:
+    try:
+        return _unpacked(value)
+    except (pa.ArrowException, ValueError, IndexError, KeyError, TypeError) as error:
+        raise SourceError(
+            f"the state that an earlier batch left cannot be read ({error}): start with an empty "
+            "folder"
+        ) from error
+
+
+def _unpacked(value: bytes) -> tuple[Generations, list[ConsumerGroupEvent]]:
     parts, at = [], 0
     while at < len(value):
         size = int.from_bytes(value[at : at + 8], "big")
         parts.append(value[at + 8 : at + 8 + size])
         at += 8 + size
-    head, members, owned = (pa.ipc.open_stream(part).read_all() for part in parts[:3])
+    head, members, owned = (
+        _table(part, name) for part, name in zip(parts[:3], GENERATION_TABLES, strict=True)
+    )
+    for rows, name, n in ((members, "row", head.num_rows), (owned, "member", members.num_rows)):
+        place = rows[name].to_numpy()
+        if len(place) and not 0 <= place.min() <= place.max() < n:
+            raise ValueError(f"a {name} that is not there")
     events: list[ConsumerGroupEvent] = json.loads(parts[3])
     for event in events:
         event["old"] = True
     return Generations(head=head, members=members, owned=owned), events
+
+
+def _table(stream: bytes, name: str) -> pa.Table:
+    """A table of an Arrow stream, every offset and string of it looked at.
+
+    Arrow itself takes offsets from a stream as they are, and would read outside of the buffers.
+    """
+    table = pa.ipc.open_stream(stream).read_all()
+    table.validate(full=True)
+    if not table.schema.equals(arrow_schema(name)):
+        raise ValueError(f"other columns than {name} has")
+    return table
 
 
 def _stream(table: pa.Table) -> bytes:

@@ -28,8 +28,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from holdfast.model.columns import I64
+from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches
 from holdfast.pipeline.history.generations import Generations
 from holdfast.pipeline.ingest.arrow_columns import (
@@ -49,7 +50,7 @@ from holdfast.tables.schemas import TIMESTAMP, arrow_schema
 from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType, schema_layout
 from holdfast.wire.many.columns import Columns, Ids
 from holdfast.wire.many.offsets_batch import BadRows, Chunk, Family, decode_batch
-from holdfast.wire.one.reasons import REASONS
+from holdfast.wire.one.reasons import REASONS, Reason
 
 LOG: Final = (
     pa.field("timestamp", TIMESTAMP),
@@ -188,6 +189,26 @@ def bad_records(batches: Batches) -> Iterator[pa.RecordBatch]:
     for batch, chunk in _chunks(batches, None):
         if len(chunk.bad):
             yield filled_batch(_bad_columns(batch, chunk.bad), BAD, len(chunk.bad))
+
+
+def placed(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Records that have a place in a log, and the others as rows of BAD; None for no others.
+
+    A partition or an offset below 0, or none at all, is not one that a broker has written.
+    """
+    place = [pc.fill_null(batch.column(name), -1) for name in ("partition", "offset")]
+    good: Mask = np.logical_and(*((column.to_numpy() >= 0) for column in place))
+    if good.all():
+        return batch, None
+    rows = np.flatnonzero(~good)
+    n_rows = len(rows)
+    bad = BadRows(
+        rows=rows,
+        reason=np.full(n_rows, REASONS.index(Reason.OUT_OF_RANGE), np.uint8),
+        position=np.full(n_rows, -1, np.int64),
+        in_key=np.zeros(n_rows, np.bool_),
+    )
+    return batch.filter(pa.array(good)), filled_batch(_bad_columns(batch, bad), BAD, n_rows)
 
 
 def _bad_columns(batch: pa.RecordBatch, bad: BadRows) -> Arrays:
