@@ -35,6 +35,11 @@ def test_an_answer_and_an_error_come_back(connections):
     assert not connections._open_questions
 
 
+def test_answers_may_be_as_large_as_a_group(connections):
+    """A leader is sent the subscriptions of all members; the library's default is a megabyte."""
+    assert connections._manager.config["receive_message_max_bytes"] >= 100_000_000
+
+
 def test_closing_fails_what_is_open(connections):
     asked = threading.Event()
 

@@ -36,6 +36,9 @@ from holdfast.machine.codes import FATAL, describe
 
 TESTED = ("3.0.",)
 TopicPartition = tuple[str, int]
+LARGEST_ANSWER_BYTES = 100_000_000
+"""Of an answer. A leader's JoinGroup answer holds the subscriptions of the whole group, and each of
+them may have as much as a request (``socket.request.max.bytes``); the library allows 1 MB."""
 _CLOSED = "the connections are closed"
 _T = TypeVar("_T")
 
@@ -103,7 +106,11 @@ class Connections:
         self.settings = settings
         _hidden.hide(settings["sasl.password"])
         self.timeout_ms: int = settings["request.timeout.ms"]
-        options = {**render.kafka_python_connection(settings), "socket_options": SOCKET_OPTIONS}
+        options = {
+            **render.kafka_python_connection(settings),
+            "socket_options": SOCKET_OPTIONS,
+            "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
+        }
         self._client = KafkaNetClient(**options)
         self._manager = self._client._manager
         self._net = self._manager._net

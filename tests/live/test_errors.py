@@ -1,0 +1,158 @@
+"""What one member does wrong, and what a broker refuses, ends nobody else: on a real broker."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
+from tests.live.crew import Hand, Topic, closing, fresh, spread
+from tests.live.raw_member import RawMember
+from tests.live.test_refusals import acl, config
+from tests.live.waiting import until
+
+from holdfast.errors import RemoteProtocolError
+from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.policies import assignors_for
+from holdfast.machine.policy import Policy
+from holdfast.model.partitions import resources_of
+from holdfast.wire.layouts.consumer_protocol import (
+    Subscription,
+    decode_assignment,
+    encode_subscription,
+)
+
+pytestmark = pytest.mark.broker
+
+POLICIES = {"eager": "range", "simple": "cooperative-sticky", "deferred": "holdfast-deferred"}
+
+
+def subscription(policy: str, *topics: str) -> bytes:
+    """Bytes of a member of this policy that owns nothing."""
+    mode = RebalanceMode.EAGER if policy == "eager" else RebalanceMode.COOPERATIVE
+    view = MemberView(topics=tuple(sorted(topics)), owned=(), previous=(), generation=-1, mode=mode)
+    return assignors_for(policy, Policy())[0].subscribe(view)
+
+
+def given(raw: RawMember) -> set[tuple[str, int]]:
+    """What a raw member was assigned last."""
+    return resources_of(decode_assignment(raw.assignment).partitions) if raw.assignment else set()
+
+
+def refreshes(hand: Hand) -> list[object]:
+    """Every question for topics of a member from now on."""
+    parts = hand.consumer._parts
+    assert parts is not None
+    ask, asked = parts.lookup.partitions, []
+
+    def count(topics):
+        asked.append(topics)
+        return ask(topics)
+
+    parts.lookup.partitions = count
+    return asked
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_topic_that_the_leader_may_not_describe_ends_nobody(broker, security, caplog, policy):
+    """All lead on for all other topics, say whose topic it is, and mend it when they may."""
+    caplog.set_level(logging.WARNING, "holdfast.member")
+    topic, payroll = Topic(broker.bootstrap, 12), Topic(broker.bootstrap, 2)
+    group = fresh("group")
+    rule = (AclOperation.DESCRIBE, AclPermissionType.DENY)
+    mine = {
+        key: value
+        for key, value in config(broker, security, group).items()
+        if key not in ("bootstrap.servers", "group.id")
+    }
+    mine |= {"holdfast.policy": policy, "metadata.max.age.ms": 500}
+    with ExitStack() as stack:
+        forbidden = stack.enter_context(ExitStack())
+        forbidden.enter_context(acl(broker, ResourceType.TOPIC, payroll.name, *rule))
+        hands = [
+            Hand(broker.bootstrap_of("PLAIN"), group, [topic.name], **mine).start()
+            for _ in range(3)
+        ]
+        until(lambda: spread(hands, topic), "three members share the topic")
+        raw = stack.enter_context(
+            RawMember(
+                broker.bootstrap,
+                group,
+                POLICIES[policy],
+                subscription(policy, topic.name, payroll.name),
+            )
+        )
+
+        def all_owned() -> bool:
+            held = [(topic.name, p) for hand in hands for p in hand.owns]
+            return sorted([*held, *given(raw)]) == [(topic.name, p) for p in range(12)]
+
+        until(lambda: len(given(raw)) == 3 and all_owned(), "12 partitions held by four members")
+        asked = [refreshes(hand) for hand in hands]
+        until(
+            lambda: sum(payroll.name in (t or ()) for some in asked for t in some) >= 5,
+            "refreshes of the leader's metadata",
+        )
+        assert all_owned()
+        warning = next(r.getMessage() for r in caplog.records if payroll.name in r.getMessage())
+        assert "TOPIC_AUTHORIZATION_FAILED" in warning
+        assert raw.member_id in warning
+        forbidden.close()  # the right is granted
+        until(lambda: {(payroll.name, 0), (payroll.name, 1)} <= given(raw), "its own topic")
+        assert not raw.has_led
+        raw.leave()
+        until(lambda: spread(hands, topic) or policy == "deferred", "what it left")
+        assert closing(hands) == {}
+
+
+def large(policy: str, topic: str) -> bytes:
+    """A subscription of 1.1 MB, more than a stock broker writes in one record."""
+    assert policy == "simple"
+    user_data = b"x" * 1_100_000
+    return encode_subscription(Subscription(version=3, topics=(topic,), user_data=user_data))
+
+
+def test_a_record_that_is_too_large_is_tried_again_and_the_group_recovers(broker, caplog):
+    caplog.set_level(logging.WARNING, "holdfast.member")
+    topic, group = Topic(broker.bootstrap, 6), fresh("group")
+    hands = [Hand(broker.bootstrap, group, [topic.name]).start() for _ in range(3)]
+    until(lambda: spread(hands, topic), "three members share the topic")
+    with RawMember(
+        broker.bootstrap, group, "cooperative-sticky", large("simple", topic.name)
+    ) as raw:
+        until(lambda: len(raw.sync_errors) >= 4, "rounds that the broker refuses")
+        topic.produce(10)
+        until(lambda: sum(len(hand.read) for hand in hands) == 60, "records read meanwhile")
+        said = [r.getMessage() for r in caplog.records if "message.max.bytes" in r.getMessage()]
+        assert any(
+            "UNKNOWN_SERVER_ERROR" in text and f"subscription of member {raw.member_id}" in text
+            for text in said
+        )
+        assert {hand.error for hand in hands} == {None}
+        assert spread(hands, topic)
+        assert set(raw.sync_errors) == {-1}
+    generation = hands[0].consumer._parts.host.standing.identity.generation
+    topic.produce(10)
+    until(lambda: sum(len(hand.read) for hand in hands) == 120, "records read afterwards")
+    until(
+        lambda: (
+            len({h.consumer._parts.host.standing.state for h in hands}) == 1
+            and hands[0].consumer._parts.host.standing.state == "STABLE"
+        ),
+        "a group that is stable again",
+    )
+    assert hands[0].consumer._parts.host.standing.identity.generation >= generation
+    assert spread(hands, topic)
+    assert closing(hands) == {}
+
+
+def test_a_member_that_shall_not_wait_for_ever_fails_and_names_the_size(broker):
+    topic, group = Topic(broker.bootstrap, 2), fresh("group")
+    hand = Hand(broker.bootstrap, group, [topic.name], holdfast_error_timeout_ms=1_000).start()
+    until(lambda: hand.owns == [0, 1], "a member that has all")
+    with RawMember(broker.bootstrap, group, "cooperative-sticky", large("simple", topic.name)):
+        until(lambda: hand.error is not None, "the end of its patience")
+        hand.stop()
+    assert isinstance(hand.error, RemoteProtocolError)
+    assert "message.max.bytes" in str(hand.error)
