@@ -155,6 +155,7 @@ GROUP_TRANSITIONS: Mapping[GroupState, Mapping[str, GroupState]] = {
     GroupState.COMPLETING_REBALANCE: {
         "the leader's sync": GroupState.STABLE,
         "a join, a leave, a session or sync timeout": GroupState.PREPARING_REBALANCE,
+        "a record above message.max.bytes": GroupState.PREPARING_REBALANCE,
     },
     GroupState.STABLE: {
         "a join with other bytes, a leave, a session timeout": GroupState.PREPARING_REBALANCE,

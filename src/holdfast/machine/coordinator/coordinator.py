@@ -10,6 +10,8 @@ each :class:`Append` to the log and give it back through ``replay``; answers go 
 - What must survive a failover changes only in ``replay`` (:class:`Durable`); everything else is in
   :class:`GroupData` and is lost with the coordinator.
 - A member that waits for an answer is alive; its session runs from the answer on.
+- A group's record above ``message.max.bytes`` is not written: the leader's sync, and every sync
+  that waits for it, ends in UNKNOWN_SERVER_ERROR, and a new round begins.
 - Commits are accepted while ``PREPARING_REBALANCE``, refused with REBALANCE_IN_PROGRESS while
   ``COMPLETING_REBALANCE``. Ownership of partitions is not checked.
 
@@ -32,6 +34,7 @@ from holdfast.machine.coordinator.group_log import Durable, commit_record
 from holdfast.machine.coordinator.group_members import (
     alive,
     beat,
+    fits_log,
     put,
     record_of,
     refusal,
@@ -49,7 +52,7 @@ from holdfast.machine.coordinator.group_messages import (
     SendCommit,
 )
 from holdfast.machine.coordinator.joins import join
-from holdfast.machine.coordinator.rounds import remove, round_timed_out, settle
+from holdfast.machine.coordinator.rounds import prepare, remove, round_timed_out, settle
 from holdfast.machine.events import HeartbeatAnswered, LeaveAnswered, SyncAnswered
 from holdfast.machine.states import GroupState
 
@@ -247,9 +250,28 @@ def _sync(group: GroupData, client: str, request: SendSync) -> list[Out]:
     given = dict(request.assignments)
     for each in list(group.members.values()):
         put(group, each._replace(assignment=given.get(each.member_id, b"")))
+    record = record_of(group)
+    if not fits_log(group, record):
+        return _refuse_syncs(group)
     go(group, STABLE)
     group.round_ends_ms = None
-    return [record_of(group), *answer_syncs(group, tuple(group.members.values()))]
+    return [record, *answer_syncs(group, tuple(group.members.values()))]
+
+
+def _refuse_syncs(group: GroupData) -> list[Out]:
+    """The group's record is too large: nobody gets an assignment, and all join once more.
+
+    References: Kafka's GroupMetadataManager.classicGroupSyncToLeader; seen with 4.3.1.
+    """
+    outs: list[Out] = []
+    error = ErrorCode.UNKNOWN_SERVER_ERROR
+    for member in list(group.members.values()):
+        if member.syncing is not None:
+            response = SyncAnswered(request=member.syncing, error=error)
+            outs.append(Answer(member.client, response))
+            alive(group, member)
+        put(group, member._replace(syncing=None, assignment=b""))
+    return outs + prepare(group)
 
 
 def answer_syncs(group: GroupData, members: tuple[GroupMember, ...]) -> list[Out]:

@@ -18,6 +18,7 @@ from holdfast.machine.coordinator.group_log import Append, StoredGroup, StoredMe
 from holdfast.machine.coordinator.group_messages import Answer, GroupMember, Out
 from holdfast.machine.events import JoinAnswered, JoinedMember, SyncAnswered
 from holdfast.machine.states import GroupState
+from holdfast.wire.layouts.record_size import batch_bytes
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
 
@@ -147,6 +148,12 @@ def record_of(group: GroupData) -> Append:
         members=members,
     )
     return group_record(group.group_id, stored)
+
+
+def fits_log(group: GroupData, record: Append) -> bool:
+    """Whether the broker writes this record: its batch is at most ``message.max.bytes``."""
+    n_bytes = batch_bytes(len(record.key), len(record.value or b""))
+    return n_bytes <= group.options.message_max_bytes
 
 
 def common_protocols(members: Iterable[GroupMember]) -> set[str]:

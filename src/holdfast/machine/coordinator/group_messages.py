@@ -16,6 +16,7 @@ from holdfast.machine.coordinator.group_log import Append
 from holdfast.machine.events import HeartbeatAnswered, JoinAnswered, LeaveAnswered, SyncAnswered
 from holdfast.model.limits import INT32_MAX
 from holdfast.model.partitions import Resource
+from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,9 @@ class CoordinatorOptions:
 
     ``wall_ms`` is what the wall clock shows at time 0, for the times written into records.
     ``client_id`` gives the client id of a connection's name: a process that starts again has
-    another connection and keeps its client id.
+    another connection and keeps its client id. ``message_max_bytes`` is the broker's
+    ``message.max.bytes``: a group's record above it is not written. A member id ends in a counter
+    of ``id_digits`` digits; with 36 it is as long as Kafka's, which ends in a UUID.
     """
 
     initial_delay_ms: int = 3_000
@@ -74,6 +77,8 @@ class CoordinatorOptions:
     min_session_timeout_ms: int = 1
     max_session_timeout_ms: int = 1_800_000
     max_size: int = INT32_MAX
+    message_max_bytes: int = MESSAGE_MAX_BYTES
+    id_digits: int = 4
 
 
 class GroupMember(NamedTuple):

@@ -5,7 +5,9 @@
 - A member without an id is given one first and joins with it (KIP-394), unless it is static.
 - A follower that joins again with the same bytes in ``STABLE`` gets the current generation and no
   new round; a leader's join always starts one.
-- A static member that joins with a new id replaces its old one (KIP-345).
+- A static member that joins with a new id replaces its old one (KIP-345). If the group's record
+  would pass ``message.max.bytes`` with it, the old one stays and the join ends in
+  UNKNOWN_SERVER_ERROR.
 
 **Strategy.** Functions on the group's record; :func:`join` is the door.
 
@@ -23,6 +25,7 @@ from holdfast.machine.coordinator.group_members import (
     alive,
     choose_protocol,
     common_protocols,
+    fits_log,
     join_answer,
     put,
     record_of,
@@ -77,7 +80,7 @@ def _refuse_join(group: GroupData, request: SendJoin) -> ErrorCode:
 
 
 def _join_unknown(group: GroupData, client: str, request: SendJoin) -> list[Out]:
-    member_id = f"{client}-{group.next_id:04d}"
+    member_id = f"{client}-{group.next_id:0{group.options.id_digits}d}"
     group.next_id += 1
     if request.instance_id is None:
         group.pending[member_id] = group.now_ms + request.session_timeout_ms
@@ -164,13 +167,44 @@ def _replace_static(
     group.sessions.pop(old.member_id, None)
     alive(group, new)
     if group.state is STABLE and choose_protocol(group) == group.protocol:
-        outs.append(record_of(group))
+        record = record_of(group)
+        if not fits_log(group, record):
+            return [*outs, _undo_replacement(group, client, request, old, new)]
+        outs.append(record)
         answer = join_answer(group, group.members[member_id], request.request)
         assert isinstance(answer.response, JoinAnswered)
         skip = replace(answer.response, skip_assignment=was_leader)
         return [*outs, Answer(client, skip)]
     put(group, new._replace(joining=request.request, synced=False))
     return outs if group.state is PREPARING else [*outs, *prepare(group)]
+
+
+def _undo_replacement(
+    group: GroupData, client: str, request: SendJoin, old: GroupMember, new: GroupMember
+) -> Answer:
+    """The record with the new id is too large: the old id is the member again, and not fenced.
+
+    References: Kafka's GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin; seen
+    with 4.3.1.
+    """
+    group.members = {
+        (old.member_id if member_id == new.member_id else member_id): m
+        for member_id, m in group.members.items()
+    }
+    put(group, old)
+    group.sessions.pop(new.member_id, None)
+    alive(group, old)
+    if group.leader_id == new.member_id:
+        group.leader_id = old.member_id
+    refused = _joined(client, request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
+    assert isinstance(refused.response, JoinAnswered)
+    known = replace(
+        refused.response,
+        generation=group.generation,
+        protocol_name=group.protocol or "",
+        leader_id=group.leader_id or "",
+    )
+    return Answer(client, known)
 
 
 def _offers_the_same(member: GroupMember, request: SendJoin) -> bool:

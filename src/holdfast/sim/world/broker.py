@@ -6,6 +6,7 @@
   goes on.
 - A coordinator that restarts knows its log and nothing else. Records at the end of the log may be
   lost in the restart.
+- A group's record above ``message_max_bytes`` is not written, as on a real broker.
 - Jumps of the wall clock change the times in records and nothing else.
 
 **Strategy.** Answers leave by a function that the caller passes in. A round is counted when the
@@ -31,6 +32,7 @@ from holdfast.machine.coordinator.group_messages import (
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.world.clock import Clock, Trace
 from holdfast.sim.world.ledger import Ledger
+from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES
 
 GROUP = "group"
 MAX_ROUNDS = 200  # and a hundred for each cause: beyond that a run is given up
@@ -80,11 +82,14 @@ class SimulatedBroker:
         counts: RunCounts,
         *,
         initial_delay_ms: int,
+        message_max_bytes: int = MESSAGE_MAX_BYTES,
+        id_digits: int = 4,
         answer: Callable[[Answer], None],
     ):
         self.clock, self.trace, self.ledger, self.checker = clock, trace, ledger, checker
         self.counts, self.answer = counts, answer
         self.initial_delay_ms = initial_delay_ms
+        self.message_max_bytes, self.id_digits = message_max_bytes, id_digits
         self.wall_ms = WALL_MS
         self.log: list[tuple[int, bytes, bytes | None]] = []
         self.lost_records = False
@@ -138,7 +143,11 @@ class SimulatedBroker:
 
     def _new_coordinator(self, first_id: int = 0) -> Coordinator:
         options = CoordinatorOptions(
-            initial_delay_ms=self.initial_delay_ms, wall_ms=self.wall_ms, client_id=_client_id
+            initial_delay_ms=self.initial_delay_ms,
+            message_max_bytes=self.message_max_bytes,
+            id_digits=self.id_digits,
+            wall_ms=self.wall_ms,
+            client_id=_client_id,
         )
         return Coordinator(GROUP, options, now_ms=self.clock.now_ms, first_id=first_id)
 

@@ -41,6 +41,7 @@ from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.ledger import Ledger
 from holdfast.sim.world.network import FAIL_MS, Network
 from holdfast.sim.world.process import Duties, Process
+from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES
 
 CLOCKS_APART_MS = 1_000_003  # between what two processes' clocks show
 
@@ -59,6 +60,10 @@ class WorldOptions:
         Whether slots have a ``group.instance.id``.
     delay_ms : int
         What the checkers expect of deferral; 0 none.
+    message_max_bytes : int
+        The broker writes no group's record above this.
+    id_digits : int
+        Digits at the end of a member id; 36 make ids as long as Kafka's.
     """
 
     assignors: Callable[[int], Sequence[Assignor]]
@@ -70,6 +75,8 @@ class WorldOptions:
     announce_leave: bool = False
     max_poll_interval_ms: int = 0
     auto_commit: bool = True
+    message_max_bytes: int = MESSAGE_MAX_BYTES
+    id_digits: int = 4
     trace: bool = False
     check: bool = True
 
@@ -109,6 +116,8 @@ class World:
             self.checker,
             self.counts,
             initial_delay_ms=costs.initial_delay_ms,
+            message_max_bytes=options.message_max_bytes,
+            id_digits=options.id_digits,
             answer=hooks.answer(answers.send),
         )
         self.log = self.broker.log

@@ -1,0 +1,123 @@
+"""Groups of 150 and 2,000 members on a broker with Kafka's limit: no record of theirs passes it.
+
+Ids are as long as Kafka's, because they are half of a record where members own little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from tests.sim.faults.scene import SceneWorld, tape
+
+from holdfast.machine.codes import ErrorCode
+from holdfast.machine.events import SyncAnswered
+from holdfast.machine.policies import assignors_for, find_policy
+from holdfast.machine.policy import Policy
+from holdfast.model.partitions import Resource
+from holdfast.sim.soak import QUICK
+from holdfast.sim.world.world import WorldOptions
+from holdfast.wire.layouts.record_size import batch_bytes
+
+DELAY_MS = 60_000
+UUID_CHARACTERS = 36
+POLICIES = ("deferred", "incremental")
+
+
+def crowd(
+    name: str,
+    n_members: int,
+    n_each: int,
+    n_topics: int,
+    *,
+    settings: Policy | None = None,
+    **more: object,
+) -> SceneWorld:
+    """So many members that own so much each, of one topic each; all are in the first round."""
+    info = find_policy(name)
+    policy = settings or Policy(delay_ms=DELAY_MS)
+    offered = assignors_for(name, policy if info.design is None else _of(policy, name))
+    each = n_members * n_each // n_topics
+    topics = [f"topic-{i:03d}" for i in range(n_topics)]
+    options = WorldOptions(
+        assignors=lambda slot: offered,
+        partitions=dict.fromkeys(topics, each),
+        costs=replace(QUICK, slow_members=0),
+        delay_ms=policy.delay_ms if info.defers else 0,
+        id_digits=UUID_CHARACTERS,
+        **more,
+    )
+    w = SceneWorld(options, seed=1)
+    for slot in range(n_members):
+        w.subscriptions[slot] = (topics[slot % n_topics],)
+        w.start(slot)
+    wait(w, lambda: processed(w) == len(w.resources()))
+    return w
+
+
+def _of(policy: Policy, name: str) -> Policy:
+    design = find_policy(name).design
+    assert design is not None
+    return replace(policy, design=design)
+
+
+def processed(w: SceneWorld) -> int:
+    """How much is processed now."""
+    return sum(len(p.running) for p in w.living())
+
+
+def wait(w: SceneWorld, condition: Callable[[], object], limit_ms: int = 60_000) -> None:
+    """Run until a condition holds, which is looked at ten times a second."""
+    end_ms = w.now_ms + limit_ms
+    while not condition():
+        assert w.now_ms < end_ms, f"it never came to that; rounds {w.rounds}, {w.warnings[-3:]}"
+        w.run(w.now_ms + 100)
+
+
+def bounce(w: SceneWorld, slots: Iterable[int], *, crash: bool = False) -> None:
+    """End one process after the other and start each again; each has what it had before."""
+    for slot in slots:
+        process, had = w.slots[slot], owned(w, slot)
+        assert process.alive, process.failed
+        if crash:
+            w.crash(slot)
+            wait(w, lambda p=process: p.member.member_id not in w.coordinator.members)
+        else:
+            w.stop(slot)
+            wait(w, lambda p=process: not p.alive)
+        w.run(w.now_ms + 2_000)
+        w.start(slot)
+        wait(w, lambda s=slot: w.slots[s].running, DELAY_MS // 2)
+        assert owned(w, slot) == had
+
+
+def owned(w: SceneWorld, slot: int) -> set[Resource]:
+    return set(w.slots[slot].running)
+
+
+def sizes(w: SceneWorld) -> list[int]:
+    """Bytes of each group record that the broker wrote."""
+    records = [(key, value) for _, key, value in w.log if b"consumer" in (value or b"")]
+    return [batch_bytes(len(key), len(value or b"")) for key, value in records]
+
+
+def ends_well(w: SceneWorld, n_members: int) -> None:
+    """All members live and own everything, nothing has moved, no rule was broken."""
+    w.run(w.now_ms + 5_000)
+    assert [p.failed for p in w.slots.values() if p.failed] == []
+    assert len(w.living()) == n_members
+    assert processed(w) == len(w.resources())
+    assert w.ledger.violations == []
+    assert w.ledger.moved == 0
+
+
+def test_a_broker_of_the_world_refuses_what_a_real_one_refuses():
+    w = crowd("simple", 20, 4, 1, message_max_bytes=1 << 20)
+    fits = max(sizes(w))
+    small = SceneWorld(replace(w.options, message_max_bytes=fits - 1), seed=1)
+    kept = tape(small)
+    for slot in range(20):
+        small.start(slot)
+    small.run(20_000)
+    assert ErrorCode.UNKNOWN_SERVER_ERROR in kept.errors(SyncAnswered)
+    assert max(sizes(small), default=0) < fits
