@@ -66,6 +66,7 @@ def fleet(args: argparse.Namespace) -> pa.Table:
         "asked": lists(asked, n_topics * len(ids), pa.int32()),
         "owner": lists(owner.reshape(-1), width, pa.int32()),
         "lag": lists(rng.integers(0, 10_000, n * width), width, pa.int64()),
+        "refused": pa.nulls(n, pa.string()),
         "pause_lower_seconds": pa.array(np.zeros(n)),
         "pause_upper_seconds": pa.array(np.full(n, 5.0)),
     }

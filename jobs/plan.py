@@ -16,7 +16,7 @@ from holdfast.pipeline.session import get_session
 from holdfast.tables.reading import open_tables
 
 dump, tables, assignor, out = sys.argv[1:5]
-topics = {row["topic"]: row["partitions"] for row in Dump.open(dump).topics().to_pylist()}
+topics = Dump.open(dump).partition_counts()
 found = plan(get_session(), open_tables(tables), topics, assignor)
 pq.write_table(found, out)
 sys.stdout.write(

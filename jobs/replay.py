@@ -20,7 +20,7 @@ from holdfast.pipeline.session import get_session
 from holdfast.tables.reading import open_tables
 
 dump, tables, out, *wanted = sys.argv[1:]
-topics = {row["topic"]: row["partitions"] for row in Dump.open(dump).topics().to_pylist()}
+topics = Dump.open(dump).partition_counts()
 settings = []
 for text in wanted:
     policy, assignor, *delay = text.split(":")

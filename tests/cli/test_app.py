@@ -68,6 +68,7 @@ ACTS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
         (LocalProtocolError("-"), 70),
         (KeyboardInterrupt(), 130),
         (ValueError(), 70),
+        (MemoryError(), 3),
         (OSError(28, "No space left on device", "r.html"), 3),
     ],
 )
@@ -513,3 +514,14 @@ def test_help_keeps_its_order_after_a_single_command() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     known = [name.replace("_", "-") for name in COMMANDS if name != "config"]
     assert done.stdout.split() == known
+
+
+@pytest.mark.parametrize("text", ["Unable to allocate 16.0 GiB", ""])
+def test_what_does_not_fit_into_memory_is_no_bug(text, monkeypatch):
+    def full(*_):
+        raise MemoryError(text)
+
+    monkeypatch.setattr("holdfast.cli.app.find_file", full)
+    ended = run("assign", "-")
+    assert ended.code == 3 and "too large for the memory of this machine" in ended.err
+    assert text in ended.err and "bug" not in ended.err

@@ -101,3 +101,19 @@ def test_reset_is_read_whatever_its_case() -> None:
     lags = Group.from_dict(snapshot).lags
     assert lags is not None
     assert lags.tolist() == [0]
+
+
+@pytest.mark.parametrize("counts", [{"t": 2**31 - 2}, {"t": 2**22, "u": 1}, {"t": 2**22 + 1}])
+def test_a_few_bytes_do_not_ask_for_gigabytes(counts: dict[str, int]) -> None:
+    snapshot = {"partitions": counts, "members": []}
+    with pytest.raises(
+        ModelError, match=r"partitions: \d+ topic-partitions in all, expected"
+    ):
+        Group.from_dict(snapshot)
+
+
+def test_the_limit_of_partitions_is_the_callers() -> None:
+    snapshot = {"partitions": {"t": 5}, "members": []}
+    assert Group.from_dict(snapshot, most_partitions=5).topics.n_tps == 5
+    with pytest.raises(ModelError, match="5 topic-partitions in all, expected at most 4"):
+        Group.from_dict(snapshot, most_partitions=4)

@@ -15,7 +15,9 @@ from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, law
 
 from holdfast.assignors.registry import ASSIGNORS, assign
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, SourceError
+from holdfast.model.limits import MOST_PARTITIONS
+from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.plan import plan as plans
 from holdfast.pipeline.plan.plan import Fleet, group_of, plan, plan_rows
 from holdfast.pipeline.plan.plan_rows import FLEET, fleet_rows, topics_of
@@ -275,3 +277,59 @@ def test_spark_plans_as_the_driver_does(spark, tmp_path, monkeypatch, assignor):
     monkeypatch.setattr(plans, "DRIVER_GROUPS", 0)
     there = plan(spark, made, TOPICS, assignor)
     assert here.num_rows == 3 and there.equals(here)
+
+
+LIES = [2**31 - 1, 2**31 - 2, 50_000_000]
+
+
+@pytest.mark.parametrize("number", LIES)
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_partition_that_cannot_be_sizes_nothing(tmp_path, number, ends):
+    """One group's word costs the other groups neither memory nor partitions."""
+    owned = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}
+    history = [generation("g", 7, owned), generation("liar", 1, {"x": {"t": [0, number]}})]
+    known = [("t", p, 0, 9) for p in range(4)] if ends else ()
+    made = tables(tmp_path, history, ends=known)
+    topics = topics_of(made)
+    assert topics["t"] == (4 if ends else 5)  # without ends, what was seen is counted
+    rows = {row["group"]: row for row in plan(None, made, topics, "sticky").to_pylist()}
+    assert rows["g"]["refused"] is None and rows["g"]["n_moved"] == (2 if ends else 1)
+    assert rows["liar"]["refused"] is None
+
+
+def test_a_dump_whose_topics_cannot_be_is_refused(tmp_path):
+    tables(tmp_path, [], ends=[("t", p, 0, 9) for p in range(4)])
+    assert Dump.open(tmp_path / "dump").partition_counts() == {"t": 4, "u": 1}
+    for count in (2**31 - 1, 2**20 + 1, -1):
+        fleet.write_dump(tmp_path / "dump", [], topics=[("t", count)])
+        with pytest.raises(SourceError, match=f"topic 't' has {count} partitions, expected at mo"):
+            Dump.open(tmp_path / "dump").partition_counts()
+
+
+def test_a_group_that_is_too_large_is_a_row_and_stops_no_other(tmp_path):
+    history = [
+        generation("large", 1, {"a-1": {"t": [0], "u": [0]}}),
+        generation("other", 1, {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}),
+    ]
+    made = tables(tmp_path, history)
+    for count in (MOST_PARTITIONS + 1, 2**31 - 1, 2**40):
+        rows = plan(None, made, {"t": 4, "u": count}, "sticky").to_pylist()
+        text = f"{4 + count} topic-partitions, of which a plan takes {MOST_PARTITIONS}"
+        assert [row["refused"] for row in rows] == [text, None]
+        assert rows[0]["n_moved"] is None and rows[1]["n_moved"] == 2
+
+
+def test_a_group_that_memory_does_not_hold_is_a_row(tmp_path, monkeypatch):
+    owned = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": []}}
+    made = tables(tmp_path, [generation("g", 7, owned), generation("h", 7, owned)])
+
+    def full(group, name, group_id):
+        if group_id == "g":
+            raise MemoryError("Unable to allocate 16.0 GiB")
+        return assign(group, name)
+
+    monkeypatch.setattr(plans, "assign", full)
+    monkeypatch.setattr(plans, "_options_of", lambda fleet, at, *_: {"group_id": "gh"[at]})
+    rows = plan(None, made, TOPICS, "fair").to_pylist()
+    assert rows[0]["refused"].startswith("too large for the memory of this machine: Unable to")
+    assert rows[1]["refused"] is None

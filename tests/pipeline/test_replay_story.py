@@ -227,3 +227,12 @@ def test_lags_are_brought_only_where_they_are_asked_for(tmp_path, lags):
     (story,) = stories(local.run(tmp_path / "d", tmp_path / "t", reset="earliest"), lags=lags)
     assert story.lags == ({"t": (9, 4)} if lags else {})
     assert replace(story, lags={}).to_json() != story.to_json() or not lags
+
+
+@pytest.mark.parametrize("number", [2**31 - 1, 400_000_000])
+def test_a_partition_that_cannot_be_makes_no_column_of_lags(tmp_path, number):
+    record = ("g", 1, fleet.classic(generation("g", 1, {"a": {"t": [0, 1, number]}}, at=1)))
+    ends = [("t", p, 0, 9) for p in range(2)]
+    fleet.write_dump(tmp_path / "d", [record], offsets=ends)
+    (story,) = stories(local.run(tmp_path / "d", tmp_path / "t", reset="earliest"), lags=True)
+    assert story.lags == {"t": (9, 9, 0)}

@@ -140,7 +140,7 @@ def exit_code(error: BaseException) -> int:
         return EXIT_USAGE
     if isinstance(error, (AdapterError, WireError, RemoteProtocolError)):
         return EXIT_SOURCE
-    if _file_of(error) or _missing(error):
+    if isinstance(error, MemoryError) or _file_of(error) or _missing(error):
         return EXIT_SOURCE
     if isinstance(error, KeyboardInterrupt):
         return EXIT_INTERRUPT
@@ -164,6 +164,8 @@ def _explained(error: Exception) -> str:
     """One line about an error that holdfast did not raise on purpose."""
     if file := _file_of(error):
         return f"cannot read or write {file}: {getattr(error, 'strerror', '')}"
+    if isinstance(error, MemoryError):
+        return f"too large for the memory of this machine: {str(error) or 'no more could be had'}"
     if package := _missing(error):
         return f"{package} is not installed: pip install 'holdfast[{EXTRAS[package]}]'"
     # What Spark's workers raise comes as their whole traceback: its last line says what.

@@ -115,5 +115,5 @@ def open_source(
             note=notes(quiet),
             quiet=quiet,
         )
-        topics = {row["topic"]: row["partitions"] for row in made.dump.topics().to_pylist()}
+        topics = made.dump.partition_counts()
         yield OpenedTables(tables=made.tables, topics=topics, groups=None)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from holdfast.errors import ModelError
 from holdfast.model.columns import I32, I64, Mask, frozen, row_of, starts, within
 from holdfast.model.lag import lag_column
-from holdfast.model.limits import NO_GENERATION
+from holdfast.model.limits import MOST_PARTITIONS, NO_GENERATION
 from holdfast.model.partition_columns import partitions_by_member
 from holdfast.model.reported import DroppedClaims, ReportedClaims, Subscriptions, check_claims
 from holdfast.model.snapshot import read_snapshot
@@ -79,8 +79,15 @@ class Group:
     dropped: DroppedClaims = field(default_factory=DroppedClaims)
 
     @classmethod
-    def from_dict(cls, snapshot: Mapping[str, Any]) -> Group:
+    def from_dict(
+        cls, snapshot: Mapping[str, Any], *, most_partitions: int = MOST_PARTITIONS
+    ) -> Group:
         """Read the JSON snapshot.
+
+        Parameters
+        ----------
+        most_partitions : int
+            Topic-partitions that it may have in all.
 
         Raises
         ------
@@ -88,7 +95,7 @@ class Group:
             Something is missing, unknown, of the wrong type or out of range; the text names the
             place, as in ``members[3].owned[0]``.
         """
-        read = read_snapshot(snapshot)
+        read = read_snapshot(snapshot, most_partitions)
         topics = Topics.from_counts(
             read.partitions,
             racks=read.racks,

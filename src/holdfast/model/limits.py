@@ -5,3 +5,25 @@ INT32_MAX = 2**31 - 1
 
 NO_GENERATION = -1
 """Generation of a member that has none."""
+
+MOST_PARTITIONS = 2**22
+"""Topic-partitions of one group or snapshot that are worked on where the caller names no limit.
+
+A partition takes some 200 bytes on its way through an assignor; whole clusters hold fewer.
+"""
+
+
+def believed_size(n_said: int, n_seen: int) -> int:
+    """Partitions of a topic, of which somebody says one number and some were seen.
+
+    A partition number comes from a stranger and never decides alone how much is allocated: where
+    numbers are sparse, the partitions that were seen are counted instead.
+
+    Parameters
+    ----------
+    n_said : int
+        The highest number that was seen, and one.
+    n_seen : int
+        Different numbers that were seen.
+    """
+    return n_said if n_said <= 4 * n_seen + 1024 else n_seen

@@ -15,7 +15,7 @@ import numpy as np
 
 from holdfast.errors import ModelError
 from holdfast.model.lag import MAX_LAG, NO_COMMIT, lag_of_columns
-from holdfast.model.limits import INT32_MAX, NO_GENERATION
+from holdfast.model.limits import INT32_MAX, MOST_PARTITIONS, NO_GENERATION
 from holdfast.model.partitions import Resource, TopicPartitions, grouped
 
 _TOP = ("partitions", "racks", "lags", "offsets", "auto_offset_reset", "members")
@@ -45,8 +45,13 @@ class Snapshot:
     members: tuple[MemberRow, ...]
 
 
-def read_snapshot(snapshot: object) -> Snapshot:
+def read_snapshot(snapshot: object, most_partitions: int = MOST_PARTITIONS) -> Snapshot:
     """Check a parsed JSON snapshot.
+
+    Parameters
+    ----------
+    most_partitions : int
+        Topic-partitions that it may have in all: a few bytes of JSON can name any number.
 
     Raises
     ------
@@ -62,6 +67,13 @@ def read_snapshot(snapshot: object) -> Snapshot:
         name: _integer(count, f"partitions.{name}", low=0, high=2**31 - 2)
         for name, count in _mapping(top["partitions"], "partitions").items()
     }
+    n_tps = sum(partitions.values())
+    if n_tps > most_partitions:
+        raise ModelError(
+            f"{n_tps} topic-partitions in all, expected at most {most_partitions}; a caller of the "
+            "library can allow more (most_partitions)",
+            column="partitions",
+        )
     members = tuple(
         _member(row, f"members[{i}]") for i, row in enumerate(_list(top["members"], "members"))
     )

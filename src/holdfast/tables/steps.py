@@ -159,6 +159,7 @@ FLEET = Table(
         Column("asked", _INTS, "indices into topics, member by member"),
         Column("owner", _INTS, "index into member_ids of each topic-partition, or -1"),
         Column("lag", DType.INT64_LIST, "lag of each topic-partition", "records"),
+        Column("refused", _S, "why the group has no plan, and no topics here", nullable=True),
         Column("pause_lower_seconds", _F, "mean pause so far, at least", "seconds", nullable=True),
         Column("pause_upper_seconds", _F, "mean pause so far, at most", "seconds", nullable=True),
     ),

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 OFFSETS_TOPIC = "__consumer_offsets"
 DUMP_FILE = "dump.json"
 DUMP_VERSION = 1
+MOST_OF_A_TOPIC = 2**20
+"""Partitions that a topic may have by the word of a dump alone."""
 
 
 class SourceSnapshot(Protocol):
@@ -154,6 +156,26 @@ class Dump:
     def topics(self) -> pa.Table:
         """Topic ids, names and partition counts; empty where the dump has none."""
         return _read_part(self.path, "topics")
+
+    def partition_counts(self) -> dict[str, int]:
+        """Partitions of each topic of the cluster.
+
+        Raises
+        ------
+        SourceError
+            A number is one that no cluster has, and that the offsets do not bear out.
+        """
+        topics, listed = self.topics(), self.offsets()["topic"].value_counts()
+        seen = dict(zip(*(listed.field(i).to_pylist() for i in (0, 1)), strict=True))
+        columns = (topics[name].to_pylist() for name in ("topic", "partitions"))
+        counts: dict[str, int | None] = dict(zip(*columns, strict=True))
+        for topic, count in counts.items():
+            if count is None or not 0 <= count <= max(MOST_OF_A_TOPIC, 4 * seen.get(topic, 0)):
+                raise SourceError(
+                    f"{self.path / 'topics'}: topic {topic!r} has {count} partitions, expected at "
+                    f"most {MOST_OF_A_TOPIC}, or offsets of a quarter of them"
+                )
+        return {topic: int(count or 0) for topic, count in counts.items()}
 
     def offsets(self) -> pa.Table:
         """Begin and end offsets; empty where the dump has none."""

@@ -34,7 +34,7 @@ from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.generations import list_parts
 from holdfast.pipeline.plan.plan_equal import Stack, sticky_targets
 from holdfast.pipeline.plan.plan_rows import FLEET, fleet_rows
-from holdfast.tables.reading import Tables
+from holdfast.tables.reading import Tables, once_more
 from holdfast.tables.schemas import arrow_schema
 
 if TYPE_CHECKING:
@@ -131,20 +131,23 @@ def plan_rows(rows: pa.Table, assignor: str, options: Mapping[str, Any]) -> pa.T
     fleet = Fleet.of(rows)
     target = np.full(len(fleet.owner), NO_OWNER, np.int32)
     optimal = np.zeros(rows.num_rows, np.bool_)
-    refused: list[str | None] = [None] * rows.num_rows
+    refused: list[str | None] = fleet.rows["refused"].to_pylist()
     at_once = find(assignor).closed_form and not options
     many = np.flatnonzero(fleet.equal()) if at_once else np.zeros(0, int)
     done, closed = np.zeros((2, rows.num_rows), np.bool_)
     closed[many] = True  # the closed form is optimal, and no certificate is needed
     if len(many):
         done[many] = _plan_many(fleet, many, target)
-    for group in np.flatnonzero(~done).tolist():
+    for group in np.flatnonzero(~done & fleet.rows["refused"].is_null().to_numpy()).tolist():
         tps = slice(fleet.tp_start[group], fleet.tp_start[group + 1])
         try:
             own = _options_of(fleet, group, options, assignor)
             result = assign(group_of(fleet, group), assignor, **own)
         except ModelError as error:
             refused[group] = str(error)
+            continue
+        except MemoryError as error:
+            refused[group] = f"too large for the memory of this machine: {error}"
             continue
         target[tps] = result.target
         optimal[group] = not closed[group] and result.optimal
@@ -332,7 +335,7 @@ def plan(
         There is no such assignor, or it has no such option.
     """
     check_options(assignor, options)
-    rows = fleet_rows(tables, topics, groups=groups)
+    rows = once_more(lambda: fleet_rows(tables, topics, groups=groups))
     task = plan_task(assignor, options)
     if spark is None or rows.num_rows <= DRIVER_GROUPS:
         planned = plan_rows(rows, assignor, options)

@@ -2,7 +2,9 @@
 
 **Rules.** The topics of a row are the topics that some member subscribes to and that the cluster
 has, sorted by name; members are sorted by id. ``owner`` and ``lag`` have one entry per
-topic-partition, in that order. The owner of a partition is the one in the table ``lag``.
+topic-partition, in that order. The owner of a partition is the one in the table ``lag``. A group
+of more than MOST_PARTITIONS topic-partitions is refused and gets no columns. What the tables say of
+partitions that the cluster does not have makes no topic larger.
 
 **Strategy.** Columns over the whole fleet, scattered into place by one search each: there is no
 Python object per partition. A file of ``lag`` is read with its strings as dictionaries.
@@ -20,8 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask, starts
+from holdfast.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.pipeline.arrow_types import ArrowColumn
-from holdfast.tables.reading import Tables
+from holdfast.tables.reading import Tables, once_more
 from holdfast.tables.schemas import arrow_schema
 
 FLEET: Final = arrow_schema("fleet")
@@ -51,15 +54,30 @@ class _Asked:
 def topics_of(tables: Tables) -> dict[str, int]:
     """Topics of the table ``lag`` with their partitions, where no dump says how many there are.
 
-    A partition that has neither a commit nor an owner is not in it, so this is a lower bound.
+    A partition that has neither a commit nor an owner is not in it, so this is a lower bound. Of a
+    topic that has end offsets, only partitions with one count: what a member claims or commits is
+    its own word, the end offset is the cluster's.
     """
-    found: dict[str, int] = {}
-    for file in tables.files("lag"):
-        rows = pq.ParquetFile(file).read(columns=["topic", "partition"])
-        highest = rows.group_by("topic").aggregate([("partition", "max")])
-        for topic, partition in zip(*(c.to_pylist() for c in highest.columns), strict=True):
-            found[topic] = max(found.get(topic, 0), partition + 1)
-    return found
+    columns = ["topic", "partition", "log_end_offset"]
+    parts = once_more(
+        lambda: [pq.ParquetFile(file).read(columns=columns) for file in tables.files("lag")]
+    )
+    if not parts:
+        return {}
+    rows = pa.concat_tables(parts)
+    rows = rows.filter(pc.greater_equal(rows["partition"], 0))
+    real = rows.filter(rows["log_end_offset"].is_valid())
+    return _sizes(rows) | _sizes(real)
+
+
+def _sizes(rows: pa.Table) -> dict[str, int]:
+    """Partitions of each topic in these rows."""
+    counts = [("partition", "max"), ("partition", "count_distinct")]
+    found = rows.group_by("topic").aggregate(counts).to_pylist()
+    return {
+        row["topic"]: believed_size(row["partition_max"] + 1, row["partition_count_distinct"])
+        for row in found
+    }
 
 
 def fleet_rows(
@@ -82,6 +100,9 @@ def fleet_rows(
     group = pc.index_in(members["group"], found).to_numpy().astype(np.int64)
     member_start = np.searchsorted(group, np.arange(len(found) + 1))
     member, topic = _asked_pairs(members["subscribed_topics"], names)
+    n_tps = _n_tps(group[member], topic, names, topics, len(found))
+    is_big = n_tps > MOST_PARTITIONS
+    member, topic = (pair[~is_big[group[member]]] for pair in (member, topic))
     asked = _asked(group[member], topic, names, topics)
     owner, lag = _owners(tables, asked, found, members, group)
     topic_start = np.searchsorted(asked.key, np.arange(len(found) + 1) * max(len(names), 1))
@@ -100,6 +121,7 @@ def fleet_rows(
         "asked": _lists(starts(per_member)[member_start], local.astype(np.int32)),
         "owner": _lists(asked.start[topic_start], owner),
         "lag": _lists(asked.start[topic_start], lag),
+        "refused": _refused(n_tps, is_big),
         "pause_lower_seconds": lower,
         "pause_upper_seconds": upper,
     }
@@ -145,8 +167,30 @@ def _asked_pairs(column: pa.ChunkedArray, names: pa.Array) -> tuple[I64, I64]:
     return pair // width, pair % width
 
 
+def _n_tps(
+    group: I64, topic: I64, names: pa.Array, topics: Mapping[str, int], n_groups: int
+) -> I64:
+    """Topic-partitions of each group, before anything of that size is made."""
+    counts = np.array([topics[name] for name in names.to_pylist()], np.int64)
+    width = max(len(names), 1)
+    key = np.unique(group * width + topic)
+    found = np.zeros(n_groups, np.int64)
+    np.add.at(found, key // width, counts[key % width] if len(counts) else 0)
+    return found
+
+
+def _refused(n_tps: I64, is_big: Mask) -> pa.Array:
+    """Why each group is refused; null where it is not."""
+    texts = [
+        f"{n} topic-partitions, of which a plan takes {MOST_PARTITIONS}" if big else None
+        for n, big in zip(n_tps.tolist(), is_big.tolist(), strict=True)
+    ]
+    return pa.array(texts, pa.string())
+
+
 def _asked(group: I64, topic: I64, names: pa.Array, topics: Mapping[str, int]) -> _Asked:
-    counts = np.array([topics[name] for name in names.to_pylist()], np.int32)
+    listed = np.array([topics[name] for name in names.to_pylist()], np.int64)
+    counts = np.clip(listed, 0, INT32_MAX).astype(np.int32)
     key = np.unique(group * max(len(names), 1) + topic)
     n_partitions = counts[key % max(len(names), 1)] if len(names) else np.zeros(0, np.int32)
     return _Asked(

@@ -91,7 +91,8 @@ class GroupRows:
     generations: list[RecordedGeneration]
     rebalances: list[RecordedRebalance]
     pauses: list[RecordedPause]
-    lags: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    lags: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Lag by topic and partition; a partition without a row has none."""
 
     @cached_property
     def _rebalance(self) -> dict[tuple[int, int], RecordedRebalance]:
@@ -231,8 +232,8 @@ def _member(row: dict[str, Any], topics: tuple[str, ...]) -> RecordedMember:
     )
 
 
-def _lags(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[int, ...]]:
+def _lags(rows: Sequence[dict[str, Any]]) -> dict[str, dict[int, int]]:
     found: dict[str, dict[int, int]] = {}
     for row in rows:
         found.setdefault(row["topic"], {})[row["partition"]] = row["lag"] or 0
-    return {topic: tuple(by.get(p, 0) for p in range(max(by) + 1)) for topic, by in found.items()}
+    return found

@@ -38,6 +38,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from holdfast.model.limits import believed_size
 from holdfast.pipeline.history.generations import STABLE
 from holdfast.pipeline.history.movements import COOPERATIVE_PROTOCOLS, RESTART_WINDOW_SECONDS
 from holdfast.pipeline.replay.replay_happenings import (
@@ -167,7 +168,7 @@ class _StoryBuilder:
             pause_lower_seconds=self.pause[0],
             pause_upper_seconds=self.pause[1],
             sessions=tuple(self.sessions),
-            lags=self.rows.lags,
+            lags=_lag_columns(self.rows.lags, self.sizes),
             note=self.note,
             blind=cooperative and self.away,
             answer_ms=self.answer_ms,
@@ -338,8 +339,7 @@ def _runs(rows: Sequence[RecordedGeneration]) -> Iterator[list[int]]:
 def _sizes(rows: GroupRows, topics: Mapping[str, int]) -> dict[str, int]:
     """Partitions of each topic at the end: as the cluster says, or by the highest number seen.
 
-    A partition id comes from a stranger and never decides alone how large a world is: where ids are
-    sparse, the partitions are counted instead.
+    See :func:`holdfast.model.limits.believed_size`: no number decides alone how large a world is.
     """
     seen: dict[str, set[int]] = {}
     for row in rows.generations:
@@ -350,9 +350,19 @@ def _sizes(rows: GroupRows, topics: Mapping[str, int]) -> dict[str, int]:
     asked = {t for row in rows.generations for m in row.members for t in m.topics}
     found = {topic: topics.get(topic, 0) for topic in sorted(asked | set(seen))}
     for topic, numbers in seen.items():
-        dense = highest[topic] <= 4 * len(numbers) + 1024
-        found[topic] = max(found[topic], highest[topic] if dense else len(numbers))
+        found[topic] = max(found[topic], believed_size(highest[topic], len(numbers)))
     return {topic: size for topic, size in found.items() if size}
+
+
+def _lag_columns(
+    lags: Mapping[str, Mapping[int, int]], sizes: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    """The lag of every partition of the story's topics; 0 where none is known."""
+    return {
+        topic: tuple(lags[topic].get(partition, 0) for partition in range(size))
+        for topic, size in sizes.items()
+        if topic in lags
+    }
 
 
 def _first_counts(rows: GroupRows, sizes: Mapping[str, int]) -> dict[str, int]:
