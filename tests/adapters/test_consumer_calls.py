@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from holdfast import Consumer
 from holdfast.adapters.member.host import Standing
 from holdfast.adapters.member.mailbox import Mailbox
+from holdfast.adapters.records.terms import PartitionTerms
 from holdfast.adapters.records.topic_duties import PendingCall
 from holdfast.errors import AdapterError, LocalProtocolError, RemoteProtocolError
 from holdfast.machine.events import RejoinRequested
@@ -32,7 +34,10 @@ class Parts:
         self.reached = {A: 4, B: 6}
         self.polled = []
         self.closing = []
+        self.logged = []
         self.counters = SimpleNamespace(add=lambda *words: None)
+        self.terms = PartitionTerms()
+        self.refused = ()
         self.drains = False
         self.due = []  # callbacks that the member's thread makes, one whenever it catches up
         self.host = SimpleNamespace(
@@ -45,21 +50,30 @@ class Parts:
         self.duties = SimpleNamespace(
             calls=Mailbox(),
             reconsider=lambda offsets: None,
-            lost_uncommitted=set,
+            refused=lambda terms, offsets: set(self.refused),
             delivery=SimpleNamespace(
                 processed=self.processed,
                 give_up_waiting=lambda owned: self.closing.append(("given up", set(owned))),
                 poll=lambda *words: self.polled.pop(0),
                 active=lambda: {A},
-                from_an_earlier_term=lambda offsets: set(),
-                uncommitted=lambda among, handed=False: {
-                    tp: at for tp, at in self.reached.items() if tp in among
-                },
+                terms=lambda: nullcontext(self.terms),
+                uncommitted=self.uncommitted,
+                to_commit=self.uncommitted,
             ),
         )
         self.stand(1)
 
+    def uncommitted(self, among, handed=False):
+        return {tp: at for tp, at in self.reached.items() if tp in among}
+
+    def lose(self, *partitions, told=()):
+        self.terms.lose(partitions, uncommitted=dict.fromkeys(partitions, 4), told=told)
+
+    def note_untold(self, error):
+        self.logged.append(str(error))
+
     def processed(self):
+        self.terms.come_back()
         self.closing.append("processed")
         return self.drains
 
@@ -73,6 +87,7 @@ class Parts:
             state=state,
             identity=Identity(generation=generation, member_id="m", instance_id=None),
             owned=frozenset(owned),
+            terms=dict.fromkeys(owned, 0),
         )
 
     def commit(self, offsets, identity):
@@ -319,12 +334,129 @@ def test_the_list_of_a_block_that_fails_is_not_processed(made, fails):
         assert parts.closing == ["processed"]
 
 
+# What the application holds and cannot commit any more
+
+
+LOST = "t-0 had been lost since"
+
+
 @pytest.mark.parametrize("offsets", [None, {A: 4}])
 def test_a_commit_after_a_loss_is_refused_although_the_partition_is_back(made, offsets):
     consumer, parts = made
-    parts.duties.lost_uncommitted = lambda: {A}
-    parts.duties.delivery.from_an_earlier_term = set
-    with pytest.raises(RemoteProtocolError, match="t-0 had been lost since") as caught:
+    parts.lose(A)
+    parts.refused = (A,)
+    with pytest.raises(RemoteProtocolError, match=LOST) as caught:
         consumer.commit(offsets)
     assert caught.value.error_code == UNKNOWN_MEMBER_ID
     assert parts.commits == []
+
+
+@pytest.mark.parametrize("told", [(), (A,)])
+def test_a_commit_is_refused_until_the_application_was_told_and_polls(made, told):
+    """By the callback if it comes, else by the error and a poll after it."""
+    consumer, parts = made
+    parts.lose(A, told=told)
+    parts.polled = [["r"]] * 3
+    consumer.poll()
+    for _ in range(2):
+        with pytest.raises(RemoteProtocolError, match=LOST):
+            consumer.commit()
+    if told:
+        consumer.poll()
+        with pytest.raises(RemoteProtocolError, match=LOST):
+            consumer.commit()
+        parts.terms.tell([A])
+    else:
+        consumer.poll()
+    parts.answers = [0]
+    consumer.commit()
+    assert parts.commits == [({A: 4}, 1)]
+
+
+def test_who_was_told_by_the_coordinator_is_not_told_again(made):
+    """Right after it wakes, a member does not know yet that it was removed."""
+    consumer, parts = made
+    parts.answers = [UNKNOWN_MEMBER_ID, 0]
+    commit = parts.commit
+
+    def commit_and_lose(offsets, identity):
+        if len(parts.answers) == 2:
+            parts.lose(A)
+        return commit(offsets, identity)
+
+    parts.commit = commit_and_lose
+    with pytest.raises(RemoteProtocolError, match="UNKNOWN_MEMBER_ID"):
+        consumer.commit()
+    with pytest.raises(RemoteProtocolError, match=LOST):
+        consumer.commit()
+    parts.polled = [["r"]]
+    consumer.poll()
+    consumer.commit()
+    assert len(parts.commits) == 2
+
+
+@pytest.mark.parametrize("told", [(), (A,)])
+@pytest.mark.parametrize("auto", [True, False])
+def test_closing_raises_what_nobody_was_told(told, auto):
+    consumer = Consumer({**CONFIG, "enable.auto.commit": auto})
+    consumer._parts = parts = Parts()
+    parts.reached.clear()
+    parts.lose(A, told=told)
+    parts.host.post = lambda event: parts.host.over.set()
+    if told:
+        waiting(parts, parts.terms.tell)
+        consumer.close()
+        return
+    with pytest.raises(RemoteProtocolError, match=LOST):
+        consumer.close()
+    consumer.close()
+
+
+def test_closing_does_not_hide_the_error_that_ends_the_block(made):
+    consumer, parts = made
+    parts.host.post = lambda event: parts.host.over.set()
+    parts.lose(A)
+
+    def use():
+        with consumer:
+            raise ValueError("cannot handle this")
+
+    with pytest.raises(ValueError, match="cannot handle"):
+        use()
+    assert [LOST in line for line in parts.logged] == [True]
+
+
+def test_closing_after_a_failure_that_was_raised_raises_nothing_more(made):
+    consumer, parts = made
+    parts.host.failure = RemoteProtocolError("fenced", error_code=82)
+    parts.lose(A)
+    with pytest.raises(RemoteProtocolError, match="fenced"):
+        consumer.poll()
+    consumer.close()
+    assert len(parts.logged) == 1
+
+
+@pytest.mark.parametrize("told", [(), (A,)])
+def test_the_loop_writes_to_the_log_what_it_can_commit_no_more(told):
+    """A callback tells of it instead, if there is one."""
+    consumer = Consumer(CONFIG)
+    consumer._parts = parts = Parts()
+    parts.reached.clear()
+    parts.polled = [["r"]] * 2
+    parts.lose(A, told=told)
+    for _ in range(2):
+        assert consumer.poll() == ["r"]
+    assert [LOST in line for line in parts.logged] == ([] if told else [True])
+
+
+def test_a_seek_of_what_was_lost_since_the_last_poll_is_refused(made):
+    consumer, parts = made
+    sought = []
+    parts.duties.seek = lambda *where: sought.append(where)
+    parts.lose(A)
+    with pytest.raises(RemoteProtocolError, match=LOST):
+        consumer.seek(A, 3)
+    parts.polled = [["r"]]
+    consumer.poll()
+    consumer.seek(A, 3)
+    assert sought == [(A, 3)]

@@ -367,42 +367,106 @@ def test_an_error_of_one_topic_loses_nothing_of_the_others(delivery):
     assert offsets(delivery.poll(0, 10), 0) == [0, 1]
 
 
-def lost_and_back(delivery, at):
+# Terms
+
+
+def lost_and_back(delivery, at, told=()):
     """0 and 1 of A are handed out; A is lost, and given to this member again."""
-    delivery.start({A: 0})
+    delivery.start({A: 0}, term=1)
     assert len(delivery.poll(0, 10)) == 2
-    delivery.drop([A])
-    delivery.start({A: at})
+    delivery.drop([A], told)
+    delivery.start({A: at}, term=2)
 
 
+def told(delivery):
+    with delivery.terms() as terms:
+        terms.tell([A])
+
+
+@pytest.mark.parametrize("callback", [True, False])
 @pytest.mark.parametrize("at", [0, 7])
-def test_what_was_handed_out_before_a_loss_is_of_an_earlier_term(delivery, at):
-    lost_and_back(delivery, at)
-    assert delivery.from_an_earlier_term({A: 2, B: 1}) == {A}  # the application was not back yet
+def test_what_was_handed_out_before_a_loss_is_of_an_earlier_term(delivery, at, callback):
+    now = {A: 2}
+    lost_and_back(delivery, at, [A] if callback else [])
+    assert delivery.refused(now, {A: 2, B: 1}) == {A}  # the application was not back yet
     delivery.poll(0, 10)  # hands out two from there on
-    assert delivery.from_an_earlier_term({A: at + 2}) == set()
-    assert delivery.from_an_earlier_term({A: at + 3}) == {A}
-    assert delivery.from_an_earlier_term({A: at - 1}) == {A}
+    if callback:
+        assert delivery.refused(now, {A: at + 2}) == {A}  # nobody has told it
+        told(delivery)
+    assert delivery.refused(now, {A: at + 2}) == set()
+    assert delivery.refused(now, {A: at + 3}) == {A}
+    assert delivery.refused(now, {A: at - 1}) == {A}
     delivery.seek(A, at - 1)
-    assert delivery.from_an_earlier_term({A: at - 1}) == set()
+    assert delivery.refused(now, {A: at - 1}) == set()
 
 
-def test_a_partition_that_was_never_lost_is_committed_as_the_application_likes(delivery):
-    delivery.start({A: 5})
-    assert delivery.from_an_earlier_term({A: 1}) == set()
-    delivery.stop([A], lambda: None)
+@pytest.mark.parametrize("ending", ["loss", "hand-over"])
+def test_before_a_new_term_has_begun_an_old_offset_is_refused(delivery, ending):
+    """The positions of the new term are still asked for; only its callback may set them."""
+    delivery.start({A: 0}, term=1)
+    delivery.poll(0, 10)
+    if ending == "loss":
+        delivery.drop([A])
+        delivery.processed()
+    else:
+        delivery.processed()
+        delivery.stop([A], lambda: None)
+        delivery.processed()
+    assert delivery.to_commit({A: 2}) == {}
+    assert delivery.refused({A: 2}, {A: 2}) == {A}
+    assert delivery.refused({A: 2}, {A: 2}, begins=[A]) == set()
     delivery.forget([A])
-    delivery.start({A: 7})
-    assert delivery.from_an_earlier_term({A: 1}) == set()
+    delivery.start({A: 300}, term=2)
+    assert delivery.to_commit({A: 2}) == {}
+    assert delivery.refused({A: 2}, {A: 2}) == {A}
+    delivery.poll(0, 10)
+    delivery.processed()
+    assert delivery.to_commit({A: 2}) == {A: 302}
+    assert delivery.to_commit({A: 3}) == {}
 
 
-def test_a_loss_of_uncommitted_records_is_known_until_it_is_heard_of(delivery):
-    lost_and_back(delivery, 7)
+def test_what_is_handed_over_in_order_is_committed_until_it_is_given_up(delivery):
+    delivery.start({A: 0}, term=1)
+    delivery.poll(0, 10)
+    delivery.processed()
+    delivery.stop([A], lambda: None)
+    assert delivery.to_commit({A: 1}) == {A: 2}
+    assert delivery.refused({A: 1}, {A: 1}) == set()
+
+
+def test_a_partition_in_its_first_term_is_committed_as_the_application_likes(delivery):
+    delivery.start({A: 5}, term=1)
+    assert delivery.refused({A: 1}, {A: 1}) == set()
+    assert delivery.refused({B: 1}, {B: 1}) == set()
+
+
+def untold(delivery):
+    with delivery.terms() as terms:
+        return terms.untold()
+
+
+def test_a_loss_of_uncommitted_records_is_known_until_it_is_told(delivery):
+    lost_and_back(delivery, 7, [A])
     delivery.processed()
     assert delivery.uncommitted() == {}
-    assert delivery.uncommittable() == {A}
-    delivery.loss_heard([A])
-    assert delivery.uncommittable() == set()
+    assert untold(delivery) == {A}
+    told(delivery)
+    assert untold(delivery) == set()
+
+
+def test_a_loss_of_which_no_callback_tells_is_told_by_an_error_and_a_poll(delivery):
+    lost_and_back(delivery, 7, [A])
+    with delivery.terms() as terms:
+        assert terms.report_untold() == set()  # a callback will tell
+        terms.tell_by_error([A])  # there is none
+    delivery.processed()
+    with delivery.terms() as terms:
+        assert terms.untold() == {A}  # no error was raised before that poll
+        assert terms.raise_untold([B]) == set()
+        assert terms.raise_untold() == {A}
+    assert untold(delivery) == {A}
+    delivery.processed()
+    assert untold(delivery) == set()
 
 
 def test_a_loss_after_everything_was_committed_takes_nothing(delivery):
@@ -411,10 +475,10 @@ def test_a_loss_after_everything_was_committed_takes_nothing(delivery):
     delivery.processed()
     delivery.committed({A: 2})
     delivery.drop([A])
-    assert delivery.uncommittable() == set()
+    assert untold(delivery) == set()
 
 
 def test_a_loss_before_anything_was_handed_out_takes_nothing(delivery):
     delivery.start({A: 3}, fresh=[A])  # a position that is still to be committed
     delivery.drop([A])
-    assert delivery.uncommittable() == set()
+    assert untold(delivery) == set()

@@ -28,7 +28,7 @@ class Script:
         self.deadline_ms = None
         self.identity = Identity(generation=3, member_id="m", instance_id=None)
         self.is_leader = False
-        self.holdings = type("Holdings", (), {"owned": frozenset(A)})()
+        self.holdings = type("Holdings", (), {"owned": frozenset(A), "terms": {}})()
 
     def step(self, now_ms, event):
         self.threads.add(threading.current_thread())
@@ -58,11 +58,11 @@ class Notes:
         self.notes.append("stop")
         drained()
 
-    def drop(self, resources):
-        self.notes.append("drop")
+    def drop(self, resources, lost):
+        self.notes.append(f"drop, {len(lost)} told")
 
-    def start(self, resources):
-        self.notes.append("start")
+    def start(self, resources, term):
+        self.notes.append(f"start term {term}")
 
     def call(self, call, resources, done):
         self.notes.append(call.value)
@@ -122,8 +122,8 @@ def test_actions_are_done_in_order_and_their_answers_come_back(run):
         {
             events.Polled: (
                 actions.StopFetching(token=1, resources=A, deadline_ms=9),
-                actions.DropNow(A),
-                actions.StartFetching(A),
+                actions.DropNow(A, A),
+                actions.StartFetching(A, 7),
                 actions.CallListener(token=2, call=ListenerCall.ASSIGNED, resources=A),
                 actions.CallListener(token=3, call=ListenerCall.LOST, resources=A),
                 COMMIT,
@@ -140,7 +140,8 @@ def test_actions_are_done_in_order_and_their_answers_come_back(run):
     assert script.next(events.ListenerReturned) == events.ListenerReturned(2, None)
     assert script.next(events.ListenerReturned) == events.ListenerReturned(3, "OSError: no")
     assert script.next(events.CommitAnswered) == events.CommitAnswered(4, 27)
-    assert duties.notes == ["stop", "drop", "start", "assigned", "lost", "commit", "completed"]
+    words = ["drop, 1 told", "stop", "start term 7", "assigned", "lost", "commit", "completed"]
+    assert duties.notes == words  # what is lost is dropped first
     assert link.sent == [actions.FindCoordinator(7, 100)]
     assert host.n_rounds == 1
     assert host.standing.owned == frozenset(A)
@@ -179,6 +180,31 @@ def test_whoever_is_called_sees_what_the_member_owns_by_now(run):
     hosts[0].post(events.Polled())
     script.next(events.ListenerReturned)
     assert seen == [(frozenset(A), 4)]
+
+
+def test_who_sees_that_nothing_is_owned_finds_that_it_was_lost(run):
+    """Else a commit on another thread would find nothing to commit, and nothing lost."""
+    script = Script({events.Polled: (actions.Warn("x"), actions.DropNow(A, A))})
+    seen = []
+
+    class Looks(Notes):
+        def drop(self, resources, lost):
+            seen.append(host.standing.owned)
+
+    host = run(script, Looks())
+    step = script.step
+
+    def lose(now_ms, event):
+        answer = step(now_ms, event)
+        if isinstance(event, events.Polled):
+            script.holdings.owned = frozenset()
+        return answer
+
+    script.step = lose
+    host.post(events.Polled())
+    assert host.catch_up(30)
+    assert seen == [frozenset(A)]
+    assert host.standing.owned == frozenset()
 
 
 def test_time_comes_as_ticks(run):
@@ -232,7 +258,7 @@ def test_a_machine_that_has_left_is_over(run):
 
 def test_a_bug_of_ours_is_told_and_nothing_hangs(run):
     class Broken(Notes):
-        def drop(self, resources):
+        def drop(self, resources, lost):
             raise KeyError("a-0")
 
     script = Script({events.Polled: (actions.DropNow(A),)})

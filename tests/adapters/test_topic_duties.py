@@ -61,7 +61,10 @@ class Records:
     def prepare(self, positions):
         self.notes.append(("prepare", dict(positions)))
 
-    def start(self, positions, held_back=(), fresh=()):
+    def forget(self, partitions):
+        """Positions of an earlier term, which this one does not keep."""
+
+    def start(self, positions, held_back=(), fresh=(), *, term):
         self.notes.append(("start", dict(positions), sorted(held_back), sorted(fresh)))
         self.held.update(positions)
 
@@ -69,7 +72,7 @@ class Records:
         self.held.difference_update(partitions)
         drained()
 
-    def drop(self, partitions):
+    def drop(self, partitions, told):
         self.held.difference_update(partitions)
 
     def seek(self, partition, offset):
@@ -131,7 +134,7 @@ def settled(duties):
 
 def assigned(duties, resources):
     """The machine's part of an assignment; returns the callback that waits."""
-    duties.call(ListenerCall.ASSIGNED, resources, lambda error: duties.start(resources))
+    duties.call(ListenerCall.ASSIGNED, resources, lambda error: duties.start(resources, 0))
     return duties.calls.get(timeout=0)
 
 
@@ -170,7 +173,7 @@ def test_a_callback_that_runs_at_once_and_commits_is_heard(duties):
             call.run()
 
     duties.calls = RunAtOnce()
-    duties.call(ListenerCall.ASSIGNED, (A,), lambda error: duties.start((A,)))
+    duties.call(ListenerCall.ASSIGNED, (A,), lambda error: duties.start((A,), 0))
     assert settled(duties)[-1] == ("start", {A: 9}, [], [])
 
 
@@ -211,7 +214,7 @@ def test_a_preparation_of_an_earlier_term_does_not_serve_the_next(duties):
     duties.brokers.hold()
     assigned(duties, (A,))
     duties.brokers.await_question()
-    duties.drop((A,))
+    duties.drop((A,), (A,))
     duties.brokers.offsets = {A: 50}
     call = assigned(duties, (A,))
     duties.brokers.may_answer.set()
@@ -224,11 +227,11 @@ def test_a_start_of_an_earlier_term_does_not_serve_the_next(duties):
     duties.listener = None
     duties.brokers.offsets = {A: 5}
     duties.brokers.hold()
-    duties.start((A,))
+    duties.start((A,), 0)
     duties.brokers.await_question()
-    duties.drop((A,))
+    duties.drop((A,), (A,))
     duties.brokers.offsets = {A: 50}
-    duties.start((A,))
+    duties.start((A,), 0)
     duties.brokers.may_answer.set()
     assert settled(duties) == [("start", {A: 50}, [], [])]
 
@@ -244,7 +247,7 @@ def test_a_seek_in_the_callback_wins_over_what_was_prepared(duties):
 def test_a_seek_before_and_after_the_start(duties):
     duties.brokers.hold()
     duties.listener = None
-    duties.start((A,))
+    duties.start((A,), 0)
     duties.brokers.await_question()
     duties.seek(A, 7)
     duties.brokers.may_answer.set()
@@ -259,7 +262,7 @@ def test_a_seek_is_forgotten_with_its_partition(duties, ending):
     if ending == "stop":
         duties.stop((A,), lambda: None)
     elif ending == "drop":
-        duties.drop((A,))
+        duties.drop((A,), (A,))
     else:
         duties.completed(completed(owned=(B,)))
     assigned(duties, (A,)).run()
@@ -302,8 +305,8 @@ def test_a_start_is_tried_again_while_brokers_are_silent(duties):
 
 def test_closing_while_positions_are_asked_for(duties):
     duties.brokers.hold()
-    duties.start((A,))
-    duties.start((B,))
+    duties.start((A,), 0)
+    duties.start((B,), 0)
     duties.brokers.await_question()
     closing = threading.Thread(target=duties.close)
     closing.start()
@@ -330,7 +333,7 @@ def test_a_callback_that_raises_is_over_all_the_same(error):
 def test_ending_leaves_what_no_broker_answers(duties):
     """The connections are closed while a thread asks: it does not ask again, and says nothing."""
     duties.brokers.hold()
-    duties.start((A,))
+    duties.start((A,), 0)
     duties.brokers.await_question()
     duties.end()
     duties.brokers.committed = lambda tps: answered(AdapterError("closed"))

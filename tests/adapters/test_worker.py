@@ -176,7 +176,7 @@ class _Member:
         self.state = MemberState.UNJOINED
         self.identity = None
         self.is_leader = False
-        self.holdings = type("Holdings", (), {"owned": frozenset()})()
+        self.holdings = type("Holdings", (), {"owned": frozenset(), "terms": {}})()
 
 
 def test_a_failure_ends_the_wait_for_the_end():

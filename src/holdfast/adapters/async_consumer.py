@@ -151,31 +151,27 @@ class AsyncConsumer:
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         if error is not None:
-            self._consumer.is_seen = False  # as in Consumer.__exit__
+            self._consumer.end_with_error()
         await self.close()
 
 
 class _OnLoop:
-    """A listener whose methods run on an event loop, called from the consumer's thread."""
+    """A listener whose methods run on an event loop, called from the consumer's thread.
+
+    It has the methods that the listener has, and no others: a consumer whose listener does not hear
+    of a loss raises it.
+    """
 
     def __init__(self, listener: Any, loop: asyncio.AbstractEventLoop):
         self._listener = listener
         self._loop = loop
 
-    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
-        self._call("on_partitions_assigned", partitions)
+    def __getattr__(self, name: str) -> Callable[[list[TopicPartition]], None]:
+        return partial(self._call, getattr(self._listener, name))
 
-    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
-        self._call("on_partitions_revoked", partitions)
-
-    def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
-        self._call("on_partitions_lost", partitions)
-
-    def _call(self, name: str, partitions: list[TopicPartition]) -> None:
-        work = getattr(self._listener, name, None)
-        if work is None:
-            return
-
+    def _call(
+        self, work: Callable[[list[TopicPartition]], object], partitions: list[TopicPartition]
+    ) -> None:
         async def run() -> None:
             result = work(partitions)
             if inspect.isawaitable(result):

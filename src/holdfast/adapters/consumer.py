@@ -4,7 +4,9 @@
 list that :meth:`Consumer.poll` returned counts as processed when the application calls it again. It
 is committed every ``auto.commit.interval.ms`` and before any hand-over. If an error ends the
 ``with`` block, the next owner reads the last list again. Callbacks run inside
-:meth:`Consumer.poll` and :meth:`Consumer.close`, on the caller's thread.
+:meth:`Consumer.poll` and :meth:`Consumer.close`, on the caller's thread. What the application holds
+and cannot commit any more is an error (:mod:`holdfast.adapters.records.terms`): ``commit`` and
+``close`` raise it, and the commits of the poll loop write it to the log.
 
 **Strategy.** The member machine runs on a thread of its own (:mod:`holdfast.adapters.member.host`);
 this class, on the application's thread, polls, runs callbacks, commits, and closes in order.
@@ -24,7 +26,7 @@ from holdfast.adapters.member.assembly import Assembly
 from holdfast.adapters.member.host import Standing
 from holdfast.adapters.member.metrics import MemberMetrics
 from holdfast.adapters.records.delivery import SLICE_MS, TopicPartition
-from holdfast.adapters.records.topic_duties import RebalanceListener
+from holdfast.adapters.records.topic_duties import LOST_MEMBERSHIP, RebalanceListener
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.machine import events
@@ -87,6 +89,8 @@ class Consumer:
         self._commit_at = time.monotonic() + self._commit_every_s
         self._polled_at = 0.0
         self.is_seen = True  # whether the application has what the last poll handed out
+        self.ends_with_error = False  # of the application; a close must not hide it
+        self._has_raised_failure = False
 
     # Life
 
@@ -130,6 +134,12 @@ class Consumer:
             Whether this process comes back soon. A static member that does stays in the group
             until its session ends; a member that does not says so, and a deferring group
             (Design II) need not wait for it.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If records were handed out before their partitions were lost, and could not be committed
+            any more, and ``on_partitions_lost`` has not told of that. Everything is closed by then.
         """
         if self._closed:
             return
@@ -152,14 +162,25 @@ class Consumer:
             self._run_calls(parts)
         finally:
             parts.close()
+        with parts.duties.delivery.terms() as terms:
+            untold = terms.untold()
+        if untold and (self.ends_with_error or self._has_raised_failure):
+            parts.note_untold(_not_of_this_term(untold))
+        elif untold:
+            raise _not_of_this_term(untold)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is not None:
-            self.is_seen = False  # its list is not processed: the loop has not come back
+            self.end_with_error()
         self.close()
+
+    def end_with_error(self) -> None:
+        """The loop has not come back: its list is not processed, and its error goes on."""
+        self.is_seen = False
+        self.ends_with_error = True
 
     # Records
 
@@ -266,7 +287,8 @@ class Consumer:
         RemoteProtocolError
             If the group refused it, or these records were handed out before their partitions were
             lost: another member owns the partitions, or did so meanwhile. Without ``offsets`` it is
-            raised until ``on_partitions_lost`` has run, or once if there is no such callback.
+            raised until ``on_partitions_lost`` has run, or, if there is no such callback, until the
+            application polls after the error. Nothing is committed.
         AdapterError
             If no broker answered within ``request.timeout.ms``.
         LocalProtocolError
@@ -279,10 +301,9 @@ class Consumer:
         while True:
             standing = parts.host.standing
             wanted = offsets
-            self._refuse_earlier_terms(parts, offsets)
+            self._refuse_earlier_terms(parts, standing, offsets)
             if wanted is None:
-                delivery = parts.duties.delivery
-                wanted = delivery.uncommitted(standing.owned, handed=self.is_seen)
+                wanted = parts.duties.delivery.to_commit(standing.terms, handed=self.is_seen)
             if not wanted:
                 return
             code = self._commit(parts, wanted, standing, deadline)
@@ -290,27 +311,33 @@ class Consumer:
                 return
             late = _is_overtaken(code, standing, parts.host.standing)
             if not (late or code in _COMMIT_AGAIN) or time.monotonic() >= deadline:
+                self._note_refusal(parts, wanted, code)
                 raise _not_committed(code)
             parts.host.over.wait(_COMMIT_AGAIN_S)
             if parts.host.failure is not None:
                 raise parts.host.failure
 
+    def _note_refusal(
+        self, parts: Assembly, offsets: Mapping[tuple[str, int], int], code: int
+    ) -> None:
+        """The coordinator has removed this member: the error that follows tells of the loss."""
+        if code in LOST_MEMBERSHIP:
+            parts.host.catch_up(_CATCH_UP_S)
+            with parts.duties.delivery.terms() as terms:
+                terms.raise_untold(offsets)
+
     def _refuse_earlier_terms(
-        self, parts: Assembly, offsets: Mapping[tuple[str, int], int] | None
+        self,
+        parts: Assembly,
+        standing: Standing,
+        offsets: Mapping[tuple[str, int], int] | None,
     ) -> None:
         """Refuse a commit of records from before a loss, and one that leaves such records out."""
-        if offsets is None:
-            refused = parts.duties.lost_uncommitted()
-        else:
-            refused = parts.duties.delivery.from_an_earlier_term(offsets)
-        if refused:
-            names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(refused)[:5])
-            more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
-            raise RemoteProtocolError(
-                f"the commit was refused: {names}{more} had been lost since these records were "
-                "handed out; they are read again from the committed offset, here or elsewhere",
-                error_code=ErrorCode.UNKNOWN_MEMBER_ID,
-            )
+        refused = set() if offsets is None else parts.duties.refused(standing.terms, offsets)
+        with parts.duties.delivery.terms() as terms:
+            untold = terms.raise_untold(None if offsets is None else refused)
+        if refused or (offsets is None and untold):
+            raise _not_of_this_term(refused or untold)
 
     def _commit(
         self,
@@ -344,7 +371,7 @@ class Consumer:
         """
         while parts.host.failure is None and time.monotonic() < deadline:
             standing = parts.host.standing
-            offsets = parts.duties.delivery.uncommitted(standing.owned)
+            offsets = parts.duties.delivery.to_commit(standing.terms)
             if not offsets or standing.identity.generation < 0:
                 return
             try:
@@ -357,6 +384,7 @@ class Consumer:
             parts.host.over.wait(_COMMIT_AGAIN_S)
 
     def _commit_now_and_then(self, parts: Assembly) -> None:
+        self._report_losses(parts)
         now = time.monotonic()
         left_s = self._commit_at - now
         # A commit is a sign of life. Beside a heartbeat it does not put off the moment at which
@@ -370,6 +398,19 @@ class Consumer:
         offsets = delivery.uncommitted(delivery.active() & standing.owned)
         if offsets and standing.identity.generation >= 0:
             parts.commit(offsets, standing.identity)
+
+    def _report_losses(self, parts: Assembly) -> None:
+        """Write to the log what the loop can commit no more, unless a callback will tell of it.
+
+        Kafka's poll raises nothing for its own commits either. With manual commits the error waits
+        for the application's next commit.
+        """
+        if not self._auto_commit:
+            return
+        with parts.duties.delivery.terms() as terms:
+            untold = terms.report_untold()
+        if untold:
+            parts.note_untold(_not_of_this_term(untold))
 
     def committed(
         self, partitions: Collection[tuple[str, int]]
@@ -389,8 +430,21 @@ class Consumer:
         return at
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Continue a partition at ``offset``; also from inside ``on_partitions_assigned``."""
+        """Continue a partition at ``offset``; also from inside ``on_partitions_assigned``.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the partition was lost since the application polled: it holds records from before the
+            loss, and another member may have committed more than these. After a poll it may seek.
+        LocalProtocolError
+            If the member does not own the partition.
+        """
         parts = self._running()
+        with parts.duties.delivery.terms() as terms:
+            lost = terms.in_hand([partition])
+        if lost:
+            raise _not_of_this_term(lost)
         if partition not in parts.host.standing.owned:
             raise LocalProtocolError(f"{partition[0]}-{partition[1]} is not this member's")
         parts.duties.seek(partition, offset)
@@ -441,11 +495,13 @@ class Consumer:
         if polls:
             self._raise_failure(self._parts)
         elif self._parts.host.failure is not None:
+            self._has_raised_failure = True
             raise self._parts.host.failure
         return self._parts
 
     def _raise_failure(self, parts: Assembly) -> None:
         if parts.host.failure is not None:
+            self._has_raised_failure = True
             self._run_calls(parts)
             raise parts.host.failure
 
@@ -462,6 +518,16 @@ def _is_overtaken(code: int, before: Standing, now: Standing) -> bool:
     if code != ErrorCode.ILLEGAL_GENERATION:
         return False
     return now.state is _JOINING or now.identity.generation > before.identity.generation
+
+
+def _not_of_this_term(refused: Collection[tuple[str, int]]) -> RemoteProtocolError:
+    names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(refused)[:5])
+    more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
+    return RemoteProtocolError(
+        f"the commit was refused: {names}{more} had been lost since these records were "
+        "handed out; they are read again from the committed offset, here or elsewhere",
+        error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+    )
 
 
 def _not_committed(code: int) -> HoldfastError:

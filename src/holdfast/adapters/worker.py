@@ -4,7 +4,8 @@
 counts; if they differ, those of the leader count. Work on a resource begins in ``on_assigned`` and
 has ended when ``on_revoked`` returns; only then may another worker begin. Each kind is balanced by
 itself, so a change in one kind never moves another. With weights all kinds are balanced together.
-Callbacks come one at a time, on a thread of their own.
+Callbacks come one at a time, on a thread of their own. State that could not be saved in time, or a
+loss that no callback tells of, is an error in the log and at :meth:`Worker.close`.
 
 **Strategy.** The member machine of :class:`holdfast.Consumer`, without records: a hand-over is the
 callback. The group has protocol type ``holdfast``, so tools for consumer groups leave it alone.
@@ -18,7 +19,8 @@ KIP-415 (Connect).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, Self
@@ -30,8 +32,15 @@ from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.member.member_log import NAME, Log, MemberLog
 from holdfast.adapters.member.membership import Leadership, make_member, policy_of
 from holdfast.adapters.settings import Settings
-from holdfast.errors import AdapterError, ConfigError, HoldfastError, LocalProtocolError
+from holdfast.errors import (
+    AdapterError,
+    ConfigError,
+    HoldfastError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
 from holdfast.machine import actions, events
+from holdfast.machine.codes import ErrorCode
 from holdfast.machine.leader.designs import Assignor
 from holdfast.machine.policies import POLICIES, assignors_for
 from holdfast.model import partitions
@@ -101,6 +110,7 @@ class Worker:
         self._host = MemberHost(member, self._duties, self._leadership.compute, name=name, log=log)
         self._connections: Connections | None = None
         self._is_closed = False
+        self._ends_with_error = False  # a close must not hide it
 
     def start(self) -> None:
         """Join the group; returns at once.
@@ -144,6 +154,16 @@ class Worker:
         return frozenset(Resource(*r) for r in self._host.standing.owned)
 
     @property
+    def terms(self) -> Mapping[Resource, int]:
+        """Number of the present term of each resource that is owned.
+
+        A resource that was lost and came back has another number. An application that saves state
+        takes the number in ``on_assigned`` and compares it before it saves: what it has done in an
+        earlier term may be older than what another worker has done since.
+        """
+        return {Resource(*r): term for r, term in self._host.standing.terms.items()}
+
+    @property
     def generation(self) -> int:
         """Generation of the group as this worker knows it, -1 for none."""
         return self._host.standing.identity.generation
@@ -170,6 +190,12 @@ class Worker:
         """End all work in order and leave; ``returns`` as in :meth:`holdfast.Consumer.close`.
 
         A callback that takes longer than ``timeout`` is not waited for.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If resources were lost before ``on_revoked`` had saved their state, or were lost and the
+            listener has no ``on_lost``. The log has an error since then, and everything is closed.
         """
         self._is_closed = True
         if self._connections is None:
@@ -181,12 +207,16 @@ class Worker:
         self._host.stop()
         self._duties.close(wait=has_ended)
         connections.close()
+        failure, self._duties.failure = self._duties.failure, None
+        if failure is not None and not self._ends_with_error:
+            raise failure
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._ends_with_error = error is not None
         self.close()
 
 
@@ -197,14 +227,22 @@ class _WorkerDuties:
         self._listener = listener
         self._log: Log = log or logging.getLogger(NAME)
         self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="holdfast-callbacks")
+        self._lock = threading.Lock()
+        self._saving: frozenset[partitions.Resource] = frozenset()  # on_revoked is out for these
+        self._late: frozenset[partitions.Resource] = frozenset()  # of these, lost since
+        self.failure: RemoteProtocolError | None = None
 
     def stop(self, resources: tuple[partitions.Resource, ...], drained: Callable[[], None]) -> None:
         drained()
 
-    def drop(self, resources: tuple[partitions.Resource, ...]) -> None:
-        """Nothing is in flight; the LOST callback follows."""
+    def drop(
+        self, resources: tuple[partitions.Resource, ...], lost: tuple[partitions.Resource, ...]
+    ) -> None:
+        """Note what was lost while ``on_revoked`` saved its state."""
+        with self._lock:
+            self._late |= self._saving & set(resources)
 
-    def start(self, resources: tuple[partitions.Resource, ...]) -> None:
+    def start(self, resources: tuple[partitions.Resource, ...], term: int) -> None:
         """Work has begun in the callback."""
 
     def call(
@@ -214,10 +252,40 @@ class _WorkerDuties:
         done: Callable[[str | None], None],
     ) -> None:
         work = getattr(self._listener, f"on_{call.value}", None)
+        if call is actions.ListenerCall.LOST and work is None and self._listener is not None:
+            self._tell_of(resources, "and the listener has no on_lost")
         if work is None or not resources:
             done(None)
-        else:
-            self._callbacks.submit(self._run, work, resources, done)
+            return
+        if call is actions.ListenerCall.REVOKED:
+            with self._lock:
+                self._saving = frozenset(resources)
+        self._callbacks.submit(self._run, work, resources, self._until_saved(call, done))
+
+    def _until_saved(
+        self, call: actions.ListenerCall, done: Callable[[str | None], None]
+    ) -> Callable[[str | None], None]:
+        """Tell of what was lost while ``on_revoked`` ran: its state was saved too late."""
+        if call is not actions.ListenerCall.REVOKED:
+            return done
+
+        def saved(error: str | None) -> None:
+            with self._lock:
+                late, self._late, self._saving = self._late, frozenset(), frozenset()
+            if late:
+                self._tell_of(late, "before on_revoked had returned")
+            done(error)
+
+        return saved
+
+    def _tell_of(self, lost: Collection[partitions.Resource], why: str) -> None:
+        names = ", ".join(f"{kind}-{number}" for kind, number in sorted(lost)[:5])
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        self.failure = RemoteProtocolError(
+            f"{names}{more} were lost {why}: another worker may have begun without their state",
+            error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+        )
+        self._log.error("%s", self.failure)
 
     def _run(
         self,

@@ -31,7 +31,7 @@ from holdfast.adapters.records.data_plane_aiokafka import AiokafkaPlane
 from holdfast.adapters.records.delivery import Delivery
 from holdfast.adapters.records.topic_duties import TopicDuties
 from holdfast.adapters.settings import Settings
-from holdfast.errors import HoldfastError, RemoteProtocolError
+from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.machine import events
 from holdfast.machine.codes import FATAL, ErrorCode, describe
 from holdfast.machine.member.holdings import Identity
@@ -51,7 +51,7 @@ class Assembly:
     def __init__(self, settings: Settings):
         self._settings = settings
         self.counters = Counters()
-        log = MemberLog(settings)
+        self._log = log = MemberLog(settings)
         assignors = assignors_of(settings)
         member = make_member(settings, assignors)
         connections = Connections(settings)
@@ -114,7 +114,7 @@ class Assembly:
         self._watch.subscribe(topics, pattern)
 
     def commit(self, offsets: Mapping[tuple[str, int], int], identity: Identity) -> Future[int]:
-        """Commit with an identity; a refusal reaches the machine as well."""
+        """Commit with an identity; the machine hears of a refusal before the caller."""
         future = self.link.commit(
             offsets,
             generation=identity.generation,
@@ -122,13 +122,27 @@ class Assembly:
             instance_id=identity.instance_id,
         )
 
+        answer: Future[int] = Future()
+
         def note(done: Future[int]) -> None:
             code = self.duties.note_commit(done, offsets)
             if code > 0:
                 self.host.post(events.CommitRefused(identity.generation, code))
+            error = (
+                AdapterError("the commit was cancelled") if done.cancelled() else done.exception()
+            )
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(code)
 
         future.add_done_callback(note)
-        return future
+        return answer
+
+    def note_untold(self, error: RemoteProtocolError) -> None:
+        """Log and count a commit of the loop that cannot be, because its records were lost."""
+        self.counters.add("commit_failed")
+        self._log.error("%s", error)
 
     def metrics(self) -> MemberMetrics:
         """Return what was counted so far."""

@@ -1,8 +1,8 @@
 """The host of one member machine: a thread, a queue of events, a clock, and a doer of actions.
 
 **Rules.** Only this thread touches the machine. The actions of one answer are done in order, all of
-them before the next event. Nothing here decides anything about the group: this module carries
-events in and actions out, as the simulation does.
+them before the next event; what is lost is dropped first. Nothing here decides anything about the
+group: this module carries events in and actions out, as the simulation does.
 
 **Strategy.** Requests go to :class:`~holdfast.adapters.member.link.GroupLink`; records, callbacks
 and offsets to :class:`Duties`, which a topic consumer and a worker fill in their own way; the
@@ -20,9 +20,9 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.adapters.member.link import GroupLink
@@ -42,11 +42,11 @@ class Duties(Protocol):
     def stop(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
         """Hand nothing more of these out; call ``drained`` when nothing of them is in flight."""
 
-    def drop(self, resources: tuple[Resource, ...]) -> None:
-        """Stop these at once: the member no longer owns them."""
+    def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
+        """Stop these at once: the member no longer owns them. ``LOST`` is called for ``lost``."""
 
-    def start(self, resources: tuple[Resource, ...]) -> None:
-        """Begin with these."""
+    def start(self, resources: tuple[Resource, ...], term: int) -> None:
+        """Begin with these, in a term of ownership with this number."""
 
     def call(
         self,
@@ -65,11 +65,16 @@ class Duties(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A member's standing as of the last event, whose actions may still be under way."""
+    """A member's standing as of the last event, whose actions may still be under way.
+
+    What is lost in the last event is dropped already. ``terms`` numbers the term of everything
+    owned.
+    """
 
     state: MemberState
     identity: Identity
     owned: frozenset[Resource]
+    terms: Mapping[Resource, int] = field(default_factory=dict)
     is_leader: bool = False
 
 
@@ -161,6 +166,12 @@ class MemberHost:
                     event.set()
                     continue
                 answer = self._member.step(_now_ms(), event)
+                # A commit on another thread looks at the standing first, then at the records. If
+                # the standing were changed first, that commit could find nothing owned and nothing
+                # lost, and would return as if there were nothing to commit.
+                drops = [action for action in answer if isinstance(action, actions.DropNow)]
+                for drop in drops:
+                    self._duties.drop(drop.resources, drop.lost)
                 self.standing = _standing(self._member)  # before a callback can ask for it
                 for action in answer:
                     self._perform(action)
@@ -186,9 +197,9 @@ class MemberHost:
             case actions.StopFetching(token=token):
                 duties.stop(action.resources, lambda: self.post(events.Drained(token)))
             case actions.DropNow():
-                duties.drop(action.resources)
-            case actions.StartFetching():
-                duties.start(action.resources)
+                pass  # done before the others
+            case actions.StartFetching(term=term):
+                duties.start(action.resources, term)
             case actions.CallListener(token=token):
                 duties.call(
                     action.call,
@@ -240,6 +251,7 @@ def _standing(member: Member) -> Standing:
         state=member.state,
         identity=member.identity,
         owned=member.holdings.owned,
+        terms=member.holdings.terms,
         is_leader=member.is_leader,
     )
 

@@ -6,12 +6,8 @@ handed out. The stop is *drained* when the application polls again, or when its 
 records in flight count as not processed, and the next owner reads them again. A partition may be
 prepared before it is started: it is fetched, and its records wait here.
 
-What was handed out before a partition was lost is never committed, whoever owns the partition now.
-The rule looks at the *term*: the time from a start of a partition to its stop or loss. Once a
-partition was lost here, an offset of it is only accepted from where its present term began up to
-where that term has come. Example: offsets 107 to 306 of ``t-0`` are handed out, ``t-0`` is lost,
-another member commits 307, ``t-0`` comes back and starts at 307. A commit of 207 is refused,
-although this member owns ``t-0`` again. A commit of 308 is refused until record 307 was handed out.
+What was handed out before a partition was lost or handed over is never committed, whoever owns the
+partition now (:mod:`holdfast.adapters.records.terms`).
 
 **Strategy.** Two threads meet here under one lock: the application's in :meth:`Delivery.poll`, the
 member's in every other method. One thread at a time uses the data plane, because in librdkafka a
@@ -37,6 +33,7 @@ from typing import Any, NamedTuple
 
 from holdfast.adapters.member.member_log import NAME
 from holdfast.adapters.records.data_plane import DataPlane
+from holdfast.adapters.records.terms import PartitionTerms
 from holdfast.errors import AdapterError, HoldfastError
 
 SLICE_MS = 25  # how long a change may wait for a poll
@@ -125,10 +122,7 @@ class Delivery:
         self._handed: dict[tuple[str, int], int] = {}
         self._processed: dict[tuple[str, int], int] = {}
         self._committed: dict[tuple[str, int], int] = {}
-        self._began: dict[tuple[str, int], int] = {}  # lowest offset of the present term
-        self._once_lost: set[tuple[str, int]] = set()
-        self._lost: set[tuple[str, int]] = set()  # and the application has not come back since
-        self._uncommittable: set[tuple[str, int]] = set()  # lost with records not yet committed
+        self._terms = PartitionTerms()
         self._stops: list[_Stop] = []
 
     # The application's thread
@@ -217,7 +211,7 @@ class Delivery:
         with self._lock:
             self._processed.update(self._handed)
             self._handed.clear()
-            self._lost.clear()
+            self._terms.come_back()
             stops, self._stops = self._stops, []
         for stop in stops:
             stop.drained()
@@ -237,10 +231,13 @@ class Delivery:
         positions: Mapping[tuple[str, int], int],
         held_back: Collection[tuple[str, int]] = (),
         fresh: Collection[tuple[str, int]] = (),
+        *,
+        term: int = 0,
     ) -> None:
         """Hand out these partitions from their positions on; some only when they are resumed.
 
-        Positions of ``fresh`` partitions are not committed yet, and are to be committed.
+        Positions of ``fresh`` partitions are not committed yet, and are to be committed. ``term``
+        is the number of the term of ownership that begins.
         """
         with self._lock:
             prepared = self._prepared
@@ -250,7 +247,8 @@ class Delivery:
         new = {tp: at for tp, at in positions.items() if tp not in prepared}
         with self._lock:
             for tp, offset in positions.items():
-                self._processed[tp] = self._began[tp] = offset
+                self._processed[tp] = offset
+                self._terms.start(tp, term, offset)
                 if tp in fresh:
                     self._committed.pop(tp, None)
                 else:
@@ -291,14 +289,14 @@ class Delivery:
         for stop in over:
             stop.drained()
 
-    def drop(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Forget these at once: they may belong to another member."""
+    def drop(
+        self, partitions: Collection[tuple[str, int]], told: Collection[tuple[str, int]] = ()
+    ) -> None:
+        """Forget these at once: they may belong to another member. A callback tells of ``told``."""
         self._silence(partitions)
         left = self.uncommitted(partitions, handed=True)
         with self._lock:
-            self._once_lost.update(partitions)
-            self._lost.update(partitions)
-            self._uncommittable.update(tp for tp, at in left.items() if at != self._began.get(tp))
+            self._terms.lose(partitions, uncommitted=left, told=told)
         self.give_up_waiting(partitions)
         self.forget(partitions)
 
@@ -306,7 +304,7 @@ class Delivery:
         """Forget the positions of partitions that were given up."""
         with self._lock:
             for tp in partitions:
-                for positions in (self._handed, self._processed, self._committed, self._began):
+                for positions in (self._handed, self._processed, self._committed):
                     positions.pop(tp, None)
 
     def _silence(self, partitions: Collection[tuple[str, int]]) -> None:
@@ -346,27 +344,30 @@ class Delivery:
                 if tp in self._processed:
                     self._committed[tp] = offset
 
-    def uncommittable(self) -> set[tuple[str, int]]:
-        """Partitions lost with uncommitted records, of which the application has not heard yet."""
+    def to_commit(
+        self, terms: Mapping[tuple[str, int], int], *, handed: bool = False
+    ) -> dict[tuple[str, int], int]:
+        """:meth:`uncommitted` of what was handed out in these terms."""
         with self._lock:
-            return set(self._uncommittable)
+            current = self._terms.current(terms)
+        return self.uncommitted(current, handed=handed)
 
-    def loss_heard(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Note that the application has heard of the loss of these."""
+    def refused(
+        self,
+        terms: Mapping[tuple[str, int], int],
+        offsets: Mapping[tuple[str, int], int],
+        begins: Collection[tuple[str, int]] = (),
+    ) -> set[tuple[str, int]]:
+        """Partitions whose offsets are not of these terms; see :meth:`PartitionTerms.refused`."""
         with self._lock:
-            self._uncommittable.difference_update(partitions)
+            reached = {**self._processed, **self._handed}
+            return self._terms.refused(terms, offsets, reached, begins)
 
-    def from_an_earlier_term(self, offsets: Mapping[tuple[str, int], int]) -> set[tuple[str, int]]:
-        """Partitions of which an offset was handed out before they were lost."""
+    @contextmanager
+    def terms(self) -> Iterator[PartitionTerms]:
+        """The terms, while nobody changes them."""
         with self._lock:
-            return {tp for tp, offset in offsets.items() if self._is_of_an_earlier_term(tp, offset)}
-
-    def _is_of_an_earlier_term(self, tp: tuple[str, int], offset: int) -> bool:
-        if tp in self._lost:
-            return True
-        if tp not in self._once_lost or tp not in self._processed:
-            return False
-        return not self._began[tp] <= offset <= self._reached(tp)
+            yield self._terms
 
     def position(self, partition: tuple[str, int]) -> int | None:
         """Offset of the next record to hand out, None for a partition that is not held."""
@@ -387,7 +388,7 @@ class Delivery:
                 self._handed.pop(partition, None)
                 self._early.pop(partition, None)
                 self._processed[partition] = offset
-                self._began[partition] = min(self._began[partition], offset)
+                self._terms.seek(partition, offset)
             self._plane.seek(partition, offset)
 
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:

@@ -3,7 +3,7 @@
 **Rules.** A callback runs on the application's thread, inside its next call. Without a listener
 nothing waits for the application. A partition starts at the committed offset of the group, or by
 ``auto.offset.reset``; both are looked up after the last owner has given the partition up. Only
-partitions that this generation owns are committed: the broker does not check that.
+what was handed out in the present term is committed: the broker does not check that.
 
 **Strategy.** Work that needs an answer from a broker runs on a thread of its own, one job at a
 time. A partition that was stopped meanwhile is not started. While the application is in
@@ -31,7 +31,13 @@ from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
+from holdfast.machine.codes import ErrorCode
 from holdfast.model.partitions import Resource
+
+LOST_MEMBERSHIP = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
+)
+"""Errors of a commit that comes from a member, or a generation, that is over."""
 
 
 class RebalanceListener(Protocol):
@@ -125,6 +131,8 @@ class TopicDuties:
         self._wanted: dict[Resource, int] = {}  # to be started; which job does it
         self._sought: dict[Resource, int] = {}
         self._held_back: set[Resource] = set()
+        self._terms: dict[int, int] = {}  # of the jobs that start
+        self._begins: frozenset[Resource] = frozenset()  # their ASSIGNED callback runs
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="holdfast-positions")
         self._closed = threading.Event()
 
@@ -135,10 +143,10 @@ class TopicDuties:
         self._forget(resources)
         self.delivery.stop(resources, drained)
 
-    def drop(self, resources: tuple[Resource, ...]) -> None:
+    def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
         """See :class:`Duties`."""
         self._forget(resources)
-        self.delivery.drop(resources)
+        self.delivery.drop(resources, lost)
 
     def _forget(self, resources: tuple[Resource, ...]) -> None:
         with self._lock:
@@ -146,10 +154,11 @@ class TopicDuties:
                 for noted in (self._wanted, self._coming, self._prepared, self._sought):
                     noted.pop(tp, None)
 
-    def start(self, resources: tuple[Resource, ...]) -> None:
+    def start(self, resources: tuple[Resource, ...], term: int) -> None:
         """See :class:`Duties`."""
         with self._lock:
             job = self._new_job(self._wanted, resources)
+            self._terms[job] = term
             for tp in resources:
                 self._coming.pop(tp, None)
         self._starter.submit(self._begin, job, resources)
@@ -171,25 +180,38 @@ class TopicDuties:
             self.counters.add("lost", len(resources))
         work = getattr(self.listener, f"on_partitions_{call.value}", None)
         if work is None:
+            if call is ListenerCall.LOST:
+                with self.delivery.terms() as terms:
+                    terms.tell_by_error(resources)
             done(None)
             return
         if call is ListenerCall.LOST:
             work = self._then_heard(work)
         if call is ListenerCall.ASSIGNED and resources:
+            work = self._which_begins(work)
             with self._lock:  # before the callback, which may commit, and ask to reconsider
                 job = self._new_job(self._coming, resources)
             self._starter.submit(self._prepare, job, resources)
         self.calls.put(PendingCall(work, resources, done))
 
-    def lost_uncommitted(self) -> set[Resource]:
-        """Partitions whose loss makes a commit fail.
+    def _which_begins(self, work: Callable[[Any], object]) -> Callable[[Any], object]:
+        """The callback of an assignment; while it runs, it decides where its partitions begin."""
 
-        They are named until ``on_partitions_lost`` has run, or once if there is no such callback.
-        """
-        lost = self.delivery.uncommittable()
-        if getattr(self.listener, "on_partitions_lost", None) is None:
-            self.delivery.loss_heard(lost)
-        return lost
+        def run(partitions: list[TopicPartition]) -> None:
+            self._begins = frozenset(partitions)
+            try:
+                work(partitions)
+            finally:
+                self._begins = frozenset()
+
+        return run
+
+    def refused(
+        self, terms: Mapping[Resource, int], offsets: Mapping[Resource, int]
+    ) -> set[Resource]:
+        """Partitions of which the application may not commit these offsets; none are changed."""
+        sought = {tp for tp, offset in offsets.items() if self._sought.get(tp) == offset}
+        return self.delivery.refused(terms, offsets, sought | self._begins)
 
     def _then_heard(self, work: Callable[[Any], object]) -> Callable[[Any], object]:
         """The callback of a loss; once it has run, the application has heard of the loss."""
@@ -198,7 +220,8 @@ class TopicDuties:
             try:
                 work(partitions)
             finally:
-                self.delivery.loss_heard(partitions)
+                with self.delivery.terms() as terms:
+                    terms.tell(partitions)
 
         return run
 
@@ -214,7 +237,16 @@ class TopicDuties:
             member_id=action.member_id,
             instance_id=action.instance_id,
         )
-        future.add_done_callback(lambda f: done(self.note_commit(f, offsets)))
+        future.add_done_callback(lambda f: done(self._note_hand_over(f, offsets)))
+
+    def _note_hand_over(self, future: Future[int], offsets: Mapping[Resource, int]) -> int:
+        """Note the end of a hand-over's commit; what is refused for good cannot be committed."""
+        code = self.note_commit(future, offsets)
+        if code in LOST_MEMBERSHIP:
+            with self.delivery.terms() as terms:
+                for tp in offsets:
+                    terms.leave_untold(tp)
+        return code
 
     def note_commit(self, future: Future[int], offsets: Mapping[Resource, int]) -> int:
         """Note the offsets of a finished commit; return its error code, -1 for no answer."""
@@ -230,6 +262,7 @@ class TopicDuties:
         self.counters.add("rebalance")
         self.counters.add("gained", len(action.gained))
         self.counters.add("revoked", len(action.revoked))
+        self.delivery.forget(action.gained)  # positions of an earlier term
         with self._lock:
             self._held_back.intersection_update(action.owned)
             for tp in self._sought.keys() - set(action.owned):
@@ -259,6 +292,12 @@ class TopicDuties:
                 self._prepared.pop(tp, None)
 
     def _begin(self, job: int, resources: tuple[Resource, ...]) -> None:
+        try:
+            self._begin_term(job, resources)
+        finally:
+            del self._terms[job]
+
+    def _begin_term(self, job: int, resources: tuple[Resource, ...]) -> None:
         while not self._closed.is_set():
             with self._lock:
                 missing = [tp for tp in resources if self._wanted.get(tp) == job]
@@ -294,6 +333,7 @@ class TopicDuties:
                     {tp: start.offset for tp, start in now.items()},
                     held_back=self._held_back & now.keys(),
                     fresh=[tp for tp, start in now.items() if not start.is_committed],
+                    term=self._terms[job],
                 )
             except Exception as error:  # the data plane's library may raise anything
                 self._fail(AdapterError(f"fetching could not start: {error}"))
