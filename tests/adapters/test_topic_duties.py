@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
+from tests.adapters.test_delivery import Plane
 
+from holdfast.adapters.records.delivery import Delivery
 from holdfast.adapters.records.topic_duties import PendingCall, TopicDuties
 from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.machine import actions
@@ -341,3 +344,92 @@ def test_ending_leaves_what_no_broker_answers(duties):
     duties.brokers.may_answer.set()
     assert settled(duties) == []
     assert duties.failures == []
+
+
+# Losses
+
+
+def records(duties):
+    """Real records: 0 to 4 of A are handed out, and not committed."""
+    duties.delivery = Delivery(Plane(), lambda m: (m.topic, m.partition), lambda m: m.offset)
+    duties.listener = None
+    duties.start((A,), 1)
+    duties._starter.submit(lambda: None).result(30)
+    assert duties.delivery.poll(0, 10)
+    return duties.delivery
+
+
+def untold(duties):
+    with duties.delivery.terms() as terms:
+        return terms.untold(), terms.report_untold()
+
+
+def lost(duties, listener):
+    """The loss, and its callback; returns what is untold before and after it has run."""
+    duties.listener = listener
+    duties.drop((A,), (A,))
+    duties.call(ListenerCall.LOST, (A,), lambda error: None)
+    before = untold(duties)
+    if hasattr(listener, "on_partitions_lost"):
+        duties.calls.get(timeout=0).run()
+    return before, untold(duties)
+
+
+def test_a_loss_is_untold_until_its_callback_has_run(duties):
+    class Told:
+        def on_partitions_lost(self, partitions):
+            heard.append((partitions, duties.refused({A: 2}, {A: 2})))
+
+    heard = []
+    records(duties)
+    assert lost(duties, Told()) == (({A}, set()), (set(), set()))
+    assert heard == [([A], {A})]  # and inside the callback a commit is still refused
+
+
+@pytest.mark.parametrize("listener", [None, Listener()])
+def test_a_loss_that_no_callback_tells_of_is_left_to_an_error(duties, listener):
+    records(duties)
+    assert lost(duties, listener) == (({A}, {A}), (set(), set()))
+
+
+@pytest.mark.parametrize(
+    ("code", "left"), [(0, set()), (25, {A}), (22, {A}), (-1, set()), (14, set())]
+)
+def test_a_hand_over_that_is_refused_for_good_leaves_something_untold(duties, code, left):
+    """The application was told ``revoked``; the commit that follows fails without it."""
+    records(duties).processed()
+    duties.brokers.commit = lambda offsets, **who: answered(code)
+    said = []
+    action = actions.Commit(token=1, resources=(A,), generation=1, member_id="m", instance_id=None)
+    duties.commit(action, said.append)
+    assert said == [code]
+    assert untold(duties)[0] == left
+
+
+def test_positions_of_an_earlier_term_are_forgotten_when_the_next_one_is_gained(duties):
+    delivery = records(duties)
+    delivery.processed()
+    duties.stop((A,), lambda: None)
+    assert delivery.uncommitted([A]) == {A: 2}  # what the hand-over commits
+    duties.completed(replace(completed(owned=(A,)), gained=(A,)))
+    assert delivery.uncommitted([A]) == {}
+
+
+def test_only_the_callback_or_a_seek_sets_where_a_later_term_begins(duties):
+    class Begins:
+        def on_partitions_assigned(self, partitions):
+            inside.append(duties.refused({A: 2}, {A: 5}))
+
+    inside = []
+    records(duties)
+    duties.drop((A,), ())
+    duties.delivery.processed()
+    duties.listener = Begins()
+    assert duties.refused({A: 2}, {A: 5}) == {A}
+    duties.call(ListenerCall.ASSIGNED, (A,), lambda error: None)
+    duties.calls.get(timeout=0).run()
+    assert inside == [set()]
+    assert duties.refused({A: 2}, {A: 5}) == {A}
+    duties.seek(A, 5)
+    assert duties.refused({A: 2}, {A: 5, B: 1}) == set()
+    assert duties.refused({A: 2}, {A: 6}) == {A}

@@ -10,7 +10,13 @@ import pytest
 from holdfast import Worker
 from holdfast.adapters.member.host import MemberHost
 from holdfast.adapters.worker import Resource, _WorkerDuties
-from holdfast.errors import AdapterError, ConfigError, LocalProtocolError, SourceError
+from holdfast.errors import (
+    AdapterError,
+    ConfigError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    SourceError,
+)
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
 from holdfast.machine.events import JoinedMember
@@ -201,3 +207,59 @@ def test_a_worker_has_nothing_to_commit_or_drain():
     duties.commit(commit, said.append)
     assert said == ["drained", 0]
     duties.close(wait=True)
+
+
+def ended(duties):
+    """What a worker's close would raise."""
+    duties.close(wait=True)
+    return "" if duties.failure is None else str(duties.failure)
+
+
+@pytest.mark.parametrize("loss", [False, True])
+def test_state_that_was_saved_after_a_loss_is_told(caplog, loss):
+    """on_revoked began in order, and another worker may have begun before it returned."""
+    duties = _WorkerDuties(desk := Desk())
+
+    def save(resources):
+        if loss:
+            duties.drop((("a", 0), ("a", 1)), (("a", 1),))
+
+    desk.on_revoked = save
+    assert call(duties, ListenerCall.REVOKED) == [None]
+    assert ("a-0 were lost before on_revoked had returned" in ended(duties)) == loss
+    assert len([r for r in caplog.records if r.levelname == "ERROR"]) == loss
+
+
+def test_a_loss_that_no_callback_tells_of_is_told():
+    class Deaf:
+        def on_assigned(self, resources):
+            """Begin."""
+
+    class Hears(Deaf):
+        def on_lost(self, resources):
+            """End."""
+
+    for listener, told in ((Hears(), ""), (None, ""), (Deaf(), "the listener has no on_lost")):
+        duties = _WorkerDuties(listener)
+        duties.drop((("a", 0),), (("a", 0),))
+        assert call(duties, ListenerCall.LOST) == [None]
+        assert told in ended(duties)
+        assert (duties.failure is None) == (told == "")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_closing_a_worker_raises_what_nobody_was_told(monkeypatch, fails):
+    worker = Worker(CONFIG, {"a": 1})
+    monkeypatch.setattr(worker, "start", lambda: None)
+    monkeypatch.setattr(worker, "_connections", type("C", (), {"close": lambda self: None})())
+    worker._host.over.set()
+    worker._duties._tell_of([("a", 0)], "too early")
+
+    def use():
+        with worker:
+            if fails:
+                raise KeyError("x")
+
+    with pytest.raises(KeyError if fails else RemoteProtocolError):
+        use()
+    worker.close()

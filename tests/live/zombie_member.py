@@ -1,0 +1,270 @@
+"""Many members in one process, each in a group of its own, that are stopped with a batch in hand.
+
+Arguments: BOOTSTRAP TOPIC JOURNAL CASES, the last one JSON: a list of :class:`Case`. When the
+process goes on (SIGCONT), each application waits as long as its case says and then commits what it
+holds, whatever its member has done meanwhile. After that it goes on as applications do, and closes
+on SIGTERM. A line of the journal is ``[case, event, ...]``:
+
+==========================  ====================================================================
+``held``                    the application holds its batch, or is in ``on_revoked``
+``acted, word, code``       the first act after SIGCONT: what it was told, and the error's code
+``read, [[p, offset]...]``  records that were handed out after that, and committed
+``ended, word, code``       how the close ended
+``broken, text``            anything else
+==========================  ====================================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast import AsyncConsumer, Consumer, Worker
+from holdfast.demo.lifeline import watch
+from holdfast.errors import RemoteProtocolError
+
+N_HELD = 10  # records of a partition when the process is stopped
+LOST_TEXT = "had been lost since"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One member that is stopped.
+
+    ``act`` is ``commit`` (what was handed out), ``explicit`` (offsets), ``after-poll`` (a poll, and
+    then a commit), ``poll`` (the loop commits) or ``close``; of a worker ``work`` or ``save`` (it
+    is stopped in ``on_revoked``). ``other`` says whether another member takes over: ``stays``,
+    ``leaves`` (before SIGCONT) or ``none``.
+    """
+
+    name: str
+    kind: str
+    wait_s: float
+    act: str
+    policy: str
+    static: bool
+    told: bool  # whether the listener has on_partitions_lost
+    other: str
+
+
+class Journal(logging.Handler):
+    """Appends lines; also hears which member logged that records were lost."""
+
+    def __init__(self, path: str):
+        super().__init__(logging.ERROR)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.lost: set[str] = set()
+
+    def write(self, *line: object) -> None:
+        os.write(self._file, (json.dumps(line) + "\n").encode())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if LOST_TEXT in record.getMessage():
+            self.lost.add(record.group)
+
+
+class Told:
+    """A listener that hears of a loss."""
+
+    def __init__(self) -> None:
+        self.lost = False
+
+    def on_partitions_lost(self, partitions: Any) -> None:
+        self.lost = True
+
+
+class Untold:
+    """One that does not."""
+
+    lost = True  # it will never be
+
+    def on_partitions_assigned(self, partitions: Any) -> None:
+        """Nothing."""
+
+
+class Application:
+    """One case of a consumer, in a thread; the calls of an AsyncConsumer are run on its loop."""
+
+    def __init__(self, case: Case, spec: Spec):
+        self.case, self.spec = case, spec
+        self.listener: Any = Told() if case.told else Untold()
+        self.loop = asyncio.new_event_loop()
+        config = {**spec.config(case), "enable.auto.commit": case.act == "poll"}
+        if case.kind == "async":
+            self.consumer: Any = AsyncConsumer(config)
+        else:
+            self.consumer = Consumer(config)
+
+    def call(self, name: str, *words: Any) -> Any:
+        answer = getattr(self.consumer, name)(*words)
+        return self.loop.run_until_complete(answer) if inspect.isawaitable(answer) else answer
+
+    def run(self) -> None:
+        case, write = self.case, self.spec.journal.write
+        self.call("subscribe", [self.spec.topic], self.listener)
+        held = 0
+        while held < 2 * N_HELD:
+            held += len(self.call("poll", 0.1))
+        write(case.name, "held")
+        self.spec.awake.wait()
+        time.sleep(case.wait_s)
+        write(case.name, "acted", *attempt(self.act))
+        if case.act != "close":
+            self.go_on()
+            write(case.name, "ended", *attempt(lambda: self.call("close")))
+        self.loop.close()
+
+    def act(self) -> str:
+        case, topic = self.case, self.spec.topic
+        if case.act == "commit":
+            self.call("commit")
+        elif case.act == "explicit":
+            # Below what others have committed, so that going back would show.
+            self.call("commit", {(topic, p): N_HELD // 2 for p in range(2)})
+        elif case.act == "after-poll":
+            self.hand_out()
+            self.call("commit")
+        elif case.act == "close":
+            self.call("close")
+        else:
+            group = self.spec.config(case)["group.id"]
+            while group not in self.spec.journal.lost and not (case.told and self.listener.lost):
+                self.hand_out()
+            return "logged" if group in self.spec.journal.lost else "told"
+        return "done"
+
+    def hand_out(self) -> None:
+        """One poll, and what it returned written down as read."""
+        batch = [(m.partition(), m.offset()) for m in self.call("poll", 0.1)]
+        if batch:
+            self.spec.journal.write(self.case.name, "read", batch)
+
+    def go_on(self) -> None:
+        """Poll and commit, as before; a poll tells of the loss first, if there is such a callback.
+
+        A member that was removed once more, because the machine is slow, goes on after that, too.
+        """
+        while not self.spec.stop.is_set():
+            self.hand_out()
+            if self.listener.lost and self.case.act != "poll":
+                try:
+                    self.call("commit")
+                except RemoteProtocolError as error:
+                    self.spec.journal.write(self.case.name, "again", str(error))
+
+
+class Desk:
+    """One case of a worker, in a thread: it saves what it has done if its terms are the same."""
+
+    def __init__(self, case: Case, spec: Spec):
+        self.case, self.spec = case, spec
+        self.told: list[tuple[str, list[int]]] = []
+        self.began: dict[Any, int] = {}
+        self.has_begun, self.has_acted = threading.Event(), threading.Event()
+        self.worker = Worker(spec.config(case), {"shard": 2}, self)
+
+    def on_assigned(self, resources: list[Any]) -> None:
+        self.told.append(("assigned", [r.number for r in resources]))
+        if not self.has_begun.is_set():
+            self.began = {r: self.worker.terms[r] for r in resources}
+            self.has_begun.set()
+            if self.case.act == "work":
+                self.spec.journal.write(self.case.name, "held")
+
+    def on_revoked(self, resources: list[Any]) -> None:
+        if self.case.act == "save" and not self.has_acted.is_set():
+            self.began = {r: term for r, term in self.began.items() if r in resources}
+            self.spec.journal.write(self.case.name, "held")
+            self.has_acted.wait()
+        self.told.append(("revoked", [r.number for r in resources]))
+
+    def on_lost(self, resources: list[Any]) -> None:
+        self.told.append(("lost", [r.number for r in resources]))
+
+    def run(self) -> None:
+        case, write = self.case, self.spec.journal.write
+        self.worker.start()
+        self.spec.awake.wait()
+        time.sleep(case.wait_s)
+        while self.worker.terms.items() >= self.began.items():
+            time.sleep(0.01)  # the member has not looked at its clock yet; its commit would fail
+        terms = self.worker.terms
+        write(case.name, "acted", "stale" if not terms.items() & self.began.items() else "saved", 0)
+        self.has_acted.set()
+        self.spec.stop.wait()
+        ended = attempt(self.worker.close)
+        write(case.name, "told", self.told)
+        write(case.name, "ended", *ended)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What all cases share."""
+
+    bootstrap: str
+    topic: str
+    journal: Journal
+    awake: threading.Event
+    stop: threading.Event
+
+    def config(self, case: Case) -> dict[str, object]:
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": f"{self.topic}:{case.name}",
+            "client.id": case.name,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 500,
+            "auto.commit.interval.ms": 3_600_000,
+            "holdfast.policy": case.policy,
+            "scheduled.rebalance.max.delay.ms": 1_000,
+            **({"group.instance.id": f"{case.name}-static"} if case.static else {}),
+        }
+
+
+def attempt(act: Any) -> tuple[str, int]:
+    """A word, and the code of the error that was raised."""
+    try:
+        return act() or "done", 0
+    except RemoteProtocolError as error:
+        return str(error), error.error_code or 0
+
+
+def main(bootstrap: str, topic: str, path: str, cases: str) -> None:
+    stop = watch()
+    awake = threading.Event()
+    signal.signal(signal.SIGCONT, lambda *_: awake.set())
+    journal = Journal(path)
+    logging.getLogger("holdfast.member").addHandler(journal)
+    spec = Spec(bootstrap, topic, journal, awake, stop)
+
+    def run(case: Case) -> None:
+        try:
+            (Desk if case.kind == "worker" else Application)(case, spec).run()
+        except BaseException:
+            journal.write(case.name, "broken", traceback.format_exc())
+            raise
+
+    threads = [
+        threading.Thread(target=run, args=(Case(**case),), daemon=True)
+        for case in json.loads(cases)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.1)  # signals are handled between
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
