@@ -63,9 +63,11 @@ def seeds(target: str) -> list[bytes]:
         "cooperative-sticky-user-data": (5,),
         "connect-metadata": (11,),
         "connect-assignment": (12,),
+        "streams-subscription": (13,),
+        "streams-assignment": (14,),
     }
     found = [b"\x00" + join(key, value) for key, value in records]
-    for family in ("consumer_protocol", "sticky_user_data", "connect"):
+    for family in ("consumer_protocol", "sticky_user_data", "connect", "streams_user_data"):
         for vector in java_vectors.committed(family):
             for number in numbers[vector["schema"]]:
                 found.append(bytes([number]) + bytes.fromhex(vector["hex"]))

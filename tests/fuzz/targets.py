@@ -40,6 +40,10 @@ from holdfast.wire.layouts.sticky_user_data import (
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
+from holdfast.wire.layouts.streams_user_data import (
+    decode_streams_assignment,
+    decode_streams_subscription,
+)
 from holdfast.wire.many.name_table import NameTable
 from holdfast.wire.many.offsets_batch import decode_batch
 from holdfast.wire.many.subscription_columns import decode_subscriptions
@@ -96,6 +100,8 @@ CODECS: tuple[Codec, ...] = (
     Codec(decode_memory, encode_memory),
     Codec(decode_connect_metadata),
     Codec(decode_connect_assignment),
+    Codec(decode_streams_subscription),
+    Codec(decode_streams_assignment),
 )
 
 

@@ -15,7 +15,7 @@ from tests.pipeline import local
 from tests.pipeline.kinds import kind, printed
 
 MODERN = ("streams", "share")
-EVERY = MODERN
+EVERY = (*MODERN, "streams_classic", "connect")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def said_tasks(text):
 
 
 def said_partitions(text):
-    """{(topic, partition)} as ShareGroupCommand prints the assignment of a member."""
+    """{(topic, partition)} as the tools print the assignment of a member."""
     return {
         (topic, int(number))
         for topic, numbers in re.findall(r"([\w.-]+):([\d,]+)", text)
@@ -150,3 +150,132 @@ def test_a_stream_says_the_same(tables, tmp_path, name):
     for table in ("generations", "members", "assignments", "movements", "rebalances", "lag"):
         whole = tables[name].table(table).to_pylist()
         assert streamed.table(table).to_pylist() == whole, table
+
+
+def by_client(tables, generation, role):
+    """The same by the beginning of the member id, which is the client's name."""
+    return {m.split("-")[0]: tps for m, tps in assigned(tables, generation, role).items()}
+
+
+SUBTOPOLOGY = {"orders": "0", "group-streams-classic-counts-repartition": "1"}
+
+
+def test_tasks_of_a_classic_streams_group(tables):
+    rows = tables["streams_classic"].table("generations").to_pylist()
+    for moment in kind("streams_classic").moments:
+        last = [r for r in rows if r["timestamp"].timestamp() * 1000 <= moment["at_ms"]][-1]
+        wanted = {
+            row["CONSUMER-ID"]: {
+                (SUBTOPOLOGY[topic], p)
+                for topic, p in said_partitions(row.get("CURRENT-ASSIGNMENT", ""))
+            }
+            for row in printed(moment["members"])
+        }
+        found = assigned(tables["streams_classic"], last["generation"], "active")
+        assert found == wanted, moment["what"]
+
+
+def test_warm_up_tasks_stand_by_until_the_probing_rebalance(tables):
+    found = tables["streams_classic"]
+    warm = {g: by_client(found, g, "warmup") for g in range(1, 12)}
+    assert {g for g, members in warm.items() if members} == {3, 4, 5}
+    assert warm[4] == {"b": {("1", 0), ("1", 2)}}
+    assert {("1", 0), ("1", 2)} <= by_client(found, 6, "active")["b"]
+    assert by_client(found, 11, "standby") == {"d": {("1", p) for p in range(4)}}
+    counts = {
+        (row["generation"], row["member_id"][0]): (row["n_standby"], row["n_warmup"])
+        for row in found.table("members").to_pylist()
+    }
+    assert counts[4, "b"] == (0, 2)
+    assert counts[11, "d"] == (4, 0)
+    delays = {r["generation"]: r["delay_ms"] for r in found.table("generations").to_pylist()}
+    assert 59_000 < delays[4] <= 60_000  # probing.rebalance.interval.ms
+    assert delays[6] is None
+
+
+def test_a_classic_streams_group_is_cooperative(tables):
+    rows = tables["streams_classic"].table("rebalances").to_pylist()
+    living = [row for row in rows if row["n_members"]]
+    assert {row["cooperative"] for row in living} == {True}
+    causes = {row["generation"]: row["cause"] for row in living}
+    assert causes[3] == "join"
+    assert causes[4] == "cooperative_follow_up"
+    assert causes[5] == "scheduled_rebalance"  # the probing rebalance
+    assert causes[6] == "cooperative_follow_up"
+    assert causes[7] == "leave"
+    assert {row["n_needed_moves"] for row in living} == {None}
+    bases = {row["basis"] for row in tables["streams_classic"].table("pauses").to_pylist()}
+    assert bases == {"unowned", "handover"}  # none is eager
+
+
+def test_the_lag_of_a_classic_streams_group_is_that_of_its_topics(tables):
+    moment = kind("streams_classic").moments[-1]
+    said = {
+        (row["TOPIC"], int(row["PARTITION"])): (int(row["LAG"]), row["CONSUMER-ID"])
+        for row in printed(moment["offsets"])
+    }
+    rows = tables["streams_classic"].table("lag").to_pylist()
+    assert {(r["topic"], r["partition"]): (r["lag"], r["member_id"]) for r in rows} == said
+
+
+def connectors(moment):
+    """{worker: {(connector, task)}} as Connect's REST interface says; -1 is the connector."""
+    worker_of = {url.removeprefix("http://"): name for name, url in moment["urls"].items()}
+    found = {}
+    for name, status in moment["status"].items():
+        found.setdefault(worker_of[status["connector"]["worker_id"]], set()).add((name, -1))
+        for task in status["tasks"]:
+            found.setdefault(worker_of[task["worker_id"]], set()).add((name, task["id"]))
+    return found
+
+
+def test_connectors_and_tasks_of_a_connect_group(tables):
+    rows = tables["connect"].table("generations").to_pylist()
+    for moment in kind("connect").moments:
+        last = [r for r in rows if r["timestamp"].timestamp() * 1000 <= moment["at_ms"]][-1]
+        wanted = connectors(moment)
+        if last["delay_ms"]:  # Connect still names the worker that is gone
+            assert moment["what"] == "work of w3 waits"
+            assert wanted.pop("w3") == {("source", 0)}
+        assert by_client(tables["connect"], last["generation"], "active") == wanted
+    assert rows[-1]["config_offset"] == 10
+    assert [row["delay_ms"] for row in rows if row["delay_ms"]] == [12_000]
+
+
+def test_rebalances_of_a_connect_group(tables):
+    found = tables["connect"]
+    rows = {row["generation"]: row for row in found.table("rebalances").to_pylist()}
+    causes = [rows[g]["cause"] for g in range(1, 12)]
+    assert causes == [
+        "join",
+        *["configuration_change"] * 4,
+        *["join", "cooperative_follow_up"] * 2,
+        "leave",
+        "scheduled_rebalance",
+    ]
+    revoked = {
+        (row["generation"], row["member_id"][:2]): row["n_revoked"]
+        for row in found.table("members").to_pylist()
+    }
+    assert {key: n for key, n in revoked.items() if n} == {(6, "w1"): 3, (8, "w1"): 1}
+    assert [rows[g]["n_moved_through_gap"] for g in (7, 9, 11)] == [3, 1, 1]
+    assert rows[11]["pause_lower_seconds"] == pytest.approx(12, abs=0.1)  # the delay
+    gone = [r for r in found.table("movements").to_pylist() if r["generation"] == 11]
+    assert [(r["topic"], r["partition"], r["kind"]) for r in gone] == [
+        ("source", 0, "moved_through_gap")
+    ]
+    assert not found.rows("anomalies")
+    assert not found.rows("lag")
+
+
+def test_members_of_connect_and_streams_are_not_idle(tables):
+    for name in ("connect", "streams_classic", "streams"):
+        rows = tables[name].table("generations").to_pylist()
+        last = [row for row in rows if row["n_members"]][-1]
+        members = [
+            row
+            for row in tables[name].table("members").to_pylist()
+            if row["generation"] == last["generation"]
+        ]
+        assert sum(row["n_partitions"] for row in members) == last["n_partitions"] > 0
+        assert all(row["n_partitions"] for row in members), name

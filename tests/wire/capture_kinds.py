@@ -1,12 +1,12 @@
-"""Write ``captured/KIND.jsonl`` and ``KIND.json``: groups of every kind, as a real broker kept them.
+"""Write ``captured/KIND.jsonl`` and ``KIND.json``: groups of every kind, as a broker kept them.
 
     python tests/wire/capture_kinds.py [KIND ...]
 
 Starts a broker and lets Kafka's own Java clients make a classic Streams group, a streams group
 (KIP-1071), a share group (KIP-932) and a Connect group, and librdkafka one that migrates to KIP-848
 and back. ``KIND.jsonl`` has the group's records in the form of ``offsets_topic.jsonl``, for a share
-group those of ``__share_group_state`` too (``"topic"``). ``KIND.json`` has the topics of the cluster,
-their begin and end offsets, and moments: what was done, and what Kafka's tools said then.
+group those of ``__share_group_state`` too (``"topic"``). ``KIND.json`` has the topics of the
+cluster, their begin and end offsets, and moments: what was done, and what Kafka's tools said then.
 """
 
 from __future__ import annotations

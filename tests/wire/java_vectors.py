@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 GOLDEN = Path(__file__).parent / "golden"
-PROGRAM = Path(__file__).parents[1] / "java" / "GoldenVectors.java"
+PROGRAMS = Path(__file__).parents[1] / "java"
 FAMILIES = (
     "consumer_protocol",
     "consumer_protocol_reads",
@@ -20,6 +20,7 @@ FAMILIES = (
     "connect",
     "offsets_records",
 )
+STREAMS = "streams_user_data"
 
 
 def committed(family: str) -> list[dict[str, Any]]:
@@ -37,17 +38,26 @@ def regenerated() -> dict[str, str]:
     from holdfast.jvm.java import find_java
 
     connect = resolve(["org.apache.kafka:connect-runtime:4.3.1"], "connect-runtime-4.3.1")
+    streams = resolve(["org.apache.kafka:kafka-streams:4.3.1"], "kafka-streams-4.3.1")
+    java = [str(find_java().executable), "-XX:TieredStopAtLevel=1", "-cp"]
     # The broker's jars come first: both have Jackson, in versions of their own.
-    class_path = ":".join(str(jar) for jar in (*broker_jars(), *connect))
+    found = _written([*java, _joined(*broker_jars(), *connect)], "GoldenVectors", FAMILIES)
+    return found | _written([*java, _joined(*streams)], "StreamsVectors", (STREAMS,))
+
+
+def _joined(*jars: Path) -> str:
+    return ":".join(map(str, jars))
+
+
+def _written(java: list[str], program: str, families: tuple[str, ...]) -> dict[str, str]:
+    """What a program of ours writes."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [find_java().executable, "-XX:TieredStopAtLevel=1", "-cp", class_path]
-        answer = subprocess.run(
-            [*command, PROGRAM, folder], capture_output=True, text=True, timeout=300, check=False
-        )
+        command = [*java, str(PROGRAMS / f"{program}.java"), folder]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert answer.returncode == 0, answer.stderr
         return {
             family: (Path(folder) / f"{family}.json").read_text(encoding="utf-8")
-            for family in FAMILIES
+            for family in families
         }
 
 

@@ -39,11 +39,15 @@ from holdfast.wire.layouts.sticky_user_data import (
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
+from holdfast.wire.layouts.streams_user_data import (
+    decode_streams_assignment,
+    decode_streams_subscription,
+)
 from holdfast.wire.one.reasons import Reason
 
 
-def of_connect(schema: str) -> st.SearchStrategy[bytes]:
-    found = [v["hex"] for v in java_vectors.committed("connect") if v["schema"] == schema]
+def of_java(family: str, schema: str) -> st.SearchStrategy[bytes]:
+    found = [v["hex"] for v in java_vectors.committed(family) if v["schema"] == schema]
     return st.sampled_from(found).map(bytes.fromhex)
 
 
@@ -64,8 +68,16 @@ SCHEMAS: dict[str, tuple[Callable[[bytes], object], st.SearchStrategy[bytes]]] =
     "claim": (decode_member_subscription, wire.claims().map(encode_member_subscription)),
     "verdict": (decode_member_assignment, wire.member_assignments().map(encode_member_assignment)),
     "memory": (decode_memory, wire.memories().map(encode_memory)),
-    "connect-metadata": (decode_connect_metadata, of_connect("connect-metadata")),
-    "connect-assignment": (decode_connect_assignment, of_connect("connect-assignment")),
+    "connect-metadata": (decode_connect_metadata, of_java("connect", "connect-metadata")),
+    "connect-assignment": (decode_connect_assignment, of_java("connect", "connect-assignment")),
+    "streams-subscription": (
+        decode_streams_subscription,
+        of_java("streams_user_data", "streams-subscription"),
+    ),
+    "streams-assignment": (
+        decode_streams_assignment,
+        of_java("streams_user_data", "streams-assignment"),
+    ),
 }
 every_schema = pytest.mark.parametrize("schema", SCHEMAS)
 

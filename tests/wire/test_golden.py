@@ -26,6 +26,10 @@ from holdfast.wire.layouts.sticky_user_data import (
     encode_cooperative_user_data,
     encode_sticky_user_data,
 )
+from holdfast.wire.layouts.streams_user_data import (
+    decode_streams_assignment,
+    decode_streams_subscription,
+)
 from holdfast.wire.one.offsets_records import decode_record
 
 
@@ -161,6 +165,36 @@ def test_assignments_of_connect() -> None:
             found = pairs(getattr(read, name))
             expected = json[name]
             assert (found and sorted(found)) == (expected and sorted(expected))
+
+
+def tasks(listed: list[list[Any]]) -> tuple[tuple[str, int], ...]:
+    return tuple((name, partition) for name, partition, *_ in listed)
+
+
+def test_subscriptions_of_kafka_streams() -> None:
+    vectors = of("streams_user_data", "streams-subscription")
+    assert {vector["version"] for vector in vectors} == set(range(1, 12))
+    for vector in vectors:
+        read, json = decode_streams_subscription(bytes.fromhex(vector["hex"])), vector["json"]
+        assert (read.version, read.process_id) == (vector["version"], json["process_id"])
+        active = tasks([one for one in json["offset_sums"] if one[2] == -2])
+        standby = tasks([one for one in json["offset_sums"] if one[2] != -2])
+        assert sorted(read.active) == sorted(active)
+        assert sorted(read.standby) == sorted(standby)
+        if read.version >= 7:
+            sums = [[*task, offset] for task, offset in read.offset_sums]
+            assert sorted(sums) == sorted(json["offset_sums"])
+
+
+def test_assignments_of_kafka_streams() -> None:
+    vectors = of("streams_user_data", "streams-assignment")
+    assert {vector["version"] for vector in vectors} == set(range(1, 12))
+    for vector in vectors:
+        read, json = decode_streams_assignment(bytes.fromhex(vector["hex"])), vector["json"]
+        assert read.version == vector["version"]
+        assert read.active == tasks(json["active"])
+        assert sorted(read.standby) == sorted(tasks(json["standby"]))
+        assert (read.error, read.next_rebalance_ms) == (json["error"], json["next_rebalance_ms"])
 
 
 def test_there_is_a_vector_for_every_record_type_and_each_of_its_versions() -> None:

@@ -83,6 +83,7 @@ HEAD = Table(
     columns=(
         *GENERATIONS.pick("group", "generation", "group_type", "state", "protocol_type"),
         *GENERATIONS.pick("protocol", "leader", "timestamp", "log_partition", "log_offset"),
+        *GENERATIONS.pick("delay_ms", "config_offset"),
         Column("context", _B, "reported before; here only to be compared with"),
     ),
 )
@@ -94,7 +95,7 @@ MEMBER_ROWS = Table(
         Column("row", _I, "row of the member's generation"),
         *MEMBERS.pick("member_id", "group_instance_id", "client_id", "client_host", "rack"),
         *MEMBERS.pick("rebalance_timeout_ms", "session_timeout_ms", "subscribed_topics"),
-        *MEMBERS.pick("n_claimed"),
+        *MEMBERS.pick("n_claimed", "n_revoked"),
         Column("readable", _B, "the member's assignment parses"),
     ),
 )

@@ -24,13 +24,19 @@ from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.batches.split import RowKind, split_rows
 from holdfast.pipeline.history.dense import group_codes
-from holdfast.pipeline.history.generations import Generations, concat
+from holdfast.pipeline.history.generations import (
+    Generations,
+    concat,
+)
 from holdfast.pipeline.ingest.records import ConsumerGroupEvent
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.tables.schemas import arrow_schema
 
 STATE: Final = "_state"
 """Table of rows of :data:`STATE_ROWS` that a batch leaves for the next one."""
+
+ADDED: Final = frozenset({"role", "delay_ms", "config_offset", "n_revoked"})
+"""Columns that the state of earlier versions does not have; null there."""
 
 STATE_ROWS: Final = arrow_schema("state")
 STATE_DDL: Final = spark_ddl("state")
@@ -159,7 +165,13 @@ def _table(stream: bytes, name: str) -> pa.Table:
     """
     table = pa.ipc.open_stream(stream).read_all()
     table.validate(full=True)
-    if not table.schema.equals(arrow_schema(name)):
+    schema = arrow_schema(name)
+    for one in schema:
+        if one.name in ADDED and one.name not in table.column_names:
+            table = table.append_column(one, pa.nulls(table.num_rows, one.type))
+    if set(table.column_names) == set(schema.names):
+        table = table.select(schema.names)
+    if not table.schema.equals(schema):
         raise ValueError(f"other columns than {name} has")
     return table
 

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.model.columns import I32, I64, NO_OWNER
+from holdfast.model.columns import I32, I64, NO_OWNER, Mask
 from holdfast.pipeline.arrow_types import ArrowColumn
-from holdfast.pipeline.history.generations import Generations, list_parts, new_runs
+from holdfast.pipeline.history.generations import CONNECT, Generations, list_parts, new_runs
 from holdfast.tables.values import ints
 
 
@@ -110,9 +110,12 @@ def dense(gens: Generations) -> Dense:
     rank = np.empty(n_groups, np.int64)
     rank[np.argsort(-rows_per_group, kind="stable")] = np.arange(n_groups)
     topics, topic = _sorted_codes(gens.owned["topic"])
-    counts, partition = _valid_partitions(gens.owned["partitions"])
     owned_member = ints(gens.owned, "member")
     owned_row = ints(gens.members, "row")[owned_member]
+    lowest = np.where(_of_connect(gens), -1, 0)[owned_row]
+    counts, partition = _valid_partitions(gens.owned["partitions"], lowest)
+    base = min(int(partition.min(initial=0)), 0)
+    partition -= base
     key = rank[group_of[owned_row]] * np.int64(max(len(topics), 1)) + topic
     tp_key, tp_partition, flat_tp = _topic_partitions(key, counts, partition)
     by_rank = np.argsort(rank)
@@ -135,7 +138,7 @@ def dense(gens: Generations) -> Dense:
         ordinal=ordinal,
         tp_group=tp_group,
         tp_topic=tp_key % max(len(topics), 1),
-        tp_partition=tp_partition,
+        tp_partition=tp_partition + base,
         topics=topics,
         n_active=n_active,
         step_start=step_start,
@@ -155,11 +158,17 @@ def _sorted_codes(column: pa.ChunkedArray) -> tuple[pa.Array, I64]:
     return encoded.dictionary.take(pa.array(order)), rank[encoded.indices.to_numpy()]
 
 
-def _valid_partitions(column: ArrowColumn) -> tuple[I64, I64]:
-    """Length of each list and all values, without negative ones."""
+def _of_connect(gens: Generations) -> Mask:
+    """Rows of Kafka Connect's groups, where partition -1 is a connector itself."""
+    found: Mask = pc.fill_null(pc.equal(gens.head["protocol_type"], CONNECT), False).to_numpy()
+    return found
+
+
+def _valid_partitions(column: ArrowColumn, lowest: I64) -> tuple[I64, I64]:
+    """Length of each list and all values, without those below the lowest that its list may have."""
     starts, values = list_parts(column)
     counts, partition = np.diff(starts), values.astype(np.int64)
-    good = partition >= 0
+    good = partition >= np.repeat(lowest, counts)
     if bool(good.all()):
         return counts, partition
     passed = np.concatenate([[0], np.cumsum(good)])

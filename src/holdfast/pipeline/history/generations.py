@@ -93,7 +93,7 @@ class Generations:
     @property
     def roles(self) -> I64:
         """Role of each row of ``owned``."""
-        return np.maximum(ints(self.owned, "role"), ACTIVE)
+        return np.clip(ints(self.owned, "role"), ACTIVE, SOURCE)
 
     def exclusive(self) -> Generations:
         """The same with only what one member alone owns: the rows whose role is ACTIVE."""

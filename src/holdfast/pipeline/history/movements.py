@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.machine.leader.designs import NAMES as DESIGN_NAMES
@@ -27,6 +28,7 @@ from holdfast.pipeline.history.dense import Dense
 from holdfast.pipeline.history.generations import (
     ACTIVE,
     DEAD,
+    STREAMS_PROTOCOL,
     Generations,
     concat,
     make_lists,
@@ -95,7 +97,27 @@ def row_flags(gens: Generations, layout: Dense) -> tuple[Mask, Mask, Mask]:
     fresh[1:] |= dead[:-1]
     kinds = zip(gens.head["group_type"].to_pylist(), gens.head["protocol"].to_pylist(), strict=True)
     stops = np.array([t == "classic" and p not in COOPERATIVE_PROTOCOLS for t, p in kinds], bool)
-    return fresh, dead, stops
+    return fresh, dead, stops & ~_streams_that_claim(gens, layout)
+
+
+def _streams_that_claim(gens: Generations, layout: Dense) -> Mask:
+    """Rows of classic Streams groups whose members kept what they had.
+
+    Streams is cooperative since 2.4, but eager where ``upgrade.from`` names an older version: then
+    no member claims anything, not even one that owned something before.
+    """
+    protocol = pc.fill_null(pc.equal(gens.head["protocol"], STREAMS_PROTOCOL), False)
+    streams: Mask = protocol.to_numpy()
+    if not streams.any():
+        return streams
+    n, row = gens.n_rows, ints(gens.members, "row")
+    claimed = np.bincount(row, np.maximum(ints(gens.members, "n_claimed"), 0), n) > 0
+    held = np.bincount(ints(gens.owned, "member"), minlength=len(row)) > 0
+    width = int(layout.identity.max(initial=0)) + 1
+    key = row * width + layout.identity
+    had = np.isin(key, key[held] + width)  # it owned something in the row before
+    keeps: Mask = claimed | (np.bincount(row[had], minlength=n) == 0)
+    return streams & keeps
 
 
 def compare(gens: Generations, layout: Dense) -> Events:

@@ -17,7 +17,10 @@ restart                      every member that came had gone a short while befor
 join                         members came, none went                                     0.95
 leave                        members went, none came                                     0.95
 join_and_leave               both, and they do not match                                 0.8
+scheduled_rebalance          same members; a planned time has come: Connect's delay,     0.9
+                             or a probing rebalance of Streams
 cooperative_follow_up        same members; withheld partitions are handed out            0.9
+configuration_change         same workers; Connect's leader has read newer configs       0.9
 subscription_change          same members, other subscriptions                           0.9
 partition_count_change       same members, same topics, other partitions                 0.8
 leader_change                same members, another leader                                0.6
@@ -69,13 +72,18 @@ CAUSES: Final = (
     ("join_and_leave", 0.8),
     ("join", 0.95),
     ("leave", 0.95),
+    ("scheduled_rebalance", 0.9),
     ("cooperative_follow_up", 0.9),
+    ("configuration_change", 0.9),
     ("subscription_change", 0.9),
     ("partition_count_change", 0.8),
     ("leader_change", 0.6),
     ("spurious", 0.5),
 )
 """Name and confidence, in the order in which they are tried."""
+
+PLAN_TOLERANCE_MS: Final = 200
+"""A member may come so much before the planned time: clocks differ, and records are late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -147,6 +155,23 @@ def _subscriptions(gens: Generations) -> I64:
     return total.view(np.int64)
 
 
+def _planned(gens: Generations) -> Mask:
+    """Rows whose time the row before planned."""
+    at_ms = ints(gens.head, "timestamp") // 1000
+    delay = ints(gens.head, "delay_ms")
+    found = np.zeros(gens.n_rows, np.bool_)
+    found[1:] = (delay[:-1] >= 0) & (np.diff(at_ms) >= delay[:-1] - PLAN_TOLERANCE_MS)
+    return found
+
+
+def _reconfigured(gens: Generations) -> Mask:
+    """Rows of Connect whose leader had read more of the configurations than before."""
+    offset = ints(gens.head, "config_offset")
+    found = np.zeros(gens.n_rows, np.bool_)
+    found[1:] = (offset[:-1] >= 0) & (offset[1:] > offset[:-1])
+    return found
+
+
 def _causes(gens: Generations, changes: Turnover, numbers: RebalanceNumbers) -> I64:
     """Index into CAUSES of each row."""
     asked = _subscriptions(gens)
@@ -160,6 +185,8 @@ def _causes(gens: Generations, changes: Turnover, numbers: RebalanceNumbers) -> 
         "join_and_leave": joined & left,
         "join": joined,
         "leave": left,
+        "scheduled_rebalance": _planned(gens),
+        "configuration_change": _reconfigured(gens),
         "cooperative_follow_up": numbers.cooperative & withheld & (numbers.gave > 0),
         "subscription_change": np.diff(asked, prepend=asked[:1]) != 0,
         "partition_count_change": other_partitions,

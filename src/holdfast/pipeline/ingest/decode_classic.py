@@ -1,7 +1,8 @@
 """Records of classic groups as generations: members, subscriptions and assigned partitions.
 
-**Rules.** No Spark, no loop per record. A field that was not read is null or empty; ``readable`` is
-False where an assignment does not parse.
+**Rules.** No Spark, no loop per record, but for groups of Streams and Connect
+(:mod:`holdfast.pipeline.ingest.decode_tasks`). A field that was not read is null or empty;
+``readable`` is False where an assignment does not parse.
 
 References: KIP-429, KIP-345.
 """
@@ -15,15 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import Mask, row_of
-from holdfast.pipeline.arrow_types import Arrays
+from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
 from holdfast.pipeline.history.generations import (
     CLASSIC,
+    CONNECT,
     DEAD,
     EMPTY,
     HEAD,
     MEMBER_ROWS,
     OWNED_ROWS,
     STABLE,
+    STREAMS_PROTOCOL,
     Generations,
 )
 from holdfast.pipeline.ingest.arrow_columns import (
@@ -34,6 +37,12 @@ from holdfast.pipeline.ingest.arrow_columns import (
     lists,
     numbers,
     text,
+)
+from holdfast.pipeline.ingest.decode_tasks import (
+    RoundTasks,
+    connect_tasks,
+    streams_tasks,
+    with_tasks,
 )
 from holdfast.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.wire.many.offsets_batch import Family
@@ -80,11 +89,48 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
         "topic": text(owned.columns["topic"]),
         "partitions": _partition_lists(owned),
     }
-    return Generations(
+    found = Generations(
         head=filled_table(head, HEAD, n_rows),
         members=filled_table(of_members, MEMBER_ROWS, len(given.unreadable)),
         owned=filled_table(of_owned, OWNED_ROWS, len(of_owned["topic"])),
     )
+    rounds = _task_rounds(found.head, members, _bytes(given.columns["userData"]))
+    return with_tasks(found, rounds) if rounds else found
+
+
+def _task_rounds(head: pa.Table, members: Items, given: Slices) -> dict[int, RoundTasks]:
+    """Rows whose members were given tasks, and what; ``given`` is user data of assignments."""
+    is_connect = _rows_where(head["protocol_type"], CONNECT)
+    is_stream = _rows_where(head["protocol_type"], "consumer")
+    is_stream &= _rows_where(head["protocol"], STREAMS_PROTOCOL)
+    if not (is_connect | is_stream).any():
+        return {}
+    subscription = _bytes(members.columns["subscription"])
+    assignment = _bytes(members.columns["assignment"])
+    asked = read_subscriptions(subscription, is_stream[row_of(members.start)])
+    user_data = _bytes(asked.columns["userData"])
+    found = {}
+    for row in np.flatnonzero(is_connect | is_stream).tolist():
+        span = range(int(members.start[row]), int(members.start[row + 1]))
+        if is_connect[row]:
+            pairs = [(_blob(subscription, m) or b"", _blob(assignment, m) or b"") for m in span]
+            found[row] = connect_tasks(pairs)
+        else:
+            found[row] = streams_tasks((_blob(user_data, m), _blob(given, m)) for m in span)
+    return found
+
+
+def _rows_where(column: ArrowColumn, value: str) -> Mask:
+    found: Mask = pc.fill_null(pc.equal(column, value), False).to_numpy()
+    return found
+
+
+def _blob(column: Slices, row: int) -> bytes | None:
+    """One value of a column of bytes."""
+    if column.valid is not None and not column.valid[row]:
+        return None
+    begin = int(column.begin[row])
+    return column.data[begin : begin + int(column.size[row])].tobytes()
 
 
 def _generation_fields(value: Columns, members: Items) -> Arrays:
