@@ -171,7 +171,7 @@ def blobs(draw, good):
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["consumer", "consumer", "connect", ""]),
+            st.sampled_from(["consumer", "consumer", "sr", ""]),
             st.lists(st.tuples(blobs(subscriptions), blobs(given_out)), max_size=4),
         ),
         max_size=4,

@@ -7,6 +7,7 @@
 ``container``              the same content inside the consumer protocol
 ``memory``                 the memory of a design's leader, carried in the container
 ``frames``                 magic, version and partition sets of the frames of both
+``streams_user_data``      user data of classic Kafka Streams v1 to v11, for reading
 ``connect``                Kafka Connect's embedded protocol v0 to v2, for reading
 ``record_size``            what a broker takes, and what a group's record comes to
 ``offsets_schemas``        every record of ``__consumer_offsets`` as data
