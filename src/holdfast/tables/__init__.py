@@ -7,6 +7,7 @@ makes its Arrow schema.
 
 ``manifest`` lists the files that count, ``lease`` lets one process change the list at a time, and
 ``store`` is what both ask of the place where tables are kept. ``folder`` says what may stand in a
-folder of tables and sweeps it. ``writing`` writes files, ``reading`` reads them or columns in
-memory, ``groups`` cuts a table by group, ``values`` turns Arrow columns into NumPy columns.
+folder of tables and sweeps it. ``writing`` writes files, ``parquet`` opens those of strangers,
+``reading`` reads tables or columns in memory, ``groups`` cuts a table by group, ``values`` turns
+Arrow columns into NumPy columns.
 """

@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.tables.definition import DType, Table
@@ -40,6 +39,7 @@ from holdfast.tables.manifest import (
     read_batches,
     read_manifest,
 )
+from holdfast.tables.parquet import open_parquet
 from holdfast.tables.schemas import ARROW, MILLIS, arrow_schema
 from holdfast.tables.store import FolderStore
 from holdfast.tables.stored import TABLES
@@ -232,7 +232,7 @@ class Tables:
             return self.stored(name)["group"]
         parts = once_more(
             lambda: [
-                pq.ParquetFile(file).read(columns=["group"])["group"] for file in self.files(name)
+                open_parquet(file).read(columns=["group"])["group"] for file in self.files(name)
             ]
         )
         return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
@@ -306,7 +306,7 @@ def once_more(read: Callable[[], T]) -> T:
 
 def read_parquet(path: Path, groups: Sequence[str] | None = None) -> pa.Table:
     """Read one of our files as it is; ``groups`` keeps rows of these groups only."""
-    return _only(pq.ParquetFile(path).read(), groups)
+    return _only(open_parquet(path).read(), groups)
 
 
 def flatten(rows: pa.Table, definition: Table) -> pa.Table:

@@ -35,6 +35,7 @@ from holdfast.pipeline.ingest.decode import COMMIT_TYPES, placed
 from holdfast.pipeline.ingest.positions import POSITIONS, from_commits, reduced
 from holdfast.pipeline.ingest.records import Decoded, bad_table, key_types, read_commits
 from holdfast.pipeline.ingest.selection import Selection, group_names
+from holdfast.tables.parquet import BATCH_BYTES, batches_of
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.writing import BatchWriter
 
@@ -63,8 +64,6 @@ SPLIT_DDL: Final = spark_ddl("split")
 SPLIT_ORDER: Final = ("group", "kind", "partition", "offset")
 """How the rows come to the task of their group."""
 
-BATCH_BYTES: Final = 8 << 20
-BATCH_ROWS: Final = 65_536
 _REDUCE_ROWS: Final = 250_000
 
 
@@ -131,20 +130,11 @@ def read_pieces(named: Pieces) -> Batches:
     Raises
     ------
     SourceError
-        A file cannot be read.
+        A file cannot be read, or unpacks to far more than its size.
     """
     for file, own in groupby(named, key=itemgetter(0)):
         try:
-            opened = pq.ParquetFile(file)
-            row_groups = [row_group for _, row_group in own]
-            about = [opened.metadata.row_group(i) for i in row_groups]
-            n_bytes, n = sum(a.total_byte_size for a in about), sum(a.num_rows for a in about)
-            n_rows = min(max(BATCH_BYTES * n // max(n_bytes, 1), 1), BATCH_ROWS)
-            names = list(RECORDS.names)
-            found = opened.iter_batches(
-                n_rows, row_groups=row_groups, columns=names, use_threads=False
-            )
-            for rows in found:
+            for rows in batches_of(file, RECORDS.names, [row_group for _, row_group in own]):
                 yield to_records(rows)
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]

@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 from holdfast.errors import SourceError
 from holdfast.pipeline.arrow_types import Batches
 from holdfast.pipeline.batches.schemas import spark_ddl
-from holdfast.pipeline.batches.split import BATCH_BYTES
 from holdfast.pipeline.ingest.source import (
     DUMP_FILE,
     DUMP_VERSION,
@@ -34,6 +33,7 @@ from holdfast.pipeline.ingest.source import (
     kafka_records,
     reading,
 )
+from holdfast.tables.parquet import BATCH_BYTES
 from holdfast.tables.schemas import arrow_schema, from_columns
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.tables.dumped import DUMP_TABLES, RECORDS
+from holdfast.tables.parquet import batches_of, open_parquet
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Dump:
         return {
             key[4 : 4 + int.from_bytes(key[2:4], "big")].decode("utf-8", "replace")
             for file in self.record_files()
-            for batch in pq.ParquetFile(file).iter_batches(columns=["key"])
+            for batch in batches_of(file, ["key"])
             for key in batch.column(0).unique().to_pylist()
             if key and len(key) > 3
         }
@@ -333,7 +333,7 @@ def _check_part(folder: Path, name: str, *, needed: bool) -> None:
     wanted = set(DUMP_TABLES[name].names)
     for file in files:
         try:
-            found = set(pq.read_schema(file).names)
+            found = set(open_parquet(file).schema_arrow.names)
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise SourceError(f"{file} cannot be read as Parquet: {reason}") from error
@@ -348,10 +348,11 @@ def _read_part(folder: Path, name: str) -> pa.Table:
     if not files:
         return schema.empty_table()
     try:
-        parts = [
-            ds.dataset(file, format="parquet").to_table(columns=schema.names) for file in files
-        ]
-        return pa.concat_tables([part.cast(schema) for part in parts])
+        rows = [rows for file in files for rows in batches_of(file, schema.names)]
+        whole = [pa.Table.from_batches([part]).cast(schema) for part in rows]
+        found = pa.concat_tables([schema.empty_table(), *whole])
+        found.validate(full=True)
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise SourceError(f"{folder / name} cannot be read: {reason}") from error
+    return found

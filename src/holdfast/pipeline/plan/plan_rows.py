@@ -19,11 +19,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask, starts
 from holdfast.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.pipeline.arrow_types import ArrowColumn
+from holdfast.tables.parquet import open_parquet
 from holdfast.tables.reading import Tables, once_more
 from holdfast.tables.schemas import arrow_schema
 
@@ -60,7 +60,7 @@ def topics_of(tables: Tables) -> dict[str, int]:
     """
     columns = ["topic", "partition", "log_end_offset"]
     parts = once_more(
-        lambda: [pq.ParquetFile(file).read(columns=columns) for file in tables.files("lag")]
+        lambda: [open_parquet(file).read(columns=columns) for file in tables.files("lag")]
     )
     if not parts:
         return {}
@@ -210,7 +210,7 @@ def _owners(
     lag = np.zeros(asked.start[-1], np.int64)
     columns = ["group", "topic", "partition", "member_id", "lag"]
     for file in tables.files("lag"):
-        source = pq.ParquetFile(file, read_dictionary=["group", "topic", "member_id"])
+        source = open_parquet(file, read_dictionary=["group", "topic", "member_id"])
         for batch in source.iter_batches(1 << 20, columns=columns):
             of = _places(batch["group"], groups)
             topic = _places(batch["topic"], asked.names)
@@ -239,7 +239,7 @@ def _pauses(tables: Tables, groups: pa.Array) -> tuple[pa.Array, pa.Array]:
     total = np.zeros((3, len(groups)))
     for file in tables.files("pauses"):
         columns = ["group", "partitions", "pause_lower_seconds", "pause_upper_seconds"]
-        rows = pq.ParquetFile(file).read(columns=columns)
+        rows = open_parquet(file).read(columns=columns)
         of = pc.fill_null(pc.index_in(rows["group"], groups), -1).to_numpy()
         size = pc.list_value_length(rows["partitions"]).to_numpy().astype(np.float64)
         good = of >= 0
