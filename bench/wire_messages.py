@@ -35,7 +35,7 @@ from holdfast.wire.layouts.container import (
     decode_member_subscription,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.memory import Memory, RememberedMember, decode_memory, encode_memory
+from holdfast.wire.layouts.memory import RememberedMember, Share, decode_share, encode_share
 
 N_MEMBERS = 200
 Case = tuple[str, str, int, Callable[[], Any]]
@@ -120,23 +120,23 @@ def cases() -> list[Case]:
         (name, "holdfast", N_MEMBERS, all_of(decode_assignment, data)),
         (name, "kafka-python", N_MEMBERS, all_of(KafkaPythonAssignment.decode, data)),
     ]
-    members = tuple(
-        RememberedMember(member_id=f"member-{m}", owned=tuple((f"t{i}", (m,)) for i in range(10)))
-        for m in range(100)
+    neighbours = tuple(
+        RememberedMember(identity=bytes((m,)) * 4, owned=((f"0{m}", tuple(range(m, 2000, 40))),))
+        for m in range(3)
     )
-    memory = encode_memory(Memory(generation=7, members=members))
+    memory = encode_share(Share(generation=7, neighbours=neighbours))
     claim = encode_member_subscription(
         MemberSubscription(topics=("events",), generation=7, memory=memory)
     )
     out += [
         (
-            f"memory of 100 members, {len(memory)} bytes",
+            f"share of the memory with 150 partitions, {len(memory)} bytes",
             "holdfast",
-            20,
-            all_of(decode_memory, [memory] * 20),
+            N_MEMBERS,
+            all_of(decode_share, [memory] * N_MEMBERS),
         ),
         (
-            "claim that echoes it",
+            "claim that carries it",
             "holdfast",
             N_MEMBERS,
             all_of(decode_member_subscription, [claim] * N_MEMBERS),

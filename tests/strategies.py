@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from holdfast.model.limits import INT32_MAX
 from holdfast.model.partitions import TopicPartitions, sort_partitions
 from holdfast.wire.layouts.consumer_protocol import AssignmentMessage, Subscription
 from holdfast.wire.layouts.container import MemberAssignment, MemberSubscription
 from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.incremental import Design, DesignAssignment, DesignSubscription
-from holdfast.wire.layouts.memory import Memory, RememberedMember
+from holdfast.wire.layouts.memory import (
+    COPIES,
+    DIGEST_BYTES,
+    IDENTITY_BYTES,
+    TOPIC_BYTES,
+    RememberedMember,
+    Share,
+    digest_of,
+    encode_waiting,
+)
 from holdfast.wire.layouts.sticky_user_data import StickyUserData
 
 # Wire: values of every message, in the order in which they come back from the wire
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
+NONCES = st.integers(0, 2**32 - 1)
 DELAYS_MS = st.integers(0, 2**31 - 1)
 PARTITIONS = st.integers(0, 2**31 - 1) | st.integers(0, 300)
 
@@ -113,49 +125,85 @@ def design_assignments() -> SearchStrategy[DesignAssignment]:
 
 
 def claims() -> SearchStrategy[MemberSubscription]:
+    return st.one_of(_claims(1, INT64, st.integers(0, 2**63 - 1)), _claims(2, NONCES, DELAYS_MS))
+
+
+def _claims(
+    frame: int, nonces: SearchStrategy[int], ages_ms: SearchStrategy[int]
+) -> SearchStrategy[MemberSubscription]:
     return st.builds(
         MemberSubscription,
         topics=st.lists(topic_names, max_size=4).map(lambda names: tuple(sorted(names))),
         owned=any_topic_partitions().map(sort_partitions),
         generation=INT32,
         rack=st.none() | texts,
-        nonce=INT64,
+        nonce=nonces,
         leaving=st.sampled_from(Leaving),
         delay_ms=DELAYS_MS,
-        memory_age_ms=st.integers(0, 2**63 - 1),
+        memory_age_ms=ages_ms,
         given_up=partition_sets(),
         memory=st.none() | blobs,
         assignor_data=st.none() | blobs,
+        frame=st.just(frame),
     )
 
 
 def member_assignments() -> SearchStrategy[MemberAssignment]:
+    return st.one_of(
+        _member_assignments(1, INT64, st.none()),
+        _member_assignments(2, NONCES, st.none() | blobs),
+    )
+
+
+def _member_assignments(
+    frame: int, nonces: SearchStrategy[int], planned: SearchStrategy[bytes | None]
+) -> SearchStrategy[MemberAssignment]:
     return st.builds(
         MemberAssignment,
         assigned=grouped_topic_partitions(),
         revoked=st.none() | partition_sets(),
         delay_ms=DELAYS_MS,
-        nonce=INT64,
+        nonce=nonces,
         memory=st.none() | blobs,
+        planned=planned,
+        frame=st.just(frame),
     )
 
 
-def memories() -> SearchStrategy[Memory]:
-    member = st.builds(
-        RememberedMember,
-        member_id=texts,
-        instance_id=st.none() | texts,
-        leaving=st.sampled_from(Leaving),
-        delay_ms=DELAYS_MS,
-        owned=partition_sets(),
+@st.composite
+def memories(draw: st.DrawFn) -> Share:
+    """Shares as they come back: the digest is that of the list, where there is one."""
+    size, topic_size = draw(st.sampled_from(IDENTITY_BYTES)), draw(st.sampled_from(TOPIC_BYTES))
+    times_ms = st.integers(1, INT32_MAX)
+
+    def members(
+        identities: SearchStrategy[bytes], delays_ms: SearchStrategy[int], most: int
+    ) -> tuple[RememberedMember, ...]:
+        topics = st.binary(min_size=topic_size, max_size=topic_size).map(bytes.hex)
+        numbers = st.sets(st.integers(0, 300) | st.integers(0, INT32_MAX), min_size=1, max_size=9)
+        owned = st.dictionaries(topics, numbers.map(sorted).map(tuple), max_size=3)
+        member = st.builds(
+            RememberedMember,
+            identity=identities,
+            static=st.booleans(),
+            delay_ms=delays_ms,
+            owned=st.none() | owned.map(lambda found: tuple(sorted(found.items()))),
+        )
+        return draw(st.lists(member, max_size=most).map(tuple))
+
+    share = Share(
+        generation=draw(st.integers(0, INT32_MAX)),
+        pace_ms=draw(st.just(0) | times_ms),
+        whole=draw(st.booleans()),
+        neighbours=members(st.binary(min_size=size, max_size=size), st.just(0), COPIES),
+        waiting=members(st.binary(max_size=8), times_ms, 3),
+        digest=draw(st.just(b"") | st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)),
+        identity_bytes=size,
+        topic_bytes=topic_size,
     )
-    return st.builds(
-        Memory,
-        generation=INT32,
-        delay_ms=DELAYS_MS,
-        members=st.lists(member, max_size=4).map(tuple),
-        given_up=partition_sets(),
-    )
+    if not share.waiting:
+        return share
+    return replace(share, digest=digest_of(encode_waiting(share.waiting, topic_size)))
 
 
 # Groups: JSON snapshots, as Group.from_dict reads them

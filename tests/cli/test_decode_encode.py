@@ -20,7 +20,7 @@ from holdfast.errors import WireError
 from holdfast.wire.layouts.consumer_protocol import encode_assignment, encode_subscription
 from holdfast.wire.layouts.container import encode_member_assignment, encode_member_subscription
 from holdfast.wire.layouts.incremental import encode_design_assignment, encode_design_subscription
-from holdfast.wire.layouts.memory import encode_memory
+from holdfast.wire.layouts.memory import encode_share
 
 SUBSCRIPTION = (
     "0003 00000002 0001 61 0001 62 00000001 ff"
@@ -242,7 +242,7 @@ def test_the_version_asked_for_is_written(holdfast) -> None:
     [
         ("subscription", "4"),
         ("sticky-user-data", "2"),
-        ("claim", "2"),
+        ("claim", "3"),
         ("cooperative-sticky-user-data", "1"),
     ],
 )
@@ -291,11 +291,11 @@ def test_values_that_do_not_fit(holdfast) -> None:
     error = json.loads(out)["error"]
     assert (code, error["reason"]) == (3, "out-of-range")
     assert error["field"] == "owned_partitions[0].partitions[0]"
-    for schema, field in (("design-subscription", "design"), ("memory", "members")):
-        document = b'{"design": 4, "topics": [], "generation": 1, "members": [1]}'
+    for schema, field in (("design-subscription", "design"), ("memory", "waiting")):
+        document = b'{"design": 4, "topics": [], "generation": 1, "waiting": [1]}'
         known = {
             "design-subscription": b'{"design": 4, "topics": []}',
-            "memory": b'{"generation": 1, "members": [1]}',
+            "memory": b'{"generation": 1, "waiting": [1]}',
         }
         _, out, _ = holdfast("encode", schema, "-", stdin=known[schema])
         assert json.loads(out)["error"]["field"] == field
@@ -359,7 +359,7 @@ VALUES = {
     "design-assignment": (wire.design_assignments(), encode_design_assignment),
     "claim": (wire.claims(), encode_member_subscription),
     "verdict": (wire.member_assignments(), encode_member_assignment),
-    "memory": (wire.memories(), encode_memory),
+    "memory": (wire.memories(), encode_share),
 }
 
 

@@ -110,11 +110,13 @@ def _own_messages() -> list[bytes]:
         encode_design_assignment,
         encode_design_subscription,
     )
-    from holdfast.wire.layouts.memory import Memory, RememberedMember, encode_memory
+    from holdfast.wire.layouts.memory import RememberedMember, Share, encode_share
 
     some = (("orders", (0, 3, 300)), ("clicks", (1,)))
-    gone = RememberedMember(member_id="m", instance_id="i", delay_ms=9, owned=some)
-    memory = encode_memory(Memory(generation=4, delay_ms=9, members=(gone,), given_up=some))
+    hashed = (("05", (0, 3, 300)), ("a7", (1, 20_000, 90_000)))
+    gone = RememberedMember(identity=b"gone", static=True, delay_ms=9, owned=hashed)
+    near = RememberedMember(identity=b"near", owned=hashed[:1])
+    memory = encode_share(Share(generation=4, pace_ms=9, neighbours=(near,), waiting=(gone,)))
     subscription = DesignSubscription(design=Design.DEFERRED, topics=("orders",), assigned=some)
     assignment = DesignAssignment(design=Design.INCREMENTAL, assigned=some, revoked=None)
     claim = MemberSubscription(topics=("orders",), owned=some, given_up=some, memory=memory)

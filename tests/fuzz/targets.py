@@ -33,7 +33,7 @@ from holdfast.wire.layouts.incremental import (
     encode_design_assignment,
     encode_design_subscription,
 )
-from holdfast.wire.layouts.memory import decode_memory, encode_memory
+from holdfast.wire.layouts.memory import decode_share, encode_share
 from holdfast.wire.layouts.sticky_user_data import (
     decode_cooperative_user_data,
     decode_sticky_user_data,
@@ -97,7 +97,7 @@ CODECS: tuple[Codec, ...] = (
     Codec(decode_design_assignment, encode_design_assignment),
     Codec(decode_member_subscription, encode_member_subscription),
     Codec(decode_member_assignment, encode_member_assignment),
-    Codec(decode_memory, encode_memory),
+    Codec(decode_share, encode_share),
     Codec(decode_connect_metadata),
     Codec(decode_connect_assignment),
     Codec(decode_streams_subscription),

@@ -43,10 +43,10 @@ from holdfast.machine.events import (
     SyncAnswered,
     Tick,
 )
+from holdfast.machine.leader.ring import topic_hash
 from holdfast.machine.member.member import choose_mode
 from holdfast.machine.member.options import MemberOptions
 from holdfast.machine.states import MemberState
-from holdfast.wire.layouts.memory import Memory, RememberedMember, encode_memory
 
 
 def test_a_first_join_asks_for_an_id_then_joins_with_it():
@@ -99,9 +99,8 @@ def test_a_leader_knows_whether_a_claim_of_its_round_can_be_true():
     assert not compute.unbroken
 
 
-def remembers(*numbers: int) -> bytes:
-    here = RememberedMember(member_id="m", owned=(("t", numbers),))
-    return encode_memory(Memory(generation=1, members=(here,)))
+def counted(**counts: int) -> tuple[tuple[bytes, int], ...]:
+    return tuple((bytes.fromhex(topic_hash(topic, 4)), n) for topic, n in counts.items())
 
 
 def test_a_leader_with_skip_assignment_sends_none_but_watches_metadata():
@@ -110,20 +109,20 @@ def test_a_leader_with_skip_assignment_sends_none_but_watches_metadata():
     play.start()
     (sync,) = play.join(leader=True, skip_assignment=True)
     assert sync.assignments == ()
-    play.sync(T0, memory=remembers(0, 1))
+    play.sync(T0, planned=counted(t=2))
     play(MetadataChanged((("t", 2), ("elsewhere", 1))))
     assert play.member.state is MemberState.STABLE
     play(MetadataChanged((("t", 3),)))
     assert play.last(SendJoin).reason == "partition counts changed"
 
 
-@pytest.mark.parametrize("memory", [None, remembers(0, 1), b"broken"])
-def test_a_leader_with_skip_assignment_sees_what_grew_while_it_was_away(memory):
+@pytest.mark.parametrize("planned", [(), counted(t=2), counted(t=3, u=1)])
+def test_a_leader_with_skip_assignment_sees_what_grew_while_it_was_away(planned):
     play = Player()
     play(MetadataChanged((("t", 3),)))
     play.start()
     play.join(leader=True, skip_assignment=True)
-    play.sync(T0, memory=memory)
+    play.sync(T0, planned=planned)
     assert play.member.state is MemberState.PREPARING_REBALANCE
     assert play.last(SendJoin).reason == "partition counts changed"
     assert T0 in play.member.owned

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.machine.clients import Group
-from tests.machine.subscribed import reports, subscribed
+from tests.machine.subscribed import awaited, carried, reports, subscribed
 
 from holdfast.errors import ConfigError
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.events import JoinedMember
-from holdfast.machine.leader.deferral import OWNERS_NOT_NAMED
 from holdfast.machine.leader.designs import (
     CooperativeAssignor,
     DesignAssignor,
@@ -20,6 +17,7 @@ from holdfast.machine.leader.designs import (
 )
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
 from holdfast.machine.leader.leader import plan_round
+from holdfast.machine.leader.ring import LeftOut
 from holdfast.machine.leader.subscriptions import SubscribedMember, subscribed_members
 from holdfast.machine.policies import assignors_for
 from holdfast.machine.policy import Policy
@@ -32,11 +30,10 @@ from holdfast.wire.layouts.consumer_protocol import (
 from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
 from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.incremental import Design
-from holdfast.wire.layouts.memory import Memory, RememberedMember, encode_memory
 from holdfast.wire.layouts.sticky_user_data import decode_sticky_user_data
 
 SIMPLE = Policy(design=Design.SIMPLE)
-POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000, memory_limit_bytes=0)
+POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +43,8 @@ POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000, memory_limit_bytes=0)
         ({"interval_ms": 2**31}, "interval_ms: found 2147483648"),
         ({"batch": 0}, "batch: found 0"),
         ({"weights": {"k": 0}}, "weight of k: found 0"),
+        ({"memory_limit_bytes": -1}, "memory_limit_bytes: found -1"),
+        ({"record_limit_bytes": -1}, "record_limit_bytes: found -1"),
     ],
 )
 def test_settings_out_of_range_are_refused(fields, words):
@@ -60,12 +59,23 @@ def member_owning(
     return subscribed(name, topics=("t",), owned=own, generation=generation, memory=memory)
 
 
-def test_what_is_missing_waits_for_who_is_gone_though_no_memory_names_owners():
-    both = [member_owning("A", 0, 1), member_owning("B", 2, 3)]
-    first = plan_round(POLICY, both, {"t": 4}, generation=2)
-    alone = [member_owning("A", 0, 1, generation=2, memory=first.memory)]
-    second = plan_round(POLICY, alone, {"t": 4}, generation=3)
-    assert (second.delay_ms, second.assignments["A"].gained) == (30_000, ())
+def group_with(
+    *members: SubscribedMember, gone: dict[str, tuple[int, ...]], **fields
+) -> list[SubscribedMember]:
+    """These members with their shares of a round in which others owned the rest."""
+    owned = {name: (("t", numbers),) for name, numbers in gone.items() if numbers}
+    owned |= {m.member_id: m.subscription.owned for m in members if m.subscription.owned}
+    others = [subscribed(name, topics=("t",)) for name in gone]
+    shares = carried([*members, *others], owned, **fields)
+    return [reports(m, memory=shares[m.member_id]) for m in members]
+
+
+def test_what_is_missing_waits_for_who_is_gone_though_no_share_says_who_owned_it():
+    alone = group_with(
+        member_owning("A", 0, 1, generation=2), gone={"B": (2, 3)}, left_out=LeftOut.OWNED
+    )
+    done = plan_round(POLICY, alone, {"t": 4}, generation=3)
+    assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
 
 
 @pytest.mark.parametrize("memory", [b"no frame", None])
@@ -76,30 +86,26 @@ def test_without_a_memory_that_can_be_read_the_heuristic_decides(memory):
 
 
 def test_a_memory_of_a_generation_to_come_counts_as_none():
-    first = plan_round(
-        POLICY, [member_owning("A", 0), member_owning("B", 1)], {"t": 2}, generation=9
-    )
-    newcomer = [member_owning("A", 0, memory=first.memory), member_owning("C", generation=-1)]
+    alone = group_with(member_owning("A", 0), gone={"B": (1,)}, generation=9)
+    newcomer = [*alone, member_owning("C", generation=-1)]
     done = plan_round(POLICY, newcomer, {"t": 2}, generation=9)
     assert done.assignments["C"].gained == (("t", (1,)),)
-
-
-def remembered(generation: int, owner: str, *, given_up=(), delay_ms: int = 0) -> bytes:
-    """A memory in which this member owned partition 1."""
-    who = RememberedMember(member_id=owner, owned=(("t", (1,)),), delay_ms=delay_ms)
-    return encode_memory(Memory(generation=generation, members=(who,), given_up=given_up))
+    done = plan_round(POLICY, alone, {"t": 2}, generation=10)
+    assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
 
 
 @pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
-def test_the_newest_memory_counts_and_of_one_generation_the_last(order):
-    who = replace(POLICY, memory_limit_bytes=1 << 20)
-    older, newer = remembered(1, "A"), remembered(2, "gone")  # by the older one nothing was lost
-    members = [member_owning("A", 0, memory=older), member_owning("B", 2, memory=newer)][order]
-    done = plan_round(who, members, {"t": 3}, generation=3)
-    assert done.delay_ms == 30_000
-    twin = reports(members[0], memory=remembered(2, "A"), memory_age_ms=500)  # came before it
-    done = plan_round(who, [twin, members[1]], {"t": 3}, generation=3)
-    assert (done.delay_ms > 0) == (members[1].subscription.memory == newer)
+def test_the_newest_share_counts(order):
+    here = member_owning("A", 0), member_owning("B", 2)
+    older = group_with(*here, gone={}, generation=1)  # by it nothing was lost
+    newer = group_with(*here, gone={"gone": (1,)}, generation=2)
+    for members, delay_ms in (
+        ([older[0], newer[1]], 30_000),
+        ([newer[0], older[1]], 30_000),
+        (older, 0),
+    ):
+        done = plan_round(POLICY, members[order], {"t": 3}, generation=3)
+        assert done.delay_ms == delay_ms
 
 
 def test_who_leaves_for_good_with_nothing_is_no_returning_member():
@@ -108,32 +114,24 @@ def test_who_leaves_for_good_with_nothing_is_no_returning_member():
     assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
 
 
-def test_what_members_say_they_gave_up_is_no_loss_though_the_memory_does_not_name_it():
-    unnamed = Memory(
-        generation=2,
-        members=(RememberedMember(member_id="gone"), RememberedMember(member_id=OWNERS_NOT_NAMED)),
+def test_what_members_say_they_gave_up_is_no_loss_where_no_share_says_who_owned_it():
+    (alone,) = group_with(
+        member_owning("A", 0, generation=2), gone={"gone": (2,)}, left_out=LeftOut.OWNED
     )
-    says = reports(member_owning("A", 0, memory=encode_memory(unnamed)), given_up=(("t", (1,)),))
+    says = reports(alone, given_up=(("t", (1,)),))
     done = plan_round(POLICY, [says], {"t": 3}, generation=3)
     assert done.assignments["A"].gained == (("t", (1,)),)  # partition 2 waits for whoever had it
     assert done.delay_ms == 30_000
 
 
-WIDE = replace(POLICY, memory_limit_bytes=1 << 20)
-
-
-def had(name: str, *numbers: int, **fields) -> RememberedMember:
-    return RememberedMember(member_id=name, owned=(("t", numbers),) if numbers else (), **fields)
-
-
-def told(*members: RememberedMember) -> bytes:
-    return encode_memory(Memory(generation=1, members=members))
-
-
 def test_while_something_waits_nobody_who_was_there_gets_what_was_lost():
-    memory = told(had("A", 0, 1, 2), had("B"), had("C", 3, 4, 5), had("S", 6, instance_id="s"))
-    members = [member_owning("A", 0, 1, 2, memory=memory), member_owning("B", memory=memory)]
-    done = plan_round(WIDE, [*members, member_owning("E", generation=-1)], {"t": 7}, generation=2)
+    members = group_with(
+        member_owning("A", 0, 1, 2),
+        member_owning("B"),
+        gone={"C": (3, 4, 5)},
+        waiting=(awaited("S", 6, instance_id="s"),),
+    )
+    done = plan_round(POLICY, [*members, member_owning("E", generation=-1)], {"t": 7}, generation=2)
     gained = {m: planned.gained for m, planned in done.assignments.items()}
     # Even loads would be 3, 2 and 2: the one that is above E's is not B's before the deadline.
     assert gained == {"A": (), "B": (), "E": (("t", (3, 4, 5)),)}
@@ -141,11 +139,9 @@ def test_while_something_waits_nobody_who_was_there_gets_what_was_lost():
 
 
 def test_what_a_newcomer_does_not_subscribe_to_goes_on_waiting():
-    memory = told(had("A", 0), had("C", 1))
+    members = group_with(member_owning("A", 0), gone={"C": (1,)})
     stranger = subscribed("E", topics=("u",))
-    done = plan_round(
-        WIDE, [member_owning("A", 0, memory=memory), stranger], {"t": 2, "u": 1}, generation=2
-    )
+    done = plan_round(POLICY, [*members, stranger], {"t": 2, "u": 1}, generation=2)
     assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
     assert done.assignments["E"].gained == (("u", (0,)),)
 
@@ -163,11 +159,10 @@ def test_an_eager_leader_that_cannot_plan_goes_by_range():
 
 
 def test_what_is_given_by_identity_is_balanced_in_a_round_of_its_own():
-    away = had("S", 2, 3, 4, 5, 6, instance_id="s", delay_ms=20_000)
-    memory = told(had("A", 0, 1), had("B"), away)
-    members = [member_owning("A", 0, 1, memory=memory), member_owning("B", memory=memory)]
+    away = awaited("S", 2, 3, 4, 5, 6, instance_id="s", delay_ms=20_000)
+    members = group_with(member_owning("A", 0, 1), member_owning("B"), gone={}, waiting=(away,))
     back = subscribed("S2", instance_id="s", topics=("t",))
-    done = plan_round(WIDE, [*members, back], {"t": 7}, generation=2)
+    done = plan_round(POLICY, [*members, back], {"t": 7}, generation=2)
     assert done.assignments["S2"].gained == (("t", (2, 3, 4, 5, 6)),)
     assert (done.again, done.delay_ms) == (True, 0)
     assert not any(planned.revoked for planned in done.assignments.values())
@@ -280,7 +275,7 @@ def test_the_leader_s_own_memory_is_older_by_what_its_join_has_waited():
         JoinedMember(
             member_id=name,
             metadata=design.subscribe(
-                view(mode=RebalanceMode.COOPERATIVE, memory=told(had("a")), memory_age_ms=300)
+                view(mode=RebalanceMode.COOPERATIVE, memory=b"share", memory_age_ms=300)
             ),
         )
         for name in "ab"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.machine.subscribed import subscribed
 from tests.sim.broken_safety import (
     DEFERRED,
     INCREMENTAL,
@@ -16,6 +17,7 @@ from tests.sim.broken_safety import (
 from tests.sim.history import History, remember, tell, tell_all, together, waits
 
 from holdfast.machine.leader.designs import DesignAssignor
+from holdfast.machine.leader.ring import identity_of, topic_hash
 from holdfast.machine.policy import Policy, When
 from holdfast.model.partitions import resources_of
 from holdfast.sim.scenarios import Play, Setup, check_balance
@@ -219,9 +221,13 @@ def d7():
 def d8():
     policy = replace(DEFERRED, clean_leave=When.IMMEDIATE)
 
-    def waits_for_d(memory):
-        gone = RememberedMember(member_id="d", delay_ms=30_000, owned=t(3))
-        return replace(memory, members=(*(m for m in memory.members if m.member_id != "d"), gone))
+    def waits_for_d(share):
+        gone = RememberedMember(
+            identity=identity_of(subscribed("d", topics=("t",))),
+            delay_ms=30_000,
+            owned=((topic_hash("t", share.topic_bytes), (3,)),),
+        )
+        return replace(share, waiting=(gone,))
 
     for bend in (None, remember(waits_for_d)):
         history = History.of(policy, 4, a="0", b="1", c="2", d="3")

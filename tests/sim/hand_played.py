@@ -1,6 +1,7 @@
 """A group played by hand: members as claims, rounds planned by the real leader, no network.
 
-**Rules.** Every member hears each round, unless it is ``deaf``; a member's memory is the leader's.
+**Rules.** Every member hears each round, unless it is ``deaf``. A member carries its share of the
+leader's memory; the member whose id comes first leads.
 
 **Strategy.** :func:`holdfast.machine.leader.leader.plan_round`, and what members make of its
 shares.
@@ -16,6 +17,7 @@ from typing import Any
 from tests.machine.subscribed import reports, subscribed
 
 from holdfast.machine.leader.leader import PlannedRound, plan_round
+from holdfast.machine.leader.ring import shares
 from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.machine.policy import Policy
 from holdfast.model.partitions import TopicPartitions, grouped, resources_of
@@ -23,7 +25,7 @@ from holdfast.model.partitions import TopicPartitions, grouped, resources_of
 
 @dataclass
 class HandPlayedGroup:
-    """Members, their claims and copies of the memory; ``now_ms`` is everybody's clock."""
+    """Members, their claims and shares of the memory; ``now_ms`` is everybody's clock."""
 
     policy: Policy
     partitions: dict[str, int]
@@ -71,8 +73,15 @@ class HandPlayedGroup:
     def round(self, *, deaf: tuple[str, ...] = ()) -> PlannedRound:
         """One round; ``deaf`` members never get their assignment."""
         self.generation += 1
-        done = plan_round(self.policy, self.claims(), self.partitions, generation=self.generation)
+        done = plan_round(
+            self.policy,
+            self.claims(),
+            self.partitions,
+            generation=self.generation,
+            leader_id=min(self.members),
+        )
         self.last = done
+        carried = {} if done.memory is None else shares(done.memory)
         for name, planned in done.assignments.items():
             if name in deaf:
                 continue
@@ -85,7 +94,7 @@ class HandPlayedGroup:
                 owned=grouped(sorted(owned)),
                 generation=self.generation,
                 given_up=planned.revoked,
-                memory=done.memory or None,
+                memory=carried.get(name),
             )
             self.received_ms[name] = self.now_ms
         return done

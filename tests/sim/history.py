@@ -19,7 +19,7 @@ from holdfast.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.memory import Memory, decode_memory, encode_memory
+from holdfast.wire.layouts.memory import Share, decode_share, encode_share
 
 Bend = Callable[[dict[str, MemberAssignment]], None]
 
@@ -135,24 +135,24 @@ def tell_all(**fields) -> Bend:
     return bend
 
 
-def remember(change: Callable[[Memory], Memory]) -> Bend:
+def remember(change: Callable[[Share], Share]) -> Bend:
     """Write another memory."""
 
     def bend(assignments: dict[str, MemberAssignment]) -> None:
         for name, v in assignments.items():
             assert v.memory is not None
-            memory = encode_memory(change(decode_memory(v.memory)))
+            memory = encode_share(change(decode_share(v.memory)))
             assignments[name] = replace(v, memory=memory)
 
     return bend
 
 
-def waits(delay_ms: int) -> Callable[[Memory], Memory]:
+def waits(delay_ms: int) -> Callable[[Share], Share]:
     """Whoever is waited for is waited for so long."""
 
-    def change(memory: Memory) -> Memory:
-        members = tuple(replace(m, delay_ms=delay_ms) if m.delay_ms else m for m in memory.members)
-        return replace(memory, members=members)
+    def change(share: Share) -> Share:
+        waiting = tuple(replace(m, delay_ms=delay_ms) for m in share.waiting)
+        return replace(share, waiting=waiting)
 
     return change
 

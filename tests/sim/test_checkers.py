@@ -7,7 +7,6 @@ history written by hand, so that none can go blind unseen.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from tests.sim import broken_progress, broken_safety
@@ -17,11 +16,8 @@ from holdfast.machine.leader.designs import (
     EagerAssignor,
 )
 from holdfast.sim.rules.checkers import RULES
-from holdfast.sim.rules.seen import newest_memory
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world.world import World, WorldOptions
-from holdfast.wire.layouts.container import MemberSubscription
-from holdfast.wire.layouts.memory import Memory, encode_memory
 
 NAMED = re.compile(r"([sld]\d+|iii|again)(_|$)")
 
@@ -74,14 +70,3 @@ def test_plans_of_other_assignors_do_not_depend_on_order_either(assignor):
     world.run(30_000)
     assert world.checker.turns > 1
     assert world.ledger.violations == []
-
-
-def test_a_memory_that_nobody_can_read_is_no_memory():
-    claims = [
-        MemberSubscription(topics=("t",), memory=b"\x00junk"),
-        MemberSubscription(topics=("t",)),
-    ]
-    assert newest_memory(claims, 9) is None
-    right = encode_memory(Memory(generation=3, delay_ms=0, members=()))
-    assert newest_memory([*claims, replace(claims[1], memory=right)], 9) == right
-    assert newest_memory([replace(claims[1], memory=right)], 3) is None  # of a round to come

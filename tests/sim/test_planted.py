@@ -19,7 +19,6 @@ from holdfast.machine.events import (
     JoinedMember,
 )
 from holdfast.machine.leader import deferral, leader
-from holdfast.machine.leader.deferral import recall
 from holdfast.machine.leader.designs import (
     CooperativeAssignor,
     DesignAssignor,
@@ -27,6 +26,7 @@ from holdfast.machine.leader.designs import (
     LeaderRound,
 )
 from holdfast.machine.leader.embedded import Instruction
+from holdfast.machine.leader.recall import recall
 from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.machine.member import answers, holdings
 from holdfast.machine.member.member import Member
@@ -99,12 +99,12 @@ def test_01_double_assignment_in_one_round():
 
 
 def test_02_delay_restarted_by_each_round(monkeypatch):
-    def restarted(members, generation):
-        memory = recall(members, generation)
+    def restarted(*turn):
+        memory = recall(*turn)
         if memory is None:
             return None
-        waiting = tuple(replace(m, delay_ms=12_000 * bool(m.delay_ms)) for m in memory.members)
-        return replace(memory, members=waiting)
+        waiting = tuple(replace(m, delay_ms=12_000) for m in memory.waiting)
+        return replace(memory, waiting=waiting)
 
     monkeypatch.setattr(leader, "recall", restarted)
     caught("deferred", {"L5", "L6"})
@@ -159,11 +159,9 @@ def test_04_revoke_after_rejoin(monkeypatch):
 
 
 def test_05_timer_lost_on_leader_change(monkeypatch):
-    def forgets(members, generation):
-        memory = recall(members, generation)
-        if memory is None:
-            return None
-        return replace(memory, members=tuple(m for m in memory.members if not m.delay_ms))
+    def forgets(*turn):
+        memory = recall(*turn)
+        return None if memory is None else replace(memory, waiting=())
 
     monkeypatch.setattr(leader, "recall", forgets)
     caught("deferred", {"D1"})
@@ -314,7 +312,7 @@ def test_19_new_resources_wait_like_lost_ones(monkeypatch):
         found = losses(policy, claims, present, memory, free)
         if memory is None or not free.any() or found:
             return found
-        who = deferral.RememberedMember(member_id="nobody", delay_ms=policy.delay_ms)
+        who = deferral.UNKNOWN_OWNER
         tps = np.flatnonzero(free).astype(np.int32)
         return [deferral.DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
 

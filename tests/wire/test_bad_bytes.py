@@ -32,7 +32,7 @@ from holdfast.wire.layouts.incremental import (
     encode_design_assignment,
     encode_design_subscription,
 )
-from holdfast.wire.layouts.memory import decode_memory, encode_memory
+from holdfast.wire.layouts.memory import decode_share, encode_share
 from holdfast.wire.layouts.sticky_user_data import (
     decode_cooperative_user_data,
     decode_sticky_user_data,
@@ -67,7 +67,7 @@ SCHEMAS: dict[str, tuple[Callable[[bytes], object], st.SearchStrategy[bytes]]] =
     ),
     "claim": (decode_member_subscription, wire.claims().map(encode_member_subscription)),
     "verdict": (decode_member_assignment, wire.member_assignments().map(encode_member_assignment)),
-    "memory": (decode_memory, wire.memories().map(encode_memory)),
+    "memory": (decode_share, wire.memories().map(encode_share)),
     "connect-metadata": (decode_connect_metadata, of_java("connect", "connect-metadata")),
     "connect-assignment": (decode_connect_assignment, of_java("connect", "connect-assignment")),
     "streams-subscription": (

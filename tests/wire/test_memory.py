@@ -23,7 +23,7 @@ from holdfast.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.wire.layouts.memory import Memory, encode_memory
+from holdfast.wire.layouts.memory import RememberedMember, Share, encode_share
 from holdfast.wire.layouts.offsets_schemas import (
     RECORD_SCHEMAS,
     SIZES,
@@ -222,14 +222,19 @@ def frames() -> dict[str, tuple[str, bytes]]:
             "verdict",
             encode_member_assignment(MemberAssignment(revoked=given)),
         )
-        memory = encode_memory(Memory(generation=1, given_up=given))
-        found[f"memory, {name}"] = ("memory", memory)
-    head, n = b"\xf4HFm\0\1" + bytes(8), uvarint(N_SCALAR + 1)
+        neighbour = RememberedMember(identity=b"iden", owned=(("05", numbers),))
+        found[f"memory, {name}"] = (
+            "memory",
+            encode_share(Share(generation=1, neighbours=(neighbour,))),
+        )
+    topics = tuple((f"{t:06x}", (0,)) for t in range(N_SCALAR))
+    waiting = RememberedMember(identity=b"", delay_ms=1)
     found |= {
-        "names": ("memory", head + n + b"\3\xc4\x80" * N_SCALAR + b"\1\1\0"),
-        "members": ("memory", head + b"\1" + n + b"\1\0\0\0\0\0\0\1\0" * N_SCALAR + b"\1\0"),
-        "empty sets": ("memory", head + b"\2\2a\1" + n + b"\0\1" * N_SCALAR + b"\0"),
-        "small sets": ("memory", head + b"\2\2a\1" + n + b"\0\2\xff\5" * N_SCALAR + b"\0"),
+        name: ("memory", encode_share(Share(generation=1, waiting=members, topic_bytes=3)))
+        for name, members in (
+            ("members", (waiting,) * N_SCALAR),
+            ("topics", (replace(waiting, owned=topics),)),
+        )
     }
     return found
 

@@ -35,7 +35,7 @@ from holdfast.wire.layouts.incremental import (
     encode_design_assignment,
     encode_design_subscription,
 )
-from holdfast.wire.layouts.memory import Memory, decode_memory, encode_memory
+from holdfast.wire.layouts.memory import Share, decode_share, encode_share
 from holdfast.wire.layouts.sticky_user_data import (
     StickyUserData,
     decode_cooperative_user_data,
@@ -118,5 +118,5 @@ def test_member_assignment(value: MemberAssignment) -> None:
 
 
 @given(wire.memories())
-def test_memory(value: Memory) -> None:
-    assert decode_memory(encode_memory(value)) == value
+def test_memory(value: Share) -> None:
+    assert decode_share(encode_share(value)) == value

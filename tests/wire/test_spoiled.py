@@ -147,32 +147,103 @@ def opaque() -> Pieces:
     return binary(b"xy", flexible=True, nullable=True)
 
 
-def frame(letter: bytes) -> Pieces:
+def old_frame(letter: bytes) -> Pieces:
     return [Piece(b"\xf4HF" + letter, [("magic", b"nope", "bad-magic")]), version_of(1, lowest=1)]
 
 
+def frame(letter: bytes) -> Pieces:
+    return [
+        Piece(b"\xf4H" + letter, [("magic", b"nop", "bad-magic")]),
+        Piece(b"\2", [("version", b"\1", "bad-version"), ("sign", b"\xff", "bad-version")]),
+    ]
+
+
+def number(value: bytes, *, limit: bytes = b"") -> Piece:
+    """A varint, with a value above its limit."""
+    above = [("above the limit", limit, "out-of-range")] if limit else []
+    return Piece(value, [("endless varint", b"\xff" * 6, "bad-varint"), *above])
+
+
+ABOVE_INT32 = b"\x80\x80\x80\x80\x08"
+
+
+def time(*, from_1: bool = False) -> Piece:
+    piece = number(b"\7", limit=ABOVE_INT32)
+    if from_1:
+        piece.spoilers.append(("no time", b"\0", "out-of-range"))
+    return piece
+
+
+def packed() -> Pieces:
+    """Two partitions, 1 and 4."""
+    return [
+        Piece(b"\4", [("highest", ABOVE_INT32, "out-of-range"), ("too low", b"\0", "bad-count")]),
+        Piece(b"\1", [("above the highest", b"\4", "out-of-range")]),
+    ]
+
+
+OWNED: Pieces = [
+    Piece(b"\3", [("endless varint", b"\xff" * 6, "bad-varint")]),  # static, several topics
+    Piece(b"\2", [("giant count", b"\xff\x7f", "bad-count"), ("one", b"\1", "bad-count")]),
+    Piece(b"\5"),
+    Piece(b"\2"),
+    *packed(),
+    Piece(b"\6", [("not in order", b"\5", "out-of-range")]),
+    Piece(b"\2"),
+    *packed(),
+]
+WAITING: Pieces = [
+    Piece(b"\0", [("topic hashes of 5 bytes", b"\4", "out-of-range")]),
+    Piece(b"\1", [("giant count", b"\x7f", "bad-count"), ("nothing", b"\0", "bad-count")]),
+    Piece(b"\4", [("identity of 9 bytes", b"\x09", "out-of-range")]),
+    Piece(b"iden"),
+    time(from_1=True),
+    *OWNED,
+]
 MEMORY: Pieces = [
-    *frame(b"m"),
-    Piece(b"\0\0\0\1"),
-    delay(),
-    count(1, flexible=True, nullable=False),
-    *text("é", flexible=True, nullable=False),
-    count(1, flexible=True, nullable=False),
-    *text("m", flexible=True, nullable=False),
-    *text("i", flexible=True, nullable=True),
-    Piece(b"\1", [("what it says of leaving", b"\3", "out-of-range")]),
-    delay(),
-    count(1, flexible=True, nullable=False),
-    Piece(b"\0", [("no such topic", b"\1", "out-of-range")]),
-    *gaps(),
-    *tags([]),
-    count(1, flexible=True, nullable=False),
-    Piece(b"\0", [("no such topic", b"\1", "out-of-range")]),
-    *gaps(),
-    *tags([]),
+    Piece(b"\2", [("later", b"\x82", "bad-version"), ("what waits", b"\3", "out-of-range")]),
+    Piece(b"\x0d", [("unknown bits", b"\x1d", "out-of-range")]),
+    number(b"\1", limit=ABOVE_INT32),
+    time(from_1=True),
+    Piece(
+        bytes([len(render(WAITING)[0]) + 1]),
+        [
+            ("endless varint", b"\xff" * 6, "bad-varint"),
+            ("giant length", b"\xff\xff\xff\xff\x07", "truncated"),
+            ("null", b"\0", "unexpected-null"),
+            ("one byte more", bytes([len(render(WAITING)[0]) + 2]), "bad-length"),
+        ],
+    ),
+    *(Piece(piece.data) for piece in WAITING if isinstance(piece, Piece)),
+    Piece(b"iden"),
+    *OWNED,
+]
+LIST_ALONE: Pieces = [
+    Piece(b"\2\0\1"),
+    Piece(bytes([len(render(WAITING)[0]) + 1])),
+    *WAITING,
 ]
 CLAIM: Pieces = [
-    *frame(b"c"),
+    *frame(b"C"),
+    number(b"\1"),
+    Piece(b"\x0d", [("what it says of leaving", b"\x0f", "out-of-range")]),
+    time(),
+    time(),
+    *opaque(),
+    *sets(),
+    *binary(b"xy", flexible=True, nullable=False),
+    *tags([]),
+]
+MEMBER_ASSIGNMENT: Pieces = [
+    *frame(b"V"),
+    number(b"\1"),
+    *sets(nullable=True),
+    time(),
+    *opaque(),
+    *tags([]),
+]
+OLD_CLAIM: Pieces = [
+    *old_frame(b"c"),
     Piece(bytes(8)),
     Piece(b"\1", [("what it says of leaving", b"\3", "out-of-range")]),
     delay(),
@@ -182,8 +253,8 @@ CLAIM: Pieces = [
     *opaque(),
     *tags([]),
 ]
-MEMBER_ASSIGNMENT: Pieces = [
-    *frame(b"v"),
+OLD_MEMBER_ASSIGNMENT: Pieces = [
+    *old_frame(b"v"),
     Piece(bytes(8)),
     *sets(nullable=True),
     delay(),
@@ -237,14 +308,20 @@ MESSAGES: dict[tuple[str, int], Pieces] = {
     **{("connect-assignment", version): connect_assignment(version) for version in range(3)},
 }
 # The frames stand in the user data of a standard message; positions are those within the frame.
-FRAMES: dict[str, tuple[Pieces, bytes, bytes]] = {
-    "claim": (CLAIM, b"\0\3" + bytes(4), bytes(4) + b"\xff\xff\xff\xff\xff\xff"),
-    "verdict": (MEMBER_ASSIGNMENT, b"\0\3" + bytes(4), b""),
+FRAMES: dict[tuple[str, int], Pieces] = {
+    ("claim", 1): OLD_CLAIM,
+    ("claim", 2): CLAIM,
+    ("verdict", 1): OLD_MEMBER_ASSIGNMENT,
+    ("verdict", 2): MEMBER_ASSIGNMENT,
+}
+AROUND = {
+    "claim": (b"\0\3" + bytes(4), bytes(4) + b"\xff\xff\xff\xff\xff\xff"),
+    "verdict": (b"\0\3" + bytes(4), b""),
 }
 
 
 def test_every_decoder_is_here() -> None:
-    assert {schema for schema, _ in MESSAGES} | set(FRAMES) == set(SCHEMAS)
+    assert {schema for schema, _ in (*MESSAGES, *FRAMES)} == set(SCHEMAS)
 
 
 @pytest.mark.parametrize(("schema", "version"), MESSAGES)
@@ -262,9 +339,21 @@ def test_messages_spoiled(schema: str, version: int) -> None:
         assert error.value.field
 
 
-@pytest.mark.parametrize("schema", FRAMES)
-def test_frames_spoiled(schema: str) -> None:
-    pieces, head, tail = FRAMES[schema]
+def test_a_list_of_what_waits_spoiled() -> None:
+    decode = SCHEMAS["memory"][0]
+    whole = render(LIST_ALONE)[0]
+    decode(whole)
+    for how, spoiled_bytes, reason, position in spoiled(LIST_ALONE):
+        n_list = len(spoiled_bytes) - 3  # so the length of the list fits
+        bad = spoiled_bytes[:3] + bytes([n_list]) + spoiled_bytes[4:]
+        with pytest.raises(WireError) as error:
+            decode(bad)
+        assert (error.value.reason, error.value.position) == (reason, position), how
+
+
+@pytest.mark.parametrize(("schema", "version"), FRAMES)
+def test_frames_spoiled(schema: str, version: int) -> None:
+    pieces, (head, tail) = FRAMES[schema, version], AROUND[schema]
     decode = SCHEMAS[schema][0]
 
     def message(inner: bytes) -> bytes:

@@ -48,16 +48,31 @@ class MessageKind:
 def _unversioned(write: Callable[[T], bytes], only: int) -> Callable[[T, int | None], bytes]:
     def encode(value: T, version: int | None) -> bytes:
         if version not in (None, only):
-            raise WireError(
-                "bad-version",
-                schema=type(value).__name__,
-                version=version,
-                field="version",
-                detail=f"{version} is not {only}",
-            )
+            raise _bad_version(value, version, str(only))
         return write(value)
 
     return encode
+
+
+def _framed(write: Callable[[T], bytes]) -> Callable[[T, int | None], bytes]:
+    def encode(value: T, version: int | None) -> bytes:
+        if version is None:
+            return write(value)
+        if version not in (1, 2):
+            raise _bad_version(value, version, "1 or 2")
+        return write(replace(value, frame=version))  # type: ignore[type-var] # a dataclass
+
+    return encode
+
+
+def _bad_version(value: object, version: int | None, known: str) -> WireError:
+    return WireError(
+        "bad-version",
+        schema=type(value).__name__,
+        version=version,
+        field="version",
+        detail=f"{version} is not {known}",
+    )
 
 
 def _design(write: Callable[[T], bytes]) -> Callable[[T, int | None], bytes]:
@@ -116,17 +131,19 @@ SCHEMAS: Mapping[str, MessageKind] = {
     "claim": MessageKind(
         kind=container.MemberSubscription,
         decode=container.decode_member_subscription,
-        encode=_unversioned(container.encode_member_subscription, 1),
+        encode=_framed(container.encode_member_subscription),
+        versions="1, 2",
     ),
     "verdict": MessageKind(
         kind=container.MemberAssignment,
         decode=container.decode_member_assignment,
-        encode=_unversioned(container.encode_member_assignment, 1),
+        encode=_framed(container.encode_member_assignment),
+        versions="1, 2",
     ),
     "memory": MessageKind(
-        kind=memory.Memory,
-        decode=memory.decode_memory,
-        encode=_unversioned(memory.encode_memory, 1),
+        kind=memory.Share,
+        decode=memory.decode_share,
+        encode=_unversioned(memory.encode_share, 1),
     ),
     "connect-metadata": MessageKind(
         kind=connect.ConnectMetadata, decode=connect.decode_connect_metadata
@@ -271,6 +288,12 @@ def _as_int(value: Any) -> int:
     return value
 
 
+def _as_bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is not true or false")
+    return value
+
+
 def _as_str(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no string")
@@ -335,6 +358,7 @@ def _nullable(shape: _Shape) -> _Shape:
 
 _SHAPES: Mapping[object, _Shape] = {
     int: _Shape(write=_same, read=_as_int),
+    bool: _Shape(write=_same, read=_as_bool),
     str: _Shape(write=_same, read=_as_str),
     bytes: _Shape(write=bytes.hex, read=_as_bytes),
     tuple[str, ...]: _Shape(write=list, read=_as_strings),

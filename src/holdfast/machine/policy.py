@@ -61,9 +61,12 @@ class Policy:
         Load of one resource of a kind, 1 where not given. Each isolated kind is even by itself;
         weights then decide which members hold the one resource more of a kind.
     memory_limit_bytes : int
-        If all copies of the leader's memory together are larger, the memory names only the
-        resources that wait. The owners of the others are then guessed if more than one member
-        leaves in one round.
+        All shares of the leader's memory together are never larger; what does not fit is left out
+        in the order of :class:`holdfast.machine.leader.ring.LeftOut`.
+    record_limit_bytes : int
+        The group's record, with the bytes that its leader cannot see estimated, is never made
+        larger by the leader; what does not fit is left out in the same order. A broker refuses
+        records above ``message.max.bytes``, by default 1,048,588.
     """
 
     design: Design = Design.DEFERRED
@@ -78,13 +81,17 @@ class Policy:
     omit_unchanged: bool = False
     isolate: bool = False
     weights: Mapping[str, int] = field(default_factory=dict)
-    memory_limit_bytes: int = 256 << 10
+    memory_limit_bytes: int = 512 << 10
+    record_limit_bytes: int = 1_000_000
 
     def __post_init__(self) -> None:
         for name in ("delay_ms", "interval_ms", "tolerance_ms"):
             value = getattr(self, name)
             if not 0 <= value <= INT32_MAX:
                 raise ConfigError(f"{name}: found {value}, expected 0 to {INT32_MAX} ms")
+        for name in ("memory_limit_bytes", "record_limit_bytes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}: found {getattr(self, name)}, expected 0 or more bytes")
         if self.batch < 1:
             raise ConfigError(f"batch: found {self.batch}, expected at least 1")
         for kind, weight in self.weights.items():

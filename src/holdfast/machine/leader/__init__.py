@@ -8,8 +8,12 @@ Kafka's coordinator chooses one assignor and hands its leader the subscriptions 
 ``designs``       the assignors: eager, cooperative, Designs I, II and III; a round of any
 ``leader_turn``   a round of an eager or cooperative assignor: subscriptions in, assignments out
 ``subscriptions`` a round of a design, part 1: the subscriptions of its members
-``deferral``      part 2: which partitions wait for a departed member
-``targets``       part 3: the owner wanted for each resource, by kind or by weight
+``recall``        part 2: the memory, put together from the shares that members bring
+``deferral``      part 3: which partitions wait for a departed member
+``targets``       part 4: the owner wanted for each resource, by kind or by weight
 ``leader``        all parts in order: what each member keeps, gains and gives up
+``ring``          the memory of a round, divided into shares
+``record_limit``  what of it fits into the group's record
+``counts``        the partition counts that a static leader planned with
 ================  =================================================================================
 """

@@ -32,9 +32,10 @@ from holdfast.assignors.registry import find
 from holdfast.errors import ConfigError
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import AssignmentComputed, JoinedMember
-from holdfast.machine.leader.deferral import recall
+from holdfast.machine.leader.counts import planned_counts, read_counts
+from holdfast.machine.leader.deferral import absent
 from holdfast.machine.leader.embedded import Embedded, Instruction, MemberView, RebalanceMode
-from holdfast.machine.leader.leader import PlannedAssignment, plan_round
+from holdfast.machine.leader.leader import PlannedAssignment, PlannedRound, plan_round
 from holdfast.machine.leader.leader_turn import (
     Member,
     ReadMembers,
@@ -42,9 +43,17 @@ from holdfast.machine.leader.leader_turn import (
     perform_assignment,
     read_members,
 )
-from holdfast.machine.leader.subscriptions import subscribed_members, undisputed
+from holdfast.machine.leader.recall import recall
+from holdfast.machine.leader.record_limit import fitting_shares
+from holdfast.machine.leader.ring import LeftOut, RoundMemory
+from holdfast.machine.leader.subscriptions import (
+    SubscribedMember,
+    subscribed_members,
+    undisputed,
+)
 from holdfast.machine.policy import Policy
-from holdfast.model.partitions import Resource, TopicPartitions, grouped, merge_topics, resources_of
+from holdfast.model.limits import INT32_MAX
+from holdfast.model.partitions import Resource, TopicPartitions, grouped, resources_of
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
@@ -61,7 +70,6 @@ from holdfast.wire.layouts.container import (
     encode_member_subscription,
 )
 from holdfast.wire.layouts.incremental import Design
-from holdfast.wire.layouts.memory import encode_memory
 from holdfast.wire.layouts.sticky_user_data import (
     StickyUserData,
     encode_cooperative_user_data,
@@ -357,17 +365,17 @@ class DesignAssignor:
         return NAMES[self.policy.design]
 
     def subscribe(self, view: MemberView) -> bytes:
-        """Topics and claims, the nonce, and the leader's memory as it came."""
+        """Topics and claims, the nonce, and the share of the memory as it came."""
         return encode_member_subscription(
             MemberSubscription(
                 topics=view.topics,
                 owned=grouped(view.owned),
                 generation=view.generation,
                 rack=view.rack,
-                nonce=view.nonce,
+                nonce=view.nonce % 2**32,
                 leaving=view.leaving,
-                delay_ms=view.delay_ms,
-                memory_age_ms=view.memory_age_ms if view.memory else 0,
+                delay_ms=min(view.delay_ms, INT32_MAX),
+                memory_age_ms=min(view.memory_age_ms, INT32_MAX) if view.memory else 0,
                 given_up=grouped(view.given_up),
                 memory=view.memory,
             )
@@ -385,6 +393,7 @@ class DesignAssignor:
             delay_ms=message.delay_ms,
             again=message.revoked is not None,
             memory=message.memory,
+            planned=read_counts(message.planned),
         )
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
@@ -395,59 +404,93 @@ class DesignAssignor:
             members,
             turn.partitions,
             generation=turn.generation,
+            leader_id=turn.leader_id,
             lags=turn.lags,
             racks=turn.racks,
             unbroken=turn.unbroken,
         )
-        # A static member that is back is answered with what was stored for it: it needs all.
-        static = {m.member_id for m in members if m.instance_id is not None}
-        revoked = {member_id: planned.revoked for member_id, planned in done.assignments.items()}
-        again, delay_ms = done.again, done.delay_ms
+        assignments = dict(done.assignments)
         for m in members:
             if gone := _vanished(m.subscription.owned, turn.partitions):
-                again, delay_ms = True, 0  # S9: no delay beside it, the memory keeps the deadline
-                both = gone | resources_of(revoked[m.member_id])
-                revoked[m.member_id] = grouped(sorted(both))
+                # S9: no delay beside it, the memory keeps the deadline
+                done = replace(done, again=True, delay_ms=0)
+                planned = assignments[m.member_id]
+                both = grouped(sorted(gone | resources_of(planned.revoked)))
+                assignments[m.member_id] = replace(planned, revoked=both)
             if turn.unbroken and m.subscription.generation >= turn.generation:
                 # The plan took these claims for none. Nobody waits for the member that makes them:
                 # it alone is told to give them up, and to join again.
-                planned = done.assignments[m.member_id]
-                kept = resources_of((*planned.kept, *planned.gained))
-                wrong = resources_of(m.subscription.owned) - kept
-                revoked[m.member_id] = grouped(sorted(wrong))
-        return {
-            member_id: encode_member_assignment(
+                planned = assignments[m.member_id]
+                wrong = resources_of(m.subscription.owned) - resources_of(planned.listed)
+                assignments[m.member_id] = replace(planned, revoked=grouped(sorted(wrong)))
+        return self._written(turn, members, replace(done, assignments=assignments))
+
+    def _written(
+        self, turn: LeaderRound, members: Sequence[SubscribedMember], plan: PlannedRound
+    ) -> dict[str, bytes]:
+        """The assignments, each in the version in which its member speaks."""
+        planned = planned_counts(turn.partitions, members, turn.leader_id)
+        left_out, given = fitting_shares(
+            self.policy, members, plan, planned_bytes=len(planned or b"")
+        )
+        new_only = self.policy.omit_unchanged or left_out >= LeftOut.UNCHANGED
+        result = {}
+        for m in members:
+            own = plan.assignments[m.member_id]
+            old = m.subscription.frame == 1
+            # A static member that is back is answered with what was stored for it: it needs all.
+            listed = own.gained if new_only and m.instance_id is None else own.listed
+            result[m.member_id] = encode_member_assignment(
                 MemberAssignment(
-                    assigned=self._listed(planned, static=member_id in static),
-                    revoked=revoked[member_id] if revoked[member_id] or again else None,
-                    delay_ms=delay_ms,
+                    assigned=listed,
+                    revoked=own.revoked if own.revoked or plan.again else None,
+                    delay_ms=plan.delay_ms,
                     nonce=turn.generation,
-                    memory=done.memory or None,
+                    memory=None if old else given.get(m.member_id) or None,
+                    planned=planned if m.member_id == turn.leader_id and not old else None,
+                    frame=m.subscription.frame,
                 )
             )
-            for member_id, planned in done.assignments.items()
-        }
-
-    def _listed(self, planned: PlannedAssignment, *, static: bool) -> TopicPartitions:
-        if self.policy.omit_unchanged and not static:
-            return planned.gained
-        return merge_topics((*planned.kept, *planned.gained)) if planned.gained else planned.kept
+        return result
 
     def stay(self, turn: LeaderRound) -> dict[str, bytes]:
         """Nothing new, nothing revoked; the memory travels on, brought up to date."""
         members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
         keeps = undisputed(members, turn.first_impossible)
-        memory = recall((m.subscription for m in members), turn.generation)
-        return {
-            m.member_id: encode_member_assignment(
-                MemberAssignment(
-                    assigned=keeps[m.member_id],
-                    nonce=turn.generation,
-                    memory=None if memory is None else encode_memory(memory),
-                )
-            )
-            for m in members
-        }
+        return self._written(
+            turn,
+            members,
+            PlannedRound(
+                assignments={
+                    m: PlannedAssignment(kept=own, gained=(), revoked=())
+                    for m, own in keeps.items()
+                },
+                delay_ms=0,
+                again=False,
+                memory=self._kept_memory(turn, members, keeps),
+            ),
+        )
+
+    def _kept_memory(
+        self,
+        turn: LeaderRound,
+        members: Sequence[SubscribedMember],
+        keeps: Mapping[str, TopicPartitions],
+    ) -> RoundMemory | None:
+        """The memory of a round without a plan; None if it would claim to know what it does not."""
+        if self.policy.design is Design.SIMPLE:
+            return None
+        memory = recall(self.policy, members, turn.generation, turn.leader_id)
+        if memory is None or not memory.complete:
+            return None
+        return RoundMemory(
+            generation=turn.generation,
+            leader_id=turn.leader_id,
+            members=tuple(members),
+            owned={member_id: own for member_id, own in keeps.items() if own},
+            waiting=absent(self.policy, members, memory),
+            pace_ms=memory.pace_ms,
+        )
 
 
 NAMES: Mapping[Design, str] = {

@@ -48,7 +48,7 @@ class MemberView:
     leaving: Leaving = Leaving.STAYS
     given_up: tuple[Resource, ...] = ()  # on request, since ``generation``
     delay_ms: int = 0  # what remains of the delay in its assignment
-    memory: bytes | None = None  # the leader's, as received
+    memory: bytes | None = None  # the member's share of it, as received
     memory_age_ms: int = 0  # how long ago
 
 
@@ -57,7 +57,8 @@ class Instruction:
     """An assignment as its member acts on it.
 
     ``delay_ms`` > 0: the member rejoins that long from now. ``again``: it rejoins at once.
-    ``memory``: the leader's memory, for the member's next subscription.
+    ``memory``: the member's share of the leader's memory, for its next subscription. ``planned``:
+    for a static leader, the partition counts that were planned with, by topic hash.
     """
 
     assigned: frozenset[Resource]
@@ -66,6 +67,7 @@ class Instruction:
     delay_ms: int = 0
     again: bool = False
     memory: bytes | None = None
+    planned: tuple[tuple[bytes, int], ...] = ()
 
 
 class Embedded(Protocol):

@@ -32,7 +32,9 @@ import numpy as np
 
 from holdfast.assignors.claims import Claims, normalise
 from holdfast.assignors.registry import assign
-from holdfast.machine.leader.deferral import Deferral, defer, recall, remember
+from holdfast.machine.leader.deferral import Deferral, defer
+from holdfast.machine.leader.recall import recall
+from holdfast.machine.leader.ring import RoundMemory
 from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.machine.leader.targets import isolated_target, weighted_target
 from holdfast.machine.policy import Policy
@@ -40,12 +42,15 @@ from holdfast.model.columns import I32, NO_OWNER, Mask, frozen
 from holdfast.model.group import Group
 from holdfast.model.lag import lag_column
 from holdfast.model.measure import loads
-from holdfast.model.partition_columns import partitions_by_member, partitions_by_owner
-from holdfast.model.partitions import TopicPartitions
+from holdfast.model.partition_columns import (
+    partitions_by_member,
+    partitions_by_owner,
+    partitions_of,
+)
+from holdfast.model.partitions import TopicPartitions, merge_topics
 from holdfast.model.reported import ReportedClaims, Subscriptions
 from holdfast.model.topics import Topics
 from holdfast.wire.layouts.incremental import Design
-from holdfast.wire.layouts.memory import Memory, encode_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,11 @@ class PlannedAssignment:
     kept: TopicPartitions
     gained: TopicPartitions
     revoked: TopicPartitions
+
+    @property
+    def listed(self) -> TopicPartitions:
+        """All that the member is to own, by topic."""
+        return merge_topics((*self.kept, *self.gained)) if self.gained else self.kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +82,8 @@ class PlannedRound:
         Until all members rejoin at the latest, 0 for no such time.
     again : bool
         Whether all members rejoin at once.
-    memory : bytes
-        The leader's memory, to be carried by every member.
+    memory : RoundMemory or None
+        What the next leader must know, to be carried by the members; Design I has none.
     moves_left : int
         Moves that a later batch makes (Design III).
     """
@@ -81,7 +91,7 @@ class PlannedRound:
     assignments: dict[str, PlannedAssignment]
     delay_ms: int
     again: bool
-    memory: bytes
+    memory: RoundMemory | None
     moves_left: int = 0
 
 
@@ -91,6 +101,7 @@ def plan_round(
     partitions: Mapping[str, int],
     *,
     generation: int,
+    leader_id: str = "",
     lags: Mapping[str, Sequence[int]] | None = None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
     unbroken: bool = True,
@@ -107,6 +118,8 @@ def plan_round(
         Partition count of each topic that exists.
     generation : int
         Of this round, from JoinGroup.
+    leader_id : str
+        The member that plans; what it brings itself it trusts before all others.
     lags, racks : mapping, optional
         As for :func:`holdfast.machine.leader.leader_turn.perform_assignment`.
     unbroken : bool
@@ -124,17 +137,11 @@ def plan_round(
     first_impossible = generation if unbroken else None
     group = group_of(members, partitions, generation=first_impossible, lags=lags, racks=racks)
     claims = normalise(group)
-    memory = recall((m.subscription for m in members), generation)
-    deferral = defer(policy, claims, members, _with_given_up(memory, members), _unclaimed(claims))
-    return _RoundPlanner(policy, claims, members, deferral).finish(generation)
-
-
-def _with_given_up(memory: Memory | None, members: Sequence[SubscribedMember]) -> Memory | None:
-    """The memory, with the partitions that members report to have given up on request."""
-    extra = tuple(entry for m in members for entry in m.subscription.given_up)
-    if memory is None or not extra:
-        return memory
-    return replace(memory, given_up=memory.given_up + extra)
+    memory = None
+    if policy.design is not Design.SIMPLE:
+        memory = recall(policy, members, generation, leader_id)
+    deferral = defer(policy, claims, members, memory, _unclaimed(claims))
+    return _RoundPlanner(policy, claims, members, deferral).finish(generation, leader_id)
 
 
 def group_of(
@@ -239,7 +246,7 @@ class _RoundPlanner:
         generation[np.unique(self.pinned[tps])] = newest
         return group.with_claims(member, tp, generation=frozen(generation))
 
-    def finish(self, generation: int) -> PlannedRound:
+    def finish(self, generation: int, leader_id: str) -> PlannedRound:
         """Hand out what may be, ask back what must be, write the memory."""
         target = self.target()
         owner = self.claims.owner
@@ -260,7 +267,7 @@ class _RoundPlanner:
         next_owner[moves] = NO_OWNER  # other claims that are revoked were not their owner's
         delay_ms = 0 if self.again else self._delay_ms()
         held = partitions_by_owner(self.group.topics, next_owner)
-        memory = self._memory(generation, held, revoked_tp)
+        memory = self._memory(generation, leader_id, held)
         kept_owner = np.where(handed != NO_OWNER, NO_OWNER, next_owner).astype(np.int32)
         gained = partitions_by_owner(self.group.topics, handed.astype(np.int32))
         kept = partitions_by_owner(self.group.topics, kept_owner) if gained else held
@@ -311,40 +318,35 @@ class _RoundPlanner:
     def _lightest_surplus(self, moves: I32, owner: I32, target: I32) -> I32:
         """The batch that evens out most: from the fullest members to the emptiest."""
         load = loads(owner, self.group.n_members)
-        chosen: list[int] = []
-        left = moves.tolist()
-        while left and len(chosen) < self.policy.batch:
-            best = min(left, key=lambda tp: (load[target[tp]] - load[owner[tp]], tp))
-            load[owner[best]] -= 1
-            load[target[best]] += 1
-            left.remove(best)
-            chosen.append(best)
-        return np.array(sorted(chosen), np.int32)
+        chosen = np.zeros(len(moves), bool)
+        gives, takes = owner[moves], target[moves]
+        for _ in range(min(self.policy.batch, len(moves))):
+            surplus = np.where(chosen, np.iinfo(np.int64).min, load[gives] - load[takes])
+            best = int(np.argmax(surplus))  # of equal ones the first, which has the lowest tp
+            chosen[best] = True
+            load[gives[best]] -= 1
+            load[takes[best]] += 1
+        return moves[chosen]
 
     def _delay_ms(self) -> int:
         if self.waits.any():
             return self.deferral.delay_ms
         return self.pace_ms if self.moves_left else 0
 
-    def _memory(self, generation: int, held: Mapping[int, TopicPartitions], given_up: I32) -> bytes:
-        def write(owned: Mapping[int, TopicPartitions] | None) -> bytes:
-            return encode_memory(
-                remember(
-                    generation=generation,
-                    owned=owned,
-                    members=self.members,
-                    topics=self.group.topics,
-                    deferral=self.deferral,
-                    given_up=given_up,
-                    pace_ms=self.pace_ms,
-                )
-            )
-
+    def _memory(
+        self, generation: int, leader_id: str, held: Mapping[int, TopicPartitions]
+    ) -> RoundMemory | None:
         if self.policy.design is Design.SIMPLE:
-            return b""
-        limit = self.policy.memory_limit_bytes // max(1, len(self.members))
-        n_held = sum(len(numbers) for own in held.values() for _, numbers in own)
-        if n_held > limit:  # each takes a byte at least
-            return write(None)
-        memory = write(held)
-        return memory if len(memory) <= limit else write(None)
+            return None
+        topics = self.group.topics
+        return RoundMemory(
+            generation=generation,
+            leader_id=leader_id,
+            members=tuple(self.members),
+            owned={self.members[i].member_id: own for i, own in held.items()},
+            waiting=tuple(
+                replace(w.who, delay_ms=w.remaining_ms, owned=partitions_of(topics, w.tps))
+                for w in self.deferral.waiting
+            ),
+            pace_ms=self.pace_ms,
+        )

@@ -34,11 +34,14 @@ class SubscribedMember:
         As in the JoinGroup response.
     subscription : MemberSubscription
         What the member reported; ``memory_age_ms`` counts to the moment of planning.
+    size_bytes : int
+        Of the message as it came; 0 if it is not known.
     """
 
     member_id: str
     instance_id: str | None = None
     subscription: MemberSubscription
+    size_bytes: int = 0
 
     @property
     def leaves_for_good(self) -> bool:
@@ -77,7 +80,12 @@ def read_subscribed_member(
         read = MemberSubscription(topics=())
     if older_ms:
         read = replace(read, memory_age_ms=read.memory_age_ms + older_ms)
-    return SubscribedMember(member_id=member_id, instance_id=instance_id, subscription=read)
+    return SubscribedMember(
+        member_id=member_id,
+        instance_id=instance_id,
+        subscription=read,
+        size_bytes=len(metadata),
+    )
 
 
 def subscribers_of(

@@ -35,7 +35,7 @@ from holdfast.machine.events import (
     LeaveAnswered,
     SyncAnswered,
 )
-from holdfast.machine.leader.deferral import handed_out
+from holdfast.machine.leader.counts import handed_out
 from holdfast.machine.leader.embedded import Instruction, RebalanceMode
 from holdfast.machine.member.holdings import ordered, topics_of
 from holdfast.machine.member.member_data import NO_REQUEST, MemberData, RecordSize
@@ -111,7 +111,7 @@ def _skip_assignment(member: MemberData) -> Actions:
     """A static leader is back, and the group keeps its old assignments (KIP-814).
 
     The process that planned them is gone, and this one does not know the partition counts they
-    were planned with. The memory of Designs II and III holds these counts. Without it the leader
+    were planned with. Under a design its assignment holds these counts. Without them the leader
     asks for one more round, because partitions added meanwhile would otherwise never get an owner
     (L1). An eager leader asks at once: if it took its assignment first, the round would stop it
     again.
@@ -176,7 +176,7 @@ def _apply(member: MemberData, instruction: Instruction) -> Actions:
     member.given_up = ordered(revoked)
     member.memory, member.memory_ms = instruction.memory, member.now_ms
     if member.planned_with == () and member.is_leader:
-        member.planned_with = handed_out(instruction.memory)
+        member.planned_with = handed_out(instruction.planned, member.partitions)
     member.state, member.rejoin_reason = STABLE, None
     member.rejoin_at_ms = member.now_ms + instruction.delay_ms if instruction.delay_ms else None
     member.previous = ordered((owned - revoked) | gained if revoked or gained else owned)

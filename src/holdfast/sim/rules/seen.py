@@ -22,7 +22,6 @@ from holdfast.model.partitions import Resource, resources_of, resources_of_topic
 from holdfast.wire.layouts.consumer_protocol import decode_assignment
 from holdfast.wire.layouts.container import MemberSubscription, decode_member_assignment
 from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.memory import read_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,15 +193,3 @@ def _increment(data: bytes) -> SeenAssignment:
         delay_ms=frame.delay_ms,
         memory=frame.memory,
     )
-
-
-def newest_memory(subscriptions: Iterable[MemberSubscription], generation: int) -> bytes | None:
-    """The memory that counts of those that are carried, as it was written."""
-    best: tuple[int, int, bytes] | None = None
-    for c in subscriptions:
-        memory = read_memory(c.memory)
-        if memory is None or c.memory is None or memory.generation >= generation:
-            continue
-        rank = (memory.generation, -c.memory_age_ms, c.memory)  # of one generation the last
-        best = rank if best is None else max(best, rank)
-    return None if best is None else best[2]

@@ -4,14 +4,19 @@
 
 - The checker keeps its own clock of every loss. A loss begins with the first round in which the
   resource is neither claimed nor assigned.
-- A promise is the remaining time in the leader's memory. It is compared with that clock in the
-  round that makes it. So a deadline that is restarted is found in the round that restarts it, and
-  not only when it is overdue.
+- The checker keeps a record of its own of every round: who was there, who owned what afterwards,
+  and who is waited for until when. Of the memory it reads two things. Which round the members of a
+  later round can know of is said by the shares that they bring. A promise is the remaining time in
+  a list of what waits.
+- A promise is compared with the checker's clock in the round that makes it. So a deadline that is
+  restarted is found in the round that restarts it, and not only when it is overdue.
 - The clocks of two processes have different origins in a world. A promise that is longer than the
   policy's delay is therefore a time of another process's clock (D7).
+- Nothing is asked about a departed member that no share names any more: its three holders have
+  gone with it, or the record was too large to say what it owned.
 
-**Strategy.** One entry per waiting resource. The leader's memory names the absent members; times
-come from the checker's own clock.
+**Strategy.** One entry per waiting resource. A record is found again by the bytes of the shares
+that were assigned in its round.
 
 References: Incremental Cooperative Rebalancing, Design II.
 """
@@ -19,15 +24,15 @@ References: Incremental Cooperative Rebalancing, Design II.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from holdfast.machine.leader.deferral import FIRST_MEMBERS, OWNERS_NOT_NAMED
+from holdfast.machine.leader.ring import identity_of, topic_hash
 from holdfast.machine.policy import Policy, When
-from holdfast.model.partitions import Resource, resources_of
-from holdfast.sim.rules.seen import Seen, SeenTurn, newest_memory, union
+from holdfast.model.partitions import Resource
+from holdfast.sim.rules.seen import Seen, SeenTurn
 from holdfast.sim.world.ledger import Ledger
 from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.memory import Memory, read_memory
+from holdfast.wire.layouts.memory import RememberedMember, Share, read_share
 
 EARLY_MS = 1_000  # so long before its deadline a resource may be handed out
 SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection
@@ -43,23 +48,44 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
-    """The absent member that a resource waits for, and how long still."""
+class Awaited:
+    """The absent member that a resource waits for, and until when; no id: an unknown owner."""
 
     member_id: str
     instance_id: str | None
-    remaining_ms: int
+    identity: bytes
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRound:
+    """A round as the checker saw it: who was there, who owned what after it, what waited then."""
+
+    generation: int
+    present: frozenset[str]
+    owner: Mapping[Resource, Awaited]  # with the deadline that the resource would have if lost now
+    waiting: Mapping[Resource, Awaited]
+    topics: frozenset[str]  # of which something was owned or waited
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One round beside what the newest memory says."""
+    """One round beside the last one of which its members can know."""
 
     turn: SeenTurn
     policy: Policy
-    memory: Memory | None
-    owed: Mapping[Resource, Owed]
+    past: SeenRound | None
+    owed: Mapping[Resource, Awaited]  # what waited after that round
+    unknown: frozenset[Resource]  # owned by departed members that no share names
     now_ms: int
+
+    def left_ms(self, absent: Awaited) -> int:
+        """How long still an absent member is waited for."""
+        return absent.deadline_ms - self.now_ms
+
+
+MANY_ROUNDS = 256
+"""Rounds of which records are kept; nobody brings an older share."""
 
 
 @dataclass(slots=True)
@@ -78,22 +104,73 @@ class WaitingRules:
     delay_ms: int
     slack_ms: int = SLACK_MS
     losses: dict[Resource, Loss] = field(default_factory=dict)
+    rounds: dict[bytes, SeenRound] = field(default_factory=dict)  # by share
 
     def check(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
         """Take one round that has effect."""
-        text = newest_memory((s.subscription for s in turn.members), turn.generation)
-        memory = read_memory(text)
-        at = Moment(turn, policy, memory, _owed(text, turn), now_ms)
+        past = self._past(turn)
+        unknown = frozenset[Resource]() if past is None else _unknown(past, turn)
+        owed = {} if past is None else past.waiting
+        at = Moment(turn, policy, past, owed, unknown, now_ms)
         self._ended(at)
+        self._fresh(at)
         unclaimed = turn.all_resources() - turn.claimed
-        unassigned = sorted(unclaimed - turn.after)
-        known = _known(at) if unassigned else None
-        for resource in unassigned:
-            self._unassigned(resource, at, known)
+        for resource in sorted(unclaimed - turn.after):
+            self._unassigned(resource, at)
         self._returned(at)
-        if memory is not None and policy.defers:
-            self._newcomer(at, frozenset(m.member_id for m in memory.members))
+        if past is not None and policy.defers:
+            self._newcomer(at, past.present | {w.member_id for w in owed.values()})
         self._promises(at)
+        self._write_down(at)
+
+    # The record
+
+    def _past(self, turn: SeenTurn) -> SeenRound | None:
+        """The newest round of which some member has a share.
+
+        Of several rounds of one number it is the leader's, or else the one that most members know.
+        """
+        known: list[tuple[bool, SeenRound]] = []
+        for s in turn.members:
+            found = self.rounds.get(s.subscription.memory or b"")
+            if found is not None and found.generation < turn.generation:
+                known.append((s.name == turn.leader_id, found))
+        if not known:
+            return None
+        newest = max(found.generation for _, found in known)
+        last = [(leads, found) for leads, found in known if found.generation == newest]
+        own = [found for leads, found in last if leads]
+        each = own or [found for _, found in last]
+        return max(each, key=lambda found: sum(found is other for other in each))
+
+    def _write_down(self, at: Moment) -> None:
+        turn, past = at.turn, at.past
+        deadline_ms = at.now_ms + self.delay_ms
+        owner = {
+            r: Awaited(s.name, s.member.instance_id, identity_of(s.member), deadline_ms)
+            for s in turn.members
+            for r in s.after
+        }
+        waiting = {}
+        for r in turn.all_resources() - turn.claimed - turn.after:
+            absent = None
+            if past is not None and r not in at.unknown:
+                lost = past.owner.get(r)
+                fresh = None if lost is None else replace(lost, deadline_ms=deadline_ms)
+                absent = past.waiting.get(r, fresh)
+            waiting[r] = absent or Awaited("", None, b"", deadline_ms)
+        record = SeenRound(
+            generation=turn.generation,
+            present=turn.present,
+            owner=owner,
+            waiting=waiting,
+            topics=frozenset(topic for topic, _ in (*owner, *waiting)),
+        )
+        for s in turn.members:
+            if s.assignment.memory:
+                self.rounds[s.assignment.memory] = record
+        while len(self.rounds) > MANY_ROUNDS * len(turn.members):
+            del self.rounds[next(iter(self.rounds))]
 
     # What waited and does no more
 
@@ -117,7 +194,7 @@ class WaitingRules:
                 continue
             del self.losses[resource]
             absent = at.owed.get(resource)
-            if absent is None or absent.remaining_ms <= EARLY_MS:
+            if absent is None or at.left_ms(absent) <= EARLY_MS or not absent.member_id:
                 continue
             back = absent.member_id in turn.present or absent.instance_id in instances
             receiver = owner.get(resource, "")
@@ -130,22 +207,51 @@ class WaitingRules:
                 text = f"{resource} waits for {absent.member_id}, goes to {receiver}"
                 self.ledger.fail("D1", at.now_ms, text)
 
+    def _fresh(self, at: Moment) -> None:
+        """What a departed member owned goes to no member that was there with it (D1)."""
+        past, turn = at.past, at.turn
+        if past is None or not at.policy.defers:
+            return
+        instances = {s.member.instance_id for s in turn.members} - {None}
+        gone = {
+            r: absent
+            for r, absent in past.owner.items()
+            if absent.member_id not in turn.present
+            and absent.instance_id not in instances
+            and r not in turn.claimed
+            and r not in at.unknown
+            and turn.exists(r)
+        }
+        if not gone or at.policy.delay_ms <= EARLY_MS:
+            return
+        owner = {r: s.name for s in turn.members for r in s.after & gone.keys()}
+        places = _places_taken(replace(at, owed={**at.owed, **gone}), owner)
+        for resource, absent in sorted(gone.items()):
+            receiver = owner.get(resource, "")
+            if receiver not in past.present:
+                continue
+            new = places.get(absent.member_id)
+            if new is None or _load(receiver, at, resource) > min(
+                _load(name, at, resource) for name in new
+            ):
+                text = f"{resource} was lost with {absent.member_id}, goes to {receiver}"
+                self.ledger.fail("D1", at.now_ms, text)
+
     # What is not handed out
 
-    def _unassigned(self, resource: Resource, at: Moment, known: Known | None) -> None:
+    def _unassigned(self, resource: Resource, at: Moment) -> None:
         """Check that only lost resources wait (D3, D4), and no longer than their delay (L5, L6)."""
         turn, now_ms = at.turn, at.now_ms
         if not at.policy.defers:
             text = f"{resource} is claimed by nobody and assigned to nobody"
             self.ledger.fail("L1", now_ms, text)
             return
-        rule = _at_once(resource, at, known)
+        rule = _at_once(resource, at)
         if rule is not None:
             self.ledger.fail(rule, now_ms, f"{resource} was not lost and is not assigned")
         loss = self.losses.get(resource)
         if loss is None or resource not in at.owed:
-            was_here = {m.member_id for m in at.memory.members} if at.memory else turn.present
-            present = turn.present & frozenset(was_here)
+            present = turn.present & (at.past.present if at.past else turn.present)
             self.losses[resource] = Loss(now_ms, present, turn.leader_id)
         elif now_ms > loss.since_ms + self.delay_ms + self.slack_ms:
             text = f"{resource} waits {now_ms - loss.since_ms} ms of {self.delay_ms}"
@@ -156,18 +262,21 @@ class WaitingRules:
         policy, turn, now_ms = at.policy, at.turn, at.now_ms
         at_once = policy.clean_leave is When.IMMEDIATE
         leaves = {s.name for s in turn.members if s.subscription.leaving is Leaving.FOR_GOOD}
-        texts = sorted({s.assignment.memory for s in turn.members if s.assignment.memory})
-        for memory in map(read_memory, texts):
-            for m in () if memory is None else memory.members:
-                if not m.delay_ms:
-                    continue
+        lists = {
+            share.digest: share
+            for s in turn.members
+            if (share := read_share(s.assignment.memory)) is not None and share.waiting
+        }
+        for _, share in sorted(lists.items()):
+            for m in share.waiting:
+                name = _name_of(m.identity, at)
                 if m.delay_ms > policy.delay_ms:
-                    text = f"{m.delay_ms} ms are left of {policy.delay_ms} for {m.member_id}"
+                    text = f"{m.delay_ms} ms are left of {policy.delay_ms} for {name}"
                     self.ledger.fail("D7", now_ms, text)
-                if m.member_id in leaves and at_once:
-                    text = f"{m.member_id} leaves for good, and {m.delay_ms} ms are waited for it"
+                if name in leaves and at_once:
+                    text = f"{name} leaves for good, and {m.delay_ms} ms are waited for it"
                     self.ledger.fail("D8", now_ms, text)
-                for resource in sorted(resources_of(m.owned)):
+                for resource in sorted(_resources(m, share, turn)):
                     self._promise(resource, m.delay_ms, at)
 
     def _promise(self, resource: Resource, left_ms: int, at: Moment) -> None:
@@ -184,34 +293,32 @@ class WaitingRules:
     def _returned(self, at: Moment) -> None:
         """A member that is back by identity gets all that waited (D2)."""
         claimed = at.turn.claimed
-        for m in at.memory.members if at.memory is not None else ():
-            if m.instance_id is None or not m.delay_ms:
+        static = {w.instance_id for w in at.owed.values()} - {None}
+        for s in at.turn.members:
+            instance_id = s.member.instance_id
+            if instance_id not in static or not s.stays:
                 continue
-            for s in at.turn.members:
-                if s.member.instance_id != m.instance_id or not s.stays:
-                    continue
-                waited = _fitting(resources_of(m.owned) - claimed, s, at.turn)
-                if not waited <= s.after:
-                    text = f"{m.instance_id} is back and does not get {min(waited - s.after)}"
-                    self.ledger.fail("D2", at.now_ms, text)
+            owed = frozenset(r for r, w in at.owed.items() if w.instance_id == instance_id)
+            waited = _fitting(owed - claimed, s, at.turn)
+            if not waited <= s.after:
+                text = f"{instance_id} is back and does not get {min(waited - s.after)}"
+                self.ledger.fail("D2", at.now_ms, text)
 
     def _newcomer(self, at: Moment, known: frozenset[str]) -> None:
         """One newcomer, one member gone, equal subscriptions: the newcomer is served first (D2)."""
         turn = at.turn
         new = [s for s in turn.members if s.name not in known]
-        gone = {w for r, w in at.owed.items() if turn.exists(r)}
+        gone = {w for r, w in at.owed.items() if turn.exists(r) and r not in at.unknown}
         equal = len({s.subscription.topics for s in turn.members}) == 1
         if len(new) != 1 or len(gone) != 1 or not equal:
             return
         (s,), (absent,) = new, gone
-        alone = absent.instance_id is None and absent.member_id not in {
-            *turn.present,
-            FIRST_MEMBERS,
-        }
+        alone = absent.instance_id is None and absent.member_id not in turn.present
+        alone &= absent.member_id != ""
         if s.claims or s.subscription.leaving is not Leaving.STAYS or not alone:
             return
         waited = _fitting(frozenset(at.owed) - turn.claimed, s, turn)
-        if absent.remaining_ms <= EARLY_MS or not waited:
+        if at.left_ms(absent) <= EARLY_MS or not waited:
             return
         fair = len(turn.all_resources()) // len(turn.members)
         given = waited & s.after
@@ -225,40 +332,49 @@ def _late(loss: Loss, turn: SeenTurn) -> str:
     return "L5" if loss.leader_id == turn.leader_id else "L6"
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The memory's entries about resources that no member claims."""
-
-    given_up: frozenset[Resource]
-    owned: frozenset[Resource]
-    topics: frozenset[str]
-    unnamed: bool
-
-
-def _known(at: Moment) -> Known | None:
-    memory = at.memory
-    if memory is None:
-        return None
-    owned = union(resources_of(m.owned) for m in memory.members)
-    return Known(
-        given_up=resources_of(memory.given_up)
-        | union(resources_of(s.subscription.given_up) for s in at.turn.members),
-        owned=owned,
-        topics=frozenset(topic for topic, _ in owned),
-        unnamed=any(m.member_id == OWNERS_NOT_NAMED for m in memory.members),
-    )
-
-
-def _at_once(resource: Resource, at: Moment, known: Known | None) -> str | None:
+def _at_once(resource: Resource, at: Moment) -> str | None:
     """The rule by which a resource must be assigned now; None if it may be a loss that waits."""
-    if known is None:
+    past = at.past
+    if past is None:
         new_group = at.policy.first_member is When.IMMEDIATE and not at.turn.claimed
         return "D4" if new_group else None
-    if resource in known.given_up:
-        return "D4"
-    if not known.owned or known.unnamed or resource in known.owned:
+    if at.unknown or not past.topics or resource in past.owner or resource in past.waiting:
         return None
-    return "D4" if resource[0] in known.topics else "D3"
+    return "D4" if resource[0] in past.topics else "D3"
+
+
+def _unknown(past: SeenRound, turn: SeenTurn) -> frozenset[Resource]:
+    """What departed members owned or waited for of which no share of that round tells."""
+    held = [read_share(s.subscription.memory) for s in turn.members]
+    told = [share for share in held if share is not None and share.generation == past.generation]
+    named = {n.identity for share in told for n in share.neighbours if n.owned is not None}
+    sizes = {len(identity) for identity in named}
+    here = {identity_of(s.member) for s in turn.members}
+    lists = any(share.waiting for share in told) or not all(share.digest for share in told)
+    lost = {
+        r
+        for r, absent in past.owner.items()
+        if absent.identity not in here
+        and not any(absent.identity[:size] in named for size in sizes)
+    }
+    return frozenset(lost) | (frozenset() if lists else frozenset(past.waiting))
+
+
+def _name_of(identity: bytes, at: Moment) -> str:
+    """The member id of an identity in the memory."""
+    for s in at.turn.members:
+        if identity and identity_of(s.member).startswith(identity):
+            return s.name
+    known = () if at.past is None else (*at.past.owner.values(), *at.past.waiting.values())
+    found = (w.member_id for w in known if identity and w.identity.startswith(identity))
+    return next(found, identity.hex())
+
+
+def _resources(member: RememberedMember, share: Share, turn: SeenTurn) -> frozenset[Resource]:
+    """What a member owns by the memory, topics by name."""
+    names = {topic_hash(topic, share.topic_bytes): topic for topic in sorted(turn.subscribed)}
+    owned = member.owned or ()
+    return frozenset((names[t], p) for t, numbers in owned if t in names for p in numbers)
 
 
 def _places_taken(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozenset[str]]:
@@ -271,10 +387,9 @@ def _places_taken(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozen
     For example, d and e died, and f and g join. f gets a resource of d: f has d's place. g gets
     new partitions only, and e's resources went to others: g has e's place.
     """
-    memory = at.memory
-    if memory is None:
+    if at.past is None:
         return {}
-    known = {m.member_id for m in memory.members}
+    known = at.past.present | {w.member_id for w in at.owed.values()}
     new = {s.name: s for s in at.turn.members if not s.claims and s.name not in known}
     owed = {r: w.member_id for r, w in sorted(at.owed.items()) if at.turn.exists(r)}
     waits = {absent for r, absent in owed.items() if r not in owner}
@@ -300,18 +415,3 @@ def _load(name: str, at: Moment, resource: Resource) -> int:
 def _fitting(resources: frozenset[Resource], s: Seen, turn: SeenTurn) -> frozenset[Resource]:
     """Those of the resources that exist and that this member subscribes to."""
     return frozenset(r for r in resources if turn.exists(r) and r[0] in s.subscription.topics)
-
-
-def _owed(text: bytes | None, turn: SeenTurn) -> dict[Resource, Owed]:
-    """Each waiting resource, its absent member, and the time left by the oldest copy's age."""
-    memory = read_memory(text)
-    if memory is None:
-        return {}
-    ages = [s.subscription.memory_age_ms for s in turn.members if s.subscription.memory == text]
-    age_ms = max(ages, default=0)
-    return {
-        r: Owed(m.member_id, m.instance_id, m.delay_ms - age_ms)
-        for m in memory.members
-        if m.delay_ms
-        for r in resources_of(m.owned)
-    }

@@ -49,7 +49,7 @@ from holdfast.machine.member.member_data import NO_REQUEST, MemberData
 from holdfast.machine.member.options import MemberOptions
 from holdfast.machine.states import ENDED, GroupState, MemberState
 from holdfast.sim.rules.commits import HandedOut
-from holdfast.wire.layouts.memory import decode_memory
+from holdfast.wire.layouts.memory import read_share
 
 OPTIONS = MemberOptions(
     session_timeout_ms=30_000,
@@ -149,8 +149,13 @@ def renumber_terms(
 
 @lru_cache(maxsize=100_000)
 def _longest_delay_ms(memory: bytes) -> int:
-    """The longest delay in a leader's memory."""
-    return decode_memory(memory).longest_delay_ms
+    """The longest time that a share's age is subtracted from."""
+    share = read_share(memory)
+    if share is None:
+        return 0
+    if share.digest and not share.waiting:
+        return OLD_MS  # others carry the list
+    return max([share.pace_ms, *(member.delay_ms for member in share.waiting)])
 
 
 def settle_group(group: GroupData) -> None:

@@ -5,8 +5,9 @@
 ``sticky_user_data``       user data of the assignors sticky and cooperative-sticky
 ``incremental``            the messages of Designs I, II and III, as the document prints them
 ``container``              the same content inside the consumer protocol
-``memory``                 the memory of a design's leader, carried in the container
-``frames``                 magic, version and partition sets of the frames of both
+``memory``                 one member's share of the memory of a design's leader, carried there
+``packed_sets``            sets of partitions in few bits, for these shares
+``frames``                 magic, version and partition sets of the container's frames
 ``streams_user_data``      user data of classic Kafka Streams v1 to v11, for reading
 ``connect``                Kafka Connect's embedded protocol v0 to v2, for reading
 ``record_size``            what a broker takes, and what a group's record comes to

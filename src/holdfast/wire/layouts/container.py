@@ -6,21 +6,29 @@ user data, as a frame (:mod:`holdfast.wire.layouts.frames`). The frames are call
 on the wire; ``holdfast decode`` takes these names.
 
 =======  ===========  =============================================================================
-frame    magic        version 1
+frame    begins with  fields
 =======  ===========  =============================================================================
-claim    f4 48 46 63  Nonce int64, Leaving int8, DelayMs int32, MemoryAgeMs int64,
-                      GivenUp [](Topic, PartitionSet), Memory nullable bytes,
-                      AssignorData nullable bytes
-verdict  f4 48 46 76  Nonce int64, Revoked nullable [](Topic, PartitionSet), DelayMs int32,
-                      Memory nullable bytes
+claim    f4 48 43 02  Nonce uvarint, Flags int8, DelayMs uvarint, MemoryAgeMs uvarint, Memory
+                      nullable bytes, GivenUp [](Topic, PartitionSet) if bit 2 of the flags is set,
+                      AssignorData bytes if bit 3 is; bits 0 and 1 of the flags are Leaving
+verdict  f4 48 56 02  Nonce uvarint, Revoked nullable [](Topic, PartitionSet), DelayMs uvarint,
+                      Memory nullable bytes; tag 0: Planned bytes
+claim    f4 48 46 63  Version 1: Nonce int64, Leaving int8, DelayMs int32, MemoryAgeMs int64,
+         00 01        GivenUp [](Topic, PartitionSet), Memory nullable bytes, AssignorData nullable
+                      bytes
+verdict  f4 48 46 76  Version 1: Nonce int64, Revoked nullable [](Topic, PartitionSet), DelayMs
+         00 01        int32, Memory nullable bytes
 =======  ===========  =============================================================================
 
 **Rules.**
 
 * A member then owns (owned - revoked) + assigned. Null ``revoked`` and empty ``revoked`` differ as
   in :mod:`holdfast.wire.layouts.incremental`: empty means that another round follows.
-* A delay is the time that remains, in ms, 0 to 2**31 - 1; 0 means no delay. A negative delay is
-  refused.
+* A delay is the time that remains, in ms, 0 to 2**31 - 1; 0 means no delay. A delay or an age
+  outside of that is refused.
+* A message has the version of the member that it is from or for, in ``frame``. A member that knows
+  version 1 alone takes the first bytes of version 2 for no frame of ours. So a leader answers each
+  member in the version in which that member wrote.
 
 **Strategy.** A leader may list as assigned only the new partitions of a member. It may also list
 *all* of them: the first rule gives the same result, and other tools then show what the member owns.
@@ -34,10 +42,9 @@ Incremental Cooperative Rebalancing: Support and Policies; KIP-429; KIP-415, who
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from holdfast.errors import WireError
-from holdfast.model.limits import NO_GENERATION
+from holdfast.model.limits import INT32_MAX, NO_GENERATION
 from holdfast.model.partitions import TopicPartitions, sort_partitions
 from holdfast.model.remembered import remembered
 from holdfast.wire.layouts.consumer_protocol import (
@@ -49,6 +56,7 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_subscription,
 )
 from holdfast.wire.layouts.frames import (
+    FRAME_VERSION,
     LEAVING,
     Leaving,
     open_frame,
@@ -58,11 +66,12 @@ from holdfast.wire.layouts.frames import (
     write_set,
 )
 from holdfast.wire.one.reader import Reader
-from holdfast.wire.one.reasons import INT8, INT32, INT64, Row
+from holdfast.wire.one.reasons import INT8, INT32, INT64, Reason, Row
 from holdfast.wire.one.writer import Writer
 
 SUBSCRIPTION, ASSIGNMENT = "HoldfastClaim", "HoldfastVerdict"
-SUBSCRIPTION_MAGIC, ASSIGNMENT_MAGIC = b"\xf4HFc", b"\xf4HFv"
+SUBSCRIPTION_MAGIC, ASSIGNMENT_MAGIC = b"\xf4HC", b"\xf4HV"
+OLD_SUBSCRIPTION_MAGIC, OLD_ASSIGNMENT_MAGIC = b"\xf4HFc", b"\xf4HFv"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +83,8 @@ class MemberSubscription:
     topics, owned, generation, rack
         As in :class:`Subscription`.
     nonce : int
-        int64. A coordinator starts no round for a follower that joins again with the same bytes; a
-        new nonce makes them differ.
+        0 to 2**32 - 1. A coordinator starts no round for a follower that joins again with the same
+        bytes; a new nonce makes them differ.
     leaving : Leaving
         The announcement of the member.
     delay_ms : int
@@ -85,9 +94,11 @@ class MemberSubscription:
     given_up : tuple of (topic, partitions)
         Partitions given up since ``generation`` because the leader revoked them; they are not lost.
     memory : bytes or None
-        The leader's memory as it came, unread.
+        This member's share of the leader's memory as it came, unread.
     assignor_data : bytes or None
         The assignor's own bytes.
+    frame : int
+        Version of the frame: 2, or 1 of a member that knows no other one.
     """
 
     topics: tuple[str, ...]
@@ -101,6 +112,7 @@ class MemberSubscription:
     given_up: TopicPartitions = ()
     memory: bytes | None = None
     assignor_data: bytes | None = None
+    frame: int = FRAME_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +128,13 @@ class MemberAssignment:
     delay_ms : int
         When to join again at the latest, in ms from now; 0 for no such time.
     nonce : int
-        int64, the leader's; it differs from round to round.
+        0 to 2**32 - 1, the leader's; it differs from round to round.
     memory : bytes or None
-        The leader's memory; the member sends it back unread.
+        This member's share of the leader's memory; the member sends it back unread.
+    planned : bytes or None
+        For a static leader: the partition counts that were planned with, by topic hash.
+    frame : int
+        Version of the frame.
     """
 
     assigned: TopicPartitions = ()
@@ -126,6 +142,8 @@ class MemberAssignment:
     delay_ms: int = 0
     nonce: int = 0
     memory: bytes | None = None
+    planned: bytes | None = None
+    frame: int = FRAME_VERSION
 
 
 def decode_member_subscription(data: bytes, *, lenient: bool = False) -> MemberSubscription:
@@ -173,21 +191,11 @@ def encode_member_subscription(value: MemberSubscription) -> bytes:
 
     References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
-    writer = start_frame(SUBSCRIPTION, SUBSCRIPTION_MAGIC)
-    delay_ms, age_ms = value.delay_ms, value.memory_age_ms
-    if delay_ms < 0 or age_ms < 0:
-        writer.delay_ms(delay_ms, "delay_ms")
-        writer.age_ms(age_ms, "memory_age_ms")
-    writer.row(_CLAIM_HEAD, value.nonce, value.leaving, delay_ms, age_ms)
-    given_up = sort_partitions(value.given_up) if value.given_up else ()
-    writer.compact_array(given_up, "given_up", _write_topic_set)
-    writer.compact_bytes(value.memory, "memory", nullable=True)
-    writer.compact_bytes(value.assignor_data, "assignor_data", nullable=True)
-    writer.tagged()
+    frame = _old_claim_frame(value) if value.frame == 1 else _claim_frame(value)
     return encode_subscription(
         Subscription(
             topics=value.topics,
-            user_data=writer.done(),
+            user_data=frame,
             owned=value.owned,
             generation=value.generation,
             rack=value.rack,
@@ -212,16 +220,25 @@ def decode_member_assignment(data: bytes) -> MemberAssignment:
     message = decode_assignment(data)
     if not message.user_data:
         return MemberAssignment(assigned=message.partitions)
-    reader = open_frame(message.user_data, ASSIGNMENT, ASSIGNMENT_MAGIC)
-    assignment = MemberAssignment(
+    data = message.user_data
+    if data.startswith(OLD_ASSIGNMENT_MAGIC):
+        return _read_old_verdict(message, data)
+    reader = open_frame(data, ASSIGNMENT, ASSIGNMENT_MAGIC)
+    nonce = reader.uvarint("nonce")
+    revoked = reader.nullable_compact_array("revoked", _read_topic_set, _TOPIC_SET_MIN)
+    delay_ms = _read_ms(reader, "delay_ms")
+    memory = reader.nullable_compact_bytes("memory")
+    tags = reader.tagged({0: ("planned", _read_rest)})
+    planned = tags.get(0)
+    assert planned is None or isinstance(planned, bytes)
+    return MemberAssignment(
         assigned=message.partitions,
-        nonce=reader.int64("nonce"),
-        revoked=reader.nullable_compact_array("revoked", _read_topic_set, _TOPIC_SET_MIN),
-        delay_ms=reader.delay_ms("delay_ms"),
-        memory=reader.nullable_compact_bytes("memory"),
+        nonce=nonce,
+        revoked=revoked,
+        delay_ms=delay_ms,
+        memory=memory,
+        planned=planned,
     )
-    reader.tagged()
-    return assignment
 
 
 def encode_member_assignment(value: MemberAssignment) -> bytes:
@@ -235,30 +252,114 @@ def encode_member_assignment(value: MemberAssignment) -> bytes:
     References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     revoked = None if value.revoked is None else sort_partitions(value.revoked)
-    frame = _assignment_frame(value.nonce, revoked, value.delay_ms, value.memory)
+    write = _old_verdict_frame if value.frame == 1 else _verdict_frame
+    frame = write(value, revoked)
     return encode_assignment(AssignmentMessage(partitions=value.assigned, user_data=frame))
 
 
-@lru_cache(maxsize=2)
-def _assignment_frame(
-    nonce: int, revoked: TopicPartitions | None, delay_ms: int, memory: bytes | None
-) -> bytes:
-    """The frame, remembered: it is the same for most members of a round, and may be long."""
-    writer = start_frame(ASSIGNMENT, ASSIGNMENT_MAGIC)
-    writer.int64(nonce, "nonce")
-    writer.compact_array(revoked, "revoked", _write_topic_set, nullable=True)
-    writer.delay_ms(delay_ms, "delay_ms")
-    writer.compact_bytes(memory, "memory", nullable=True)
-    writer.tagged()
-    return writer.done()
+# Version 2
 
-
-_CLAIM_HEAD = Row(("nonce", "leaving", "delay_ms", "memory_age_ms"), (INT64, INT8, INT32, INT64))
+_GIVEN_UP, _ASSIGNOR_DATA = 4, 8
 _TOPIC_SET_MIN = 2  # an empty name and an empty set
 
 
 def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
+    if data.startswith(OLD_SUBSCRIPTION_MAGIC):
+        return _read_old_claim(message, data)
     reader = open_frame(data, SUBSCRIPTION, SUBSCRIPTION_MAGIC)
+    nonce = reader.uvarint("nonce")
+    start = reader.pos
+    flags = reader.int8("flags")
+    if flags & 3 not in LEAVING or flags >> 4:
+        reader.fail(Reason.OUT_OF_RANGE, "flags", start, f"{flags}")
+    delay_ms = _read_ms(reader, "delay_ms")
+    age_ms = _read_ms(reader, "memory_age_ms")
+    memory = reader.nullable_compact_bytes("memory")
+    given_up: TopicPartitions = ()
+    if flags & _GIVEN_UP:
+        given_up = reader.compact_array("given_up", _read_topic_set, _TOPIC_SET_MIN)
+    assignor_data = reader.compact_bytes("assignor_data") if flags & _ASSIGNOR_DATA else None
+    reader.tagged()
+    return MemberSubscription(
+        topics=message.topics,
+        owned=message.owned,
+        generation=message.generation,
+        rack=message.rack,
+        nonce=nonce,
+        leaving=LEAVING[flags & 3],
+        delay_ms=delay_ms,
+        memory_age_ms=age_ms,
+        given_up=given_up,
+        memory=memory,
+        assignor_data=assignor_data,
+    )
+
+
+def _claim_frame(value: MemberSubscription) -> bytes:
+    given_up = sort_partitions(value.given_up) if value.given_up else ()
+    flags = value.leaving | _GIVEN_UP * bool(given_up)
+    writer = start_frame(SUBSCRIPTION, SUBSCRIPTION_MAGIC)
+    writer.uvarint(value.nonce, "nonce")
+    writer.int8(flags | _ASSIGNOR_DATA * (value.assignor_data is not None), "flags")
+    _write_ms(writer, value.delay_ms, "delay_ms")
+    _write_ms(writer, value.memory_age_ms, "memory_age_ms")
+    writer.compact_bytes(value.memory, "memory", nullable=True)
+    if given_up:
+        writer.compact_array(given_up, "given_up", _write_topic_set)
+    if value.assignor_data is not None:
+        writer.compact_bytes(value.assignor_data, "assignor_data")
+    writer.tagged()
+    return writer.done()
+
+
+def _verdict_frame(value: MemberAssignment, revoked: TopicPartitions | None) -> bytes:
+    writer = start_frame(ASSIGNMENT, ASSIGNMENT_MAGIC)
+    writer.uvarint(value.nonce, "nonce")
+    writer.compact_array(revoked, "revoked", _write_topic_set, nullable=True)
+    _write_ms(writer, value.delay_ms, "delay_ms")
+    writer.compact_bytes(value.memory, "memory", nullable=True)
+    planned = value.planned
+    tags = () if planned is None else ((0, "planned", lambda inner: inner.raw(planned)),)
+    writer.tagged(tags)
+    return writer.done()
+
+
+def _read_ms(reader: Reader, field: str) -> int:
+    start = reader.pos
+    time_ms = reader.uvarint(field)
+    if time_ms > INT32_MAX:
+        reader.fail(Reason.OUT_OF_RANGE, field, start, f"{time_ms} ms is not 0 to {INT32_MAX}")
+    return time_ms
+
+
+def _write_ms(writer: Writer, time_ms: int, field: str) -> None:
+    if not 0 <= time_ms <= INT32_MAX:
+        writer.fail(Reason.OUT_OF_RANGE, field, f"{time_ms} ms is not 0 to {INT32_MAX}")
+    writer.uvarint(time_ms, field)
+
+
+def _read_rest(reader: Reader) -> bytes:
+    start = reader.pos
+    reader.pos = reader.end
+    return reader.data[start : reader.end]
+
+
+def _read_topic_set(reader: Reader) -> tuple[str, tuple[int, ...]]:
+    return reader.compact_string("topic"), read_set(reader)
+
+
+def _write_topic_set(writer: Writer, entry: tuple[str, tuple[int, ...]]) -> None:
+    writer.compact_string(entry[0], "topic")
+    write_set(writer, entry[1])
+
+
+# Version 1, of members that know no other one
+
+_CLAIM_HEAD = Row(("nonce", "leaving", "delay_ms", "memory_age_ms"), (INT64, INT8, INT32, INT64))
+
+
+def _read_old_claim(message: Subscription, data: bytes) -> MemberSubscription:
+    reader = open_frame(data, SUBSCRIPTION, OLD_SUBSCRIPTION_MAGIC)
     start = reader.pos
     nonce, leaving, delay_ms, age_ms = reader.row(_CLAIM_HEAD)
     if leaving not in LEAVING or delay_ms < 0 or age_ms < 0:
@@ -278,15 +379,44 @@ def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
         given_up=reader.compact_array("given_up", _read_topic_set, _TOPIC_SET_MIN),
         memory=reader.nullable_compact_bytes("memory"),
         assignor_data=reader.nullable_compact_bytes("assignor_data"),
+        frame=1,
     )
     reader.tagged()
     return subscription
 
 
-def _read_topic_set(reader: Reader) -> tuple[str, tuple[int, ...]]:
-    return reader.compact_string("topic"), read_set(reader)
+def _old_claim_frame(value: MemberSubscription) -> bytes:
+    writer = start_frame(SUBSCRIPTION, OLD_SUBSCRIPTION_MAGIC, 1)
+    if value.delay_ms < 0 or value.memory_age_ms < 0:
+        writer.delay_ms(value.delay_ms, "delay_ms")
+        writer.age_ms(value.memory_age_ms, "memory_age_ms")
+    writer.row(_CLAIM_HEAD, value.nonce, value.leaving, value.delay_ms, value.memory_age_ms)
+    writer.compact_array(sort_partitions(value.given_up), "given_up", _write_topic_set)
+    writer.compact_bytes(value.memory, "memory", nullable=True)
+    writer.compact_bytes(value.assignor_data, "assignor_data", nullable=True)
+    writer.tagged()
+    return writer.done()
 
 
-def _write_topic_set(writer: Writer, entry: tuple[str, tuple[int, ...]]) -> None:
-    writer.compact_string(entry[0], "topic")
-    write_set(writer, entry[1])
+def _read_old_verdict(message: AssignmentMessage, data: bytes) -> MemberAssignment:
+    reader = open_frame(data, ASSIGNMENT, OLD_ASSIGNMENT_MAGIC)
+    assignment = MemberAssignment(
+        assigned=message.partitions,
+        nonce=reader.int64("nonce"),
+        revoked=reader.nullable_compact_array("revoked", _read_topic_set, _TOPIC_SET_MIN),
+        delay_ms=reader.delay_ms("delay_ms"),
+        memory=reader.nullable_compact_bytes("memory"),
+        frame=1,
+    )
+    reader.tagged()
+    return assignment
+
+
+def _old_verdict_frame(value: MemberAssignment, revoked: TopicPartitions | None) -> bytes:
+    writer = start_frame(ASSIGNMENT, OLD_ASSIGNMENT_MAGIC, 1)
+    writer.int64(value.nonce, "nonce")
+    writer.compact_array(revoked, "revoked", _write_topic_set, nullable=True)
+    writer.delay_ms(value.delay_ms, "delay_ms")
+    writer.compact_bytes(value.memory, "memory", nullable=True)
+    writer.tagged()
+    return writer.done()

@@ -1,6 +1,8 @@
 """The parts of a frame of Designs I to III: magic, version, sets of partitions.
 
-A *frame* is four bytes of magic, a version int16, then compact types and tagged fields at the end.
+A *frame* is a magic, a version, then compact types and tagged fields at the end. The magic of
+version 1 has four bytes, and the version is an int16. From version 2 on the magic has three bytes,
+and the version is an int8: a reader that knows version 1 alone takes such bytes for no frame.
 A *PartitionSet* is a compact array of uvarints: the first partition, then each gap less one.
 
 **Rules.** A frame version above the highest known one is read as the highest known one, and bytes
@@ -23,7 +25,10 @@ from holdfast.wire.one.reader import Reader
 from holdfast.wire.one.reasons import Reason, within
 from holdfast.wire.one.writer import Writer
 
-FRAME_VERSION = 1
+FRAME_VERSION = 2
+"""The highest version of a frame."""
+
+OLD_MAGIC_BYTES = 4
 
 
 class Leaving(IntEnum):
@@ -39,20 +44,29 @@ LEAVING = {int(value): value for value in Leaving}
 
 
 def open_frame(data: bytes, schema: str, magic: bytes) -> Reader:
-    """A reader behind the magic and the version of a frame."""
+    """A reader behind the magic and the version; a magic of four bytes is that of version 1."""
     reader = Reader(data, schema)
     if not data.startswith(magic):
         reader.fail(Reason.BAD_MAGIC, "magic", 0, f"{data[:4].hex()} is not {magic.hex()}")
-    reader.pos = len(magic)
-    reader.leading_version(FRAME_VERSION, lowest=1)
+    start = reader.pos = len(magic)
+    if len(magic) == OLD_MAGIC_BYTES:
+        reader.leading_version(1, lowest=1)
+        return reader
+    version = reader.int8("version")
+    if version < FRAME_VERSION:
+        reader.fail(Reason.BAD_VERSION, "version", start, f"{version} is below {FRAME_VERSION}")
+    reader.version = FRAME_VERSION
     return reader
 
 
-def start_frame(schema: str, magic: bytes) -> Writer:
+def start_frame(schema: str, magic: bytes, version: int = FRAME_VERSION) -> Writer:
     """A writer with magic and version written."""
-    writer = Writer(schema, FRAME_VERSION)
+    writer = Writer(schema, version)
     writer.raw(magic)
-    writer.int16(FRAME_VERSION, "version")
+    if version == 1:
+        writer.int16(version, "version")
+    else:
+        writer.int8(version, "version")
     return writer
 
 

@@ -1,46 +1,67 @@
-"""The leader's memory: facts about a round for the next leader, carried by all members.
+"""A share of the leader's memory: what one member carries from one leader to the next.
 
-=======  ===========  =============================================================================
-frame    magic        version 1
-=======  ===========  =============================================================================
-memory   f4 48 46 6d  Generation int32, DelayMs int32, Topics []string, Members [](MemberId,
-                      InstanceId nullable, Leaving int8, DelayMs int32, Owned [](topic index
-                      uvarint, PartitionSet), tags), GivenUp [](topic index, PartitionSet)
-=======  ===========  =============================================================================
+========  =========================================================================================
+share     version 1
+========  =========================================================================================
+head      one byte: version - 1 (bit 7), identity bytes - 4 (bits 4 to 6), topic bytes - 1 (bits 2
+          and 3), what waits (bits 0 and 1: nothing, digest, list)
+head      one byte: count of neighbours (bits 0 and 1), whole (bit 2), paced (bit 3)
+          Generation uvarint, PaceMs uvarint if paced, Digest 8 bytes or Waiting compact bytes,
+          Neighbours
+neighbour Identity, Owned
+waiting   topic bytes - 1 int8, count uvarint, of each: identity bytes int8, Identity, DelayMs
+          uvarint, Owned
+owned     uvarint: bit 0 static, the other bits n. 0: left out; 1: several topics, count uvarint,
+          of each topic hash, count uvarint, packed set; 2: nothing; above: topic hash, packed set
+          of n - 2 partitions
+========  =========================================================================================
 
-**Rules.** A delay is the time that remains, in ms, 0 to 2**31 - 1; 0 means no delay. A negative
-delay is refused.
+**Rules.**
 
-**Strategy.** A leader writes the memory once, as bytes inside every assignment; a member sends the
-bytes back in its next subscription, unread; only a leader reads them. A new field goes in front of
-the tags of a member or of the frame, with a new version; :mod:`holdfast.machine.leader.deferral`
-is where it is written and used.
+* An *identity* is the beginning of a hash of the instance id of a static member, or of the member
+  id of a dynamic one. A topic stands as the beginning of a hash of its name, in hex.
+* A share whose first bit is set is of a later version, or no share: it cannot be read.
+* A share names at most three neighbours. A delay is the time that remains, in ms, 1 to 2**31 - 1.
+* The digest is a hash of the bytes of the list of what waits.
+
+**Strategy.** A leader writes each member's entry once and joins entries to shares. A member sends
+its share back in its next subscription, unread; only a leader reads shares.
+:mod:`holdfast.machine.leader.ring` says who carries what; packed sets stand in
+:mod:`holdfast.wire.layouts.packed_sets`.
 
 References: Incremental Cooperative Rebalancing, Design II, "Leader exits"; KIP-415, whose leader
-forgets; :mod:`holdfast.wire.layouts.frames` for frames and PartitionSets.
+forgets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from hashlib import blake2b
 
 from holdfast.errors import WireError
+from holdfast.model.limits import INT32_MAX
 from holdfast.model.partitions import TopicPartitions, sort_partitions
-from holdfast.wire.layouts.frames import (
-    Leaving,
-    open_frame,
-    read_leaving,
-    read_set,
-    start_frame,
-    write_set,
-)
+from holdfast.model.remembered import remembered
+from holdfast.wire.layouts.packed_sets import read_packed, write_packed
 from holdfast.wire.one.reader import Reader
 from holdfast.wire.one.reasons import Reason
 from holdfast.wire.one.writer import Writer
 
 MEMORY = "HoldfastMemory"
-MEMORY_MAGIC = b"\xf4HFm"
+MEMORY_VERSION = 1
+
+COPIES = 3
+"""Neighbours in a share: each member's facts have so many holders."""
+
+DIGEST_BYTES = 8
+IDENTITY_BYTES = range(4, 9)
+"""Sizes of an identity; a leader takes the smallest without two equal ones."""
+
+TOPIC_BYTES = range(1, 5)
+"""Sizes of a topic hash; a leader takes the smallest without two equal ones."""
+
+_NOTHING, _DIGEST, _LIST = range(3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,151 +70,302 @@ class RememberedMember:
 
     Parameters
     ----------
-    member_id : str
-        As the coordinator gave it.
-    instance_id : str or None
-        ``group.instance.id`` of a static member.
-    leaving : Leaving
-        The member's last announcement.
+    identity : bytes
+        The beginning of a hash of its instance id, or else of its member id.
+    static : bool
+        Whether it has an instance id.
     delay_ms : int
-        For a departed member: how long its partitions still wait. 0 for a member of that round.
-    owned : tuple of (topic, partitions)
-        Partitions owned after that round; for a departed member, the partitions that wait.
+        How long its partitions still wait; 0 for a member of that round.
+    owned : tuple of (topic hash, partitions), or None
+        Partitions owned after that round; for a departed member, the partitions that wait. None:
+        left out, because the record would have been too large.
     """
 
-    member_id: str
-    instance_id: str | None = None
-    leaving: Leaving = Leaving.STAYS
+    identity: bytes
+    static: bool = False
     delay_ms: int = 0
-    owned: TopicPartitions = ()
+    owned: TopicPartitions | None = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """Facts about the last round that the next leader needs.
+class Share:
+    """One member's part of the memory of a round.
 
     Parameters
     ----------
     generation : int
         Generation in which it was written.
-    delay_ms : int
-        How long it then was until the next batch of Design III, 0 for no such time. What remains of
-        it is less by ``MemberSubscription.memory_age_ms``.
-    members : tuple of RememberedMember
-        The members of that round, and departed members whose partitions wait.
-    given_up : tuple of (topic, partitions)
-        Partitions revoked in that round: no member will claim them, and yet they are not lost.
+    pace_ms : int
+        How long it then was until the next batch of Design III, 0 for no such time.
+    whole : bool
+        Whether its neighbours are all other members; else they are those from the first neighbour
+        on to the member itself, in the order of their identities.
+    neighbours : tuple of RememberedMember
+        At most three. Those that own nothing are left out, but for the first one.
+    waiting : tuple of RememberedMember
+        Departed members whose partitions wait, at a member that carries the list.
+    digest : bytes
+        Of the list of what waits, 8 bytes; empty if nothing waits.
+    identity_bytes, topic_bytes : int
+        Sizes of the hashes.
     """
 
     generation: int
-    delay_ms: int = 0
-    members: tuple[RememberedMember, ...] = ()
-    given_up: TopicPartitions = ()
+    pace_ms: int = 0
+    whole: bool = False
+    neighbours: tuple[RememberedMember, ...] = ()
+    waiting: tuple[RememberedMember, ...] = ()
+    digest: bytes = b""
+    identity_bytes: int = IDENTITY_BYTES[0]
+    topic_bytes: int = TOPIC_BYTES[0]
 
-    @property
-    def longest_delay_ms(self) -> int:
-        """The longest of its times: once it is older than that, its age makes no difference."""
-        return max([self.delay_ms, *(member.delay_ms for member in self.members)])
 
-
-@lru_cache(maxsize=8)
-def read_memory(data: bytes | None) -> Memory | None:
-    """A leader's memory, or None where there is nothing that can be read.
-
-    All members carry the same copy, so the last ones are remembered.
-    """
+@remembered(4096, largest=1_024, size=lambda data: 0 if data is None else len(data))
+def read_share(data: bytes | None) -> Share | None:
+    """A share, or None where there is nothing that can be read; checkers read the same ones."""
     try:
-        return None if data is None else decode_memory(data)
+        return None if data is None else decode_share(data)
     except WireError:
         return None
 
 
-def decode_memory(data: bytes) -> Memory:
-    """Read a leader's memory.
+def decode_share(data: bytes) -> Share:
+    """Read a share.
 
     Raises
     ------
     WireError
-        If the bytes are not a memory frame.
+        If the bytes are not a share.
 
-    References
-    ----------
-    KIP-415, whose leader forgets; Incremental Cooperative Rebalancing, Design II, "Leader exits".
+    References: Incremental Cooperative Rebalancing, Design II, "Leader exits".
     """
-    reader = open_frame(data, MEMORY, MEMORY_MAGIC)
-    generation = reader.int32("generation")
-    delay_ms = reader.delay_ms("delay_ms")
-    topics = reader.compact_array("topics", _read_name, 1)
+    reader = Reader(data, MEMORY)
+    head = _byte(reader, "head")
+    if head & 0x80:
+        reader.fail(Reason.BAD_VERSION, "head", 0, "of a later version")
+    reader.version = MEMORY_VERSION
+    size, topic_size, waits = 4 + (head >> 4), 1 + (head >> 2 & 3), head & 3
+    if size not in IDENTITY_BYTES or waits > _LIST:
+        reader.fail(Reason.OUT_OF_RANGE, "head", 0, f"{head:02x}")
+    more = _byte(reader, "head")
+    if more >> 4:
+        reader.fail(Reason.OUT_OF_RANGE, "head", 1, f"{more:02x}")
+    start = reader.pos
+    generation = reader.uvarint("generation")
+    if generation > INT32_MAX:
+        reader.fail(Reason.OUT_OF_RANGE, "generation", start, f"{generation} is no int32")
+    pace_ms = _delay_ms(reader, "pace_ms") if more & 8 else 0
+    digest = b""
+    waiting: tuple[RememberedMember, ...] = ()
+    if waits == _DIGEST:
+        digest = _take(reader, DIGEST_BYTES, "digest")
+    elif waits == _LIST:
+        waiting, digest = _read_waiting(reader)
+    neighbours = []
+    for _ in range(more & 3):
+        identity = _take(reader, size, "identity")
+        static, owned = _read_owned(reader, topic_size)
+        neighbours.append(RememberedMember(identity=identity, static=static, owned=owned))
+    return Share(
+        generation=generation,
+        pace_ms=pace_ms,
+        whole=bool(more & 4),
+        neighbours=tuple(neighbours),
+        waiting=waiting,
+        digest=digest,
+        identity_bytes=size,
+        topic_bytes=topic_size,
+    )
 
-    def read_indexed(inner: Reader) -> tuple[str, tuple[int, ...]]:
-        start = inner.pos
-        index = inner.uvarint("topic")
-        if index >= len(topics):
-            inner.fail(Reason.OUT_OF_RANGE, "topic", start, f"{index} of {len(topics)} topics")
-        return topics[index], read_set(inner)
 
-    def read_member(inner: Reader) -> RememberedMember:
-        member = RememberedMember(
-            member_id=inner.compact_string("member_id"),
-            instance_id=inner.nullable_compact_string("instance_id"),
-            leaving=read_leaving(inner),
-            delay_ms=inner.delay_ms("delay_ms"),
-            owned=inner.compact_array("owned", read_indexed, _INDEXED_SET_MIN),
-        )
-        inner.tagged()
-        return member
-
-    members = reader.compact_array("members", read_member, _MEMBER_MIN)
-    given_up = reader.compact_array("given_up", read_indexed, _INDEXED_SET_MIN)
-    reader.tagged()
-    return Memory(generation=generation, delay_ms=delay_ms, members=members, given_up=given_up)
-
-
-def encode_memory(value: Memory) -> bytes:
-    """Write a leader's memory; partitions come out sorted, members in the order given.
+def encode_share(value: Share) -> bytes:
+    """Write a share; partitions come out sorted, members in the order given.
 
     Raises
     ------
     WireError
         If a value does not fit its field.
 
-    References: As :func:`decode_memory`.
+    References: As :func:`decode_share`.
     """
-    owned = [sort_partitions(member.owned) for member in value.members]
-    given_up = sort_partitions(value.given_up)
-    topics = sorted({topic for entries in (*owned, given_up) for topic, _ in entries})
-    index_of = {topic: index for index, topic in enumerate(topics)}
+    waiting = None
+    if value.waiting:
+        waiting = encode_waiting(value.waiting, value.topic_bytes)
+    return join_share(
+        generation=value.generation,
+        pace_ms=value.pace_ms,
+        whole=value.whole,
+        neighbours=[encode_neighbour(n, value.topic_bytes) for n in value.neighbours],
+        waiting=waiting,
+        digest=value.digest,
+        identity_bytes=value.identity_bytes,
+        topic_bytes=value.topic_bytes,
+    )
 
-    def write_indexed(inner: Writer, entry: tuple[str, tuple[int, ...]]) -> None:
-        inner.uvarint(index_of[entry[0]], "topic")
-        write_set(inner, entry[1])
 
-    def write_member(inner: Writer, pair: tuple[RememberedMember, TopicPartitions]) -> None:
-        member, partitions = pair
-        inner.compact_string(member.member_id, "member_id")
-        inner.compact_string(member.instance_id, "instance_id", nullable=True)
-        inner.int8(member.leaving, "leaving")
-        inner.delay_ms(member.delay_ms, "delay_ms")
-        inner.compact_array(partitions, "owned", write_indexed)
-        inner.tagged()
-
-    writer = start_frame(MEMORY, MEMORY_MAGIC)
-    writer.int32(value.generation, "generation")
-    writer.delay_ms(value.delay_ms, "delay_ms")
-    writer.compact_array(topics, "topics", _write_name)
-    writer.compact_array(list(zip(value.members, owned, strict=True)), "members", write_member)
-    writer.compact_array(given_up, "given_up", write_indexed)
-    writer.tagged()
+def join_share(
+    *,
+    generation: int,
+    pace_ms: int,
+    whole: bool,
+    neighbours: Sequence[bytes],
+    waiting: bytes | None,
+    digest: bytes,
+    identity_bytes: int,
+    topic_bytes: int,
+) -> bytes:
+    """A share of entries that are written already; ``waiting`` counts before ``digest``."""
+    writer = Writer(MEMORY, MEMORY_VERSION)
+    waits = _LIST if waiting is not None else _DIGEST if digest else _NOTHING
+    if identity_bytes not in IDENTITY_BYTES or topic_bytes not in TOPIC_BYTES:
+        writer.fail(Reason.OUT_OF_RANGE, "head", f"hashes of {identity_bytes}, {topic_bytes} bytes")
+    if len(neighbours) > COPIES:
+        writer.fail(Reason.BAD_COUNT, "neighbours", f"{len(neighbours)} neighbours")
+    if not 0 <= generation <= INT32_MAX:
+        writer.fail(Reason.OUT_OF_RANGE, "generation", f"{generation} is no generation")
+    more = len(neighbours) | whole << 2 | (pace_ms != 0) << 3
+    writer.raw(bytes((identity_bytes - 4 << 4 | topic_bytes - 1 << 2 | waits, more)))
+    writer.uvarint(generation, "generation")
+    if pace_ms:
+        _write_delay_ms(writer, pace_ms, "pace_ms")
+    if waiting is not None:
+        writer.compact_bytes(waiting, "waiting")
+    elif digest:
+        writer.raw(digest)
+    for neighbour in neighbours:
+        writer.raw(neighbour)
     return writer.done()
 
 
-_INDEXED_SET_MIN = 2
-_MEMBER_MIN = 9
+def encode_neighbour(member: RememberedMember, topic_bytes: int) -> bytes:
+    """The entry of a neighbour."""
+    writer = Writer(MEMORY, MEMORY_VERSION)
+    writer.raw(member.identity)
+    _write_owned(writer, member, topic_bytes)
+    return writer.done()
 
 
-def _read_name(reader: Reader) -> str:
-    return reader.compact_string("")
+def encode_waiting(members: Sequence[RememberedMember], topic_bytes: int) -> bytes:
+    """The list of what waits."""
+    writer = Writer(MEMORY, MEMORY_VERSION)
+    writer.int8(topic_bytes - 1, "waiting")
+    writer.uvarint(len(members), "waiting")
+    for member in members:
+        writer.int8(len(member.identity), "identity")
+        writer.raw(member.identity)
+        _write_delay_ms(writer, member.delay_ms, "delay_ms")
+        _write_owned(writer, member, topic_bytes)
+    return writer.done()
 
 
-def _write_name(writer: Writer, name: str) -> None:
-    writer.compact_string(name, "")
+def digest_of(waiting: bytes) -> bytes:
+    """The digest of a list of what waits."""
+    return blake2b(waiting, digest_size=DIGEST_BYTES).digest()
+
+
+# Fields
+
+_WAITING_MIN = 3
+_TOPIC_MIN = 3
+
+
+def _read_waiting(reader: Reader) -> tuple[tuple[RememberedMember, ...], bytes]:
+    start, end = reader.pos, reader.end
+    data = reader.compact_bytes("waiting")
+    reader.pos, reader.end = reader.pos - len(data), reader.pos
+    head = reader.pos
+    topic_size = 1 + _byte(reader, "waiting")
+    if topic_size not in TOPIC_BYTES:
+        reader.fail(Reason.OUT_OF_RANGE, "waiting", head, f"topic hashes of {topic_size} bytes")
+    head = reader.pos
+    count = reader.uvarint("waiting")
+    if not 0 < count <= reader.n_left // _WAITING_MIN:
+        reader.fail(Reason.BAD_COUNT, "waiting", head, f"{count} in {reader.n_left} bytes")
+    members = []
+    for _ in range(count):
+        head = reader.pos
+        size = _byte(reader, "identity")
+        if size > IDENTITY_BYTES[-1]:
+            reader.fail(Reason.OUT_OF_RANGE, "identity", head, f"{size} bytes")
+        identity = _take(reader, size, "identity")
+        delay_ms = _delay_ms(reader, "delay_ms")
+        static, owned = _read_owned(reader, topic_size)
+        members.append(
+            RememberedMember(identity=identity, static=static, delay_ms=delay_ms, owned=owned)
+        )
+    if reader.n_left:
+        reader.fail(Reason.BAD_LENGTH, "waiting", start, f"{reader.n_left} bytes too many")
+    reader.end = end
+    return tuple(members), digest_of(data)
+
+
+def _read_owned(reader: Reader, topic_size: int) -> tuple[bool, TopicPartitions | None]:
+    value = reader.uvarint("owned")
+    static, n = bool(value & 1), value >> 1
+    if n == 0:
+        return static, None
+    if n == 2:
+        return static, ()
+    if n > 2:
+        topic = _take(reader, topic_size, "topic").hex()
+        return static, ((topic, read_packed(reader, n - 2)),)
+    start = reader.pos
+    count = reader.uvarint("owned")
+    if not 1 < count <= reader.n_left // _TOPIC_MIN:
+        reader.fail(Reason.BAD_COUNT, "owned", start, f"{count} topics in {reader.n_left} bytes")
+    topics: dict[str, tuple[int, ...]] = {}
+    for _ in range(count):
+        start = reader.pos
+        topic = _take(reader, topic_size, "topic").hex()
+        if topics and topic <= next(reversed(topics)):
+            reader.fail(Reason.OUT_OF_RANGE, "topic", start, "topics are not in order")
+        topics[topic] = read_packed(reader, reader.uvarint("partitions"))
+    return static, tuple(topics.items())
+
+
+def _write_owned(writer: Writer, member: RememberedMember, topic_bytes: int) -> None:
+    owned = None if member.owned is None else sort_partitions(member.owned)
+    sets = [(_topic(writer, topic, topic_bytes), sorted(set(p))) for topic, p in owned or ()]
+    n = 0 if owned is None else 2 if not sets else 1 if len(sets) > 1 else 2 + len(sets[0][1])
+    writer.uvarint(n << 1 | member.static, "owned")
+    if n == 1:
+        writer.uvarint(len(sets), "owned")
+    for topic, partitions in sets:
+        writer.raw(topic)
+        if n == 1:
+            writer.uvarint(len(partitions), "partitions")
+        write_packed(writer, partitions)
+
+
+def _topic(writer: Writer, topic: str, topic_bytes: int) -> bytes:
+    try:
+        found = bytes.fromhex(topic)
+    except ValueError:
+        found = b""
+    if len(found) != topic_bytes:
+        writer.fail(Reason.BAD_LENGTH, "topic", f"{topic!r} is no hash of {topic_bytes} bytes")
+    return found
+
+
+def _byte(reader: Reader, field: str) -> int:
+    return _take(reader, 1, field)[0]
+
+
+def _take(reader: Reader, size: int, field: str) -> bytes:
+    start = reader.pos
+    reader.skip(size, field)
+    return reader.data[start : reader.pos]
+
+
+def _delay_ms(reader: Reader, field: str) -> int:
+    start = reader.pos
+    delay_ms = reader.uvarint(field)
+    if not 0 < delay_ms <= INT32_MAX:
+        reader.fail(Reason.OUT_OF_RANGE, field, start, f"{delay_ms} ms is not 1 to {INT32_MAX}")
+    return delay_ms
+
+
+def _write_delay_ms(writer: Writer, delay_ms: int, field: str) -> None:
+    if not 0 < delay_ms <= INT32_MAX:
+        writer.fail(Reason.OUT_OF_RANGE, field, f"{delay_ms} ms is not 1 to {INT32_MAX}")
+    writer.uvarint(delay_ms, field)

@@ -1,0 +1,288 @@
+"""The memory of the group, put together from the shares that its members bring.
+
+**Rules.**
+
+1. A share of this round's generation or of a later one is a lie and counts as none.
+2. A share speaks about the part of the ring that it covers
+   (:mod:`holdfast.machine.leader.ring`). Of the shares that cover an identity those of the newest
+   generation are its *witnesses*. The leader's own share decides if it is a witness. Else the
+   identity counts if no fewer witnesses name it, with the same content, than do not name it.
+   Example: one member names a ghost that owns everything. The three members after the ghost's place
+   in the ring do not name it, so there is no ghost.
+3. Which list of what waits is true is said by the leader's own share if it has the newest
+   generation, else by most shares of that generation, each by its digest. Nobody else's list is
+   read. If no member carries the true list, the list of the generation before is looked for.
+4. A share ages by the clock of its member. The age of the memory is the leader's if the leader's
+   share has that generation, else the median of the shares of that generation.
+5. What remains of a time in the memory is never more than this leader's configuration has for it.
+6. The memory is *complete* if the shares together cover the whole ring.
+
+**Strategy.** One pass over the shares makes arcs of the ring; sorted ends of arcs count the
+witnesses of all identities at once. Names of departed members that own nothing any more cost
+nothing.
+
+References: Incremental Cooperative Rebalancing, "Leader exits and new leader is elected".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from holdfast.machine.leader.ring import FULL_BYTES, identity_of, topic_hash
+from holdfast.machine.leader.subscriptions import SubscribedMember
+from holdfast.machine.policy import Policy
+from holdfast.model.partitions import TopicPartitions, merge_topics
+from holdfast.wire.layouts.memory import RememberedMember, Share, read_share
+
+_ROUND = 1 << (8 * FULL_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What the shares of a round say together, brought up to date; topics by name.
+
+    Parameters
+    ----------
+    generation : int
+        The newest generation of a share.
+    pace_ms : int
+        Design III: how long until the next batch.
+    named : tuple of RememberedMember
+        Members of the last round, by identity; ``owned`` None where it was left out.
+    waiting : tuple of RememberedMember
+        Departed members whose partitions wait ``delay_ms`` more, at least 1.
+    complete : bool
+        Whether a member that is not named was not in the last round.
+    """
+
+    generation: int
+    pace_ms: int = 0
+    named: tuple[RememberedMember, ...] = ()
+    waiting: tuple[RememberedMember, ...] = ()
+    complete: bool = True
+
+
+class _Carried(NamedTuple):
+    """A share, the member that brings it, and its place in the ring."""
+
+    member: SubscribedMember
+    share: Share
+    at: int
+    first: int  # of the arc that it covers, up to the place before ``at``; ``at`` if it covers none
+    leads: bool
+
+    def covers(self, place: int) -> bool:
+        """Whether it speaks about a place in the ring."""
+        if self.first == self.at:
+            return False
+        return (place - self.first) % _ROUND < (self.at - self.first) % _ROUND
+
+
+def recall(
+    policy: Policy, members: Sequence[SubscribedMember], generation: int, leader_id: str
+) -> Memory | None:
+    """The memory of the group, or None if no member brings a share.
+
+    Parameters
+    ----------
+    policy : Policy
+        The leader's; its times bound those of the memory.
+    members : sequence of SubscribedMember
+        Those of the round; a share that cannot be read counts as none.
+    generation : int
+        Generation of this round.
+
+    References: Incremental Cooperative Rebalancing, "Leader exits and new leader is elected".
+    """
+    carried = []
+    for member in members:
+        share = read_share(member.subscription.memory)
+        if share is not None and share.generation < generation:
+            carried.append(_carry(member, share, member.member_id == leader_id))
+    if not carried:
+        return None
+    newest = max(c.share.generation for c in carried)
+    waiting, found = _waiting(policy, carried)
+    names = _Names(members)
+    last = [c for c in carried if c.share.generation == newest]
+    own = [c for c in last if c.leads]
+    pace_ms = _median([c.share.pace_ms for c in own or last])
+    return Memory(
+        generation=newest,
+        pace_ms=max(0, min(pace_ms, policy.interval_ms) - _age_ms(last)),
+        named=tuple(names.named(entry) for entry in _named(carried)),
+        waiting=tuple(names.named(entry) for entry in waiting),
+        complete=found and _cover_all(carried),
+    )
+
+
+def _carry(member: SubscribedMember, share: Share, leads: bool) -> _Carried:
+    at = _place(identity_of(member)[: share.identity_bytes])
+    first = at
+    if share.whole:
+        first = (at + 1) % _ROUND
+    elif share.neighbours:
+        first = _place(share.neighbours[0].identity)
+    return _Carried(member, share, at, first, leads)
+
+
+def _place(identity: bytes) -> int:
+    """Where an identity stands in the ring: a number of 64 bits."""
+    return int.from_bytes(identity.ljust(FULL_BYTES, b"\0"), "big")
+
+
+# Times
+
+
+def _age_ms(of_generation: Sequence[_Carried]) -> int:
+    own = [c for c in of_generation if c.leads]
+    return _median([c.member.subscription.memory_age_ms for c in own or of_generation])
+
+
+def _median(values: Sequence[int]) -> int:
+    return sorted(values)[len(values) // 2]
+
+
+# What waits
+
+
+def _waiting(
+    policy: Policy, carried: Sequence[_Carried]
+) -> tuple[tuple[RememberedMember, ...], bool]:
+    """The true list of what waits with the time that remains, and whether it was found."""
+    by_generation: dict[int, list[_Carried]] = {}
+    for c in carried:
+        by_generation.setdefault(c.share.generation, []).append(c)
+    for _, of_generation in sorted(by_generation.items(), reverse=True):
+        own = [c for c in of_generation if c.leads]
+        counts = Counter(c.share.digest for c in own or of_generation)
+        digest = max(counts, key=lambda d: (counts[d], d))
+        if not digest:
+            return (), True
+        lists = [c.share.waiting for c in of_generation if c.share.digest == digest]
+        found = max(lists, key=len)
+        if found:
+            age_ms = _age_ms(of_generation)
+            return tuple(
+                replace(w, delay_ms=max(1, min(w.delay_ms, policy.delay_ms) - age_ms))
+                for w in found
+            ), True
+    return (), False
+
+
+# Who was there
+
+
+def _named(carried: Sequence[_Carried]) -> list[RememberedMember]:
+    """Those of the named that most witnesses name, by identity (rule 2)."""
+    votes: dict[bytes, dict[int, Counter[RememberedMember]]] = {}
+    for c in carried:
+        said = {entry.identity: entry for entry in c.share.neighbours}  # each has one voice
+        for entry in said.values():
+            if c.covers(_place(entry.identity)):
+                by_generation = votes.setdefault(entry.identity, {})
+                by_generation.setdefault(c.share.generation, Counter())[entry] += 1
+    own = next((c for c in carried if c.leads), None)
+    open_ones = sorted(votes)
+    named = []
+    for generation in sorted({c.share.generation for c in carried}, reverse=True):
+        if not open_ones:
+            break
+        witnesses = [c for c in carried if c.share.generation == generation]
+        counts = _count_witnesses(witnesses, [_place(identity) for identity in open_ones])
+        still_open = []
+        for identity, count in zip(open_ones, counts, strict=True):
+            if not count:
+                still_open.append(identity)
+                continue
+            says = votes[identity].get(generation, Counter())
+            speaks = own is not None and own.share.generation == generation
+            found = _believed(identity, says, count, own if speaks else None)
+            if found is not None:
+                named.append(found)
+        open_ones = still_open
+    return sorted(named, key=lambda entry: entry.identity)
+
+
+def _believed(
+    identity: bytes, says: Counter[RememberedMember], witnesses: int, own: _Carried | None
+) -> RememberedMember | None:
+    """What counts as true about an identity, None if it was not there."""
+    if own is not None and own.covers(_place(identity)):
+        return next((e for e in own.share.neighbours if e.identity == identity), None)
+    if not says:
+        return None
+    most = max(says.values())
+    best = min((e for e, n in says.items() if n == most), key=repr)
+    return best if most >= witnesses - says.total() else None
+
+
+def _count_witnesses(carried: Sequence[_Carried], places: Sequence[int]) -> list[int]:
+    """How many of these shares cover each place."""
+    firsts, lasts = _arcs(carried)
+    at = np.array(places, np.uint64)
+    begun = np.searchsorted(np.sort(firsts), at, side="right")
+    ended = np.searchsorted(np.sort(lasts), at, side="left")
+    counts: list[int] = (begun - ended).tolist()
+    return counts
+
+
+def _cover_all(carried: Sequence[_Carried]) -> bool:
+    """Whether the shares and the members themselves cover the whole ring."""
+    firsts, lasts = _arcs(carried)
+    places = np.array([c.at for c in carried], np.uint64)
+    firsts, lasts = np.concatenate((firsts, places)), np.concatenate((lasts, places))
+    order = np.argsort(firsts, kind="stable")
+    firsts, lasts = firsts[order], np.maximum.accumulate(lasts[order])
+    top = np.uint64(_ROUND - 1)
+    gaps = (lasts[:-1] != top) & (firsts[1:] > lasts[:-1] + np.uint64(1))
+    return bool(firsts[0] == 0 and lasts[-1] == top and not gaps.any())
+
+
+def _arcs(carried: Sequence[_Carried]) -> tuple[np.ndarray, np.ndarray]:
+    """First and last place of each arc; one that passes the top of the ring is two."""
+    firsts, lasts = [], []
+    for c in carried:
+        if c.first == c.at:
+            continue
+        last = (c.at - 1) % _ROUND
+        if c.first <= last:
+            firsts.append(c.first)
+            lasts.append(last)
+        else:
+            firsts += [c.first, 0]
+            lasts += [_ROUND - 1, last]
+    return np.array(firsts, np.uint64), np.array(lasts, np.uint64)
+
+
+class _Names:
+    """Names of the topics that somebody subscribes to, by their hashes."""
+
+    def __init__(self, members: Sequence[SubscribedMember]):
+        self.topics = sorted({t for m in members for t in m.subscription.topics})
+        self.by_hash: dict[int, dict[str, list[str]]] = {}
+
+    def named(self, entry: RememberedMember) -> RememberedMember:
+        """The same member with topics by name; a hash that two topics share stands for both."""
+        if not entry.owned:
+            return entry
+        return replace(entry, owned=self._partitions(entry.owned))
+
+    def _partitions(self, owned: TopicPartitions) -> TopicPartitions:
+        names = self._of_size(len(owned[0][0]) // 2)
+        return merge_topics(
+            (name, numbers) for topic, numbers in owned for name in names.get(topic, ())
+        )
+
+    def _of_size(self, size: int) -> dict[str, list[str]]:
+        if size not in self.by_hash:
+            found: dict[str, list[str]] = {}
+            for topic in self.topics:
+                found.setdefault(topic_hash(topic, size), []).append(topic)
+            self.by_hash[size] = found
+        return self.by_hash[size]
