@@ -412,6 +412,36 @@ def test_closing_raises_what_nobody_was_told(told, auto):
     consumer.close()
 
 
+def test_a_callback_of_the_close_may_commit(made):
+    """on_partitions_revoked is where an application commits that does so by hand."""
+    consumer, parts = made
+    errors = []
+    for work in (consumer.commit, consumer.poll):
+        call = PendingCall(lambda partitions, work=work: work(), (A,), errors.append)
+        parts.duties.calls.put(call)
+    parts.host.post = lambda event: parts.host.over.set()
+    parts.answers = [0]
+    consumer.close()
+    assert errors == [
+        None,
+        "AdapterError: the consumer is closing: a callback may commit, and not poll",
+    ]
+    assert parts.commits == [({A: 4}, 1)]
+    with pytest.raises(AdapterError, match="closed"):
+        consumer.commit()
+
+
+def test_after_an_unsubscribe_that_raises_a_loss_the_consumer_may_subscribe_again(made):
+    consumer, parts = made
+    parts.lose(A)
+    parts.host.post = lambda event: parts.host.over.set()
+    with pytest.raises(RemoteProtocolError, match=LOST):
+        consumer.unsubscribe()
+    consumer.unsubscribe()
+    with pytest.raises(LocalProtocolError, match="subscribe"):
+        consumer.commit()
+
+
 def test_closing_does_not_hide_the_error_that_ends_the_block(made):
     consumer, parts = made
     parts.host.post = lambda event: parts.host.over.set()

@@ -164,6 +164,20 @@ def test_an_offset_committed_in_the_callback_is_where_the_partition_starts(broke
     assert closing([hand]) == {}
 
 
+def test_what_a_callback_of_the_close_commits_is_committed(broker):
+    topic, group = Topic(broker.bootstrap, 2), fresh("group")
+    topic.produce(5)
+    hand = Hand(broker.bootstrap, group, [topic.name], enable_auto_commit=False)
+    hand.on_partitions_revoked = lambda partitions: hand.consumer.commit()
+    hand.start()
+    until(lambda: len(hand.read) == 10, "all is read")
+    assert closing([hand]) == {}
+    after = Hand(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: len(after.owns) == 2, "the next owner")
+    assert committed(after, topic) == 10
+    assert closing([after]) == {}
+
+
 def test_what_is_logged_carries_group_member_and_generation(broker, caplog):
     topic, group = Topic(broker.bootstrap, 1), fresh("group")
     caplog.set_level(logging.INFO, "holdfast.member")

@@ -106,9 +106,7 @@ def test_reset_is_read_whatever_its_case() -> None:
 @pytest.mark.parametrize("counts", [{"t": 2**31 - 2}, {"t": 2**22, "u": 1}, {"t": 2**22 + 1}])
 def test_a_few_bytes_do_not_ask_for_gigabytes(counts: dict[str, int]) -> None:
     snapshot = {"partitions": counts, "members": []}
-    with pytest.raises(
-        ModelError, match=r"partitions: \d+ topic-partitions in all, expected"
-    ):
+    with pytest.raises(ModelError, match=r"partitions: \d+ topic-partitions in all, expected"):
         Group.from_dict(snapshot)
 
 

@@ -83,7 +83,8 @@ class Consumer:
     def __init__(self, config: Mapping[str, object]):
         self._settings = Settings.parse(config)
         self._parts: Assembly | None = None
-        self._closed = False
+        self._closed = False  # or closing: there are no more polls
+        self._is_over = False  # callbacks of the close have run, they may commit
         self._auto_commit: bool = self._settings["enable.auto.commit"]
         self._commit_every_s: float = self._settings["auto.commit.interval.ms"] / 1000
         self._commit_at = time.monotonic() + self._commit_every_s
@@ -118,10 +119,11 @@ class Consumer:
     def unsubscribe(self) -> None:
         """Leave the group; :meth:`subscribe` joins it again."""
         if self._parts is not None:
-            self._leave(
-                self._parts, returns=False, timeout_s=self._settings_s("request.timeout.ms")
-            )
-            self._parts = None
+            timeout_s = self._settings_s("request.timeout.ms")
+            try:
+                self._leave(self._parts, returns=False, timeout_s=timeout_s)
+            finally:
+                self._parts = None
 
     def close(self, timeout: float = 30.0, *, returns: bool = True) -> None:
         """Hand everything over in order and leave.
@@ -144,8 +146,11 @@ class Consumer:
         if self._closed:
             return
         self._closed = True
-        if self._parts is not None:
-            self._leave(self._parts, returns=returns, timeout_s=timeout)
+        try:
+            if self._parts is not None:
+                self._leave(self._parts, returns=returns, timeout_s=timeout)
+        finally:
+            self._is_over = True
 
     def _leave(self, parts: Assembly, *, returns: bool, timeout_s: float) -> None:
         try:
@@ -490,6 +495,8 @@ class Consumer:
     def _running(self, *, polls: bool = False) -> Assembly:
         """The parts; raises the member's failure, for a poll after the waiting callbacks."""
         self._check_open()
+        if polls and self._closed:
+            raise AdapterError("the consumer is closing: a callback may commit, and not poll")
         if self._parts is None:
             raise LocalProtocolError("subscribe() first")
         if polls:
@@ -506,7 +513,7 @@ class Consumer:
             raise parts.host.failure
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._is_over:
             raise AdapterError("the consumer is closed")
 
     def _settings_s(self, key: str) -> float:
