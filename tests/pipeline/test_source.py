@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -77,6 +80,42 @@ def test_topics_and_offsets_may_be_missing(dump):
     opened = Dump.open(dump)
     assert opened.topics().num_rows == opened.offsets().num_rows == 0
     opened.check_read()
+
+
+@pytest.mark.parametrize("link", ["records", "records/0.parquet", "topics/0.parquet"])
+def test_a_dump_is_not_read_through_links(dump, tmp_path, link):
+    (dump / link).rename(tmp_path / "away")
+    (dump / link).symlink_to(tmp_path / "away")
+    with pytest.raises(SourceError, match="is a link"):
+        Dump.open(dump)
+
+
+@pytest.mark.parametrize("link", ["records", "dump.json"])
+def test_a_dump_is_not_written_through_links(dump, tmp_path, link):
+    (dump / link).rename(tmp_path / "away")
+    (dump / link).symlink_to(tmp_path / "away")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SourceError, match="is a link: a dump is not written"):
+        dump_module._make_room(dump)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_dump_is_on_the_disk_before_it_says_that_it_is_whole(tmp_path, monkeypatch):
+    done, sync, rename = [], os.fsync, Path.replace
+
+    def synced(fd):
+        done.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(
+        Path, "replace", lambda at, to: done.append(Path(to).name) or rename(at, to)
+    )
+    columns = {name: [] for name in arrow_schema("records").names}
+    said = SimpleNamespace(cluster_id="c", taken_at="", topics=[], offsets=[])
+    dump_module.write_log(tmp_path / "d", columns, said)
+    parts = ["part-0.parquet"] * 3 + ["records", "topics", "offsets"]
+    assert done[:6] == parts and done[7:] == ["dump.json", "d"]
 
 
 def test_the_newest_record(dump):

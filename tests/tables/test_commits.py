@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from tests.tables.test_reading import generations
 
 from holdfast.errors import SourceError
+from holdfast.pipeline.batches.jobs import Job
 from holdfast.tables import manifest as manifest_module
 from holdfast.tables.folder import check_folder, remove_table, remove_tree
 from holdfast.tables.lease import COMMITS
@@ -278,3 +280,47 @@ def test_a_reader_that_meets_a_swept_file_reads_the_manifest_again(tmp_path, mon
     overtaken(2)
     with pytest.raises(SourceError, match="is not there"):
         tables.table("generations")
+
+
+def test_drafts_of_writers_that_died_go_with_the_next_commit(tmp_path):
+    (tmp_path / COMMITS).mkdir()
+    drafts = [folder / f".{HEX}.tmp" for folder in (tmp_path, tmp_path / COMMITS)]
+    for draft in (*drafts, tmp_path / ".notes.tmp"):
+        draft.write_text("half")
+    Tables(tmp_path).commit(Batch(id=0, files={}))
+    assert not any(draft.exists() for draft in drafts)
+    assert (tmp_path / ".notes.tmp").read_text() == "half"
+
+
+@pytest.mark.parametrize("name", ["generations.parquet", "generations/x.parquet"])
+def test_a_folder_without_a_manifest_is_not_read_through_links(tmp_path, name):
+    home, root = tmp_path / "home", tmp_path / "plain"
+    home.mkdir()
+    pq.write_table(generations("secret"), home / "x.parquet")
+    (root / name).parent.mkdir(parents=True)
+    (root / name).symlink_to(home / "x.parquet")
+    with pytest.raises(SourceError, match="is a link"):
+        read_tables(root)
+
+
+@pytest.mark.parametrize("link", ["table", "batch", "file"])
+def test_committed_tables_are_not_read_through_links(tmp_path, link):
+    """Not by a job, and not by what reads one table, or all of them."""
+    root, home = tmp_path / "tables", tmp_path / "home"
+    tables = Tables(root)
+    tables.commit(written(root, 0, "a"))
+    (file,) = tables.files("generations")
+    at = {"table": file.parent.parent, "batch": file.parent, "file": file}[link]
+    at.rename(home)
+    at.symlink_to(home)
+    job = Job(spark=None, tables=tables, batch=1)
+    named = [(str(file.relative_to(root)), 1)]
+    for read in (
+        lambda: tables.files("generations"),
+        lambda: tables.table("generations"),
+        lambda: read_tables(root),
+        lambda: job._tables(named),
+        lambda: job._read(named, "g string"),
+    ):
+        with pytest.raises(SourceError, match="is a link"):
+            read()

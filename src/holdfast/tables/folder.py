@@ -75,6 +75,17 @@ def checked_files(root: Path, names: Iterable[str]) -> list[Path]:
     return files
 
 
+def refuse_links(root: Path, files: Iterable[Path]) -> None:
+    """Refuse files that are not plainly there, below a folder that anybody may have written.
+
+    Raises
+    ------
+    SourceError
+        A file, or a folder on the way to it, is a link.
+    """
+    checked_files(root, [str(file.relative_to(root)) for file in files])
+
+
 def sweep(root: Path, tables: Sequence[str], batches: Iterable[Batch], until_ns: int) -> None:
     """Delete files of these tables that no batch names (tasks that died, batches replaced).
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from holdfast.errors import SourceError
 from holdfast.tables.lease import COMMITS, WriterLease
-from holdfast.tables.store import FolderStore, Store
+from holdfast.tables.store import FolderStore, Store, is_draft
 
 MANIFEST: Final = "_manifest.json"
 SCHEMA_VERSION: Final = 1
@@ -165,8 +165,12 @@ def commit_batches(
 
 
 def forget_versions(root: Path, newest: Manifest) -> None:
-    """Delete the versions before this one."""
+    """Delete the versions before this one, and drafts of writers that died."""
     store = FolderStore(root)
+    for folder in (COMMITS, ""):
+        for name in store.names(folder):
+            if is_draft(name):
+                store.delete(f"{folder}/{name}" if folder else name)
     for version in _versions(store):
         if version < newest.version:
             store.delete(_version_name(version))

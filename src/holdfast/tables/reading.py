@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.tables.definition import DType, Table
-from holdfast.tables.folder import check_folder, checked_files, sweep
+from holdfast.tables.folder import check_folder, checked_files, refuse_links, sweep
 from holdfast.tables.groups import GroupedTable
 from holdfast.tables.lease import WriterLease, one_writer
 from holdfast.tables.manifest import (
@@ -402,6 +402,8 @@ def _read_folder(root: Path, wanted: Sequence[str]) -> dict[str, pa.Table]:
         listed = _committed_files(root)
     else:
         listed = {name: _loose_files(root, name) for name in TABLES}
+        for files in listed.values():
+            refuse_links(root, files)
     return {name: _read_files(listed[name], TABLES[name]) for name in wanted if listed.get(name)}
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Final, Protocol
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_DRAFT: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -199,6 +201,11 @@ class _FolderHold:
     def let_go(self) -> None:
         """As in :class:`Taken`."""
         os.close(self._fd)
+
+
+def is_draft(name: str) -> bool:
+    """Whether a name is that of a text that was not finished."""
+    return _DRAFT.fullmatch(name) is not None
 
 
 def sync_file(path: Path) -> None:

@@ -57,7 +57,7 @@ from holdfast.pipeline.ingest.positions import LATEST, POSITION_DDL, POSITIONS, 
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump, plain_reader, reading
 from holdfast.pipeline.session import local_cores
-from holdfast.tables.folder import remove_table
+from holdfast.tables.folder import checked_files, remove_table
 from holdfast.tables.manifest import Batch
 from holdfast.tables.reading import Tables, read_parquet
 from holdfast.tables.schemas import arrow_schema
@@ -214,7 +214,7 @@ class Job:
     def _amended(self, batch: Batch, late: pa.Table) -> Batch:
         files = []
         for name, n_rows in batch.files.get("rebalances", []):
-            rows = read_parquet(self.tables.root / name)
+            (rows,) = self._tables([(name, n_rows)])
             more = add_pauses(rows, late)
             if more.equals(rows):
                 files.append((name, n_rows))
@@ -223,7 +223,10 @@ class Job:
         return replace(batch, files={**batch.files, "rebalances": files}) if files else batch
 
     def _tables(self, files: Files) -> list[pa.Table]:
-        return [read_parquet(self.tables.root / name) for name, _ in files]
+        return [read_parquet(file) for file in self._paths(files)]
+
+    def _paths(self, files: Files) -> list[Path]:
+        return checked_files(self.tables.root, [name for name, _ in files])
 
     def _rewritten(self, rebalances: pa.Table) -> Files:
         """Write ``rebalances`` to a file of this batch."""
@@ -234,7 +237,7 @@ class Job:
     def _read(self, files: Files, ddl: str) -> DataFrame:
         if not files:
             return self.spark.createDataFrame([], ddl)
-        paths = [str(self.tables.root / name) for name, _ in files]
+        paths = [str(file) for file in self._paths(files)]
         return plain_reader(self.spark).schema(ddl).parquet(*paths)
 
     def restate(self, logs: Sequence[Path]) -> None:

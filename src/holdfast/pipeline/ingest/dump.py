@@ -1,8 +1,9 @@
 """Write a dump: the offsets topic as it stands, with topics, begin and end offsets.
 
-**Rules.** ``dump.json`` is written last, by a rename: a folder without it is not a dump. The
-records end where the topic ended when the dump began; offsets of the other topics are read after
-that, or a lag could come out negative. A key of the topic is data: it never becomes a path.
+**Rules.** ``dump.json`` is written last, by a rename, when the other files are on the disk: a folder
+without it is not a dump. Nothing is written or deleted through a link. The records end where the
+topic ended when the dump began; offsets of the other topics are read after that, or a lag could
+come out negative. A key of the topic is data: it never becomes a path.
 
 **Strategy.** Every Kafka partition is one Spark partition and one file, written by the task itself
 with Arrow. The counts come back and are compared with the broker's end offsets.
@@ -35,11 +36,14 @@ from holdfast.pipeline.ingest.source import (
 )
 from holdfast.tables.parquet import BATCH_BYTES
 from holdfast.tables.schemas import arrow_schema, from_columns
+from holdfast.tables.store import FolderStore, is_draft, sync_all
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Note = Callable[[str], None]
+
+PARTS: Final = ("records", "topics", "offsets")
 
 WRITTEN: Final = arrow_schema("dumped")
 """Columns: :data:`holdfast.tables.steps.DUMPED`."""
@@ -114,9 +118,8 @@ def write_parts(root: Path, snapshot: SourceSnapshot) -> None:
         "cluster_id": snapshot.cluster_id,
         "taken_at": snapshot.taken_at,
     }
-    draft = root / f"{DUMP_FILE}.tmp"
-    draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    draft.replace(root / DUMP_FILE)
+    sync_all(file for part in PARTS for file in sorted((root / part).glob("*.parquet")))
+    FolderStore(root).replace(DUMP_FILE, f"{json.dumps(document, indent=1)}\n".encode())
 
 
 def offsets_table(snapshot: SourceSnapshot) -> pa.Table:
@@ -129,13 +132,16 @@ def _make_room(root: Path) -> None:
     """Empty a folder that is an older dump; refuse one that holds anything else."""
     if root.exists() and not root.is_dir():
         raise SourceError(f"cannot write a dump to {root}: it is not a folder")
-    ours = {"records", "topics", "offsets", DUMP_FILE, f"{DUMP_FILE}.tmp"}
-    found = sorted(p.name for p in root.iterdir()) if root.exists() else []
-    foreign = [name for name in found if name not in ours]
+    ours = {*PARTS, DUMP_FILE}
+    found = sorted(root.iterdir()) if root.exists() else []
+    foreign = [path.name for path in found if path.name not in ours and not is_draft(path.name)]
     if foreign:
         raise SourceError(f"cannot write a dump to {root}: it already holds {foreign[0]!r}")
+    linked = [path for path in found if path.is_symlink()]
+    if linked:
+        raise SourceError(f"{linked[0]} is a link: a dump is not written through links")
     (root / DUMP_FILE).unlink(missing_ok=True)
-    for part in ("records", "topics", "offsets"):
+    for part in PARTS:
         for file in (root / part).glob("*.parquet"):
             file.unlink()
         (root / part).mkdir(parents=True, exist_ok=True)

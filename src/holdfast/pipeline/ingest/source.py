@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.tables.dumped import DUMP_TABLES, RECORDS
+from holdfast.tables.folder import refuse_links
 from holdfast.tables.parquet import batches_of, open_parquet
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema
 
@@ -270,7 +271,9 @@ def _read_document(folder: Path) -> dict[str, Any]:
 
 
 def _files(folder: Path, name: str) -> list[Path]:
-    return sorted(p for p in (folder / name).glob("*.parquet") if p.is_file())
+    found = sorted(p for p in (folder / name).glob("*.parquet") if p.is_file())
+    refuse_links(folder, found)
+    return found
 
 
 @contextmanager
