@@ -22,16 +22,17 @@ TIME_US = 1_700_000_000_123_456
 
 def generations(*groups):
     n = len(groups)
+    nulls = {c.name: [None] * n for c in TABLES["generations"].columns if c.nullable}
     return from_columns(
         "generations",
         {
+            **nulls,
             "group": list(groups),
             "generation": range(n),
             "group_type": ["classic"] * n,
             "state": ["Stable"] * n,
             "protocol_type": ["consumer"] * n,
             "protocol": ["range"] * n,
-            "leader": [None] * n,
             "n_members": [1] * n,
             "n_partitions": [1] * n,
             "timestamp": [TIME_US + row for row in range(n)],

@@ -1,6 +1,6 @@
 """Write a dump: the offsets topic as it stands, with topics, begin and end offsets.
 
-**Rules.** ``dump.json`` is written last, by a rename, when the other files are on the disk: a folder
+**Rules.** ``dump.json`` is written last, by a rename, when all the others are on the disk: a folder
 without it is not a dump. Nothing is written or deleted through a link. The records end where the
 topic ended when the dump began; offsets of the other topics are read after that, or a lag could
 come out negative. A key of the topic is data: it never becomes a path.
