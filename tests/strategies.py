@@ -191,10 +191,12 @@ def memories(draw: st.DrawFn) -> Share:
         )
         return draw(st.lists(member, max_size=most).map(tuple))
 
+    after = draw(st.just(b"") | st.binary(min_size=size, max_size=size))
     share = Share(
         generation=draw(st.integers(0, INT32_MAX)),
+        after=after,
         pace_ms=draw(st.just(0) | times_ms),
-        whole=draw(st.booleans()),
+        whole=not after and draw(st.booleans()),
         neighbours=members(st.binary(min_size=size, max_size=size), st.just(0), COPIES),
         waiting=members(st.binary(max_size=8), times_ms, 3),
         digest=draw(st.just(b"") | st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)),

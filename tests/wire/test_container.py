@@ -130,6 +130,7 @@ def test_a_share_without_the_list_has_its_digest() -> None:
     value = Share(generation=300, whole=True, digest=b"12345678")
     assert encode_share(value).hex() == "0104ac02" + b"12345678".hex()
     assert encode_share(Share(generation=0)).hex() == "000000"
+    assert encode_share(Share(generation=0, after=b"four")).hex() == "001000" + b"four".hex()
 
 
 @pytest.mark.parametrize(
@@ -189,6 +190,8 @@ def test_writing_sorts_partitions_and_drops_doubles() -> None:
         Share(generation=2**31),
         Share(generation=1, identity_bytes=9),
         Share(generation=1, topic_bytes=0),
+        Share(generation=1, after=b"five5"),
+        Share(generation=1, after=b"four", whole=True),
         Share(generation=1, neighbours=(RememberedMember(identity=b"same"),) * 4),
         Share(generation=1, neighbours=(RememberedMember(identity=b"t", owned=(("a", (1,)),)),)),
         Share(generation=1, neighbours=(RememberedMember(identity=b"t", owned=(("a1b2", (1,)),)),)),

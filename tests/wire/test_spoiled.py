@@ -202,7 +202,7 @@ WAITING: Pieces = [
 ]
 MEMORY: Pieces = [
     Piece(b"\2", [("later", b"\x82", "bad-version"), ("what waits", b"\3", "out-of-range")]),
-    Piece(b"\x0d", [("unknown bits", b"\x1d", "out-of-range")]),
+    Piece(b"\x0d", [("whole and not", b"\x1d", "out-of-range"), ("bits", b"\x2d", "out-of-range")]),
     number(b"\1", limit=ABOVE_INT32),
     time(from_1=True),
     Piece(
@@ -219,9 +219,10 @@ MEMORY: Pieces = [
     *OWNED,
 ]
 LIST_ALONE: Pieces = [
-    Piece(b"\2\0\1"),
+    Piece(b"\2\x10\1"),
     Piece(bytes([len(render(WAITING)[0]) + 1])),
     *WAITING,
+    Piece(b"iden"),
 ]
 CLAIM: Pieces = [
     *frame(b"C"),
@@ -344,7 +345,7 @@ def test_a_list_of_what_waits_spoiled() -> None:
     whole = render(LIST_ALONE)[0]
     decode(whole)
     for how, spoiled_bytes, reason, position in spoiled(LIST_ALONE):
-        n_list = len(spoiled_bytes) - 3  # so the length of the list fits
+        n_list = len(spoiled_bytes) - 7  # so the length of the list fits
         bad = spoiled_bytes[:3] + bytes([n_list]) + spoiled_bytes[4:]
         with pytest.raises(WireError) as error:
             decode(bad)

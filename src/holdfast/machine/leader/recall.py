@@ -126,8 +126,8 @@ def _carry(member: SubscribedMember, share: Share, leads: bool) -> _Carried:
     first = at
     if share.whole:
         first = (at + 1) % _ROUND
-    elif share.neighbours:
-        first = _place(share.neighbours[0].identity)
+    elif share.after:
+        first = (_place(share.after) + 1) % _ROUND
     return _Carried(member, share, at, first, leads)
 
 

@@ -9,59 +9,33 @@ them now.
 - Parts are left out in the order of :class:`holdfast.machine.leader.ring.LeftOut`, and no more of
   them than has to be, until the shares keep to ``Policy.memory_limit_bytes`` and the record of this
   round and that of the next one, if nothing happens, keep to ``Policy.record_limit_bytes``.
-- A leader sees neither client ids nor hosts, so they are estimated from the member id: a dynamic
-  member id is the client id and 37 more characters.
+- A leader sees neither client ids nor hosts nor the group's name. They are estimated, and the
+  configured limit leaves room for what is longer.
 
 **Strategy.** Sizes are sums of what is known; only the shares are written to be measured.
 
-References: Kafka's ``GroupMetadataValue``; ``message.max.bytes``.
+References: :mod:`holdfast.wire.layouts.record_size`; ``message.max.bytes``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.leader import PlannedAssignment, PlannedRound
 from holdfast.machine.leader.ring import LeftOut, shares
 from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.machine.policy import Policy
 from holdfast.model.partitions import TopicPartitions
+from holdfast.wire.layouts.record_size import estimate_group_bytes
 
-GROUP_BYTES = 200
-"""The record's own fields, among them the group's name and the leader's id."""
-
-MEMBER_BYTES = 60
-"""Of a member: lengths, timeouts, and a host of at most 34 characters."""
-
-UUID_BYTES = 37
-"""What a coordinator appends to a client id or an instance id to make a member id."""
+GROUP_BYTES = 300
+"""The group's name, which a leader does not see, and what lengths in the record may grow by."""
 
 FRAME_BYTES = 30
 """At most, of the frame of an assignment and of its message, without lists and without a share."""
 
 CHANGE_BYTES = 12
 """By so much the times and numbers in a subscription may be longer in the next round."""
-
-
-def record_bytes(members: Sequence[JoinedMember], assignments: Mapping[str, bytes]) -> int:
-    """The size of the group's record, estimated by what a leader knows.
-
-    Parameters
-    ----------
-    members : sequence of JoinedMember
-        With their subscriptions.
-    assignments : mapping of str to bytes
-        By member id.
-
-    References: Kafka's ``GroupMetadataValue``.
-    """
-    return GROUP_BYTES + sum(
-        _id_bytes(m.member_id, m.instance_id)
-        + len(m.metadata)
-        + len(assignments.get(m.member_id, b""))
-        for m in members
-    )
 
 
 def fitting_shares(
@@ -76,7 +50,7 @@ def fitting_shares(
 
     References: ``message.max.bytes``; Incremental Cooperative Rebalancing, "Leader exits".
     """
-    ids = GROUP_BYTES + sum(_id_bytes(m.member_id, m.instance_id) for m in members)
+    ids = GROUP_BYTES + estimate_group_bytes((m.member_id, m.instance_id, 0) for m in members)
     now = ids + sum(m.size_bytes for m in members)
     later = ids + sum(_later_bytes(m, plan.assignments[m.member_id]) for m in members)
     shorter = full = planned_bytes
@@ -96,11 +70,6 @@ def fitting_shares(
         if size <= policy.memory_limit_bytes and record <= policy.record_limit_bytes:
             return left_out, given
     return LeftOut.MEMORY, {}
-
-
-def _id_bytes(member_id: str, instance_id: str | None) -> int:
-    client = max(0, len(member_id) - UUID_BYTES)
-    return MEMBER_BYTES + len(member_id.encode()) + client + len((instance_id or "").encode())
 
 
 def _later_bytes(member: SubscribedMember, planned: PlannedAssignment) -> int:

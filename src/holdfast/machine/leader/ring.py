@@ -9,8 +9,9 @@
    after the round. So three members know what a member owned, and its own claim says it too. Any
    three members may die at once: of a dead member and its three holders one is alive.
    Example: a ring of A, B, C, D and E. C carries A, B and E; what A owned is known to B, C and D.
-3. A share is a complete statement about the ring from its first neighbour to its own member. A
-   member there that owns nothing is not named, unless it is the first neighbour.
+3. A share is a complete statement about the ring from behind its fourth predecessor, whose identity
+   it has, to its own member. A member there that owns nothing is not named.
+   Example: A, B and E die. C names them and says that nobody stands between D and E.
 4. The list of what waits is carried by the leader and the next three members of the ring. All
    others carry its digest, which says whose list is true.
 5. The pace of Design III is in every share.
@@ -142,15 +143,13 @@ def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str
         before = min(copies, len(ring) - 1)
         places = [(at - back) % len(ring) for back in range(before, 0, -1)]
         whole = bool(copies) and before == len(ring) - 1
+        after = b"" if whole or not copies else identity_of(ring[(at - before - 1) % len(ring)])
         result[member.member_id] = join_share(
             generation=memory.generation,
             pace_ms=memory.pace_ms,
             whole=whole,
-            neighbours=[
-                entries[place]
-                for i, place in enumerate(places)
-                if ring[place].member_id in memory.owned or (i == 0 and not whole)
-            ],
+            after=after[:size],
+            neighbours=[entries[p] for p in places if ring[p].member_id in memory.owned],
             waiting=waiting if carries else None,
             digest=digest,
             identity_bytes=size,

@@ -5,9 +5,10 @@ share     version 1
 ========  =========================================================================================
 head      one byte: version - 1 (bit 7), identity bytes - 4 (bits 4 to 6), topic bytes - 1 (bits 2
           and 3), what waits (bits 0 and 1: nothing, digest, list)
-head      one byte: count of neighbours (bits 0 and 1), whole (bit 2), paced (bit 3)
+head      one byte: count of neighbours (bits 0 and 1), whole (bit 2), paced (bit 3), After is
+          there (bit 4)
           Generation uvarint, PaceMs uvarint if paced, Digest 8 bytes or Waiting compact bytes,
-          Neighbours
+          After identity, Neighbours
 neighbour Identity, Owned
 waiting   topic bytes - 1 int8, count uvarint, of each: identity bytes int8, Identity, DelayMs
           uvarint, Owned
@@ -98,10 +99,12 @@ class Share:
     pace_ms : int
         How long it then was until the next batch of Design III, 0 for no such time.
     whole : bool
-        Whether its neighbours are all other members; else they are those from the first neighbour
-        on to the member itself, in the order of their identities.
+        Whether its neighbours are all other members of that round.
+    after : bytes
+        Else its neighbours are all members behind this identity up to the member itself, in the
+        order of identities. Empty if it is whole, or speaks about no member.
     neighbours : tuple of RememberedMember
-        At most three. Those that own nothing are left out, but for the first one.
+        At most three. Those that own nothing are left out.
     waiting : tuple of RememberedMember
         Departed members whose partitions wait, at a member that carries the list.
     digest : bytes
@@ -113,6 +116,7 @@ class Share:
     generation: int
     pace_ms: int = 0
     whole: bool = False
+    after: bytes = b""
     neighbours: tuple[RememberedMember, ...] = ()
     waiting: tuple[RememberedMember, ...] = ()
     digest: bytes = b""
@@ -148,7 +152,7 @@ def decode_share(data: bytes) -> Share:
     if size not in IDENTITY_BYTES or waits > _LIST:
         reader.fail(Reason.OUT_OF_RANGE, "head", 0, f"{head:02x}")
     more = _byte(reader, "head")
-    if more >> 4:
+    if more >> 5 or more & 20 == 20:
         reader.fail(Reason.OUT_OF_RANGE, "head", 1, f"{more:02x}")
     start = reader.pos
     generation = reader.uvarint("generation")
@@ -161,6 +165,7 @@ def decode_share(data: bytes) -> Share:
         digest = _take(reader, DIGEST_BYTES, "digest")
     elif waits == _LIST:
         waiting, digest = _read_waiting(reader)
+    after = _take(reader, size, "after") if more & 16 else b""
     neighbours = []
     for _ in range(more & 3):
         identity = _take(reader, size, "identity")
@@ -170,6 +175,7 @@ def decode_share(data: bytes) -> Share:
         generation=generation,
         pace_ms=pace_ms,
         whole=bool(more & 4),
+        after=after,
         neighbours=tuple(neighbours),
         waiting=waiting,
         digest=digest,
@@ -195,6 +201,7 @@ def encode_share(value: Share) -> bytes:
         generation=value.generation,
         pace_ms=value.pace_ms,
         whole=value.whole,
+        after=value.after,
         neighbours=[encode_neighbour(n, value.topic_bytes) for n in value.neighbours],
         waiting=waiting,
         digest=value.digest,
@@ -208,6 +215,7 @@ def join_share(
     generation: int,
     pace_ms: int,
     whole: bool,
+    after: bytes,
     neighbours: Sequence[bytes],
     waiting: bytes | None,
     digest: bytes,
@@ -223,7 +231,9 @@ def join_share(
         writer.fail(Reason.BAD_COUNT, "neighbours", f"{len(neighbours)} neighbours")
     if not 0 <= generation <= INT32_MAX:
         writer.fail(Reason.OUT_OF_RANGE, "generation", f"{generation} is no generation")
-    more = len(neighbours) | whole << 2 | (pace_ms != 0) << 3
+    if after and (whole or len(after) != identity_bytes):
+        writer.fail(Reason.BAD_LENGTH, "after", f"{after.hex()} in a share that is whole: {whole}")
+    more = len(neighbours) | whole << 2 | (pace_ms != 0) << 3 | bool(after) << 4
     writer.raw(bytes((identity_bytes - 4 << 4 | topic_bytes - 1 << 2 | waits, more)))
     writer.uvarint(generation, "generation")
     if pace_ms:
@@ -232,6 +242,7 @@ def join_share(
         writer.compact_bytes(waiting, "waiting")
     elif digest:
         writer.raw(digest)
+    writer.raw(after)
     for neighbour in neighbours:
         writer.raw(neighbour)
     return writer.done()

@@ -1,0 +1,519 @@
+"""The memory in shares: what three deaths leave of it, whom it believes, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.machine.subscribed import awaited, reports, subscribed
+
+from holdfast.assignors.claims import normalise
+from holdfast.machine.events import JoinedMember
+from holdfast.machine.leader.deferral import defer
+from holdfast.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.machine.leader.leader import group_of, plan_round
+from holdfast.machine.leader.recall import Memory, recall
+from holdfast.machine.leader.ring import LeftOut, RoundMemory, identity_of, shares, topic_hash
+from holdfast.machine.leader.subscriptions import SubscribedMember
+from holdfast.machine.policy import Policy
+from holdfast.model.partitions import TopicPartitions, resources_of
+from holdfast.wire.layouts.container import (
+    decode_member_assignment,
+    encode_member_subscription,
+)
+from holdfast.wire.layouts.incremental import Design
+from holdfast.wire.layouts.memory import (
+    RememberedMember,
+    Share,
+    decode_share,
+    encode_share,
+)
+from holdfast.wire.layouts.record_size import estimate_group_bytes
+
+DELAY_MS = 300_000
+POLICY = Policy(design=Design.DEFERRED, delay_ms=DELAY_MS)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Members after a round, with their shares of its memory."""
+
+    members: tuple[SubscribedMember, ...]
+    owned: Mapping[str, TopicPartitions]
+    waiting: tuple[RememberedMember, ...]
+    leader_id: str
+    partitions: int
+
+    def without(self, *gone: str) -> list[SubscribedMember]:
+        return [m for m in self.members if m.member_id not in gone]
+
+    def in_ring(self) -> list[str]:
+        return [m.member_id for m in sorted(self.members, key=identity_of)]
+
+
+def group(
+    n: int,
+    *,
+    each: int = 2,
+    idle: int = 0,
+    static: int = 0,
+    leader: int = 0,
+    waits: int = 0,
+    left_out: LeftOut = LeftOut.NOTHING,
+    salt: str = "",
+) -> Group:
+    """``n`` members that own ``each`` partitions, but for the last ``idle`` ones."""
+    bare = [
+        subscribed(f"m{i}{salt}", topics=("t",), instance_id=f"i{i}{salt}" if i < static else None)
+        for i in range(n)
+    ]
+    owned = {
+        m.member_id: (("t", tuple(range(i, (n - idle) * each, n - idle))),)
+        for i, m in enumerate(bare[: n - idle])
+    }
+    total = (n - idle) * each
+    waiting = tuple(awaited(f"gone{w}", total + w, delay_ms=1_000 + w) for w in range(waits))
+    memory = RoundMemory(
+        generation=7,
+        leader_id=bare[leader].member_id,
+        members=tuple(bare),
+        owned=owned,
+        waiting=waiting,
+        pace_ms=4_000,
+    )
+    given = shares(memory, left_out)
+    members = tuple(
+        reports(
+            m,
+            owned=owned.get(m.member_id, ()),
+            generation=7,
+            memory=given[m.member_id] or None,
+        )
+        for m in bare
+    )
+    return Group(members, owned, waiting, bare[leader].member_id, total + waits)
+
+
+def told(present: Sequence[SubscribedMember], leader_id: str, policy: Policy = POLICY) -> Memory:
+    found = recall(policy, present, 8, leader_id)
+    assert found is not None
+    return found
+
+
+def knows_the_dead(whole: Group, gone: Sequence[str], leader_id: str) -> None:
+    """The next leader knows who died and what it owned, what waited, and the pace."""
+    memory = told(whole.without(*gone), leader_id, replace(POLICY, interval_ms=10_000))
+    assert memory.complete
+    named = {entry.identity: entry for entry in memory.named}
+    for m in whole.members:
+        if m.member_id in gone and m.member_id in whole.owned:
+            (entry,) = [e for i, e in named.items() if identity_of(m).startswith(i)]
+            assert entry.owned == whole.owned[m.member_id]
+            assert entry.static == (m.instance_id is not None)
+    assert memory.waiting == whole.waiting
+    assert memory.pace_ms == 4_000
+
+
+# Three deaths
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+def test_of_a_small_group_any_three_die_and_everything_is_known(n):
+    for idle, leader in ((0, 0), (0, n - 1), (n // 2, 1)):
+        whole = group(n, idle=idle, static=n // 3, leader=leader, waits=2)
+        for count in range(min(4, n)):
+            for gone in combinations([m.member_id for m in whole.members], count):
+                for survivor in whole.without(*gone):
+                    knows_the_dead(whole, gone, survivor.member_id)
+
+
+@pytest.mark.parametrize("n", [200, 2_000])
+def test_of_a_large_group_any_three_die_and_everything_is_known(n):
+    whole = group(n, each=3, static=n // 2, leader=5, waits=3)
+    ring, rng = whole.in_ring(), np.random.default_rng(n)
+    at = ring.index(whole.leader_id)
+    worst = [
+        [ring[(at + step) % n] for step in steps] for steps in ((0, 1, 2), (-1, 0, 1), (-2, -1, 0))
+    ]
+    drawn = [rng.choice(ring, 3, replace=False).tolist() for _ in range(12)]
+    for gone in (*worst, *drawn):
+        survivors = [name for name in ring if name not in gone]
+        knows_the_dead(whole, gone, survivors[int(rng.integers(len(survivors)))])
+
+
+def test_what_three_deaths_leave_is_planned_with():
+    """Deadlines and previous owners survive, whoever died: played through the plan."""
+    whole = group(6, waits=1)
+    for gone in combinations([m.member_id for m in whole.members], 3):
+        present = whole.without(*gone)
+        done = plan_round(
+            POLICY,
+            present,
+            {"t": whole.partitions},
+            generation=8,
+            leader_id=present[0].member_id,
+        )
+        assert done.delay_ms == 1_000
+        assert not any(a.gained or a.revoked for a in done.assignments.values())
+        assert done.memory is not None
+        lost = {w.identity[:4]: w for w in done.memory.waiting}
+        for m in whole.members:
+            if m.member_id in gone:
+                kept = lost[identity_of(m)[:4]]
+                assert (kept.owned, kept.delay_ms) == (whole.owned[m.member_id], DELAY_MS)
+
+
+def test_when_more_die_than_are_known_of_the_document_s_heuristic_decides():
+    whole = group(12)
+    ring = whole.in_ring()
+    gone = ring[:6]
+    present = whole.without(*gone)
+    memory = told(present, ring[-1])
+    assert not memory.complete
+    done = plan_round(POLICY, present, {"t": 24}, generation=8, leader_id=ring[-1])
+    assert done.delay_ms == DELAY_MS
+    assert not any(a.gained for a in done.assignments.values())
+    newcomers = [subscribed(f"new{i}", topics=("t",)) for i in range(6)]
+    done = plan_round(POLICY, [*present, *newcomers], {"t": 24}, generation=8, leader_id=ring[-1])
+    assert all(done.assignments[m.member_id].gained for m in newcomers)
+
+
+# Whom it believes
+
+
+def honest(n: int = 20, each: int = 10) -> Group:
+    return group(n, each=each)
+
+
+def forged(whole: Group, *ghosts: RememberedMember, **fields) -> bytes:
+    """A share that claims to know the whole group."""
+    near = tuple(replace(g, identity=g.identity[:4], delay_ms=0) for g in ghosts[:3])
+    share = Share(generation=7, whole=True, neighbours=near, **fields)
+    return encode_share(share)
+
+
+def ghost(name: str, *numbers: int, delay_ms: int = 2**31 - 1) -> RememberedMember:
+    made = awaited(name, *numbers, delay_ms=delay_ms, instance_id=name)
+    return replace(made, owned=((topic_hash("t", 1), numbers),))
+
+
+def test_a_forged_memory_holds_nothing():
+    """The audit's repro: a ghost that owns all partitions and is waited for 24 days."""
+    whole = honest()
+    every = tuple(range(200))
+    free = whole.in_ring()[4]
+    for waiting in ((), (ghost("ghost", *every),)):
+        lie = forged(whole, ghost("ghost", *every), waiting=waiting)
+        liar = reports(subscribed("zz", topics=("t",)), generation=7, memory=lie)
+        # One member holds nothing, so its partitions are unclaimed and a ghost could take them.
+        present = [reports(m, owned=()) if m.member_id == free else m for m in whole.members]
+        for leader_id in (whole.leader_id, whole.in_ring()[-1], free):
+            memory = told([*present, liar], leader_id)
+            assert memory.waiting == ()
+            ids = {e.identity for e in memory.named}
+            assert identity_of(subscribed("g", topics=(), instance_id="ghost"))[:4] not in ids
+            done = plan_round(
+                POLICY, [*present, liar], {"t": 200}, generation=8, leader_id=leader_id
+            )
+            assert done.delay_ms == 0
+            handed = {
+                r for a in done.assignments.values() for r in resources_of((*a.kept, *a.gained))
+            }
+            asked_back = {r for a in done.assignments.values() for r in resources_of(a.revoked)}
+            assert len(handed | asked_back) == 200
+            assert done.memory is not None
+            assert done.memory.waiting == ()
+
+
+def test_a_liar_at_the_side_of_its_ghost_is_outvoted_too():
+    """It stands right behind the ghost's place, so that only two honest members speak of it."""
+    whole = honest()
+    every = tuple(range(200))
+    for name in (f"g{i}" for i in range(60)):
+        member = subscribed("x", topics=(), instance_id=name)
+        lie = forged(whole, ghost(name, *every))
+        ring = sorted([*whole.members, member], key=identity_of)
+        behind = ring[(ring.index(member) + 1) % len(ring)]
+        present = [
+            reports(m, memory=lie, owned=()) if m.member_id == behind.member_id else m
+            for m in whole.members
+        ]
+        leader_id = next(m.member_id for m in present if m.member_id != behind.member_id)
+        named = {e.identity for e in told(present, leader_id).named}
+        assert identity_of(member)[:4] not in named
+
+
+def test_a_day_of_delay_does_not_outlive_a_configuration_of_minutes():
+    whole = group(5, waits=0)
+    day = replace(awaited("gone0", 10), delay_ms=86_400_000)
+    memory = RoundMemory(
+        generation=7,
+        leader_id="m0",
+        members=whole.members,
+        owned=whole.owned,
+        waiting=(day,),
+        pace_ms=86_400_000,
+    )
+    given = shares(memory)
+    present = [reports(m, memory=given[m.member_id]) for m in whole.members]
+    for leader_id in ("m0", "m3"):
+        told_now = told(present, leader_id)
+        assert [w.delay_ms for w in told_now.waiting] == [DELAY_MS]
+        assert told_now.pace_ms == POLICY.interval_ms
+        done = plan_round(POLICY, present, {"t": 11}, generation=8, leader_id=leader_id)
+        assert done.delay_ms == DELAY_MS
+
+
+@pytest.mark.parametrize("leader_id", ["m0", "m3"])
+def test_one_member_s_age_voids_no_deadline(leader_id):
+    whole = group(6, waits=1)
+    for liar in whole.members:
+        if liar.member_id == leader_id:
+            continue
+        present = [
+            reports(m, memory_age_ms=2**62) if m is liar else reports(m, memory_age_ms=400)
+            for m in whole.members
+        ]
+        assert [w.delay_ms for w in told(present, leader_id).waiting] == [600]
+
+
+def test_the_leader_s_own_age_counts_before_that_of_others():
+    whole = group(6, waits=1)
+    present = [reports(m, memory_age_ms=100 + 100 * i) for i, m in enumerate(whole.members)]
+    assert [w.delay_ms for w in told(present, "m5").waiting] == [400]
+    newcomer = subscribed("new", topics=("t",))
+    assert [w.delay_ms for w in told([*present, newcomer], "new").waiting] == [600]
+
+
+def test_what_one_member_says_it_gave_up_voids_no_deadline():
+    whole = group(6, waits=1)
+    gone = whole.members[2]
+    present = [
+        reports(m, given_up=(("t", tuple(range(whole.partitions))),))
+        for m in whole.without(gone.member_id)
+    ]
+    done = plan_round(
+        POLICY, present, {"t": whole.partitions}, generation=8, leader_id=whole.leader_id
+    )
+    assert done.delay_ms == 1_000
+    assert not any(a.gained for a in done.assignments.values())
+
+
+def test_who_waits_by_another_list_than_that_of_most_is_dropped():
+    whole = group(9, waits=1)
+    newcomer = subscribed("new", topics=("t",))
+    carriers = [m for m in whole.members if decode_share(m.subscription.memory or b"").waiting]
+    assert len(carriers) == 4
+    share = decode_share(carriers[1].subscription.memory or b"")
+    other = replace(share, waiting=(*share.waiting, ghost("ghost", 1, 2, 3)))
+    present = [
+        reports(m, memory=encode_share(other)) if m is carriers[1] else m for m in whole.members
+    ]
+    for leader_id in ("new", "m0", carriers[1].member_id):
+        found = told([*present, newcomer], leader_id).waiting
+        assert (len(found) == 2) == (leader_id == carriers[1].member_id)
+
+
+def test_a_share_of_this_round_or_a_later_one_is_a_lie():
+    whole = group(3)
+    for generation in (8, 9, 2**31 - 1):
+        lie = encode_share(Share(generation=generation, whole=True))
+        present = [reports(m, memory=lie) for m in whole.members]
+        assert recall(POLICY, present, 8, "m0") is None
+
+
+def test_a_member_that_never_heard_of_the_last_round_does_not_deny_it():
+    """The newest generation counts: m1 brings the share of an older round, without m2."""
+    whole = group(3)
+    old = encode_share(Share(generation=6, whole=True))
+    present = [whole.members[0], reports(whole.members[1], memory=old)]
+    for leader_id in ("m0", "m1"):
+        named = told(present, leader_id).named
+        assert any(identity_of(whole.members[2]).startswith(e.identity) for e in named)
+
+
+def spoiled_bytes(share: bytes) -> st.SearchStrategy[bytes]:
+    places = st.integers(0, len(share) - 1)
+    return st.one_of(
+        st.just(share),
+        st.binary(max_size=40),
+        places.map(lambda at: share[:at]),
+        st.tuples(places, st.binary(min_size=1, max_size=1)).map(
+            lambda change: share[: change[0]] + change[1] + share[change[0] + 1 :]
+        ),
+    )
+
+
+@given(data=st.data())
+def test_no_bytes_in_place_of_shares_make_a_leader_fail(data):
+    whole = group(4, waits=1)
+    spoiled = [
+        reports(m, memory=data.draw(spoiled_bytes(m.subscription.memory or b"")))
+        for m in whole.members
+    ]
+    done = plan_round(
+        POLICY, spoiled, {"t": whole.partitions}, generation=8, leader_id=whole.leader_id
+    )
+    assert done.delay_ms <= DELAY_MS
+    assert not any(a.revoked for a in done.assignments.values())
+
+
+# What it costs
+
+
+def lead(
+    members: Sequence[SubscribedMember], partitions: int, policy: Policy, leader_id: str = "m0"
+) -> tuple[int, dict[str, bytes]]:
+    """The record's estimated bytes, and the assignments."""
+    joined = tuple(
+        JoinedMember(
+            member_id=m.member_id,
+            instance_id=m.instance_id,
+            metadata=encode_member_subscription(m.subscription),
+        )
+        for m in members
+    )
+    turn = LeaderRound(
+        members=joined, partitions={"t": partitions}, generation=8, leader_id=leader_id
+    )
+    given = DesignAssignor(policy).lead(turn)
+    size = estimate_group_bytes(
+        (m.member_id, m.instance_id, len(m.metadata) + len(given[m.member_id])) for m in joined
+    )
+    return size, given
+
+
+def share_bytes(given: Mapping[str, bytes]) -> int:
+    return sum(len(decode_member_assignment(data).memory or b"") for data in given.values())
+
+
+@pytest.mark.parametrize("left_out", list(LeftOut))
+def test_each_step_leaves_out_more(left_out):
+    memory = RoundMemory(
+        generation=7,
+        leader_id="m0",
+        members=group(12).members,
+        owned=group(12, each=3).owned,
+        waiting=(awaited("gone", 1, 2),),
+    )
+    sizes = [sum(map(len, shares(memory, step).values())) for step in LeftOut]
+    assert sizes == sorted(sizes, reverse=True)
+    if left_out not in (LeftOut.NOTHING, LeftOut.UNCHANGED):
+        assert sizes[left_out] < sizes[left_out - 1]
+    assert sizes[LeftOut.MEMORY] == 0
+
+
+def test_the_limits_are_kept_and_what_is_left_out_is_left_out_in_order():
+    whole = group(40, each=5, waits=2)
+    full, given = lead(whole.members, whole.partitions, POLICY)
+    memory_bytes, seen = share_bytes(given), set()
+    for limit in range(memory_bytes, -1, -7):
+        policy = replace(POLICY, memory_limit_bytes=limit)
+        _, given = lead(whole.members, whole.partitions, policy)
+        assert share_bytes(given) <= limit
+        seen.add(share_bytes(given))
+    assert len(seen) >= len(LeftOut) - 1  # UNCHANGED takes nothing from the shares
+    least = None
+    for limit in range(full + 2_000, 0, -97):
+        size, given = lead(
+            whole.members, whole.partitions, replace(POLICY, record_limit_bytes=limit)
+        )
+        if least is None and size > limit:
+            least = size  # nothing more can be left out
+        assert size <= limit if least is None else size == least
+        assert resources_of(decode_member_assignment(given["m0"]).assigned) <= resources_of(
+            whole.owned["m0"]
+        )
+    assert least is not None
+    assert not any(decode_member_assignment(data).assigned for data in given.values())
+
+
+@given(
+    n=st.integers(1, 30),
+    each=st.integers(0, 9),
+    idle=st.integers(0, 5),
+    limit=st.integers(0, 6_000),
+    noise=st.lists(st.binary(max_size=300), max_size=4),
+)
+def test_no_group_and_no_bytes_of_others_make_a_leader_pass_the_limit(n, each, idle, limit, noise):
+    whole = group(n, each=each, idle=min(idle, n - 1), waits=1)
+    members = list(whole.members)
+    huge = ghost("ghost", *range(2_000))
+    hostile = [encode_share(Share(generation=7, whole=True, waiting=(huge,) * 3)), *noise]
+    for i, data in enumerate(hostile[:n]):
+        members[i] = reports(members[i], memory=data)
+    policy = replace(POLICY, memory_limit_bytes=limit, record_limit_bytes=4_000 + limit)
+    size, given = lead(members, whole.partitions, policy)
+    assert share_bytes(given) <= limit
+    least, _ = lead(members, whole.partitions, replace(policy, record_limit_bytes=0))
+    assert size <= max(policy.record_limit_bytes, least)
+
+
+def test_serving_newcomers_is_linear():
+    """30,000 departed members and 30,000 newcomers of other topics: 900 million pairs."""
+    n = 30_000
+    topics = {"t": n, "u": n}
+    here = subscribed("a", topics=("t", "u"), generation=7)
+    new = [subscribed(f"n{i:05d}", topics=("u",)) for i in range(n)]
+    members = sorted([here, *new], key=lambda m: m.member_id)
+    memory = Memory(
+        generation=7,
+        waiting=tuple(awaited(f"gone{i}", i, delay_ms=1_000 + i) for i in range(n)),
+    )
+    claims = normalise(group_of(members, topics))
+    free = np.ones(2 * n, bool)
+    done = defer(POLICY, claims, members, memory, free)
+    assert len(done.waiting) == n
+    assert not (done.pinned >= 0).any()
+
+
+# Members of an older version
+
+
+def test_a_member_that_speaks_version_1_is_answered_in_version_1_and_waited_for():
+    whole = group(4)
+    old = replace(
+        whole.members[3],
+        subscription=replace(whole.members[3].subscription, frame=1, memory=b"\xf4HFm of old"),
+    )
+    _, given = lead([*whole.members[:3], old], 8, POLICY)
+    answers = {m: decode_member_assignment(data) for m, data in given.items()}
+    assert {m: a.frame for m, a in answers.items()} == {"m0": 2, "m1": 2, "m2": 2, "m3": 1}
+    assert answers["m3"].memory is None
+    # It departs: its neighbours, who are new, know what it owned.
+    present = [
+        reports(m, memory=answers[m.member_id].memory, generation=8) for m in whole.members[:3]
+    ]
+    done = plan_round(POLICY, present, {"t": 8}, generation=9, leader_id="m0")
+    assert done.delay_ms == DELAY_MS
+
+
+def test_a_leader_that_cannot_plan_keeps_deadlines_and_owners_going():
+    whole = group(6, waits=1)
+    present = [reports(m, memory_age_ms=400) for m in whole.without("m2")]
+    joined = tuple(
+        JoinedMember(member_id=m.member_id, metadata=encode_member_subscription(m.subscription))
+        for m in present
+    )
+    turn = LeaderRound(members=joined, partitions={}, generation=8, leader_id="m1")
+    given = DesignAssignor(POLICY).stay(turn)
+    after = [
+        reports(
+            m,
+            memory=decode_member_assignment(given[m.member_id]).memory,
+            memory_age_ms=0,
+            generation=8,
+        )
+        for m in present
+    ]
+    done = plan_round(POLICY, after, {"t": whole.partitions}, generation=9, leader_id="m4")
+    assert done.delay_ms == 600
+    assert done.memory is not None
+    lost = {w.identity[:4]: w for w in done.memory.waiting}
+    assert lost[identity_of(whole.members[2])[:4]].owned == whole.owned["m2"]
+    assert not any(a.gained for a in done.assignments.values())
