@@ -15,7 +15,7 @@ from tests.pipeline import local
 from tests.pipeline.kinds import kind, printed
 
 MODERN = ("streams", "share")
-EVERY = (*MODERN, "streams_classic", "connect")
+EVERY = (*MODERN, "streams_classic", "connect", "migrated")
 
 
 @pytest.fixture(scope="module")
@@ -279,3 +279,62 @@ def test_members_of_connect_and_streams_are_not_idle(tables):
         ]
         assert sum(row["n_partitions"] for row in members) == last["n_partitions"] > 0
         assert all(row["n_partitions"] for row in members), name
+
+
+def test_a_group_that_migrates_and_comes_back_keeps_identities_and_causes(tables):
+    rows = tables["migrated"].table("rebalances").to_pylist()
+    said = [
+        (row["generation"], row["group_type"], row["cause"], row["n_joined"], row["n_left"])
+        for row in rows[2:]
+    ]
+    assert said == [
+        (2, "classic", "join", 1, 0),
+        (3, "classic", "join", 1, 0),
+        (4, "consumer", "join", 1, 0),  # n1, under KIP-848; epoch 3 is generation 3 again
+        (5, "consumer", "leave", 0, 1),
+        (5, "classic", "leave", 0, 1),  # n1: in the record of the converted group
+        (6, "classic", "protocol_change", 0, 0),
+        (7, "consumer", "join", 1, 0),
+        (7, "classic", "leave", 0, 1),
+        (8, "classic", "protocol_change", 0, 0),
+        (9, "classic", "leave", 0, 1),
+    ]
+    told = kind("migrated").moments[-1]["told"]
+    assert [step["what"] for step in told] == [
+        *["join"] * 4,
+        *["leave"] * 2,
+        "join",
+        "crash",
+        "leave",
+    ]
+    left = [row for row in rows if row["group_type"] == "classic" and row["generation"] in (5, 7)]
+    assert [(row["n_lost"], row["n_moved"], row["cooperative"]) for row in left] == [
+        (2, 0, True),
+        (2, 0, True),
+    ]
+
+
+def test_nobody_stops_when_the_broker_converts_a_group(tables):
+    pauses = tables["migrated"].table("pauses").to_pylist()
+    times = {row["generation"]: set() for row in pauses}
+    for row in pauses:
+        times[row["generation"]].add(row["basis"])
+    assert times[3] == {"eager"}
+    eager = [row["timestamp"] for row in pauses if row["basis"] == "eager"]
+    rounds = [
+        row["timestamp"]
+        for row in tables["migrated"].table("generations").to_pylist()
+        if (row["group_type"], row["generation"]) in {("classic", n) for n in (2, 3, 6, 8, 9)}
+    ]
+    assert set(eager) == set(rounds)
+
+
+def test_members_of_a_migrated_group_are_those_that_the_broker_named(tables):
+    rows = tables["migrated"].table("generations").to_pylist()
+    rows.sort(key=lambda row: row["log_offset"])
+    members = tables["migrated"].table("members").to_pylist()
+    for moment in kind("migrated").moments:
+        last = [r for r in rows if r["timestamp"].timestamp() * 1000 <= moment["at_ms"]][-1]
+        found = {r["member_id"] for r in members if r["timestamp"] == last["timestamp"]}
+        said = {row["CONSUMER-ID"] for row in printed(moment["members"])}
+        assert found == said, moment["what"]

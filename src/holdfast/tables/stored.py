@@ -234,7 +234,7 @@ REBALANCES = Table(
         Column("cooperative", _B, "members keep working through the rebalance"),
         Column("needed_moves_proven", _B, "n_needed_moves comes from an exact optimum"),
     ),
-    order=("group", "generation", "group_type"),
+    order=("group", "generation", "timestamp", "group_type"),
     first=(
         "group",
         "generation",

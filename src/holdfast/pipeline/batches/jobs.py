@@ -290,8 +290,11 @@ def add_pauses(rebalances: pa.Table, pauses: pa.Table) -> pa.Table:
     sums = weighted.group_by(_KEYS).aggregate([(name, "sum") for name in _SUMS])
     numbered = rebalances.append_column("_row", pa.array(range(rebalances.num_rows), pa.int64()))
     joined = numbered.join(sums, _KEYS, join_type="left outer").sort_by("_row")
+    # A group that was converted has its last generation twice: pauses belong to the first of them.
+    again = pc.fill_null(pc.equal(joined["generation"], joined["previous_generation"]), False)
     for name in _SUMS:
-        more = pc.add(joined[name], pc.fill_null(joined[f"{name}_sum"], 0.0))
+        late = pc.if_else(again, 0.0, pc.fill_null(joined[f"{name}_sum"], 0.0))
+        more = pc.add(joined[name], late)
         more = pc.round(more, 6)  # to the microsecond, so in whatever order they were added
         joined = joined.set_column(joined.schema.get_field_index(name), name, more)
     result: pa.Table = joined.select(rebalances.column_names)

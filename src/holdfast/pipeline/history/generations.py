@@ -30,6 +30,12 @@ CONNECT: Final = "connect"
 """Protocol type of the workers of Kafka Connect."""
 STREAMS_PROTOCOL: Final = "stream"
 """Assignor of classic Kafka Streams groups."""
+OWN_ASSIGNMENT: Final = {
+    SHARE: "a share group: its members read partitions together, and no assignor of clients counts",
+    STREAMS: "Kafka Streams assigns tasks, and takes no other assignor",
+    CONNECT: "Kafka Connect assigns connectors and tasks, and takes no other assignor",
+}
+"""Why a group of each type has no plan of ours."""
 
 ACTIVE, STANDBY, WARMUP, SHARED, SOURCE = range(5)
 """What a member is to what it was given: its one owner; a copy of a task's state that stands by, or
@@ -130,6 +136,12 @@ def concat(parts: Sequence[Generations]) -> Generations:
         members=pa.concat_tables(members),
         owned=pa.concat_tables(owned),
     )
+
+
+def own_assignment(group_type: str, protocol_type: str | None, protocol: str | None) -> str | None:
+    """Why a group of this kind takes no assignor of ours; None where it takes one."""
+    kind = STREAMS if protocol == STREAMS_PROTOCOL else group_type
+    return OWN_ASSIGNMENT.get(kind) or OWN_ASSIGNMENT.get(protocol_type or "")
 
 
 def row_starts(row: I64, n_rows: int) -> I64:

@@ -24,7 +24,7 @@ from holdfast.assignors.registry import ASSIGNORS
 from holdfast.machine.leader.designs import NAMES as DESIGN_NAMES
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask
 from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
-from holdfast.pipeline.history.dense import Dense
+from holdfast.pipeline.history.dense import Dense, codes
 from holdfast.pipeline.history.generations import (
     ACTIVE,
     DEAD,
@@ -100,6 +100,17 @@ def row_flags(gens: Generations, layout: Dense) -> tuple[Mask, Mask, Mask]:
     return fresh, dead, stops & ~_streams_that_claim(gens, layout)
 
 
+def conversions(gens: Generations, layout: Dense) -> Mask:
+    """Rows in which the broker wrote a group anew for another protocol, under the same number.
+
+    Nobody joins for it, and nobody stops; but the members that are not taken along have left.
+    """
+    kind, generation = codes(gens.head["group_type"]), ints(gens.head, "generation")
+    found = np.zeros(gens.n_rows, np.bool_)
+    found[1:] = (kind[1:] != kind[:-1]) & (generation[1:] == generation[:-1])
+    return found & (layout.ordinal > 0)
+
+
 def _streams_that_claim(gens: Generations, layout: Dense) -> Mask:
     """Rows of classic Streams groups whose members kept what they had.
 
@@ -135,6 +146,7 @@ def compare(gens: Generations, layout: Dense) -> Events:
     fresh, dead, stops = row_flags(gens, layout)
     stops_before = stops.copy()
     stops_before[1:] = stops[:-1] | stops[1:]  # the old protocol decides too
+    stops_before &= ~conversions(gens, layout)
     n = len(layout.tp_group)
     last = np.full(n, NO_OWNER, np.int32)
     last_ordinal = np.full(n, -1, np.int64)

@@ -2,8 +2,10 @@
 
 **Rules.** A cause is inferred from two successive generations and from nothing else, so it has a
 confidence (:mod:`holdfast.pipeline.history.broker_log` replaces it by a stated cause). A generation
-that is written again under its own number (a static member was replaced) is no rebalance. The
-numbers are those of :mod:`holdfast.model.measure_history`.
+that is written again under its own number (a static member was replaced, or the group was converted
+to another protocol) is no rebalance, unless members went: a group that goes back from KIP-848 to
+classic loses the member that left in that very record. The numbers are those of
+:mod:`holdfast.model.measure_history`.
 
 **Strategy.** Members that came and members that went are set differences on (row, identity)
 numbers. A member that came counts as restarted if a member with the same client id and host went
@@ -17,6 +19,7 @@ restart                      every member that came had gone a short while befor
 join                         members came, none went                                     0.95
 leave                        members went, none came                                     0.95
 join_and_leave               both, and they do not match                                 0.8
+protocol_change              same members; the group was converted to another protocol   0.9
 scheduled_rebalance          same members; a planned time has come: Connect's delay,     0.9
                              or a probing rebalance of Streams
 cooperative_follow_up        same members; withheld partitions are handed out            0.9
@@ -58,6 +61,7 @@ from holdfast.pipeline.history.movements import (
     RESTART_WINDOW_SECONDS,
     Events,
     MemberLookup,
+    conversions,
     row_flags,
     take,
 )
@@ -72,6 +76,7 @@ CAUSES: Final = (
     ("join_and_leave", 0.8),
     ("join", 0.95),
     ("leave", 0.95),
+    ("protocol_change", 0.9),
     ("scheduled_rebalance", 0.9),
     ("cooperative_follow_up", 0.9),
     ("configuration_change", 0.9),
@@ -185,6 +190,7 @@ def _causes(gens: Generations, changes: Turnover, numbers: RebalanceNumbers) -> 
         "join_and_leave": joined & left,
         "join": joined,
         "leave": left,
+        "protocol_change": numbers.converted,
         "scheduled_rebalance": _planned(gens),
         "configuration_change": _reconfigured(gens),
         "cooperative_follow_up": numbers.cooperative & withheld & (numbers.gave > 0),
@@ -201,7 +207,10 @@ def _causes(gens: Generations, changes: Turnover, numbers: RebalanceNumbers) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RebalanceNumbers:
-    """What a rebalance did, one entry per row."""
+    """What a rebalance did, one entry per row.
+
+    ``converted``: the first rebalance after the group was written anew for another protocol.
+    """
 
     fresh: Mask
     cooperative: Mask
@@ -215,6 +224,7 @@ class RebalanceNumbers:
     needed: I64
     proven: Mask
     balance: I64
+    converted: Mask
 
     @property
     def gave(self) -> I64:
@@ -242,7 +252,7 @@ def numbers(gens: Generations, layout: Dense, events: Events) -> RebalanceNumber
     unequal, proven = needed_of_unequal(gens, layout, events, ~same & ~fresh)
     return RebalanceNumbers(
         fresh=fresh,
-        cooperative=~stops,
+        cooperative=~stops | conversions(gens, layout),
         leader_changed=~fresh & (np.diff(leader, prepend=leader[:1]) != 0),
         owned=owned,
         kept=kept,
@@ -253,6 +263,7 @@ def numbers(gens: Generations, layout: Dense, events: Events) -> RebalanceNumber
         needed=np.where(same, needed, unequal),
         proven=(same & ~fresh) | proven,
         balance=balance_scores(load, row, n),
+        converted=np.concatenate([[False], conversions(gens, layout)[:-1]])[:n],
     )
 
 
@@ -333,9 +344,10 @@ def rebalance_table(
     _, dead, _ = row_flags(gens, layout)
     generation = ints(gens.head, "generation")
     before = np.concatenate([[-1], generation[:-1]])[:n]
-    again = ~events.fresh & (generation == before)
-    keep = np.flatnonzero(~gens.head["context"].to_numpy() & ~dead & ~again)
     changes = turnover(gens, layout, events)
+    went = conversions(gens, layout) & (changes.left > 0)
+    again = ~events.fresh & (generation == before) & ~went
+    keep = np.flatnonzero(~gens.head["context"].to_numpy() & ~dead & ~again)
     did = _with_readers(numbers(gens, layout, events), whole or gens)
     cause = _causes(gens, changes, did)[keep]
     missed = np.where(did.fresh, 0, np.maximum(generation - before - 1, 0))

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask, starts
 from holdfast.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.pipeline.arrow_types import ArrowColumn
+from holdfast.pipeline.history.generations import own_assignment
 from holdfast.tables.parquet import open_parquet
 from holdfast.tables.reading import Tables, once_more
 from holdfast.tables.schemas import arrow_schema
@@ -101,8 +102,9 @@ def fleet_rows(
     member_start = np.searchsorted(group, np.arange(len(found) + 1))
     member, topic = _asked_pairs(members["subscribed_topics"], names)
     n_tps = _n_tps(group[member], topic, names, topics, len(found))
-    is_big = n_tps > MOST_PARTITIONS
-    member, topic = (pair[~is_big[group[member]]] for pair in (member, topic))
+    texts = _refused(n_tps, last.take(pc.index_in(found, last["group"])))
+    is_out = texts.is_valid().to_numpy(zero_copy_only=False)
+    member, topic = (pair[~is_out[group[member]]] for pair in (member, topic))
     asked = _asked(group[member], topic, names, topics)
     owner, lag = _owners(tables, asked, found, members, group)
     topic_start = np.searchsorted(asked.key, np.arange(len(found) + 1) * max(len(names), 1))
@@ -121,7 +123,7 @@ def fleet_rows(
         "asked": _lists(starts(per_member)[member_start], local.astype(np.int32)),
         "owner": _lists(asked.start[topic_start], owner),
         "lag": _lists(asked.start[topic_start], lag),
-        "refused": _refused(n_tps, is_big),
+        "refused": texts,
         "pause_lower_seconds": lower,
         "pause_upper_seconds": upper,
     }
@@ -135,7 +137,7 @@ def _last_generations(generations: pa.Table) -> pa.Table:
     if len(group) > 1:
         last[:-1] = pc.not_equal(group.slice(1), group.slice(0, len(group) - 1)).to_numpy(False)
     stable = pc.equal(generations["state"], "Stable").to_numpy()
-    columns = ["group", "generation", "timestamp"]
+    columns = ["group", "generation", "timestamp", "group_type", "protocol_type", "protocol"]
     return generations.select(columns).filter(pa.array(last & stable)).combine_chunks()
 
 
@@ -179,12 +181,18 @@ def _n_tps(
     return found
 
 
-def _refused(n_tps: I64, is_big: Mask) -> pa.Array:
+def _refused(n_tps: I64, last: pa.Table) -> pa.Array:
     """Why each group is refused; null where it is not."""
-    texts = [
-        f"{n} topic-partitions, of which a plan takes {MOST_PARTITIONS}" if big else None
-        for n, big in zip(n_tps.tolist(), is_big.tolist(), strict=True)
-    ]
+    kinds = zip(
+        *(last[name].to_pylist() for name in ("group_type", "protocol_type", "protocol")),
+        strict=True,
+    )
+    texts = []
+    for n, kind in zip(n_tps.tolist(), kinds, strict=True):
+        text = own_assignment(*kind)
+        if text is None and n > MOST_PARTITIONS:
+            text = f"{n} topic-partitions, of which a plan takes {MOST_PARTITIONS}"
+        texts.append(text)
     return pa.array(texts, pa.string())
 
 

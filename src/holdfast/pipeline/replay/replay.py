@@ -95,6 +95,8 @@ def replay_rows(story: Story, setting: ReplaySettings, request: Request) -> dict
         "recorded_pause_lower_seconds": story.pause_lower_seconds,
         "recorded_pause_upper_seconds": story.pause_upper_seconds,
     }
+    if story.refused:
+        return row | {"note": story.refused}
     seed = request.seed + zlib.crc32(story.group.encode())
     try:
         done = replay_story(story, setting, request.costs, seed=seed)

@@ -93,6 +93,8 @@ class Story:
         Partitions that changed their place.
     pause_lower_seconds, pause_upper_seconds : float
         Partition-seconds without an owner, as ``rebalances`` has them.
+    refused : str
+        Why the group has no replay; empty where it has one.
     blind : bool
         A static member of a cooperative group was away: what it owned stood still, and no record
         says how long.
@@ -116,6 +118,7 @@ class Story:
     note: str = ""
     blind: bool = False
     answer_ms: int = -1
+    refused: str = ""
 
     @property
     def n_events(self) -> int:

@@ -44,6 +44,7 @@ class RecordedGeneration:
     state: str
     group_type: str
     protocol: str | None
+    protocol_type: str | None = None
     members: list[RecordedMember] = field(default_factory=list)
     owned: list[list[TopicPartition]] = field(default_factory=list)
 
@@ -130,7 +131,14 @@ class GroupRows:
 
 
 _COLUMNS = {
-    "generations": ("generation", "timestamp", "state", "group_type", "protocol"),
+    "generations": (
+        "generation",
+        "timestamp",
+        "state",
+        "group_type",
+        "protocol",
+        "protocol_type",
+    ),
     "members": (
         "generation",
         "timestamp",
@@ -142,7 +150,7 @@ _COLUMNS = {
         "session_timeout_ms",
         "rebalance_timeout_ms",
     ),
-    "assignments": ("generation", "timestamp", "member_id", "topic", "partitions"),
+    "assignments": ("generation", "timestamp", "member_id", "topic", "partitions", "role"),
     "rebalances": tuple(RecordedRebalance.__annotations__),
     "pauses": tuple(RecordedPause.__annotations__),
     "lag": ("topic", "partition", "lag"),
@@ -201,11 +209,14 @@ def _generations(rows: dict[str, list[dict[str, Any]]]) -> list[RecordedGenerati
             state=row["state"],
             group_type=row["group_type"],
             protocol=row["protocol"],
+            protocol_type=row["protocol_type"],
         )
         found.append(made)
         place[made.number, made.time_ms] = made
     own: dict[tuple[int, int, str], list[TopicPartition]] = {}
     for row in rows["assignments"]:
+        if row["role"] not in ("active", None):
+            continue
         key = (row["generation"], row["timestamp"], row["member_id"])
         topic = row["topic"]
         own.setdefault(key, []).extend((topic, p) for p in row["partitions"] if p >= 0)

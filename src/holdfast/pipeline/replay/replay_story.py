@@ -39,7 +39,7 @@ from typing import Any, Final
 import numpy as np
 
 from holdfast.model.limits import believed_size
-from holdfast.pipeline.history.generations import STABLE
+from holdfast.pipeline.history.generations import STABLE, own_assignment
 from holdfast.pipeline.history.movements import COOPERATIVE_PROTOCOLS, RESTART_WINDOW_SECONDS
 from holdfast.pipeline.replay.replay_happenings import (
     Do,
@@ -122,6 +122,12 @@ def _name(member: RecordedMember, *, static: bool) -> str:
     return str(member.instance_id) if static else member.member_id
 
 
+def _refused(rows: Sequence[RecordedGeneration]) -> str:
+    """Why a group has no replay: the last of its generations that takes no assignor of ours."""
+    said = [own_assignment(row.group_type, row.protocol_type, row.protocol) for row in rows]
+    return next((text for text in reversed(said) if text), "")
+
+
 class _StoryBuilder:
     """Walks through one group's generations."""
 
@@ -172,6 +178,7 @@ class _StoryBuilder:
             note=self.note,
             blind=cooperative and self.away,
             answer_ms=self.answer_ms,
+            refused=_refused(rows),
         )
 
     def _add_session(self, run: Sequence[int]) -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.report.columns.identity import Identities, read_identities
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import ArrowTable, codes, ints, lists, times_ms
+from holdfast.tables.values import ArrowTable, codes, ints, lists, times_ms, words
 
 BOOL = npt.NDArray[np.bool_]
 
@@ -154,7 +154,7 @@ def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Ti
     """
     generations = read_generations(tables.of_group(group, "generations"))
     identities = read_identities(tables.of_group(group, "members"))
-    flat = _flat_assignments(tables.of_group(group, "assignments"), generations)
+    flat = _flat_assignments(_owned_alone(tables.of_group(group, "assignments")), generations)
     first = int(generations.at_ms[0]) if len(generations.at_ms) else 0
     last = max(int(generations.at_ms[-1]) + 1 if len(generations.at_ms) else 1, last_ms or 0)
     names = sorted({*identities.members, *flat.members})
@@ -201,6 +201,12 @@ class _Pieces:
     owner: I64
 
 
+def _owned_alone(table: ArrowTable) -> ArrowTable:
+    """Assignments without copies of tasks, and without what many members read at once."""
+    alone = [role in ("active", "") for role in words(table, "role")]
+    return table if all(alone) else table.filter(alone)
+
+
 def _flat_assignments(table: ArrowTable, generations: Settlements) -> _Flat:
     topic, topics = codes(table, "topic")
     member, members = codes(table, "member_id")
@@ -208,12 +214,13 @@ def _flat_assignments(table: ArrowTable, generations: Settlements) -> _Flat:
     parent, partition = lists(table, "partitions")
     known = index[parent] >= 0
     parent, partition = parent[known], partition[known]
-    keys = topic[parent].astype(np.int64) << np.int64(32) | partition
+    # Partition -1 is a connector of Kafka Connect itself.
+    keys = topic[parent].astype(np.int64) << np.int64(32) | (partition + 1)
     rows, row = np.unique(keys, return_inverse=True)
     return _Flat(
         topics=topics,
         row_topic=(rows >> 32).astype(np.int32),
-        row_partition=(rows & 0xFFFFFFFF).astype(np.int32),
+        row_partition=((rows & 0xFFFFFFFF) - 1).astype(np.int32),
         row=row.astype(np.int64),
         generation=index[parent],
         member=member[parent].astype(np.int64),
@@ -252,8 +259,8 @@ def _cut_at_pauses(pieces: _Pieces, flat: _Flat, pauses: ArrowTable, first: int)
     known = {name: i for i, name in enumerate(flat.topics)}
     translate = np.asarray([known.get(name, -1) for name in topics], dtype=np.int64)
     parent, partition = lists(pauses, "partitions")
-    keys = translate[topic[parent]] << np.int64(32) | partition
-    rows = flat.row_topic.astype(np.int64) << np.int64(32) | flat.row_partition
+    keys = translate[topic[parent]] << np.int64(32) | (partition + 1)
+    rows = flat.row_topic.astype(np.int64) << np.int64(32) | (flat.row_partition + 1)
     row = np.minimum(np.searchsorted(rows, keys), len(rows) - 1)
     seen = times_ms(pauses, "last_seen")[parent]
     again = times_ms(pauses, "timestamp")[parent]

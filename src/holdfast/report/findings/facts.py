@@ -15,7 +15,7 @@ from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.report.columns.history import Rebalances, read_rebalances
 from holdfast.report.columns.timeline import Settlements, Timeline, build_timeline
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import codes, ints, times_ms, words
+from holdfast.tables.values import ArrowTable, codes, ints, times_ms, words
 
 BOOL = npt.NDArray[np.bool_]
 NEVER = -1
@@ -35,6 +35,8 @@ class Presence:
         ``group.instance.id`` of each row.
     n_partitions : int64[n]
         Partitions given to it.
+    n_copies : int64[n]
+        Tasks of which it keeps the state for others.
     session_timeout_ms : int64[n]
         -1 where unknown.
     topics : tuple of tuple of str
@@ -46,6 +48,7 @@ class Presence:
     identity: I32
     static: tuple[str | None, ...]
     n_partitions: I64
+    n_copies: I64
     session_timeout_ms: I64
     topics: tuple[tuple[str, ...], ...]
 
@@ -117,7 +120,11 @@ class Absence:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Facts:
-    """Everything known about one group."""
+    """Everything known about one group.
+
+    ``kind`` is what its members are now: ``consumer``, ``share``, ``connect``, ``streams``
+    (KIP-1071), or ``stream`` (Kafka Streams in a classic group).
+    """
 
     group: str
     timeline: Timeline
@@ -128,6 +135,12 @@ class Facts:
     anomalies: tuple[Anomaly, ...]
     group_type: tuple[str, ...]
     rebalance_index: I64
+    kind: str = "consumer"
+
+    @property
+    def takes_assignors(self) -> bool:
+        """Whether an assignor of the clients, and so one of ours, can serve the group."""
+        return self.kind == "consumer"
 
     @property
     def generations(self) -> Settlements:
@@ -162,9 +175,12 @@ class Facts:
         return now
 
     def partition_name(self, row: int) -> str:
-        """``topic-partition`` of a timeline row."""
+        """``topic-partition`` of a timeline row; a task or a connector as its own tools name it."""
         t = self.timeline
-        return f"{t.topics[t.row_topic[row]]}-{t.row_partition[row]}"
+        topic, partition = t.topics[t.row_topic[row]], int(t.row_partition[row])
+        if partition < 0:
+            return str(topic)  # a connector itself
+        return f"{topic}{'_' if self.kind in ('stream', 'streams') else '-'}{partition}"
 
     def owner_at(self, generation: int) -> I32:
         """Owner of each timeline row when a generation was settled: member index or negative."""
@@ -185,7 +201,8 @@ def read_facts(tables: Tables, group: str, last_ms: int | None = None) -> Facts:
     timeline = build_timeline(tables, group, last_ms)
     rebalances = read_rebalances(tables, group)
     presence = _presence(tables, timeline)
-    kinds, names = codes(tables.of_group(group, "generations"), "group_type")
+    generations = tables.of_group(group, "generations")
+    kinds, names = codes(generations, "group_type")
     return Facts(
         group=group,
         timeline=timeline,
@@ -195,8 +212,27 @@ def read_facts(tables: Tables, group: str, last_ms: int | None = None) -> Facts:
         lag=_lag(tables, group),
         anomalies=_anomalies(tables, group),
         group_type=tuple(names[k] for k in np.unique(kinds) if k >= 0),
+        kind=_kind(generations),
         rebalance_index=timeline.generations.index_of(rebalances.generation, rebalances.at_ms),
     )
+
+
+def _kind(generations: ArrowTable) -> str:
+    """Kind of the group by its last generation with members."""
+    found: str = "consumer"
+    names = ("group_type", "protocol_type", "protocol", "n_members")
+    columns = (generations[name].to_pylist() for name in names)
+    for group_type, protocol_type, protocol, n_members in zip(*columns, strict=True):
+        if not n_members:
+            continue
+        found = "consumer"
+        if group_type in ("share", "streams"):
+            found = str(group_type)
+        elif protocol_type == "connect":
+            found = "connect"
+        elif protocol == "stream":
+            found = "stream"
+    return found
 
 
 def _presence(tables: Tables, timeline: Timeline) -> Presence:
@@ -216,6 +252,7 @@ def _presence(tables: Tables, timeline: Timeline) -> Presence:
         identity=timeline.identities.identity[members],
         static=tuple(static[i] for i in order),
         n_partitions=ints(table, "n_partitions")[order],
+        n_copies=(ints(table, "n_standby", 0) + ints(table, "n_warmup", 0))[order],
         session_timeout_ms=ints(table, "session_timeout_ms")[order],
         topics=tuple(tuple(sorted(topics[i] or ())) for i in order),
     )

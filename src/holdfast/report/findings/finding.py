@@ -26,7 +26,11 @@ from holdfast.report.names import harmless, shell_word, visible
 MAX_EVIDENCE = 10
 
 Item = TypeVar("Item")
-DESCRIBE_GROUP = "kafka-consumer-groups.sh --bootstrap-server HOST:PORT --describe"
+DESCRIBE_GROUP = {
+    "share": "kafka-share-groups.sh",
+    "streams": "kafka-streams-groups.sh",
+}
+"""Kafka's tool for a kind of group, where it is not ``kafka-consumer-groups.sh``."""
 
 
 class Severity(StrEnum):
@@ -288,6 +292,14 @@ def to_cooperative(facts: Facts, protocols: Iterable[str]) -> str:
 def on_group(facts: Facts, command: str, more: str = "") -> str:
     """A command line with the group as its ``--group``, and ``more`` options after it."""
     return f"{command} --group {shell_word(facts.group)} {more}".rstrip()
+
+
+def describe(facts: Facts, more: str = "") -> str:
+    """A command that shows the group, and ``more`` options after it."""
+    if facts.kind == "connect":  # Kafka's tools refuse such a group
+        return on_group(facts, "holdfast history --input DUMP", "--table assignments")
+    tool = DESCRIBE_GROUP.get(facts.kind, "kafka-consumer-groups.sh")
+    return on_group(facts, f"{tool} --bootstrap-server HOST:PORT --describe", more)
 
 
 def count(number: int, noun: str) -> str:

@@ -12,13 +12,13 @@ import numpy as np
 from holdfast.model.columns import I64
 from holdfast.report.findings.facts import Facts
 from holdfast.report.findings.finding import (
-    DESCRIBE_GROUP,
     Basis,
     Evidence,
     Limits,
     Severity,
     Symptom,
     count,
+    describe,
     few,
     few_names,
     last_evidence,
@@ -41,6 +41,8 @@ from holdfast.report.names import shell_word
 def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """One member carries most of the lag."""
     lag = facts.lag
+    if facts.kind == "share":
+        return  # many members read one partition
     now = [facts.timeline.members[m] for m in facts.presence.member[facts.members_now]]
     totals = dict.fromkeys(now, 0)
     for member, records in zip(lag.member, lag.lag, strict=True):
@@ -60,7 +62,9 @@ def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         text=f"one of {len(totals)} members carries {totals[worst]:,} of {total:,} records of lag, "
         f"{factor:.1f} times the mean",
         evidence=last_evidence(facts, [worst], rows, lag_records=float(total), times_mean=factor),
-        command=on_group(facts, "holdfast plan --input DUMP --assignor lag-sticky"),
+        command=on_group(facts, "holdfast plan --input DUMP --assignor lag-sticky")
+        if facts.takes_assignors
+        else describe(facts),
     )
 
 
@@ -133,7 +137,7 @@ def nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         evidence=last_evidence(facts, [], rows, lag_records=float(behind)),
         cost_lower_s=cost,
         cost_upper_s=cost,
-        command=on_group(facts, DESCRIBE_GROUP),
+        command=describe(facts),
         basis=Basis.STATED,
     )
 

@@ -16,7 +16,6 @@ import numpy as np
 from holdfast.model.columns import I64
 from holdfast.report.findings.facts import BOOL, NEVER, Anomaly, Facts
 from holdfast.report.findings.finding import (
-    DESCRIBE_GROUP,
     NONE,
     Basis,
     Evidence,
@@ -25,6 +24,7 @@ from holdfast.report.findings.finding import (
     Severity,
     Symptom,
     count,
+    describe,
     few,
     few_names,
     last_evidence,
@@ -82,7 +82,7 @@ def _silent(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
         f"{limits.stuck_s / 60:.0f} minutes or more{': gone?' if static else ''}",
         evidence=last_evidence(facts, members, rows),
         cost_upper_s=cost,
-        command=on_group(facts, DESCRIBE_GROUP, "--members --verbose" if static else ""),
+        command=describe(facts, "--members --verbose" if static else ""),
     )
 
 
@@ -122,7 +122,7 @@ def stale_static(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF106",
     name="idle member",
     severity=Severity.WARN,
-    what="A member of a stable group has no partition.",
+    what="A member of a stable group has no partition, and no task or connector.",
     why="It costs a process and takes part in every rebalance. More members than partitions is "
     "often meant (standby), then this is only information.",
     how="The last generation's assignment.",
@@ -131,18 +131,19 @@ def stale_static(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 def idle(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Members of a stable group that have no partition."""
     p = facts.presence
-    rows = np.flatnonzero(facts.members_now & (p.n_partitions == 0))
+    rows = np.flatnonzero(facts.members_now & (p.n_partitions == 0) & (p.n_copies == 0))
     if not len(rows) or facts.state != "Stable":
         return
     names = [facts.timeline.identities.names[i] for i in p.identity[rows]]
     total = int(facts.members_now.sum())
     partitions = len(facts.timeline.row_partition)
+    noun = "partition" if facts.kind in ("consumer", "share") else "task"
     yield Symptom(
         severity=Severity.INFO if total > partitions else Severity.WARN,
-        text=f"{len(rows)} of {count(total, 'member')} without a partition "
-        f"({count(partitions, 'partition')} ever assigned)",
+        text=f"{len(rows)} of {count(total, 'member')} without a {noun} "
+        f"({count(partitions, noun)} ever assigned)",
         evidence=last_evidence(facts, names, rows[:0]),
-        command=on_group(facts, DESCRIBE_GROUP, "--members"),
+        command=describe(facts, "--members"),
     )
 
 
@@ -164,7 +165,7 @@ def silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         if member:
             by_member.setdefault(member, []).append(i)
     settled = facts.generations.at_ms[facts.last] if facts.last >= 0 else facts.end_ms
-    if facts.end_ms - settled < limits.stuck_s * 1000:
+    if facts.end_ms - settled < limits.stuck_s * 1000 or facts.kind == "share":
         return
     silent_members = [
         member
@@ -178,7 +179,7 @@ def silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         text=f"{count(len(silent_members), 'member')} never committed any of "
         f"{count(len(rows), 'partition')}: a restart begins at auto.offset.reset",
         evidence=last_evidence(facts, silent_members, rows),
-        command=on_group(facts, DESCRIBE_GROUP, "--offsets"),
+        command=describe(facts, "--offsets"),
     )
 
 
@@ -310,6 +311,8 @@ def uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Equal subscriptions, unequal loads."""
     p = facts.presence
     rows = np.flatnonzero(facts.members_now)
+    if not facts.takes_assignors:
+        return  # tasks are not alike, and a share group's members read together
     if len(rows) < 2 or len({p.topics[i] for i in rows}) > 1:
         return
     loads = p.n_partitions[rows]

@@ -156,7 +156,9 @@ def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         f"{count(int(chosen.sum()), 'rebalance')} for {count(n_restarts, 'restarted member')} "
         f"(up to {worst:.1f} per restart)",
         "holdfast simulate --scenario rolling-bounce --policy deferred "
-        f"--members {n_members} --partitions {n_partitions} --delay {_delay(longest)}",
+        f"--members {n_members} --partitions {n_partitions} --delay {_delay(longest)}"
+        if facts.takes_assignors
+        else _show_rebalances(facts),
         members=_names(facts, restarts),
         rebalances_per_restart=float(worst),
         longest_restart_s=longest,
@@ -364,6 +366,8 @@ def _show_rebalances(facts: Facts) -> str:
 
 
 def _replay_deferred(facts: Facts, restart_s: float) -> str:
+    if not facts.takes_assignors:
+        return _show_rebalances(facts)
     policy = f"--policy deferred --delay {_delay(restart_s)}"
     return on_group(facts, f"holdfast replay --input DUMP {policy}")
 
