@@ -183,6 +183,22 @@ def test_a_claim_of_a_generation_that_cannot_exist_takes_nothing(plugin):
         assert set(kept) < set(before[name])
 
 
+@pytest.mark.parametrize("plugin", [CooperativeSticky, HoldfastSimple, Deferred])
+def test_a_leader_knows_what_it_gave_to_whom_in_the_last_round(plugin):
+    """A member that claims what others own, under the last generation, would stop all of them."""
+    group = Group(6)
+    for name in ("a", "b", "c"):
+        group.join(name, plugin())
+        group.settle()
+    before = {name: member.partitions() for name, member in group.members.items()}
+    liar = group.members["c"]
+    liar.held = lambda: {TopicPartition("t", p) for p in range(6)}  # so it says
+    for _ in range(3):
+        group.members["a"].rejoin = True
+        group.round()
+        assert {name: group.members[name].partitions() for name in "abc"} == before
+
+
 def test_without_attach_the_last_assignment_counts():
     group = Group(4)
     group.join("a", CooperativeSticky(), attached=False)
@@ -318,7 +334,7 @@ def test_a_leader_that_cannot_plan_lets_members_keep_what_they_have(monkeypatch,
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(designs, "assign_members", broken)
+    monkeypatch.setattr(designs, "read_group", broken)
     group.members["b"].rejoin = True
     group.settle()
     assert group.log[-1] == before

@@ -8,10 +8,13 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.HashSet;
+import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.TreeMap;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Assignment;
@@ -21,6 +24,7 @@ import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.RangeAssignor;
 import org.apache.kafka.clients.consumer.RoundRobinAssignor;
 import org.apache.kafka.clients.consumer.StickyAssignor;
+import org.apache.kafka.clients.consumer.internals.ConsumerProtocol;
 import org.apache.kafka.common.Cluster;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
@@ -33,6 +37,10 @@ import org.apache.kafka.common.TopicPartition;
  * {@code ASSIGNOR, TOPIC:COUNT:RACKS;..., MEMBER:INSTANCE:RACK:GENERATION:TOPIC,...:TOPIC/PARTITION,...;...}
  * with RACKS = "a+b,a,,b", the racks of each partition.
  * Out: {@code MEMBER=TOPIC/PARTITION,...;...} in the order of Kafka's lists, members sorted, or {@code !message}.
+ *
+ * <p>Or in: {@code kept, TOPIC:COUNT;..., MEMBER:INSTANCE:HEX;...} with the bytes of each subscription, for
+ * cooperative-sticky. Out: how many partitions each member keeps of those that it lists, {@code MEMBER=COUNT;...}, or
+ * {@code !TwoOwners} or {@code !NoSuchPartition} if the assignment is none that members can follow.
  */
 public final class AssignorOracle {
     private AssignorOracle() { }
@@ -51,6 +59,8 @@ public final class AssignorOracle {
     }
 
     private static String answer(String[] fields) {
+        if (fields[0].equals("kept"))
+            return kept(fields);
         ConsumerPartitionAssignor assignor = assignor(fields[0]);
         Map<String, Subscription> members = new LinkedHashMap<>();
         for (String text : split(fields[2], ";"))
@@ -63,6 +73,36 @@ public final class AssignorOracle {
             for (TopicPartition tp : row.getValue().partitions())
                 cells.add(tp.topic() + "/" + tp.partition());
             rows.add(row.getKey() + "=" + String.join(",", cells));
+        }
+        return String.join(";", rows);
+    }
+
+    /** As ConsumerCoordinator.onLeaderElected reads the bytes, whoever wrote them. */
+    private static String kept(String[] fields) {
+        Map<String, Subscription> members = new LinkedHashMap<>();
+        for (String text : split(fields[2], ";")) {
+            String[] parts = text.split(":", -1);
+            byte[] bytes = HexFormat.of().parseHex(parts[2]);
+            Subscription subscription = ConsumerProtocol.deserializeSubscription(ByteBuffer.wrap(bytes));
+            subscription.setGroupInstanceId(parts[1].equals("-") ? Optional.empty() : Optional.of(parts[1]));
+            members.put(parts[0], subscription);
+        }
+        Cluster cluster = cluster(fields[1]);
+        Map<String, Assignment> result = assignor("cooperative-sticky")
+            .assign(cluster, new GroupSubscription(members)).groupAssignment();
+        List<String> rows = new ArrayList<>();
+        Set<TopicPartition> seen = new HashSet<>();
+        for (Map.Entry<String, Subscription> row : members.entrySet()) {
+            Set<TopicPartition> given = new HashSet<>(result.get(row.getKey()).partitions());
+            for (TopicPartition tp : given) {
+                Integer count = cluster.partitionCountForTopic(tp.topic());
+                if (count == null || tp.partition() < 0 || tp.partition() >= count)
+                    return "!NoSuchPartition " + tp;
+                if (!seen.add(tp))
+                    return "!TwoOwners " + tp;
+            }
+            given.retainAll(new HashSet<>(row.getValue().ownedPartitions()));
+            rows.add(row.getKey() + "=" + given.size());
         }
         return String.join(";", rows);
     }

@@ -35,7 +35,7 @@ from kafka.structs import TopicPartition
 from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
 from holdfast.adapters.kafka_python_attach import Attached, attach
 from holdfast.errors import ConfigError, LocalProtocolError, WireError
-from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.actions import ComputeAssignment, LedRound
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import designs
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
@@ -143,6 +143,8 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         self._instruction = _NOTHING
         self._last: frozenset[Resource] = frozenset()
         self._generation = NO_GENERATION
+        self._planned: LedRound | None = None  # in this round
+        self._led: LedRound | None = None  # the last round that was completed
 
     @property
     def name(self) -> str:
@@ -224,6 +226,8 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         self._instructed_at = self._clock()
         self._last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
         self._generation = generation
+        is_mine = self._planned is not None and self._planned.generation == generation
+        self._led, self._planned = self._planned if is_mine else None, None
         if self._host is not None:
             self._host.rejoin_after(instruction.delay_ms or None)
             if instruction.again:
@@ -234,28 +238,31 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         host = self._host
         counts = partition_counts(cluster, members)
         highest = max((member.metadata.generation_id for member in members), default=-1)
+        request = ComputeAssignment(
+            token=0,
+            generation=highest + 1 if host is None else host.generation(),
+            protocol_name=self.name,
+            members=tuple(
+                JoinedMember(
+                    member_id=member.member_id,
+                    instance_id=member.group_instance_id,
+                    metadata=member.metadata.encode(),
+                )
+                for member in members
+            ),
+            partitions=tuple(sorted(counts.items())),
+            member_id="" if host is None else host.member_id(),
+            waited_ms=self._ms_since(self._written_at),
+            unbroken=host is not None and 0 <= self._generation == host.generation() - 1,
+            led=self._led,
+        )
         computed = designs.compute(
             [self._spoken],
-            ComputeAssignment(
-                token=0,
-                generation=highest + 1 if host is None else host.generation(),
-                protocol_name=self.name,
-                members=tuple(
-                    JoinedMember(
-                        member_id=member.member_id,
-                        instance_id=member.group_instance_id,
-                        metadata=member.metadata.encode(),
-                    )
-                    for member in members
-                ),
-                partitions=tuple(sorted(counts.items())),
-                member_id="" if host is None else host.member_id(),
-                waited_ms=self._ms_since(self._written_at),
-                unbroken=host is not None and 0 <= self._generation == host.generation() - 1,
-            ),
+            request,
             lags=None if self._ask is None else self._ask(counts),
             racks=replica_racks(cluster, members),
         )
+        self._planned = designs.led_round(request, computed)
         if computed.failure is not None:
             log.error("%s: no plan, members keep what they have: %s", self.name, computed.failure)
         return dict(computed.assignments)

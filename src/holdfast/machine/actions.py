@@ -13,6 +13,7 @@ References: KIP-62 (background heartbeats), KIP-429 (callbacks), KIP-345, KIP-80
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -89,13 +90,27 @@ class SendLeave:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LedRound:
+    """A round that this member led, for its next turn: what members said, and what it told them.
+
+    A caller keeps the last one, until its member completes a round that it did not lead.
+    """
+
+    generation: int
+    protocol_name: str
+    members: tuple[JoinedMember, ...]
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeAssignment:
     """The member leads: compute every member's assignment; answer ``AssignmentComputed``.
 
     ``waited_ms`` is how long ago this member sent its own subscription: delays in it are that much
     shorter by now. ``unbroken``: the member was in the generation just before this one and has not
     seen a later one, so no claim of this or a later generation can be true. Without that, the
-    coordinator may have lost records and may use this number a second time.
+    coordinator may have lost records and may use this number a second time. ``led``: the round just
+    before, where the caller knows that this member led it.
     """
 
     token: int
@@ -106,6 +121,7 @@ class ComputeAssignment:
     member_id: str
     waited_ms: int
     unbroken: bool = True
+    led: LedRound | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

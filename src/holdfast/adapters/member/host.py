@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from holdfast.adapters.member.link import GroupLink
@@ -30,6 +30,7 @@ from holdfast.adapters.member.mailbox import Mailbox
 from holdfast.adapters.member.member_log import NAME, Log, MemberLog
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.machine import actions, events
+from holdfast.machine.leader.designs import led_round
 from holdfast.machine.member.holdings import Identity
 from holdfast.machine.member.member import Member
 from holdfast.machine.states import ENDED, MemberState
@@ -107,6 +108,8 @@ class MemberHost:
         self._member = member
         self._duties = duties
         self._compute = compute
+        self._planned: actions.LedRound | None = None  # in this round
+        self._led: actions.LedRound | None = None  # the last round that was completed
         self._link: GroupLink | None = None
         self._events: Mailbox[events.Event | threading.Event | None] = Mailbox()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
@@ -224,7 +227,9 @@ class MemberHost:
 
     def _plan(self, action: actions.ComputeAssignment) -> None:
         try:
-            self.post(self._compute(action))
+            done = self._compute(replace(action, led=self._led))
+            self._planned = led_round(action, done)
+            self.post(done)
         except Exception as error:
             if self._is_stopped:
                 return
@@ -234,6 +239,9 @@ class MemberHost:
 
     def _note_round(self, action: actions.JoinCompleted) -> None:
         self.n_rounds += 1
+        planned, self._planned = self._planned, None
+        is_mine = planned is not None and planned.generation == action.generation
+        self._led = planned if is_mine and action.is_leader else None
         self._log.info(
             "generation %d: owns %d, gained %d, gave up %d%s",
             action.generation,

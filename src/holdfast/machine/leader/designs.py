@@ -28,19 +28,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from holdfast.assignors.registry import find
+from holdfast.assignors.registry import assign, find
 from holdfast.errors import ConfigError
-from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.actions import ComputeAssignment, LedRound
 from holdfast.machine.events import AssignmentComputed, JoinedMember
 from holdfast.machine.leader.counts import planned_counts, read_counts
 from holdfast.machine.leader.deferral import absent
 from holdfast.machine.leader.embedded import Embedded, Instruction, MemberView, RebalanceMode
+from holdfast.machine.leader.false_claims import without_false_claims
 from holdfast.machine.leader.leader import PlannedAssignment, PlannedRound, plan_round
 from holdfast.machine.leader.leader_turn import (
     Member,
     ReadMembers,
-    assign_members,
     perform_assignment,
+    read_group,
     read_members,
 )
 from holdfast.machine.leader.recall import recall
@@ -97,8 +98,9 @@ class LeaderRound:
         Of this round.
     leader_id : str
         The leader, whose own subscription was written ``waited_ms`` ago.
-    unbroken : bool
-        As in :class:`~holdfast.machine.actions.ComputeAssignment`.
+    unbroken, led
+        As in :class:`~holdfast.machine.actions.ComputeAssignment`; ``led`` only where it is the
+        round just before.
     read : ReadMembers, optional
         The members' subscriptions, where they were read before the partitions were looked up
         (:func:`read_round`).
@@ -113,6 +115,7 @@ class LeaderRound:
     racks: Racks | None = None
     read: ReadMembers | None = None
     unbroken: bool = True
+    led: LedRound | None = None
 
     @property
     def first_impossible(self) -> int | None:
@@ -217,7 +220,26 @@ def _turn_of(request: ComputeAssignment) -> LeaderRound:
         leader_id=request.member_id,
         waited_ms=request.waited_ms,
         unbroken=request.unbroken,
+        led=_just_before(request),
     )
+
+
+def led_round(request: ComputeAssignment, done: AssignmentComputed) -> LedRound:
+    """What the leader keeps of a round for its next turn."""
+    return LedRound(
+        generation=request.generation,
+        protocol_name=request.protocol_name,
+        members=request.members,
+        assignments=dict(done.assignments),
+    )
+
+
+def _just_before(request: ComputeAssignment) -> LedRound | None:
+    """The round that the leader led, if it is the one just before and in the same protocol."""
+    led = request.led
+    if led is None or not request.unbroken or led.protocol_name != request.protocol_name:
+        return None
+    return led if led.generation == request.generation - 1 else None
 
 
 def _chosen(assignors: Sequence[Assignor], request: ComputeAssignment) -> Assignor:
@@ -314,15 +336,16 @@ class CooperativeAssignor:
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """Target minus what others still claim; if something is withheld, all rejoin at once."""
-        result = assign_members(
+        group = read_group(
             self.name,
             turn.read or _triples(turn.members),
             turn.partitions,
             lags=turn.lags,
             racks=turn.racks,
             generation=turn.first_impossible,
-            **self.options,
         )
+        group = without_false_claims(group, turn.led, self.read)
+        result = assign(group, self.name, **self.options)
         plan = {
             member_id: tuple((topic, tuple(numbers)) for topic, numbers in own.items())
             for member_id, own in result.to_dict().items()
@@ -408,6 +431,7 @@ class DesignAssignor:
             lags=turn.lags,
             racks=turn.racks,
             unbroken=turn.unbroken,
+            believe=lambda group: without_false_claims(group, turn.led, self.read),
         )
         assignments = dict(done.assignments)
         for m in members:
@@ -417,11 +441,12 @@ class DesignAssignor:
                 planned = assignments[m.member_id]
                 both = grouped(sorted(gone | resources_of(planned.revoked)))
                 assignments[m.member_id] = replace(planned, revoked=both)
-            if turn.unbroken and m.subscription.generation >= turn.generation:
+            if m.member_id in done.disbelieved:
                 # The plan took these claims for none. Nobody waits for the member that makes them:
                 # it alone is told to give them up, and to join again.
                 planned = assignments[m.member_id]
-                wrong = resources_of(m.subscription.owned) - resources_of(planned.listed)
+                wrong = _existing(m.subscription.owned, turn.partitions)
+                wrong -= resources_of(planned.listed)
                 assignments[m.member_id] = replace(planned, revoked=grouped(sorted(wrong)))
         return self._written(turn, members, replace(done, assignments=assignments))
 
@@ -499,6 +524,17 @@ NAMES: Mapping[Design, str] = {
     Design.INCREMENTAL: "holdfast-incremental",
 }
 """Protocol names of the designs."""
+
+
+def _existing(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
+    """Claims of partitions that exist."""
+    return frozenset(
+        (topic, number)
+        for topic, numbers in owned
+        if (count := partitions.get(topic, 0))
+        for number in numbers
+        if 0 <= number < count
+    )
 
 
 def _vanished(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:

@@ -25,7 +25,7 @@ KIP-429, "Consumer leader".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -86,6 +86,8 @@ class PlannedRound:
         What the next leader must know, to be carried by the members; Design I has none.
     moves_left : int
         Moves that a later batch makes (Design III).
+    disbelieved : set of str
+        Members of which some claim counted as none, because it cannot be true.
     """
 
     assignments: dict[str, PlannedAssignment]
@@ -93,6 +95,7 @@ class PlannedRound:
     again: bool
     memory: RoundMemory | None
     moves_left: int = 0
+    disbelieved: frozenset[str] = frozenset()
 
 
 def plan_round(
@@ -105,6 +108,7 @@ def plan_round(
     lags: Mapping[str, Sequence[int]] | None = None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
     unbroken: bool = True,
+    believe: Callable[[Group], Group] = lambda group: group,
 ) -> PlannedRound:
     """Plan one round of Design I, II or III.
 
@@ -125,6 +129,8 @@ def plan_round(
     unbroken : bool
         Whether no claim of this or a later generation can be true, as in
         :class:`~holdfast.machine.actions.ComputeAssignment`.
+    believe : callable, optional
+        Takes claims away that the leader knows to be false.
 
     Raises
     ------
@@ -136,12 +142,19 @@ def plan_round(
     members = sorted(members, key=lambda m: m.member_id)
     first_impossible = generation if unbroken else None
     group = group_of(members, partitions, generation=first_impossible, lags=lags, racks=racks)
+    reported, group = group, believe(group)
     claims = normalise(group)
     memory = None
     if policy.design is not Design.SIMPLE:
         memory = recall(policy, members, generation, leader_id)
     deferral = defer(policy, claims, members, memory, _unclaimed(claims))
-    return _RoundPlanner(policy, claims, members, deferral).finish(generation, leader_id)
+    done = _RoundPlanner(policy, claims, members, deferral).finish(generation, leader_id)
+    lies = np.diff(reported.claim_start) > np.diff(group.claim_start)
+    lies[reported.foreign_member] = len(reported.foreign_tp) > len(group.foreign_tp)
+    if unbroken:
+        lies |= [m.subscription.generation >= generation for m in members]
+    disbelieved = frozenset(group.member_ids[i] for i in np.flatnonzero(lies).tolist())
+    return replace(done, disbelieved=disbelieved)
 
 
 def group_of(

@@ -1,0 +1,260 @@
+"""A group of honest members and one that lies, round by round, without network and time-outs.
+
+**Rules.** Honest members do what assignments say and report what they own, through the assignor's
+own half for members. The leader is an honest member. It keeps what :class:`~holdfast.adapters.
+member.host.MemberHost` keeps from round to round. Some rounds a member leaves, comes back, or
+starts anew under its static name, so that partitions move and wait.
+
+**Strategy.** A :class:`Round` has all that the laws of :mod:`tests.hostile.laws` speak about; a
+group never judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from tests.hostile.lies import LIAR, Known, Liar
+
+from holdfast.machine.actions import ComputeAssignment, LedRound
+from holdfast.machine.events import JoinedMember
+from holdfast.machine.leader.designs import (
+    Assignor,
+    CooperativeAssignor,
+    DesignAssignor,
+    compute,
+    led_round,
+    read_round,
+)
+from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.leader.subscriptions import read_subscribed_member
+from holdfast.machine.policy import Policy
+from holdfast.model.partitions import Resource
+from holdfast.wire.layouts.incremental import Design
+
+N_HONEST = 20
+N_LYING = 50
+DELAY_MS = 30_000
+NOTHING = Instruction(assigned=frozenset())
+TOPICS = {"clicks": 60, "orders": 121, "t": 20}
+
+
+def policy(design: Design) -> Policy:
+    """Settings of the groups of this suite."""
+    return Policy(design=design, delay_ms=DELAY_MS, batch=3, interval_ms=5_000)
+
+
+ASSIGNORS: dict[str, Assignor] = {
+    "cooperative-sticky": CooperativeAssignor(),
+    "holdfast-simple": DesignAssignor(policy(Design.SIMPLE)),
+    "holdfast-deferred": DesignAssignor(policy(Design.DEFERRED)),
+    "holdfast-incremental": DesignAssignor(policy(Design.INCREMENTAL)),
+}
+
+
+@dataclass(slots=True)
+class Honest:
+    """An honest member between two rounds."""
+
+    name: str
+    instance_id: str | None = None
+    owned: frozenset[Resource] = frozenset()
+    generation: int = -1
+    told: Instruction = NOTHING
+    told_ms: int = 0
+    nonce: int = 0
+
+    def view(self, now_ms: int) -> MemberView:
+        """What goes into its subscription."""
+        self.nonce += 1
+        return MemberView(
+            topics=tuple(TOPICS),
+            owned=tuple(sorted(self.owned)),
+            previous=(),
+            generation=self.generation,
+            mode=RebalanceMode.COOPERATIVE,
+            nonce=self.nonce,
+            given_up=tuple(sorted(self.told.revoked)),
+            delay_ms=max(0, self.told.delay_ms - (now_ms - self.told_ms)),
+            memory=self.told.memory,
+            memory_age_ms=now_ms - self.told_ms,
+        )
+
+    def obey(self, told: Instruction, generation: int, now_ms: int) -> None:
+        """Own what the assignment says."""
+        kept = frozenset[Resource]() if told.absence_revokes else self.owned - told.revoked
+        self.owned, self.generation = kept | told.assigned, generation
+        self.told, self.told_ms = told, now_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round, as an observer sees it: honest members by name, before and after."""
+
+    request: ComputeAssignment
+    before: dict[str, frozenset[Resource]]
+    after: dict[str, frozenset[Resource]]
+    delays_ms: frozenset[int]
+    again: bool
+    failure: str | None
+    lie: bytes | None
+    truth: ComputeAssignment  # the same, if the liar said what is true (and wanted the same topics)
+
+
+@dataclass(slots=True)
+class HostileGroup:
+    """The group.
+
+    Parameters
+    ----------
+    assignor : Assignor
+        Of all members.
+    seed : int
+        Of the lies and of the honest members' coming and going.
+    """
+
+    assignor: Assignor
+    seed: int
+    largest: int = 1 << 16
+    members: dict[str, Honest] = field(default_factory=dict)
+    away: list[tuple[int, Honest]] = field(default_factory=list)
+    now_ms: int = 0
+    generation: int = 0
+    leader: str = ""
+    led: LedRound | None = None
+    given: Instruction = NOTHING
+    n_started: int = 0
+
+    def run(self) -> Iterator[Round]:
+        """Settle; lie for 50 rounds; then the liar leaves, and one delay passes."""
+        rng = np.random.default_rng(self.seed)
+        liar = Liar(np.random.default_rng([self.seed, 1]), self.largest)
+        for i in range(N_HONEST):
+            self._start(f"i{i}" if i % 3 == 0 else None)
+        for _ in range(60):
+            done = self.round(None)
+            if _at_rest(done):
+                break
+        for i in range(N_LYING):
+            self._come_and_go(rng, i)
+            yield self.round(liar)
+        for _, member in self.away:
+            self.members[member.name] = member
+        self.away.clear()
+        until_ms = self.now_ms + DELAY_MS
+        while self.now_ms <= until_ms:
+            yield self.round(None)
+        for _ in range(120):
+            done = self.round(None)
+            yield done
+            if _at_rest(done):
+                return
+
+    def _start(self, instance_id: str | None) -> Honest:
+        self.n_started += 1
+        name = f"m{self.n_started:02}"
+        member = self.members[name] = Honest(name, instance_id)
+        return member
+
+    def _come_and_go(self, rng: np.random.Generator, i: int) -> None:
+        for back, member in self.away[:]:
+            if back <= i:
+                self.away.remove((back, member))
+                self._start(member.instance_id)
+        if rng.random() < 0.15:
+            gone = sorted(self.members)[int(rng.integers(0, len(self.members)))]
+            if gone != self.leader or rng.random() < 0.3:
+                self.away.append((i + int(rng.integers(1, 6)), self.members.pop(gone)))
+
+    def round(self, liar: Liar | None) -> Round:
+        """One JoinGroup and SyncGroup of everybody."""
+        lie = None if liar is None else liar.subscription(self._known())
+        before = {m.name: m.owned for m in self.members.values()}
+        truth = None if lie is None else self._truth(lie)
+        request = self.request(lie)
+        read = read_round([self.assignor], request)
+        request = replace(
+            request,
+            partitions=tuple((t, TOPICS[t]) for t in read.topics if t in TOPICS),
+        )
+        done = compute([self.assignor], request, read=read.read)
+        self.generation = request.generation
+        self.led, self.leader = led_round(request, done), request.member_id
+        told = {m: self.assignor.read(data) for m, data in done.assignments}
+        self.given = told.pop(LIAR, self.given)
+        for name, instruction in told.items():
+            self.members[name].obey(instruction, self.generation, self.now_ms)
+        delays = frozenset(t.delay_ms for t in told.values())
+        again = any(t.again for t in told.values())
+        members = (*request.members[: len(self.members)],)
+        if truth is not None:
+            members += (JoinedMember(member_id=LIAR, metadata=truth),)
+        self.now_ms += 100 if again else min([3_000, *(d for d in delays if d)])
+        return Round(
+            request=request,
+            before=before,
+            after={m.name: m.owned for m in self.members.values()},
+            delays_ms=delays,
+            again=again,
+            failure=done.failure,
+            lie=lie,
+            truth=replace(request, members=members),
+        )
+
+    def _truth(self, lie: bytes) -> bytes:
+        """What an honest member would have said in the liar's place."""
+        said = read_subscribed_member(LIAR, None, lie).subscription
+        topics = tuple(sorted({t for t in said.topics if t in TOPICS}))
+        owned = frozenset(r for r in self.given.assigned if r[0] in topics)
+        return self.assignor.subscribe(
+            MemberView(
+                topics=topics,
+                owned=tuple(sorted(owned)),
+                previous=(),
+                generation=self.generation if owned else -1,
+                mode=RebalanceMode.COOPERATIVE,
+                memory=self.given.memory,
+            )
+        )
+
+    def request(self, lie: bytes | None) -> ComputeAssignment:
+        """What the leader is asked to plan, if the liar sends ``lie`` (None: it is not there)."""
+        joined = [
+            JoinedMember(
+                member_id=m.name,
+                instance_id=m.instance_id,
+                metadata=self.assignor.subscribe(m.view(self.now_ms)),
+            )
+            for m in self.members.values()
+        ]
+        if lie is not None:
+            joined.append(JoinedMember(member_id=LIAR, metadata=lie))
+        same = self.leader in self.members
+        leader = self.leader if same else min(self.members)
+        return ComputeAssignment(
+            token=0,
+            generation=self.generation + 1,
+            protocol_name=self.assignor.name,
+            members=tuple(joined),
+            partitions=(),
+            member_id=leader,
+            waited_ms=0,
+            unbroken=self.members[leader].generation == self.generation,
+            led=self.led if same else None,
+        )
+
+    def _known(self) -> Known:
+        return Known(
+            partitions=TOPICS,
+            generation=self.generation,
+            owners={m.name: m.owned for m in self.members.values()},
+            mine=self.given.assigned,
+            memory=self.given.memory,
+            delay_ms=DELAY_MS,
+        )
+
+
+def _at_rest(done: Round) -> bool:
+    quiet = not done.again and done.before == done.after and done.delays_ms <= {0}
+    return quiet and sum(map(len, done.after.values())) == sum(TOPICS.values())
