@@ -45,6 +45,7 @@ class Member:
         self.owned: set[TopicPartition] = set()
         self.rejoin = True
         self.due: float | None = None
+        self.pauses_ms: list[int | None] = []
 
     def is_eager(self) -> bool:
         return self.eager
@@ -58,10 +59,11 @@ class Member:
     def generation(self) -> int:
         return self.group.generation
 
-    def request_rejoin(self) -> None:
-        self.rejoin = True
+    def heartbeat_interval_ms(self) -> int:
+        return 3_000
 
     def rejoin_after(self, delay_ms: int | None) -> None:
+        self.pauses_ms.append(delay_ms)
         self.due = None if delay_ms is None else self.group.now + delay_ms / 1000
 
     def ms_until_rejoin(self) -> int | None:
@@ -69,6 +71,11 @@ class Member:
 
     def rack(self) -> str | None:
         return None
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether the last assignment said that another round follows."""
+        return self.due is not None and self.assignor._rounds_announced > 0
 
     def partitions(self) -> list[int]:
         return sorted(tp.partition for tp in self.owned)
@@ -105,7 +112,9 @@ class Group:
     def settle(self, limit: int = 20) -> int:
         """Run rounds until nobody asks for another one; returns how many."""
         rounds = 0
-        while any(member.rejoin for member in self.members.values()):
+        while any(member.rejoin or member.is_announced for member in self.members.values()):
+            if not any(member.rejoin for member in self.members.values()):
+                self.advance(3)  # the pause before a round that is announced is no longer
             self.round()
             rounds += 1
             assert rounds <= limit, "the group does not settle"
@@ -123,6 +132,7 @@ class Group:
         """One JoinGroup and SyncGroup of everybody."""
         for member in self.members.values():
             member.rejoin = False
+            member.due = None
             if member.eager:
                 member.owned.clear()
         self.sent = {name: m.assignor.metadata(["t"]) for name, m in self.members.items()}

@@ -40,7 +40,7 @@ class Group:
         self.members: dict[str, AiokafkaAssignor] = {}
 
     def join(self, name: str, plugin: AiokafkaAssignor) -> None:
-        plugin.bind(lambda: self.generation)
+        plugin.bind(lambda: self.generation, lambda: None)
         self.members[name] = plugin
 
     def round(self) -> dict[str, list[int]]:

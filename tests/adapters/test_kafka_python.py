@@ -6,7 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
-from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+from kafka.protocol.consumer.metadata import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
 from kafka.structs import TopicPartition
 from tests.adapters.plugin_group import Cluster, Group
 
@@ -25,7 +28,12 @@ from holdfast.adapters.kafka_python import (
 )
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import ConfigError, LocalProtocolError
-from holdfast.wire.layouts.consumer_protocol import decode_subscription
+from holdfast.wire.layouts.consumer_protocol import (
+    AssignmentMessage,
+    decode_subscription,
+    encode_assignment,
+)
+from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
 from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.sticky_user_data import (
     decode_cooperative_user_data,
@@ -412,3 +420,26 @@ def test_attach_refuses_what_it_was_not_tested_with(monkeypatch):
     again = SimpleNamespace(config={"group_id": "g"}, _holdfast_attached=True)
     with pytest.raises(LocalProtocolError, match="attached already"):
         kafka_python_attach.attach(again, allow_untested=True)
+
+
+def test_rounds_that_are_announced_are_paced_as_those_of_our_own_members():
+    group = Group(2)
+    plugin = CooperativeSticky()
+    member = group.join("a", plugin)
+    own = (("t", (0,)),)
+    announced = encode_member_assignment(MemberAssignment(assigned=own, revoked=()))
+    settled = encode_assignment(AssignmentMessage(partitions=own, user_data=None))
+
+    def pauses(*messages: bytes) -> list[int | None]:
+        member.pauses_ms.clear()
+        member.rejoin = False
+        for data in messages:
+            plugin.on_assignment(ConsumerProtocolAssignment.decode(data), 1)
+        assert not member.rejoin  # never at once
+        return list(member.pauses_ms)
+
+    growing = [50, 100, 200, 400, 800, 1_600, 3_000, 3_000]
+    assert pauses(*[announced] * 8) == growing
+    assert pauses(settled, announced) == [None, 50]
+    plugin.forget()
+    assert pauses(announced) == [50]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from contextlib import suppress
 from typing import Any
 
 from holdfast.adapters.cluster.connections import Connections
@@ -17,6 +18,10 @@ from holdfast.machine.codes import ErrorCode
 
 TIMEOUT_MS = 60_000
 BEAT_S = 0.1
+
+
+class _EndedError(Exception):
+    """It shall leave, and waits for no other answer."""
 
 
 class RawMember:
@@ -64,8 +69,9 @@ class RawMember:
         self._link = GroupLink(connections, self._answers.put, self._answers.put)
         try:
             self._ask(actions.FindCoordinator(self._next(), TIMEOUT_MS))
-            while not self._end.is_set():
-                self._round()
+            with suppress(_EndedError):
+                while not self._end.is_set():
+                    self._round()
             leave = actions.SendLeave(
                 request=self._next(),
                 timeout_ms=TIMEOUT_MS,
@@ -137,8 +143,16 @@ class RawMember:
         self._request += 1
         return self._request
 
-    def _ask(self, action: actions.Action) -> Any:
+    def _ask(self, action: Any) -> Any:
         self._link.perform(action)
-        answer = self._answers.get(timeout=TIMEOUT_MS / 1000)
-        assert not isinstance(answer, (BaseException, events.RequestFailed)), answer
-        return answer
+        leaves = isinstance(action, actions.SendLeave)
+        while True:
+            try:
+                answer = self._answers.get(timeout=BEAT_S)
+            except queue.Empty:
+                if self._end.is_set() and not leaves:
+                    raise _EndedError from None
+                continue
+            assert not isinstance(answer, (BaseException, events.RequestFailed)), answer
+            if answer.request == action.request:  # not of what was asked before it left
+                return answer

@@ -12,7 +12,8 @@ state on the class, so two consumers of one process overwrite each other, and it
 generation.) Only :func:`attach` touches a private part of the client.
 
 **Strategy.** The same translation as in :mod:`~holdfast.adapters.kafka_python`. aiokafka gives a
-leader only the topics and user data of each member; an eager assignor needs no more.
+leader only the topics and user data of each member; an eager assignor needs no more. The client
+raises for a member whose bytes do not parse; :func:`attach` makes it one without topics.
 
 References: KIP-54, KIP-341.
 """
@@ -26,8 +27,10 @@ from typing import Any
 
 import aiokafka
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocol
 
 from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
+from holdfast.adapters.readable import ReadableSubscriptions
 from holdfast.assignors.registry import check_options, find
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.machine.actions import ComputeAssignment
@@ -85,6 +88,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         self._needs_attach = info.uses_claims
         self._ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
         self._read_generation: Callable[[], int] | None = None
+        self._prepare: Callable[[], None] = lambda: None
         self._last: frozenset[Resource] = frozenset()
         self._generation = NO_GENERATION
         self._written_at = time.monotonic()
@@ -94,11 +98,11 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         """Protocol name in JoinGroup."""
         return self._spoken.name
 
-    def bind(self, read_generation: Callable[[], int]) -> None:
-        """Take the function that reads the consumer's generation."""
+    def bind(self, read_generation: Callable[[], int], prepare: Callable[[], None]) -> None:
+        """Take the functions that read the consumer's generation and prepare it for a join."""
         if self._read_generation is not None:
             raise LocalProtocolError(f"{self.name}: an assignor belongs to one consumer")
-        self._read_generation = read_generation
+        self._read_generation, self._prepare = read_generation, prepare
 
     def metadata(self, topics: Iterable[str]) -> bytes:
         """Bytes of this member's subscription.
@@ -110,6 +114,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         """
         if self._needs_attach and self._read_generation is None:
             raise LocalProtocolError(f"{self.name}: call attach(consumer) before start()")
+        self._prepare()
         self._written_at = time.monotonic()
         return self._spoken.subscribe(
             MemberView(
@@ -191,12 +196,13 @@ class RoundRobin(AiokafkaAssignor):
 
 
 def attach(consumer: Any, *, allow_untested: bool = False) -> None:
-    """Let a consumer's assignors know its generation; call it once, before ``start()``.
+    """Repair a consumer, and let its assignors know its generation; call it before ``start()``.
 
     Parameters
     ----------
     consumer : aiokafka.AIOKafkaConsumer
-        Its private ``_partition_assignment_strategy`` and, later, ``_coordinator`` are read.
+        Its private ``_partition_assignment_strategy`` and, later, ``_coordinator`` are read. The
+        coordinator's ``_perform_assignment`` is wrapped at the first join, on this one instance.
     allow_untested : bool
         Go on with a version of aiokafka that was not tested.
 
@@ -217,6 +223,30 @@ def attach(consumer: Any, *, allow_untested: bool = False) -> None:
         coordinator = consumer._coordinator
         return NO_GENERATION if coordinator is None else int(coordinator.generation)
 
+    prepared: list[object] = []
+
+    def prepare() -> None:
+        coordinator = consumer._coordinator
+        if coordinator is not None and coordinator not in prepared:
+            prepared[:] = [coordinator]
+            _read_leniently(coordinator)
+
     for one in consumer._partition_assignment_strategy:
         if isinstance(one, AiokafkaAssignor):
-            one.bind(read_generation)
+            one.bind(read_generation, prepare)
+
+
+def _read_leniently(coordinator: Any) -> None:
+    """Let a leader's client read every subscription of its group."""
+    perform_assignment = coordinator._perform_assignment
+    readable = ReadableSubscriptions(ConsumerProtocol.METADATA.decode)
+
+    async def perform_readable_assignment(response: Any) -> Any:
+        said = readable.of((member[0], member[-1]) for member in response.members)
+        response.members = [
+            (*member[:-1], metadata)
+            for member, metadata in zip(response.members, said, strict=True)
+        ]
+        return await perform_assignment(response)
+
+    coordinator._perform_assignment = perform_readable_assignment

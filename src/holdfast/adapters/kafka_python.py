@@ -39,6 +39,8 @@ from holdfast.machine.actions import ComputeAssignment, LedRound
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import designs
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.member.options import AGAIN_PAUSE_MS
+from holdfast.machine.member.steps import doubled_ms
 from holdfast.machine.policies import DEFAULTS, assignor_of, assignors_for
 from holdfast.machine.policy import Policy
 from holdfast.model.limits import NO_GENERATION
@@ -80,8 +82,8 @@ class Host(Protocol):
     def generation(self) -> int:
         """Generation of the round that runs."""
 
-    def request_rejoin(self) -> None:
-        """Join again at the next poll."""
+    def heartbeat_interval_ms(self) -> int:
+        """The consumer's ``heartbeat_interval_ms``."""
 
     def rejoin_after(self, delay_ms: int | None) -> None:
         """Join again at the first poll that far from now; None cancels."""
@@ -145,6 +147,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         self._generation = NO_GENERATION
         self._planned: LedRound | None = None  # in this round
         self._led: LedRound | None = None  # the last round that was completed
+        self._rounds_announced = 0  # in a row
 
     @property
     def name(self) -> str:
@@ -167,6 +170,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
             self._last = frozenset()
             self._generation = NO_GENERATION
             self._instruction = _NOTHING
+            self._rounds_announced = 0
 
     def announce(self, leaving: Leaving) -> None:
         """Say in the next round what this member is about to do."""
@@ -216,7 +220,12 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         )
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
-        """Remember the assignment; join again if the leader asks for it."""
+        """Remember the assignment; join again if the leader asks for it.
+
+        The pauses before rounds that are announced in a row are those of our own members
+        (``again_pause_ms``). A consumer that gives something up joins at once: it
+        asks the client for that itself.
+        """
         try:
             instruction = self._spoken.read(assignment.encode())
         except WireError as error:
@@ -229,9 +238,15 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         is_mine = self._planned is not None and self._planned.generation == generation
         self._led, self._planned = self._planned if is_mine else None, None
         if self._host is not None:
-            self._host.rejoin_after(instruction.delay_ms or None)
-            if instruction.again:
-                self._host.request_rejoin()
+            self._host.rejoin_after(self._pause_ms(instruction, self._host))
+
+    def _pause_ms(self, instruction: Instruction, host: Host) -> int | None:
+        if not instruction.again:
+            self._rounds_announced = 0
+            return instruction.delay_ms or None
+        self._rounds_announced += 1
+        n_before = self._rounds_announced - 1
+        return doubled_ms(AGAIN_PAUSE_MS, n_before, host.heartbeat_interval_ms())
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
         """Take the leader's turn: bytes of every member's assignment."""

@@ -17,6 +17,9 @@ private part                             why
 ``coordinator.reset_generation``         a loss: what was owned is no longer claimed
 ``coordinator._handle_heartbeat_response``, ``._async_commit_fenced``
                                          a fenced static member must stop (K2)
+``coordinator._perform_assignment``      a subscription that does not parse (K8)
+``coordinator._handle_metadata_update``, ``._cluster``, ``._net``
+                                         a topic of others that may not be described (K9)
 =======================================  ==========================================================
 
 **Rules.** The client's methods are wrapped on the one instance, never on its class. A version that
@@ -31,6 +34,9 @@ network thread); each reads or sets one value at a time.
   starts another one, with claims from before the finished round: a round for nothing.
 - K2: a static member that is fenced goes on consuming if it does not auto-commit.
 - K4: the client claims partitions after it has lost them, and while it runs eager.
+- K8: a leader whose client cannot parse the subscription of one member raises before the assignor
+  is called, in every round. Such a member counts as one without topics, as for our own leader.
+- K9: a leader that may not describe a topic of another member sees no change of any topic any more.
 """
 
 from __future__ import annotations
@@ -42,8 +48,11 @@ from typing import Any, Protocol, runtime_checkable
 import kafka
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.errors import FencedInstanceIdError
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.structs import MemberState, TopicPartition
+from kafka.util import WeakMethod
 
+from holdfast.adapters.readable import ReadableSubscriptions
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.wire.layouts.frames import Leaving
 
@@ -107,6 +116,10 @@ class Attached:
     def generation(self) -> int:
         """Of the last round that this member joined, -1 none."""
         return int(self._coordinator._generation.generation_id)
+
+    def heartbeat_interval_ms(self) -> int:
+        """The consumer's ``heartbeat_interval_ms``."""
+        return int(self.consumer.config["heartbeat_interval_ms"])
 
     def request_rejoin(self) -> None:
         """Join again at the next poll."""
@@ -204,6 +217,36 @@ class Attached:
         coordinator.time_to_next_poll = time_to_next_poll_or_rejoin
         coordinator.reset_generation = reset_generation_and_forget
         coordinator._handle_heartbeat_response = handle_heartbeat_or_stop
+        self._wrap_leader()
+
+    def _wrap_leader(self) -> None:
+        coordinator = self._coordinator
+        perform_assignment = coordinator._perform_assignment
+        handle_metadata = coordinator._handle_metadata_update
+        readable = ReadableSubscriptions(ConsumerProtocolSubscription.decode)
+
+        def perform_readable_assignment(leader_id: str, protocol: str, members: Any) -> Any:
+            said = readable.of((member.member_id, member.metadata) for member in members)
+            for member, metadata in zip(members, said, strict=True):
+                member.metadata = metadata
+            return perform_assignment(leader_id, protocol, members)
+
+        def handle_own_metadata(cluster: Any) -> None:
+            """As the client does, which raises for one topic of anybody that is refused."""
+            refused = cluster.unauthorized_topics
+            own = coordinator._subscription.subscription or set()
+            cluster.unauthorized_topics = refused & own
+            try:
+                handle_metadata(cluster)
+            finally:
+                cluster.unauthorized_topics = refused
+
+        async def listen() -> None:
+            coordinator._cluster.remove_listener(WeakMethod(handle_metadata))
+            coordinator._cluster.add_listener(handle_own_metadata)
+
+        coordinator._perform_assignment = perform_readable_assignment
+        coordinator._net.run(listen)
 
     async def _complete_join(self, assignment: bytes) -> None:
         """End a join as the client does when its task ends while it is awaited."""

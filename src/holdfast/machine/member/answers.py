@@ -43,6 +43,7 @@ from holdfast.machine.member.requests import new_request, send_sync
 from holdfast.machine.member.steps import (
     backoff_ms,
     die,
+    doubled_ms,
     fail,
     give_up,
     is_told,
@@ -195,9 +196,10 @@ def _apply(member: MemberData, instruction: Instruction) -> Actions:
     if instruction.again and not revoked:
         # A join at once would begin the next round before slower members have synced. Their syncs
         # would be refused, they would never learn what to give up, and no round would end this.
-        pause_ms = member.options.again_pause_ms << min(member.rounds_announced - 1, 10)
-        limit_ms = member.options.heartbeat_interval_ms
-        member.rejoin_at_ms = member.now_ms + min(pause_ms, limit_ms)
+        options, n_before = member.options, member.rounds_announced - 1
+        member.rejoin_at_ms = member.now_ms + doubled_ms(
+            options.again_pause_ms, n_before, options.heartbeat_interval_ms
+        )
     if member.joined_topics != member.topics:
         want(member, "subscription changed")
     if member.is_leader and 0 < member.plan_failures <= member.options.plan_retries:

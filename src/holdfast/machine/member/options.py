@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from holdfast.errors import ConfigError
 from holdfast.model.limits import INT32_MAX
 
+AGAIN_PAUSE_MS = 50
+"""How long a member waits before the first of the rounds that are announced in a row."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
@@ -49,7 +52,7 @@ class MemberOptions:
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
-    again_pause_ms: int = 50
+    again_pause_ms: int = AGAIN_PAUSE_MS
     error_timeout_ms: int = 0
     commit_retries: int = 5
     plan_retries: int = 3

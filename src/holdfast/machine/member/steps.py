@@ -106,8 +106,13 @@ def is_told(n_before: int) -> bool:
 
 def backoff_ms(member: MemberData, retries: int) -> int:
     """How long to wait before the next attempt: doubled each time, and the same in every run."""
-    doubled = member.options.retry_backoff_ms << min(retries, 10)
-    return min(doubled, member.options.retry_backoff_max_ms)
+    options = member.options
+    return doubled_ms(options.retry_backoff_ms, retries, options.retry_backoff_max_ms)
+
+
+def doubled_ms(first_ms: int, n_before: int, most_ms: int) -> int:
+    """A pause that doubles with every one before it, up to a limit."""
+    return min(first_ms << min(n_before, 10), most_ms)
 
 
 def lose(member: MemberData, *, reset_id: bool, reason: str) -> Actions:
