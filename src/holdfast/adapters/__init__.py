@@ -3,7 +3,8 @@
 ``consumer`` and ``async_consumer`` are the members for topics (``holdfast.Consumer``,
 ``AsyncConsumer``), ``worker`` is the member for other resources (``holdfast.Worker``), ``settings``
 holds their configuration. ``kafka_python`` and ``aiokafka_assignor`` are plug-ins for these
-clients; ``kafka_python_attach`` has all private access to kafka-python.
+clients; ``kafka_python_attach`` has all private access to kafka-python, and ``readable`` keeps odd
+subscriptions from both clients.
 
 ===============  ==================================================================
 ``member/``      one running member: its thread, its requests and answers

@@ -3,5 +3,5 @@
 ``membership`` makes the machine from a configuration and plans rounds for a leader. ``host`` runs
 the machine on its own thread, with ``mailbox`` as its queue. ``link`` sends the machine's requests
 and returns the answers. ``assembly`` joins the parts of a topic consumer. ``metrics`` counts,
-``member_log`` logs.
+``member_log`` logs, ``missing_topics`` tells which topics a leader leaves out.
 """
