@@ -21,6 +21,7 @@ class Snapshot:
     topics: list[tuple[str, str, int]]
     offsets: list[tuple[str, int, int, int]]
     taken_at: str
+    share_state: list[tuple[int, int, int, bytes, bytes | None]]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,20 @@ class Kind:
     broker_log: list[str]
     about: dict[str, Any]
     records: list[dict[str, Any]]
+
+    def share_state(self) -> list[tuple[int, int, int, bytes, bytes | None]]:
+        """Records of ``__share_group_state``."""
+        return [
+            (
+                row["partition"],
+                row["offset"],
+                row["timestamp_ms"] * 1000,
+                bytes.fromhex(row["key"]),
+                row["value"] and bytes.fromhex(row["value"]),
+            )
+            for row in self.records
+            if "topic" in row
+        ]
 
     def write_dump(self, folder: Path, until_ms: int | None = None) -> Path:
         """A dump of the records, or of those up to a moment."""
@@ -55,6 +70,7 @@ class Kind:
             topics=[tuple(row) for row in self.about["topics"]],
             offsets=offsets,
             taken_at=self.about["taken_at"],
+            share_state=self.share_state(),
         )
         write_log(folder, columns, snapshot)
         return folder

@@ -12,8 +12,7 @@ from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
 from holdfast.pipeline.batches.split import SPLIT, SPLIT_ORDER, split_task
 from holdfast.pipeline.batches.state import STATE, state_task
 from holdfast.pipeline.batches.tasks import groups_task
-from holdfast.pipeline.history.history import taken_at_us, topic_names
-from holdfast.pipeline.history.lag import Ends
+from holdfast.pipeline.history.history import ends_of, topic_names
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.tables.manifest import Batch
@@ -51,7 +50,7 @@ def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=())
     selection = selection or Selection(all_groups=True)
     names = topic_names(dump)
     job.work(records_of(dump), names, batch_rows=batch_rows, selection=selection)
-    job.lag(Ends(offsets=dump.offsets(), taken_at_us=taken_at_us(dump), reset=reset))
+    job.lag(ends_of(dump, selection, reset))
     job.pauses()
     job.restate(logs)
     notes = {"n_unknown": job.n_unknown}
@@ -65,7 +64,7 @@ def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
     rows = records_of(dump)
     times = rows["timestamp"].cast(pa.int64()).to_numpy()
-    ends = Ends(offsets=dump.offsets(), taken_at_us=taken_at_us(dump), reset=reset)
+    ends = ends_of(dump, Selection(all_groups=True), reset)
     past = {}
     for batch, (low, high) in enumerate(pairwise([-(2**62), *sorted(cuts), 2**62])):
         job = LocalJob(spark=None, tables=tables, batch=batch, keep_state=True, past=past)

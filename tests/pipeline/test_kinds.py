@@ -338,3 +338,34 @@ def test_members_of_a_migrated_group_are_those_that_the_broker_named(tables):
         found = {r["member_id"] for r in members if r["timestamp"] == last["timestamp"]}
         said = {row["CONSUMER-ID"] for row in printed(moment["members"])}
         assert found == said, moment["what"]
+
+
+def test_the_lag_of_a_share_group_is_what_its_coordinator_says(tables):
+    moment = kind("share").moments[-1]
+    said = {
+        (row["TOPIC"], int(row["PARTITION"])): (int(row["START-OFFSET"]), int(row["LAG"]))
+        for row in printed(moment["offsets"])
+    }
+    rows = tables["share"].table("lag").to_pylist()
+    assert {(r["topic"], r["partition"]): (r["current_offset"], r["lag"]) for r in rows} == said
+    assert all(row["lag"] > 0 for row in rows)
+    assert {row["status"] for row in rows} == {"shared"}
+    behind = {row["partition"]: row["log_end_offset"] - row["current_offset"] for row in rows}
+    done = {row["partition"]: row["delivered"] for row in rows}
+    assert {p: behind[p] - done[p] for p in behind} == {tp[1]: lag for tp, (_, lag) in said.items()}
+    assert any(done.values())
+    # Many may read a partition; the one that is named is a reader.
+    readers = assigned(tables["share"], 7, "shared")
+    assert {row["member_id"] for row in rows} <= set(readers)
+
+
+def test_without_its_state_the_lag_of_a_share_group_is_not_known(tmp_path):
+    captured = kind("share")
+    dump = captured.write_dump(tmp_path / "dump")
+    for file in (dump / "share_state").glob("*.parquet"):
+        file.unlink()
+    rows = local.run(dump, tmp_path / "out").table("lag").to_pylist()
+    assert [(r["partition"], r["lag"], r["delivered"], r["status"]) for r in rows] == [
+        (0, None, None, "none"),
+        (1, None, None, "none"),
+    ]

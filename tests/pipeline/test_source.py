@@ -112,7 +112,7 @@ def test_a_dump_is_on_the_disk_before_it_says_that_it_is_whole(tmp_path, monkeyp
         Path, "replace", lambda at, to: done.append(Path(to).name) or rename(at, to)
     )
     columns = {name: [] for name in arrow_schema("records").names}
-    said = SimpleNamespace(cluster_id="c", taken_at="", topics=[], offsets=[])
+    said = SimpleNamespace(cluster_id="c", taken_at="", topics=[], offsets=[], share_state=[])
     dump_module.write_log(tmp_path / "d", columns, said)
     parts = ["part-0.parquet"] * 3 + ["records", "topics", "offsets"]
     assert done[:6] == parts and done[7:] == ["dump.json", "d"]

@@ -37,6 +37,7 @@ class SimulatedCluster:
     topics: tuple[tuple[str, str, int], ...]
     offsets: tuple[tuple[str, int, int, int], ...]
     taken_at: str
+    share_state: tuple[tuple[int, int, int, bytes | None, bytes | None], ...] = ()
 
 
 def snapshot_of(world: World) -> SimulatedCluster:

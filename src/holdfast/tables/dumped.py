@@ -10,12 +10,19 @@ RECORDS = Table(
     name="records",
     doc="The offsets topic as it stands: part of a dump.",
     columns=(
-        Column("partition", _I, "partition of the offsets topic"),
+        Column("partition", _I, "partition of that topic"),
         Column("offset", _L, "offset in it"),
         Column("timestamp", _T, "time of the record"),
         Column("key", DType.BINARY, "key", nullable=True),
         Column("value", DType.BINARY, "value; null for a tombstone", nullable=True),
     ),
+    order=("partition", "offset"),
+)
+
+SHARE_STATE = Table(
+    name="share_state",
+    doc="The topic __share_group_state as it stands: part of a dump of a cluster that has it.",
+    columns=RECORDS.columns,
     order=("partition", "offset"),
 )
 
@@ -42,4 +49,6 @@ OFFSETS = Table(
     order=("topic", "partition"),
 )
 
-DUMP_TABLES: dict[str, Table] = {table.name: table for table in (RECORDS, TOPICS, OFFSETS)}
+DUMP_TABLES: dict[str, Table] = {
+    table.name: table for table in (RECORDS, SHARE_STATE, TOPICS, OFFSETS)
+}

@@ -115,6 +115,7 @@ _POSITION = (
     Column("since", _T, "first of the commits in a row that name the offset", nullable=True),
     Column("goes_back", _B, "earlier commits may name the same offset", nullable=True),
     *OFFSET_COMMITS.pick("log_partition", "log_offset"),
+    *LAG.pick("delivered"),  # -1: of a share group, and not known
 )
 
 POSITION = Table(

@@ -307,11 +307,18 @@ LAG = Table(
         Column(
             "lag_seconds", _F, "since the group came to current_offset; 0: no lag", nullable=True
         ),
+        Column(
+            "delivered",
+            _L,
+            "share groups: records from current_offset on that are done; null: not known",
+            "records",
+            nullable=True,
+        ),
         Column("member_id", _S, "owner in the last generation", nullable=True, heading="Member id"),
         Column("client_id", _S, "of that member", nullable=True),
         Column("client_host", _S, "of that member", nullable=True),
         Column("commit_timestamp", _T, "when current_offset was committed", nullable=True),
-        Column("status", _S, "committed, none, expired or deleted"),
+        Column("status", _S, "committed, none, expired or deleted; shared (a share group's start)"),
         Column("clamped", _S, "none, beyond_end or before_begin"),
         Column("is_idle", _B, "the topic holds no record"),
     ),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TIMEOUT_MS = 30_000
+SHARE_TOPIC = "__share_group_state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +42,15 @@ class ClusterSnapshot:
         Topic, partition, begin offset, end offset; sorted.
     taken_at : str
         ISO 8601, UTC; when the last offset had been read.
+    share_state : sequence of (int, int, int, bytes or None, bytes or None)
+        Partition, offset, microseconds, key and value of each record of ``__share_group_state``.
     """
 
     cluster_id: str
     topics: Sequence[tuple[str, str, int]]
     offsets: Sequence[tuple[str, int, int, int]]
     taken_at: str
+    share_state: Sequence[tuple[int, int, int, bytes | None, bytes | None]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +130,9 @@ class LiveCluster:
         offsets = self._offsets(
             {t["name"]: _led(t) for t in described}, isolation="read_uncommitted"
         )
+        share = [t for t in described if t["name"] == SHARE_TOPIC]
         return ClusterSnapshot(
+            share_state=self._records(SHARE_TOPIC, _led(share[0])) if share else (),
             cluster_id=cluster_id,
             topics=[(str(t["topic_id"]), t["name"], len(t["partitions"])) for t in described],
             offsets=offsets,
@@ -155,6 +161,35 @@ class LiveCluster:
             finally:
                 consumer.close()
         return [(tp.topic, tp.partition, begin[tp], end[tp]) for tp in tps]
+
+    def _records(
+        self, topic: str, partitions: Sequence[int]
+    ) -> list[tuple[int, int, int, bytes | None, bytes | None]]:
+        """Every record of a small topic, as far as it goes now."""
+        from kafka import KafkaConsumer, TopicPartition
+
+        found = []
+        with self._errors():
+            consumer = KafkaConsumer(
+                bootstrap_servers=self.bootstrap.split(","),
+                group_id=None,
+                enable_auto_commit=False,
+                **client_settings(self.config),
+            )
+            try:
+                here = [TopicPartition(topic, p) for p in partitions]
+                consumer.assign(here)
+                consumer.seek_to_beginning(*here)
+                ends = consumer.end_offsets(here, timeout_ms=TIMEOUT_MS)
+                while any(consumer.position(tp) < end for tp, end in ends.items()):
+                    for records in consumer.poll(500).values():
+                        found += [
+                            (r.partition, r.offset, r.timestamp * 1000, r.key, r.value)
+                            for r in records
+                        ]
+            finally:
+                consumer.close()
+        return sorted(found, key=lambda record: record[:2])
 
     @contextmanager
     def _admin(self) -> Iterator[Any]:

@@ -137,7 +137,7 @@ class Job:
     def lag(self, ends: Ends) -> None:
         """Run the lag job."""
         owners, positions = self.files.pop(OWNERS, []), self.files.pop(POSITIONS, [])
-        positions = [*self.past.get(LATEST, []), *positions]
+        positions = [*self.past.get(LATEST, []), *positions, *self._staged(ends.share)]
         task = lag_task(str(self.tables.root), self.batch, ends, keep_state=self.keep_state)
         if sum(rows for _, rows in (*owners, *positions)) <= DRIVER_ROWS:
             found = [positions_input(part) for part in self._tables(positions)]
@@ -146,6 +146,12 @@ class Job:
             self.collect(pa.Table.from_batches(task(batches), FILES_SCHEMA))
             return
         self._by_group(self._lag_input(owners, positions), task)
+
+    def _staged(self, share: pa.Table) -> Files:
+        """Positions of share groups as a file, like those that the records gave."""
+        writer = BatchWriter(str(self.tables.root), self.batch)
+        writer.write(POSITIONS, share)
+        return files_of(writer.close()).get(POSITIONS, [])
 
     def _lag_input(self, owners: Files, positions: Files) -> DataFrame:
         rows = self._read(positions, POSITION_DDL).withColumn("partitions", F.array("partition"))

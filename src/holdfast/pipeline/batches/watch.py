@@ -26,8 +26,9 @@ from holdfast.pipeline.batches.delta import append_delta
 from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
 from holdfast.pipeline.history.history import CHECKPOINT, is_watched, to_us
 from holdfast.pipeline.history.lag import Ends
-from holdfast.pipeline.ingest.dump import offsets_table
+from holdfast.pipeline.ingest.dump import offsets_table, share_table
 from holdfast.pipeline.ingest.selection import Selection
+from holdfast.pipeline.ingest.share_positions import share_positions
 from holdfast.pipeline.ingest.source import (
     OFFSETS_TOPIC,
     Cluster,
@@ -131,7 +132,11 @@ class Stream:
     def _ends(self, cluster: SourceSnapshot) -> Ends:
         taken_at = to_us(cluster.taken_at) or 0
         offsets = offsets_table(cluster)
-        return Ends(offsets=offsets, taken_at_us=taken_at, reset=self.auto_offset_reset)
+        names = {topic_id: topic for topic_id, topic, _ in cluster.topics}
+        share, _ = share_positions(share_table(cluster), names, self.selection)
+        return Ends(
+            offsets=offsets, taken_at_us=taken_at, reset=self.auto_offset_reset, share=share
+        )
 
     def _before(self, kept: Manifest, batch_id: int) -> Batch | None:
         batches = kept.batches

@@ -23,6 +23,7 @@ from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
 from holdfast.pipeline.history.lag import Ends
 from holdfast.pipeline.ingest.dump import write_dump
 from holdfast.pipeline.ingest.selection import Selection
+from holdfast.pipeline.ingest.share_positions import share_positions
 from holdfast.pipeline.ingest.source import Cluster, Dump
 from holdfast.tables.folder import check_folder, remove_table, remove_tree
 from holdfast.tables.lease import WriterLease
@@ -108,7 +109,7 @@ def run(
         check_target(tables.root, overwrite=overwrite)
         dump = _open(spark, source, tables.root, note)
         dump.check_read()
-        ends = Ends(offsets=dump.offsets(), taken_at_us=taken_at_us(dump), reset=auto_offset_reset)
+        ends = ends_of(dump, chosen, auto_offset_reset)
         return history_of(spark, dump, tables, chosen, ends, broker_logs=broker_logs, writer=writer)
 
 
@@ -137,6 +138,12 @@ def check_target(root: Path, *, overwrite: bool = False) -> None:
 def is_watched(root: Path) -> bool:
     """Whether a stream has its checkpoint in a folder."""
     return (root / CHECKPOINT).exists()
+
+
+def ends_of(dump: Dump, selection: Selection, reset: str) -> Ends:
+    """Where the partitions of a dump begin and end, and where its share groups are."""
+    share, _ = share_positions(dump.share_state(), topic_names(dump), selection)
+    return Ends(offsets=dump.offsets(), taken_at_us=taken_at_us(dump), reset=reset, share=share)
 
 
 def history_of(

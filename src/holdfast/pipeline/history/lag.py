@@ -5,7 +5,9 @@ last one in the log counts; a tombstone means that there is no commit. A commit 
 counts as none, unless a member owns the partition (Kafka keeps the commit then). Without a commit,
 ``auto.offset.reset`` decides the lag: 0 for ``latest``, the whole log for any other value. A commit
 beyond the end or before the beginning of the log is clamped, and ``clamped`` says so. If the
-cluster does not have the topic, the lag is unknown.
+cluster does not have the topic, the lag is unknown. A share group has a start offset in place of a
+commit; records behind it that are done already do not count, and where that is not known, neither
+is the lag. Of its several readers of a partition one is named.
 
 **Strategy.** Positions (:mod:`holdfast.pipeline.ingest.positions`) and owners of a group come to
 one task, as rows of one table; one sort by partition brings each position and its owner together.
@@ -18,7 +20,7 @@ KAFKA-5337 (what the lag of an unknown commit is); KIP-496 (tombstones of delete
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -66,11 +68,14 @@ class Ends:
         Microseconds since 1970.
     reset : str
         ``latest``, or anything else for the whole log.
+    share : Table of POSITION, optional
+        Where share groups are (:mod:`holdfast.pipeline.ingest.share_positions`).
     """
 
     offsets: pa.Table
     taken_at_us: int
     reset: str
+    share: pa.Table = field(default_factory=POSITION.empty_table)
 
 
 def lag_task(root: str, batch: int, ends: Ends, *, keep_state: bool = False) -> BatchTask:
@@ -113,6 +118,7 @@ def owners_of(gens: Generations, rows: I64) -> pa.Table:
         "topic": last.owned["topic"],
         "partitions": last.owned["partitions"],
         "is_owner": pa.repeat(True, n),
+        "delivered": pa.array(np.full(n, -1), mask=last.roles != SHARED),
     }
     for name in ("member_id", "client_id", "client_host"):
         columns[name] = last.members[name].take(member)
@@ -132,7 +138,7 @@ def _reads_itself(gens: Generations) -> Mask:
 def positions_input(positions: pa.Table) -> pa.Table:
     """Rows of :data:`POSITION` in the shape of :data:`INPUT`."""
     n = positions.num_rows
-    columns: Arrays = {name: positions[name] for name in INPUT.names if name in POSITION.names}
+    columns: Arrays = {n: positions[n] for n in INPUT.names if n in positions.column_names}
     columns["partitions"] = make_lists(ints(positions, "partition"), np.arange(n))
     columns["is_owner"] = pa.repeat(False, n)
     return filled_table(columns, INPUT, n)
@@ -200,6 +206,16 @@ def _places(rows: pa.Table, ends: Ends, at: I64, partition: I32 | I64) -> I64:
     return np.where(known[found] == key[:n], order[found], -1)
 
 
+def _shared(rows: pa.Table, commit: I64, owner: I64) -> tuple[Mask, I64]:
+    """Which partitions a share group reads, and what it has done there; -1 where not known."""
+    known = rows["delivered"].is_valid().to_numpy()
+    value = ints(rows, "delivered")
+    found: Mask = np.zeros(len(commit), np.bool_)
+    for row in (commit, owner):
+        found |= (row >= 0) & known[np.maximum(row, 0)]
+    return found, np.where(commit >= 0, value[np.maximum(commit, 0)], -1)
+
+
 def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64) -> dict[str, Any]:
     expires = ints(rows, "expire_timestamp")[np.maximum(commit, 0)]
     none = commit < 0
@@ -215,20 +231,25 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
     end = np.zeros_like(at) if empty else ints(ends.offsets, "end_offset")[at]
     unknown_lag = np.zeros_like(at) if ends.reset == "latest" else end - begin
     lag = np.where(has, end - np.clip(current, begin, np.maximum(begin, end)), unknown_lag)
+    shared, done = _shared(rows, commit, owner)
+    lag -= np.where(shared, np.maximum(done, 0), 0)
+    # What a share group has done is known to its coordinator alone.
+    known_lag = known & (~shared | (has & (done >= 0)))
     beyond, before = has & known & (current > end), has & known & (current < begin)
     stood = np.maximum(ends.taken_at_us - ints(rows, "since")[np.maximum(commit, 0)], 0) / 1e6
-    status = np.select([has, deleted, expired], [0, 2, 3], 1)
+    status = np.select([has & shared, has, deleted, expired], [4, 0, 2, 3], 1)
     return {
         "current_offset": pa.array(current, mask=~has),
         "log_start_offset": pa.array(begin, mask=~known),
         "log_end_offset": pa.array(end, mask=~known),
-        "lag": pa.array(np.maximum(lag, 0), mask=~known),
-        "lag_seconds": pa.array(np.where(lag > 0, stood, 0.0), mask=~(known & has)),
+        "lag": pa.array(np.maximum(lag, 0), mask=~known_lag),
+        "delivered": pa.array(done, mask=~shared | (done < 0)),
+        "lag_seconds": pa.array(np.where(lag > 0, stood, 0.0), mask=~(known_lag & has)),
         "member_id": take(rows["member_id"], owner),
         "client_id": take(rows["client_id"], owner),
         "client_host": take(rows["client_host"], owner),
         "commit_timestamp": pa.array(time, mask=~has).cast(TIMESTAMP),
-        "status": take(pa.array(["committed", "none", "deleted", "expired"]), status),
+        "status": take(pa.array(["committed", "none", "deleted", "expired", "shared"]), status),
         "clamped": take(
             pa.array(["none", "beyond_end", "before_begin"]),
             np.select([beyond, before], [1, 2], 0),

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 
-PARTS: Final = ("records", "topics", "offsets")
+PARTS: Final = ("records", "topics", "offsets", "share_state")
 
 WRITTEN: Final = arrow_schema("dumped")
 """Columns: :data:`holdfast.tables.steps.DUMPED`."""
@@ -113,6 +113,8 @@ def write_parts(root: Path, snapshot: SourceSnapshot) -> None:
     topics = from_columns("topics", {"topic_id": ids, "topic": names, "partitions": counts})
     _write(root / "topics", topics)
     _write(root / "offsets", offsets_table(snapshot))
+    if snapshot.share_state:
+        _write(root / "share_state", share_table(snapshot))
     document = {
         "schema_version": DUMP_VERSION,
         "cluster_id": snapshot.cluster_id,
@@ -120,6 +122,13 @@ def write_parts(root: Path, snapshot: SourceSnapshot) -> None:
     }
     sync_all(file for part in PARTS for file in sorted((root / part).glob("*.parquet")))
     FolderStore(root).replace(DUMP_FILE, f"{json.dumps(document, indent=1)}\n".encode())
+
+
+def share_table(snapshot: SourceSnapshot) -> pa.Table:
+    """Records of ``__share_group_state`` as the part ``share_state`` of a dump."""
+    names = arrow_schema("share_state").names
+    rows = list(zip(*snapshot.share_state, strict=True)) or [()] * len(names)
+    return from_columns("share_state", dict(zip(names, rows, strict=True)))
 
 
 def offsets_table(snapshot: SourceSnapshot) -> pa.Table:

@@ -22,6 +22,7 @@ from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.arrow_types import Arrays
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
+from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.values import ints
 
@@ -42,7 +43,7 @@ def from_commits(commits: pa.Table) -> pa.Table:
     columns: Arrays = {n: commits[n] for n in POSITION.names if n in commits.column_names}
     columns |= {"commit_timestamp": time, "since": time}
     columns["goes_back"] = pa.repeat(True, commits.num_rows)
-    return pa.table(columns, schema=POSITION)
+    return filled_table(columns, POSITION, commits.num_rows)
 
 
 def reduced(rows: pa.Table) -> pa.Table:

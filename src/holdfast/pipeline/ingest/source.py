@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,10 @@ DUMP_FILE = "dump.json"
 DUMP_VERSION = 1
 MOST_OF_A_TOPIC = 2**20
 """Partitions that a topic may have by the word of a dump alone."""
+
+
+ShareRecord: TypeAlias = tuple[int, int, int, bytes | None, bytes | None]
+"""Partition, offset, timestamp in microseconds, key and value of a record."""
 
 
 class SourceSnapshot(Protocol):
@@ -60,6 +64,11 @@ class SourceSnapshot(Protocol):
     @property
     def taken_at(self) -> str:
         """ISO 8601, UTC."""
+        ...
+
+    @property
+    def share_state(self) -> Sequence[ShareRecord]:
+        """Records of ``__share_group_state``, each partition in order."""
         ...
 
 
@@ -112,8 +121,8 @@ class Dump:
         """
         folder = Path(path).absolute()
         document = _read_document(folder)
-        for name, needed in (("records", True), ("topics", False), ("offsets", False)):
-            _check_part(folder, name, needed=needed)
+        for name in DUMP_TABLES:
+            _check_part(folder, name, needed=name == "records")
         return cls(
             path=folder,
             cluster_id=str(document.get("cluster_id") or ""),
@@ -177,6 +186,12 @@ class Dump:
                     f"most {MOST_OF_A_TOPIC}, or offsets of a quarter of them"
                 )
         return {topic: int(count or 0) for topic, count in counts.items()}
+
+    def share_state(self) -> pa.Table:
+        """Records of ``__share_group_state``; empty where the dump has none."""
+        return _read_part(self.path, "share_state").sort_by(
+            [("partition", "ascending"), ("offset", "ascending")]
+        )
 
     def offsets(self) -> pa.Table:
         """Begin and end offsets; empty where the dump has none."""

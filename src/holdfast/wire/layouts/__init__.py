@@ -11,6 +11,7 @@
 ``streams_user_data``      user data of classic Kafka Streams v1 to v11, for reading
 ``connect``                Kafka Connect's embedded protocol v0 to v2, for reading
 ``record_size``            what a broker takes, and what a group's record comes to
+``share_state``            records of the topic in which share groups keep their state, for reading
 ``offsets_schemas``        every record of ``__consumer_offsets`` as data
 =========================  ===============================================================
 """
