@@ -121,7 +121,7 @@ def test_a_record_that_is_too_large_is_tried_again_and_the_group_recovers(broker
     with RawMember(
         broker.bootstrap, group, "cooperative-sticky", large("simple", topic.name)
     ) as raw:
-        until(lambda: len(raw.sync_errors) >= 4, "rounds that the broker refuses")
+        until(lambda: raw.sync_errors.count(-1) >= 4, "rounds that the broker refuses")
         topic.produce(10)
         until(lambda: sum(len(hand.read) for hand in hands) == 60, "records read meanwhile")
         said = [r.getMessage() for r in caplog.records if "message.max.bytes" in r.getMessage()]
@@ -131,7 +131,7 @@ def test_a_record_that_is_too_large_is_tried_again_and_the_group_recovers(broker
         )
         assert {hand.error for hand in hands} == {None}
         assert spread(hands, topic)
-        assert set(raw.sync_errors) == {-1}
+        assert set(raw.sync_errors) <= {-1, 27}  # 27: others have begun the next round
     generation = hands[0].consumer._parts.host.standing.identity.generation
     topic.produce(10)
     until(lambda: sum(len(hand.read) for hand in hands) == 120, "records read afterwards")
