@@ -9,7 +9,8 @@ from uuid import uuid4
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from holdfast.wire.layouts.consumer_protocol import decode_assignment
-from holdfast.wire.one.offsets_records import decode_record
+from holdfast.wire.layouts.record_size import batch_bytes
+from holdfast.wire.one.offsets_records import decode_key, decode_record
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -54,6 +55,16 @@ def leaders(bootstrap: str, group: str, topic: str) -> set[str]:
     """Client ids of the members that led a round."""
     log = read_group(bootstrap, group, topic)
     return {entry.leader for entry in log if isinstance(entry, Generation) and entry.owned}
+
+
+def group_sizes(bootstrap: str, group: str) -> list[int]:
+    """Bytes of the batch of each group record of a group, as its broker compares them."""
+    sizes = []
+    for key, value in _records(bootstrap):
+        found = decode_key(key)
+        if found.name == "GroupMetadata" and found.key["group"] == group and value is not None:
+            sizes.append(batch_bytes(len(key or b""), len(value)))
+    return sizes
 
 
 def _records(bootstrap: str) -> Iterator[tuple[bytes | None, bytes | None]]:

@@ -50,11 +50,14 @@ class RawConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for number, answer in self._codec.receive_bytes(data):
-            self._open.pop(number).set_result(answer)
+            question = self._open.pop(number)
+            if not question.done():
+                question.set_result(answer)
 
     def connection_lost(self, error: Exception | None) -> None:
         for question in self._open.values():
-            question.set_exception(error or ConnectionError("the broker closed the connection"))
+            if not question.done():  # nobody waits for one that is cancelled
+                question.set_exception(error or ConnectionError("the connection is closed"))
         self._open.clear()
 
     def ask(self, request: Any) -> asyncio.Future[Any]:
@@ -70,12 +73,13 @@ class RawConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    async def find(self, group: str) -> None:
-        """Wait until the broker coordinates the group; the first time it makes its topic."""
+    async def find(self, group: str) -> str:
+        """``host:port`` of the group's coordinator; the first time the broker makes its topic."""
         while True:
             answer = await self.ask(FindCoordinatorRequest[4](key_type=0, coordinator_keys=[group]))
-            if answer.coordinators[0].error_code == 0:
-                return
+            found = answer.coordinators[0]
+            if found.error_code == 0:
+                return f"{found.host}:{found.port}"
             await asyncio.sleep(0.1)
 
     # What a member asks, as its machine says it

@@ -27,6 +27,7 @@ from holdfast.wire.layouts.consumer_protocol import (
     encode_subscription,
 )
 from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS
+from holdfast.wire.layouts.record_size import batch_bytes
 from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -240,6 +241,18 @@ def test_group_tombstone_is_a_dead_group():
     rows = nested([batch_of([(key, None), (key, value)])])
     assert [row["state"] for row in rows] == ["Dead", "Stable"]
     assert (rows[0]["generation"], rows[0]["members"], rows[0]["leader"]) == (-1, [], None)
+
+
+def test_a_generation_says_how_large_its_record_is():
+    sizes = [0, 60, 8_100, 1_050_000]
+    some = [encode_record(group_record([member("m", b"s" * size)])) for size in sizes]
+    batch = batch_of([*some, (some[0][0], None)])
+    found = concat([Generations.empty(), *decode.generations([batch])])
+    heads = sorted(found.head.to_pylist(), key=lambda row: row["log_offset"])
+    expected = [batch_bytes(len(key), len(value)) for key, value in some]
+    assert [row["record_bytes"] for row in heads] == [*expected, None]  # a tombstone has none
+    stored = generation_tables(found)["generations"].to_pylist()
+    assert {row["record_bytes"] for row in stored} == {*expected, None}
 
 
 def test_generations_number_their_rows():

@@ -10,10 +10,12 @@ from holdfast.report.findings.doctor import examine_fleet
 from holdfast.report.findings.examination import all_rules
 from holdfast.report.findings.finding import Basis, Finding, Severity, rule
 from holdfast.tables.reading import read_tables
+from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES
 
 TOPICS = {"t": 4}
 AB = ["a-1", "b-1"]
 MINUTES = 60_000
+HALF = MESSAGE_MAX_BYTES // 2
 
 
 def quiet(topics: dict[str, int] | None = None, members: list[str] | None = None) -> Script:
@@ -66,6 +68,14 @@ def moving(avoidable: int) -> Script:
         n_avoidable_moves=avoidable,
         cause="join",
     )
+
+
+def recorded(n_bytes: int) -> Script:
+    """A group whose second record has so many bytes."""
+    script = quiet().settle(100, AB, deal(TOPICS, AB))
+    for row, size in zip(script.rows["generations"], (1_000, n_bytes), strict=True):
+        row["record_bytes"] = size
+    return script
 
 
 def lagging(lags: list[int | None], **more: Any) -> Script:
@@ -185,6 +195,7 @@ CASES: dict[str, tuple[Fleet, Fleet]] = {
     ),
     "HF120": (lambda: lagging([0] * 4, clamped="beyond_end"), lambda: lagging([0] * 4)),
     "HF121": (lambda: doubled("unreadable_assignment"), lambda: doubled("double_owner")),
+    "HF122": (lambda: recorded(HALF + 1), lambda: recorded(HALF)),
 }
 
 
@@ -244,9 +255,24 @@ def test_costs_are_partition_seconds(code: str, lower: float, upper: float) -> N
     assert (finding.cost_lower_s, finding.cost_upper_s) == (lower, upper)
 
 
-@pytest.mark.parametrize("code", ["HF108", "HF110", "HF115", "HF116", "HF120", "HF121"])
+@pytest.mark.parametrize("code", ["HF108", "HF110", "HF115", "HF116", "HF120", "HF121", "HF122"])
 def test_what_a_record_states_is_called_stated(code: str) -> None:
     assert examine(CASES[code][0]())[code].basis is Basis.STATED
+
+
+def test_a_record_near_the_limit_is_an_error_and_its_size_is_told() -> None:
+    found = examine(recorded(900_000))["HF122"]
+    assert found.severity is Severity.WARN
+    assert "900,000 bytes with 2 members, 86 % of the 1,048,588" in found.text
+    assert examine(recorded(1_000_000))["HF122"].severity is Severity.ERROR
+    assert found.evidence.figures["record_bytes"] == 900_000
+
+
+def test_tables_without_sizes_of_records_have_no_large_ones() -> None:
+    script = recorded(900_000)
+    for row in script.rows["generations"]:
+        del row["record_bytes"]
+    assert "HF122" not in examine(script)
 
 
 def test_a_storm_of_thirty_is_an_error_and_one_of_ten_a_warning() -> None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import pytest
 from tests.sim.faults.scene import SceneWorld, tape
 
 from holdfast.machine.codes import ErrorCode
-from holdfast.machine.events import SyncAnswered
+from holdfast.machine.events import JoinAnswered, SyncAnswered
 from holdfast.machine.policies import assignors_for, find_policy
 from holdfast.machine.policy import Policy
 from holdfast.model.partitions import Resource
 from holdfast.sim.soak import QUICK
 from holdfast.sim.world.world import WorldOptions
-from holdfast.wire.layouts.record_size import batch_bytes
+from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES, batch_bytes
 
 DELAY_MS = 60_000
 UUID_CHARACTERS = 36
@@ -121,3 +122,48 @@ def test_a_broker_of_the_world_refuses_what_a_real_one_refuses():
     small.run(20_000)
     assert ErrorCode.UNKNOWN_SERVER_ERROR in kept.errors(SyncAnswered)
     assert max(sizes(small), default=0) < fits
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("n_members, n_each, n_topics", [(150, 50, 3), (2_000, 10, 100)])
+def test_a_rolling_bounce_of_a_large_group(name, n_members, n_each, n_topics):
+    w = crowd(name, n_members, n_each, n_topics)
+    kept = tape(w)
+    w.ledger.begin(w.now_ms)
+    bounce(w, [n_members - 1, n_members // 2])
+    bounce(w, [0], crash=True)  # it leads
+    assert kept.errors(SyncAnswered) | kept.errors(JoinAnswered) <= {
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.MEMBER_ID_REQUIRED,
+    }
+    assert max(sizes(w)) <= MESSAGE_MAX_BYTES
+    ends_well(w, n_members)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_group_fits_wherever_cooperative_sticky_does(name):
+    """A broker whose limit is hardly more than what Kafka's own assignor needs."""
+    n_members, n_each, n_topics = 60, 20, 2
+    kafkas = crowd("simple", n_members, n_each, n_topics)
+    bounce_any(kafkas, [3, 0])
+    limit = max(sizes(kafkas)) * 21 // 20
+    settings = Policy(delay_ms=DELAY_MS, record_limit_bytes=limit)
+    w = crowd(name, n_members, n_each, n_topics, settings=settings, message_max_bytes=limit)
+    kept = tape(w)
+    bounce_any(w, [3, 0])
+    assert ErrorCode.UNKNOWN_SERVER_ERROR not in kept.errors(SyncAnswered)
+    assert max(sizes(w)) <= limit
+    assert [p.failed for p in w.slots.values() if p.failed] == []
+    assert processed(w) == len(w.resources())
+    assert w.ledger.violations == []
+
+
+def bounce_any(w: SceneWorld, slots: Iterable[int]) -> None:
+    """End and start these; whoever owns what, all is processed again."""
+    for slot in slots:
+        process = w.slots[slot]
+        w.stop(slot)
+        wait(w, lambda p=process: not p.alive)
+        w.run(w.now_ms + 2_000)
+        w.start(slot)
+        wait(w, lambda: processed(w) == len(w.resources()), 2 * DELAY_MS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +44,13 @@ def test_a_batch_is_as_large_as_another_client_writes_it(n_key, n_value):
 def test_lengths_at_the_edges_of_varints(n):
     assert batch_bytes(n, 0) == written(b"k" * n, b"")
     assert batch_bytes(10, n) == written(b"k" * 10, b"v" * n)
+
+
+def test_columns_of_lengths_give_what_each_length_gives():
+    keys = np.array([4, 63, 64, 8_191, 8_192], np.int64)
+    values = np.array([0, 1_048_575, 1_048_576, 200_000_000, 63], np.int64)
+    pairs = zip(keys.tolist(), values.tolist(), strict=True)
+    assert batch_bytes(keys, values).tolist() == [batch_bytes(k, v) for k, v in pairs]
 
 
 def test_the_last_size_that_kafka_4_3_1_writes_by_default():

@@ -83,7 +83,7 @@ HEAD = Table(
     columns=(
         *GENERATIONS.pick("group", "generation", "group_type", "state", "protocol_type"),
         *GENERATIONS.pick("protocol", "leader", "timestamp", "log_partition", "log_offset"),
-        *GENERATIONS.pick("delay_ms", "config_offset"),
+        *GENERATIONS.pick("delay_ms", "config_offset", "record_bytes"),
         Column("context", _B, "reported before; here only to be compared with"),
     ),
 )

@@ -77,6 +77,13 @@ GENERATIONS = Table(
             nullable=True,
         ),
         Column("config_offset", _L, "how far Connect's leader had read its configs", nullable=True),
+        Column(
+            "record_bytes",
+            _L,
+            "the record of a classic group as its broker compares it with message.max.bytes",
+            "bytes",
+            nullable=True,
+        ),
         _TIMESTAMP,
         *_LOG,
     ),

@@ -48,6 +48,7 @@ from holdfast.pipeline.ingest.arrow_columns import (
 from holdfast.pipeline.ingest.decode_classic import group_generations
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema
 from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType, schema_layout
+from holdfast.wire.layouts.record_size import batch_bytes
 from holdfast.wire.many.columns import Columns, Ids
 from holdfast.wire.many.offsets_batch import BadRows, Chunk, Family, decode_batch
 from holdfast.wire.one.reasons import REASONS, Reason
@@ -128,6 +129,8 @@ def generations(batches: Batches, *, subscriptions: bool = True) -> Iterator[Gen
     """
     for batch, family in _families(batches, (RecordType.GROUP_METADATA,)):
         place = {"group": text(family.key["group"]), **_log(batch, family.rows)}
+        if family.value:
+            place["record_bytes"] = numbers(_sizes(batch, family.rows))
         yield group_generations(family, place, subscriptions=subscriptions)
 
 
@@ -287,6 +290,12 @@ def _log(batch: pa.RecordBatch, rows: I64) -> Arrays:
     return {
         name: _pick(batch.column(source), rows) for name, source in names.items() if source in here
     }
+
+
+def _sizes(batch: pa.RecordBatch, rows: I64) -> I64:
+    """Bytes of each record, as its broker compares them with its limit."""
+    key, value = (binary_column(_pick(batch.column(name), rows)) for name in ("key", "value"))
+    return batch_bytes(*(np.diff(column.start).astype(np.int64) for column in (key, value)))
 
 
 def _pick(array: pa.Array, rows: I64) -> pa.Array:

@@ -123,7 +123,8 @@ class Facts:
     """Everything known about one group.
 
     ``kind`` is what its members are now: ``consumer``, ``share``, ``connect``, ``streams``
-    (KIP-1071), or ``stream`` (Kafka Streams in a classic group).
+    (KIP-1071), or ``stream`` (Kafka Streams in a classic group). ``record_bytes`` has one entry per
+    generation: bytes of its record, -1 where there is none.
     """
 
     group: str
@@ -133,6 +134,7 @@ class Facts:
     absences: tuple[Absence, ...]
     lag: LagRows
     anomalies: tuple[Anomaly, ...]
+    record_bytes: I64
     group_type: tuple[str, ...]
     rebalance_index: I64
     kind: str = "consumer"
@@ -211,6 +213,7 @@ def read_facts(tables: Tables, group: str, last_ms: int | None = None) -> Facts:
         absences=_absences(presence, timeline.generations),
         lag=_lag(tables, group),
         anomalies=_anomalies(tables, group),
+        record_bytes=_record_bytes(generations, timeline.generations),
         group_type=tuple(names[k] for k in np.unique(kinds) if k >= 0),
         kind=_kind(generations),
         rebalance_index=timeline.generations.index_of(rebalances.generation, rebalances.at_ms),
@@ -232,6 +235,14 @@ def _kind(generations: ArrowTable) -> str:
             found = "connect"
         elif protocol == "stream":
             found = "stream"
+    return found
+
+
+def _record_bytes(table: ArrowTable, generations: Settlements) -> I64:
+    """Bytes of each settlement's record."""
+    found = np.full(len(generations.number), NEVER, dtype=np.int64)
+    index = generations.index_of(ints(table, "generation"), times_ms(table, "timestamp"))
+    np.maximum.at(found, index[index >= 0], ints(table, "record_bytes")[index >= 0])
     return found
 
 

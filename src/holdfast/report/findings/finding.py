@@ -184,6 +184,7 @@ class Limits:
     eager_pause_s: float = 30.0
     spurious: int = 3
     missed: int = 3
+    record_share: float = 0.5
 
 
 Look = Callable[[Facts, Limits], Iterable[Symptom]]

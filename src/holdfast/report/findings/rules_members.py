@@ -32,6 +32,9 @@ from holdfast.report.findings.finding import (
     rule,
     to_cooperative,
 )
+from holdfast.wire.layouts.record_size import MESSAGE_MAX_BYTES
+
+ALMOST = 0.9  # of the limit: the next member that joins may be the one too many
 
 
 def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, I64]:
@@ -325,4 +328,45 @@ def uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         text=f"members with the same topics hold {loads.min()} to {loads.max()} partitions",
         evidence=last_evidence(facts, most, rows[:0], spread_partitions=float(spread)),
         command=on_group(facts, "holdfast plan --input DUMP --assignor sticky"),
+    )
+
+
+@rule(
+    "HF122",
+    name="large group record",
+    severity=Severity.WARN,
+    what="The group's record, with every member's subscription and assignment, is larger than half "
+    f"of the {MESSAGE_MAX_BYTES:,} bytes that a broker writes by default.",
+    why="A broker does not write a record above message.max.bytes: every SyncGroup of the round "
+    "ends in error -1, the group rebalances again and again, and nobody gets an assignment. A "
+    "record grows with the members, and with each one's topics and partitions.",
+    how="Stated by the sizes of the group's records, as a broker compares them with its limit.",
+    mend="Subscribe members to fewer topics, split the group, or raise message.max.bytes on the "
+    "brokers and max.message.bytes of __consumer_offsets. KIP-848 groups have a record a member.",
+)
+def large_record(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """A record of the group is near the largest that a broker writes."""
+    sizes, g = facts.record_bytes, facts.generations
+    rows = np.flatnonzero(sizes > limits.record_share * MESSAGE_MAX_BYTES)
+    if not len(rows):
+        return
+    largest = int(rows[np.argmax(sizes[rows])])
+    n_bytes = int(sizes[largest])
+    yield Symptom(
+        severity=Severity.ERROR if n_bytes > ALMOST * MESSAGE_MAX_BYTES else Severity.WARN,
+        text=f"the group's record has {n_bytes:,} bytes with {g.n_members[largest]:,} members, "
+        f"{100 * n_bytes / MESSAGE_MAX_BYTES:.0f} % of the {MESSAGE_MAX_BYTES:,} that a broker "
+        "writes by default",
+        evidence=Evidence(
+            generations=few(int(g.number[i]) for i in rows),
+            from_ms=int(g.at_ms[rows[0]]),
+            to_ms=int(g.at_ms[rows[-1]]),
+            figures={
+                "record_bytes": float(n_bytes),
+                "limit_bytes": float(MESSAGE_MAX_BYTES),
+                "members": float(g.n_members[largest]),
+            },
+        ),
+        command=on_group(facts, "holdfast history --input DUMP", "--table generations"),
+        basis=Basis.STATED,
     )

@@ -20,7 +20,11 @@ bytes is written with the default limit, one of 1,048,517 is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeVar
+
+from holdfast.model.columns import I64
+
+Lengths = TypeVar("Lengths", int, I64)
 
 MESSAGE_MAX_BYTES: Final = 1_048_588
 """The default of a broker's ``message.max.bytes``: the largest batch that it writes."""
@@ -33,18 +37,23 @@ _GROUP_FIELDS_BYTES: Final = 2 + 2 + 4 + 2 + 2 + 8 + 4  # version to the count o
 _KEY_FIELDS_BYTES: Final = 2 + 2  # type, length of the group's name
 
 
-def batch_bytes(key_bytes: int, value_bytes: int) -> int:
+def batch_bytes(key_bytes: Lengths, value_bytes: Lengths) -> Lengths:
     """Bytes of a batch that holds one record, as a broker compares them with its limit.
 
     Parameters
     ----------
-    key_bytes, value_bytes : int
+    key_bytes, value_bytes : int, or int64[n_records]
         Bytes of the record's key and value, as they stand in the log.
+
+    Returns
+    -------
+    int, or int64[n_records]
 
     References: Kafka's DefaultRecordBatch and DefaultRecord.
     """
-    body = 1 + 1 + 1 + 1  # attributes, time delta, offset delta, count of headers
-    body += _varint_bytes(key_bytes) + key_bytes + _varint_bytes(value_bytes) + value_bytes
+    around = 1 + 1 + 1 + 1  # attributes, time delta, offset delta, count of headers
+    key, value = _varint_bytes(key_bytes) + key_bytes, _varint_bytes(value_bytes) + value_bytes
+    body = around + key + value
     return BATCH_HEADER_BYTES + _varint_bytes(body) + body
 
 
@@ -79,6 +88,6 @@ def estimate_group_bytes(
     return batch_bytes(_KEY_FIELDS_BYTES + len(group_id.encode()), value)
 
 
-def _varint_bytes(count: int) -> int:
-    """Bytes of a length in a record: a zigzag varint."""
-    return max(1, -(-(2 * count).bit_length() // 7))
+def _varint_bytes(count: Lengths) -> Lengths:
+    """Bytes of a length in a record: a zigzag varint of seven bits a byte."""
+    return 1 + (count >= 1 << 6) + (count >= 1 << 13) + (count >= 1 << 20) + (count >= 1 << 27)
