@@ -53,7 +53,7 @@ def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=())
     job.lag(ends_of(dump, selection, reset))
     job.pauses()
     job.restate(logs)
-    notes = {"n_unknown": job.n_unknown}
+    notes = job.notes
     tables.commit(Batch(id=job.batch, files=job.files, notes=notes), replace=True)
     remove_staged(tables.root)
     return tables

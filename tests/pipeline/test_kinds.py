@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
-from tests.pipeline import local
+from tests.pipeline import fleet, local
 from tests.pipeline.kinds import kind, printed
+
+from holdfast.cli.commands.history import tell_unread
 
 MODERN = ("streams", "share")
 EVERY = (*MODERN, "streams_classic", "connect", "migrated")
@@ -368,4 +372,30 @@ def test_without_its_state_the_lag_of_a_share_group_is_not_known(tmp_path):
     assert [(r["partition"], r["lag"], r["delivered"], r["status"]) for r in rows] == [
         (0, None, None, "none"),
         (1, None, None, "none"),
+    ]
+
+
+def strange(number, group="g"):
+    """A record of a type that nobody knows."""
+    return number.to_bytes(2, "big") + len(group).to_bytes(2, "big") + group.encode(), b"\x00\x00"
+
+
+def test_records_that_nobody_knows_are_counted_by_their_type(tmp_path):
+    records = [("g", at, strange(number)) for at, number in enumerate([24, 99, 99, 9])]
+    tables = local.run(fleet.write_dump(tmp_path / "dump", records), tmp_path / "out", batch_rows=2)
+    notes = tables.batches()[0].notes
+    assert notes["unknown_types"] == {"9": 1, "24": 1, "99": 2}
+    assert notes["n_unknown"] == 4
+
+
+def test_what_is_not_read_is_named():
+    said = []
+    generations = pa.table({"group": ["a", "b", "c"], "protocol_type": ["sr", "sr", "consumer"]})
+    made = SimpleNamespace(
+        n_unknown=3, n_records=9, unknown={99: 2, 24: 1}, table=lambda _: generations
+    )
+    tell_unread(made, said.append)
+    assert said == [
+        "3 of 9 records have a type that is not known: 1 of type 24, 2 of type 99",
+        "what members of protocol type sr were given is not read (2 groups, such as a)",
     ]

@@ -29,7 +29,8 @@ FILES = Table(
         Column("table", _S, "table that the file belongs to", nullable=True),
         Column("file", _S, "path below the folder of the tables", nullable=True),
         Column("rows", _L, "rows in the file", nullable=True),
-        Column("n_unknown", _L, "records of an unknown type, in the row without a file"),
+        Column("n_unknown", _L, "records of an unknown type, in a row without a file"),
+        Column("record_type", _I, "that type", nullable=True),
     ),
 )
 

@@ -14,6 +14,7 @@ repeated task is never named, and is swept after a later commit (:mod:`holdfast.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,14 +44,14 @@ class BatchWriter:
         Batch that the files belong to.
     buffer_rows : int
         Rows of a table that are written together, as one row group.
-    n_unknown : int
+    unknown : Counter of int
         Records of an unknown type that the task met: they are in no table.
     """
 
     root: str
     batch: int
     buffer_rows: int = 250_000
-    n_unknown: int = 0
+    unknown: Counter[int] = field(default_factory=Counter)
     _parts: dict[str, list[pa.Table]] = field(default_factory=dict)
     _open: dict[str, tuple[str, pq.ParquetWriter]] = field(default_factory=dict)
     _rows: dict[str, int] = field(default_factory=dict)
@@ -90,8 +91,8 @@ class BatchWriter:
             names.append({"table": table, "file": name, "rows": self._rows[table]})
         self._sync(Path(self.root) / name for name, _ in self._open.values())
         self._open.clear()
-        if self.n_unknown:
-            names.append({"n_unknown": self.n_unknown})
+        for record_type, n_records in sorted(self.unknown.items()):
+            names.append({"n_unknown": n_records, "record_type": record_type})
         return pa.Table.from_pylist(names, schema=FILES_SCHEMA)
 
     def _sync(self, files: Iterable[Path]) -> None:

@@ -15,6 +15,7 @@ from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.errors import ConfigError, SourceError, nearest, suggest
 from holdfast.pipeline.command_session import open_session
+from holdfast.report.names import visible
 
 if TYPE_CHECKING:
     from holdfast.adapters.cluster.cluster import LiveCluster
@@ -83,8 +84,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         n_bad = made.tables.rows("bad_records")
         if n_bad:
             note(f"{n_bad} of {made.n_records} records do not parse (--table bad_records)")
-        if made.n_unknown:
-            note(f"{made.n_unknown} of {made.n_records} records have a type that is not known")
         if output is not None:
             note(f"tables are in {output}")
         if fmt is options.TableFormat.DELTA:
@@ -94,6 +93,27 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         if fmt is options.TableFormat.TABLE:
             rows, columns = for_people(definition, rows)
         write_rows(rows, columns, Format(fmt), title=table)
+
+
+def tell_unread(made: History, note: Any) -> None:
+    """Say what the records hold that no table shows."""
+    from holdfast.pipeline.history.generations import PROTOCOL_TYPES
+
+    if made.n_unknown:
+        types = ", ".join(f"{n} of type {number}" for number, n in sorted(made.unknown.items()))
+        note(f"{made.n_unknown} of {made.n_records} records have a type that is not known: {types}")
+    table = made.table("generations")
+    named = zip(table["group"].to_pylist(), table["protocol_type"].to_pylist(), strict=True)
+    others: dict[str, set[str]] = {}
+    for group, protocol_type in named:
+        if protocol_type and protocol_type not in PROTOCOL_TYPES:
+            others.setdefault(protocol_type, set()).add(group)
+    for protocol_type, groups in sorted(others.items()):
+        note(
+            f"what members of protocol type {visible(protocol_type)} were given is not read "
+            f"({len(groups)} {'group' if len(groups) == 1 else 'groups'}, such as "
+            f"{visible(min(groups))})"
+        )
 
 
 def known_table(name: str) -> Any:
@@ -155,6 +175,7 @@ def make_history(
             note=note,
         )
     check_groups(made, groups, note, where.group_names)
+    tell_unread(made, note)
     if delta:
         from holdfast.pipeline.batches.delta import write_delta
 

@@ -21,10 +21,11 @@ Step ``groups`` makes ``rebalances``, and step ``pauses`` adds the sums of pause
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -100,7 +101,7 @@ class Job:
     keep_state: bool = False
     past: Mapping[str, Files] = field(default_factory=dict)
     files: dict[str, Files] = field(default_factory=dict)
-    n_unknown: int = 0
+    unknown: Counter[int] = field(default_factory=Counter)
 
     def read_dump(self, dump: Dump, selection: Selection, names: Mapping[str, str]) -> None:
         """Split and group the records of a dump, which the tasks read themselves."""
@@ -258,9 +259,16 @@ class Job:
         said = unmistakable(said) if self.keep_state else said
         self.files["rebalances"] = self._rewritten(restated(whole, said))
 
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What the records held that is in no table, for the manifest."""
+        named = {str(record_type): n for record_type, n in sorted(self.unknown.items())}
+        return {"n_unknown": self.unknown.total(), "unknown_types": named}
+
     def collect(self, rows: pa.Table) -> None:
         """Take in what tasks handed back."""
-        self.n_unknown += pc.sum(rows["n_unknown"]).as_py() or 0
+        for row in rows.filter(rows["record_type"].is_valid()).to_pylist():
+            self.unknown[row["record_type"]] += row["n_unknown"]
         for table, files in files_of(rows).items():
             self.files.setdefault(table, []).extend(files)
 

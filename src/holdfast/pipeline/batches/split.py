@@ -177,7 +177,7 @@ class _Split:
         commits = pa.Table.from_batches(out.commits, arrow_schema("offset_commits"))
         self.writer.write("offset_commits", commits)
         self.writer.write("bad_records", bad_table(out))
-        self.writer.n_unknown += out.n_unknown
+        self.writer.unknown += out.unknown
         self.waiting.append(from_commits(commits))
         self.n_waiting += commits.num_rows
         if self.n_waiting >= _REDUCE_ROWS:

@@ -119,7 +119,7 @@ class GroupWork:
         waiting, self.waiting, self.n_waiting = self.waiting, Decoded(), 0
         remembered, self.remembered = self.remembered, CarriedState()
         self.writer.write("bad_records", bad_table(waiting))
-        self.writer.n_unknown += waiting.n_unknown
+        self.writer.unknown += waiting.unknown
         reported = reported_until(remembered.past)
         events = [*remembered.events, *waiting.consumer]
         folded = fold(events, self.topic_names, reported)

@@ -123,7 +123,7 @@ class Stream:
         job.pauses()
         job.restate([log for log in self.broker_logs if log.is_file()])
         state = {name: job.files.pop(name, []) for name in STATE_TABLES}
-        notes = {"query": self.query, "state": state, "n_unknown": job.n_unknown}
+        notes = {"query": self.query, "state": state, **job.notes}
         done = Batch(id=batch_id, files=job.files, notes=notes)
         earlier = job.amended(_without_lag(kept.batches))
         self.tables.commit(done, earlier=earlier, made_from=kept, writer=self.writer)

@@ -30,6 +30,8 @@ CONNECT: Final = "connect"
 """Protocol type of the workers of Kafka Connect."""
 STREAMS_PROTOCOL: Final = "stream"
 """Assignor of classic Kafka Streams groups."""
+PROTOCOL_TYPES: Final = ("consumer", CONNECT, SHARE, STREAMS)
+"""Protocol types whose assignments are read."""
 OWN_ASSIGNMENT: Final = {
     SHARE: "a share group: its members read partitions together, and no assignor of clients counts",
     STREAMS: "Kafka Streams assigns tasks, and takes no other assignor",

@@ -50,14 +50,21 @@ class History:
         ``tables.table(name)`` is an Arrow table.
     dump : Dump
         What they were made from.
-    n_records, n_unknown : int
-        Records read, and how many of them had an unknown type.
+    n_records : int
+        Records read.
+    unknown : dict of int to int
+        Records of types that are not known, by type; they are in no table.
     """
 
     tables: Tables
     dump: Dump
     n_records: int
-    n_unknown: int
+    unknown: dict[int, int]
+
+    @property
+    def n_unknown(self) -> int:
+        """Records of types that are not known."""
+        return sum(self.unknown.values())
 
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
@@ -168,13 +175,13 @@ def history_of(
         "cluster_id": dump.cluster_id,
         "taken_at": dump.taken_at,
         "n_records": n_records,
-        "n_unknown": job.n_unknown,
+        **job.notes,
     }
     done = Batch(id=job.batch, files=job.files, notes=notes)
     tables.commit(done, replace=True, made_from=before, writer=writer)
     remove_staged(tables.root)
     _remove_stream(tables.root)
-    return History(tables=tables, dump=dump, n_records=n_records, n_unknown=job.n_unknown)
+    return History(tables=tables, dump=dump, n_records=n_records, unknown=dict(job.unknown))
 
 
 def _remove_stream(root: Path) -> None:

@@ -10,6 +10,7 @@ is read once more for records that are bad or of an unknown type; clean data do 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NotRequired, TypedDict
@@ -59,7 +60,8 @@ class Decoded:
     generations: list[Generations] = field(default_factory=list)
     consumer: list[ConsumerGroupEvent] = field(default_factory=list)
     bad: list[pa.RecordBatch] = field(default_factory=list)
-    n_unknown: int = 0
+    unknown: Counter[int] = field(default_factory=Counter)
+    """Records of types that are not known, by type."""
 
 
 def read_commits(batch: pa.RecordBatch, out: Decoded) -> None:
@@ -92,7 +94,8 @@ def _read_rest(batch: pa.RecordBatch, out: Decoded) -> None:
     out.bad += list(decode.bad_records([batch]))
     for rows in decode.count_records([batch]):
         unknown = rows.filter(pc.invert(rows["is_known"]))
-        out.n_unknown += int(pc.sum(unknown["n_records"]).as_py() or 0)
+        for row in unknown.to_pylist():
+            out.unknown[row["record_type"]] += row["n_records"]
 
 
 def key_types(keys: pa.Array) -> tuple[Mask, I64]:
