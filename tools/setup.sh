@@ -24,8 +24,10 @@ fi
 
 say "set-up: packages from requirements.lock"
 uv_version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
+# The installer itself is held to its hash, too.
+sed -n '/^uv==/,/[^\\]$/p' requirements.lock > .venv/uv.txt
 if ! { .venv/bin/uv --version 2>/dev/null | grep -q " $uv_version" \
-    || .venv/bin/python -m pip install -q --disable-pip-version-check "uv==$uv_version"; } \
+    || .venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r .venv/uv.txt; } \
   || ! .venv/bin/uv pip sync -q --python .venv/bin/python --require-hashes requirements.lock; then
   say "set-up: the fast installer did not manage, so pip does it"
   .venv/bin/python -m ensurepip --upgrade >/dev/null

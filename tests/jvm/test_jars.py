@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
 import zipfile
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -70,15 +72,70 @@ def test_description_names_coordinates_and_exclusions(ivy):
     assert xml.index('"aa"') < xml.index('"zz"')
 
 
-@pytest.mark.parametrize("harm", ["missing", "cut"])
-def test_a_damaged_folder_is_fetched_again(ivy, harm):
-    first = jars.resolve(["g:m:1"], "m-1")
-    if harm == "missing":
-        first[0].unlink()
+HARMS = {"missing": None, "cut": b"a", "replaced by one of equal size": b"evil"}
+
+
+def harmed(folder: Path, harm: str) -> None:
+    """Change one jar of a folder, or put another one beside it."""
+    if harm == "one more":
+        (folder / "evil.jar").write_bytes(b"evil")
+    elif HARMS[harm] is None:
+        (folder / "a-1.jar").unlink()
     else:
-        first[0].write_bytes(b"a")
+        (folder / "a-1.jar").write_bytes(HARMS[harm])
+
+
+@pytest.fixture(params=["pinned", "not pinned"])
+def is_pinned(request, monkeypatch) -> bool:
+    """Whether the file of SHA-256 names the folder."""
+    digests = {n: sha256(b).hexdigest() for n, b in (("a-1.jar", b"aaaa"), ("b-2.jar", b"bb"))}
+    known = {"m-1": digests} if request.param == "pinned" else {}
+    monkeypatch.setattr(jars, "pinned", lambda: known)
+    return bool(known)
+
+
+@pytest.mark.parametrize("harm", [*HARMS, "one more"])
+def test_a_damaged_folder_is_fetched_again(ivy, harm, is_pinned):
+    first = jars.resolve(["g:m:1"], "m-1")
+    harmed(first[0].parent, harm)
     assert names(jars.resolve(["g:m:1"], "m-1")) == ["a-1.jar", "b-2.jar"]
+    assert first[0].read_bytes() == b"aaaa"
     assert len(ivy.runs) == 2
+
+
+@pytest.mark.parametrize("harm", [*HARMS, "one more"])
+def test_given_jars_that_are_others_are_refused(ivy, harm, is_pinned, tmp_path, monkeypatch):
+    folder = jars.resolve(["g:m:1"], "m-1")[0].parent
+    monkeypatch.setenv("HOLDFAST_JARS", str(folder.parent))
+    assert len(jars.resolve(["g:m:1"], "m-1")) == 2
+    harmed(folder, harm)
+    with pytest.raises(AdapterError, match=r"HOLDFAST_JARS: .*(evil|a-1)\.jar .*; copy"):
+        jars.resolve(["g:m:1"], "m-1")
+
+
+@pytest.mark.parametrize("other", ["a-1.jar", "b-2.jar", "c-3.jar"])
+def test_a_download_that_is_another_file_is_refused(ivy, other, own_cache, monkeypatch):
+    wanted = {"a-1.jar": sha256(b"aaaa").hexdigest(), "b-2.jar": sha256(b"bb").hexdigest()}
+    wanted[other] = "0" * 64
+    monkeypatch.setattr(jars, "pinned", lambda: {"m-1": wanted})
+    with pytest.raises(AdapterError, match=f"not what it should be: .*{other}"):
+        jars.resolve(["g:m:1"], "m-1")
+    assert list((own_cache / "jars").iterdir()) == []
+
+
+def test_every_version_that_we_bring_is_pinned():
+    held = jars.pinned()
+    assert len(held["kafka_2.13-4.3.1-log4j"]) == 46
+    assert set(held["spark-sql-kafka-0-10_2.13-4.0.0"]) >= {"spark-sql-kafka-0-10_2.13-4.0.0.jar"}
+    assert all(re.fullmatch("[0-9a-f]{64}", d) for jar in held.values() for d in jar.values())
+
+
+def test_set_up_installs_nothing_without_its_hash():
+    script = (Path(__file__).parents[2] / "tools" / "setup.sh").read_text(encoding="utf-8")
+    installs = [line for line in script.splitlines() if re.search(r"pip (install|sync)", line)]
+    assert len(installs) >= 3
+    for line in installs:
+        assert "--require-hashes" in line or ("--no-deps" in line and "-e ." in line), line
 
 
 def test_a_failure_leaves_nothing_behind_and_says_why(ivy, own_cache):
@@ -176,6 +233,7 @@ def test_a_user_without_a_home_is_told_what_to_set(own, monkeypatch):
 
 
 def test_connector_is_that_of_the_first_patch(ivy, monkeypatch):
+    monkeypatch.setattr(jars, "pinned", dict)
     assert jars.first_patch("4.0.5") == "4.0.0"
     jars.connector_jars("4.0.5")
     assert 'rev="4.0.0"' in ivy.runs[0]

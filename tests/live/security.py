@@ -14,6 +14,9 @@ from cryptography.hazmat.primitives import serialization
 from holdfast.adapters.broker.broker import BrokerSettings
 
 USER, PASSWORD = "alice", "alice-secret"
+PLANTED = "planted-7f3a"
+"""What no log may hold."""
+QUOTED_USER, QUOTED_PASSWORD = "bob", f'it\'s "{PLANTED}"'
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -64,7 +67,9 @@ class Security:
             "listener.name.scram.scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
             "listener.name.plain.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.plain.plain.sasl.jaas.config": (
-                f'{_PLAIN} required user_{USER}="{PASSWORD}";'
+                # Twice escaped: for the properties file and for the login module's own words.
+                f'{_PLAIN} required user_{USER}="{PASSWORD}" '
+                f'user_bob="{QUOTED_PASSWORD.replace(chr(34), chr(92) * 2 + chr(34))}";'
             ),
             "listener.name.oauth.sasl.enabled.mechanisms": "OAUTHBEARER",
             "listener.name.oauth.oauthbearer.sasl.jaas.config": (

@@ -30,6 +30,7 @@ from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocol
 
 from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
+from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.readable import ReadableSubscriptions
 from holdfast.assignors.registry import check_options, find
 from holdfast.errors import ConfigError, LocalProtocolError
@@ -44,6 +45,7 @@ from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscri
 __all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor", "attach"]
 
 log = logging.getLogger(__name__)
+hide_logins()
 
 TESTED = ("0.12.", "0.13.", "0.14.")
 """Versions of aiokafka, by how they begin, that the live tests ran with."""

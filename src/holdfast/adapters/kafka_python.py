@@ -34,6 +34,7 @@ from kafka.structs import TopicPartition
 
 from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
 from holdfast.adapters.kafka_python_attach import Attached, attach
+from holdfast.adapters.login_log import hide_logins
 from holdfast.errors import ConfigError, LocalProtocolError, WireError
 from holdfast.machine.actions import ComputeAssignment, LedRound
 from holdfast.machine.events import JoinedMember
@@ -63,6 +64,7 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+hide_logins()
 
 _NOTHING = Instruction(assigned=frozenset())
 

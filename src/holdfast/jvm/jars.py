@@ -1,13 +1,17 @@
 """Jars of Kafka's server and of Spark's Kafka source, by the Ivy that PySpark brings.
 
-**Rules.** Only our own cache folder is read and written, never ``~/.m2`` or ``~/.ivy2``. A folder
-of jars appears there complete or not at all, even if two processes resolve at once. PySpark's files
-are located without importing PySpark.
+**Rules.** ``jars.sha256`` beside this file names each jar of the versions that we bring, with its
+SHA-256: a folder of one of them holds exactly these jars, or is not used. Another version, which a
+user asks for, is held to what was downloaded first. Only our own cache folder is read and written,
+never ``~/.m2`` or ``~/.ivy2``. A folder of jars appears there complete or not at all, even if two
+processes resolve at once. PySpark's files are located without importing PySpark.
 
 **Strategy.** ``HOLDFAST_CACHE`` (else ``XDG_CACHE_HOME/holdfast``, else ``~/.cache/holdfast``)
 holds ``jars/NAME/*.jar`` and Ivy's own cache. Ivy retrieves into a folder beside the final one,
 which is renamed under a lock. ``HOLDFAST_JARS`` names a folder in the layout of ``jars/`` for
 networks without a Maven repository; ``HOLDFAST_IVY_SETTINGS`` an Ivy settings file for mirrors.
+Every jar is hashed before every use. ``jars.sha256`` is made by ``sha256sum FOLDER/*.jar`` in
+``jars/`` of a fresh cache.
 """
 
 from __future__ import annotations
@@ -19,8 +23,10 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
+from hashlib import file_digest
 from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -43,6 +49,7 @@ Note = Callable[[str], None]
 _ATTEMPTS = 3
 _TIMEOUT_SECONDS = 900
 _LIST = "jars.json"
+_PINNED = Path(__file__).with_name("jars.sha256")
 
 
 def broker_jars(*, note: Note | None = None) -> list[Path]:
@@ -142,17 +149,17 @@ def resolve(
     given = os.environ.get("HOLDFAST_JARS")
     if given:
         return _jars_given(Path(given).expanduser().absolute(), name)
-    cache = cache_folder()
-    target = cache / "jars" / name
+    store = cache_folder()
+    target = store / "jars" / name
     if not _is_complete(target):
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(cache / "jars.lock"):
+            with _locked(store / "jars.lock"):
                 if not _is_complete(target):
                     _download(coordinates, target, without, note)
         except OSError as error:
             raise AdapterError(
-                f"cannot write the cache {cache}: {error.strerror}; HOLDFAST_CACHE names another"
+                f"cannot write the cache {store}: {error.strerror}; HOLDFAST_CACHE names another"
             ) from error
     return _jars_in(target)
 
@@ -164,6 +171,9 @@ def _jars_given(root: Path, name: str) -> list[Path]:
             f"HOLDFAST_JARS: no jars in {root / name}; copy that folder from jars/ in the cache of "
             "a machine with a network"
         )
+    fault = fault_of(root / name, pinned().get(name))
+    if fault:
+        raise AdapterError(f"HOLDFAST_JARS: {fault}; copy the folder again from a good cache")
     return jars
 
 
@@ -171,12 +181,53 @@ def _jars_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jar"))
 
 
+@cache
+def pinned() -> Mapping[str, Mapping[str, str]]:
+    """SHA-256 of each jar that ships with a version of ours: folder -> jar -> hexadecimal."""
+    found: dict[str, dict[str, str]] = {}
+    for line in _PINNED.read_text(encoding="utf-8").splitlines():
+        digest, _, path = line.partition("  ")
+        folder, _, jar = path.partition("/")
+        found.setdefault(folder, {})[jar] = digest
+    return found
+
+
+def fault_of(folder: Path, wanted: Mapping[str, str] | None) -> str:
+    """What is wrong with a folder of jars; empty if it holds exactly the wanted ones.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds jars.
+    wanted : mapping of str to str, optional
+        Jar -> SHA-256; by default what the folder's own list has, if it has one.
+    """
+    if wanted is None:
+        try:
+            wanted = json.loads((folder / _LIST).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return ""
+    held = {jar.name: jar for jar in _jars_in(folder)}
+    if more := sorted(held.keys() - wanted.keys()):
+        return f"{folder / more[0]} is none of the jars of this version"
+    for name, digest in sorted(wanted.items()):
+        if name not in held:
+            return f"{folder / name} is missing"
+        if _sha256(held[name]) != digest:
+            return f"{folder / name} has another SHA-256 than the jar of this version"
+    return ""
+
+
+def _sha256(jar: Path) -> str:
+    with jar.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
 def _is_complete(folder: Path) -> bool:
-    """Whether every jar that was put there still has its size."""
+    """Whether the folder holds exactly what was put there."""
     try:
-        sizes = json.loads((folder / _LIST).read_text(encoding="utf-8"))
-        return all((folder / jar).stat().st_size == size for jar, size in sizes.items())
-    except (OSError, ValueError):
+        return (folder / _LIST).is_file() and not fault_of(folder, pinned().get(folder.name))
+    except (OSError, ValueError, AttributeError):  # a list of an earlier version, or a broken one
         return False
 
 
@@ -205,8 +256,14 @@ def _download(
                 break
             if attempt == _ATTEMPTS:
                 raise AdapterError(_failure(coordinates, answer))
-        sizes = {jar.name: jar.stat().st_size for jar in _jars_in(out)}
-        (out / _LIST).write_text(json.dumps(sizes, indent=1) + "\n", encoding="utf-8")
+        fault = fault_of(out, pinned().get(target.name))
+        if fault:
+            raise AdapterError(
+                f"a download is not what it should be: {fault}; is the Maven repository a mirror "
+                "that serves other files?"
+            )
+        digests = {jar.name: _sha256(jar) for jar in _jars_in(out)}
+        (out / _LIST).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
         # A broken older folder goes first: rename needs the place free.
         shutil.rmtree(target, ignore_errors=True)
         out.rename(target)

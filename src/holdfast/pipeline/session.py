@@ -25,6 +25,8 @@ from typing import Final
 import pyspark
 from pyspark.sql import SparkSession
 
+from holdfast.pipeline.call_log import hide_logins
+
 RUNTIME_CONF: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
@@ -76,6 +78,7 @@ def get_session(
     AdapterError
         No usable Java, or the connector cannot be had.
     """
+    hide_logins()
     wanted = dict(conf or {})
     active = SparkSession.getActiveSession()
     if active is not None:

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.adapters.login_log import hide_logins
 from holdfast.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -263,6 +264,7 @@ _SETTINGS: Mapping[str, str] = {
 
 def client_settings(config: Mapping[str, str]) -> dict[str, Any]:
     """Kafka's client properties as keywords of kafka-python; others are left out."""
+    hide_logins()
     settings: dict[str, Any] = {
         "request_timeout_ms": TIMEOUT_MS,
         "bootstrap_timeout_ms": 5_000,

@@ -3,7 +3,8 @@
 **Rules.** This module, :mod:`holdfast.adapters.member.link`,
 :mod:`holdfast.adapters.cluster.lookup` and :mod:`holdfast.adapters.cluster.refused` are the only
 ones that use ``kafka.net``, which is private: it is pinned to :data:`TESTED` and refused otherwise.
-A secret never stands in an error.
+A secret never stands in an error,
+nor in a log (:mod:`holdfast.adapters.login_log`).
 
 **Strategy.** Every call is a coroutine on the library's IO thread, so TLS, SASL, version
 negotiation and reconnecting are the library's. A call that fails for a passing reason is repeated
@@ -18,7 +19,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import logging
 import socket
 import time
 from collections.abc import Callable, Coroutine
@@ -60,32 +60,6 @@ SOCKET_OPTIONS = [
 ]
 
 
-class _HideSecrets(logging.Filter):
-    """Takes logins out of the library's own debug log, which shows requests byte by byte."""
-
-    LOGGERS = ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.transport")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._secrets: set[str] = {"auth=Bearer"}
-        for name in self.LOGGERS:
-            logging.getLogger(name).addFilter(self)
-
-    def hide(self, secret: str | None) -> None:
-        """Let no record with this text through as it is."""
-        if secret:
-            self._secrets |= {secret, repr(secret.encode())[2:-1]}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        if any(secret in text for secret in self._secrets):
-            record.msg, record.args = "a login (not shown)", ()
-        return True
-
-
-_hidden = _HideSecrets()
-
-
 class Connections:
     """One client's connections.
 
@@ -104,7 +78,6 @@ class Connections:
         _check_version()
         mend_connects()
         self.settings = settings
-        _hidden.hide(settings["sasl.password"])
         self.timeout_ms: int = settings["request.timeout.ms"]
         options = {
             **render.kafka_python_connection(settings),

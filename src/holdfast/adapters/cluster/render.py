@@ -13,6 +13,7 @@ import ssl
 import time
 from typing import Any
 
+from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
 
@@ -60,6 +61,7 @@ def ssl_context(settings: Settings) -> ssl.SSLContext | None:
 
 def kafka_python_connection(settings: Settings) -> dict[str, Any]:
     """Keyword arguments of kafka-python's connection layer."""
+    hide_logins()
     result: dict[str, Any] = {
         "bootstrap_servers": list(settings["bootstrap.servers"]),
         "client_id": settings["client.id"],

@@ -1,0 +1,161 @@
+"""A password in no log: every command and every kind of member, on a broker that wants a login."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import ssl
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer
+from tests.live.crew import QUICK, Topic, fresh
+from tests.live.every_command import OF_ITS_OWN, commands_of_clusters
+from tests.live.security import PLANTED, QUOTED_PASSWORD, QUOTED_USER
+from tests.live.small_group import small_group
+from tests.live.waiting import until
+
+from holdfast import Consumer, Worker
+from holdfast.adapters import kafka_python
+from holdfast.adapters.cluster import render
+from holdfast.adapters.settings import DATA_PLANES
+
+_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_TOLD = base64.b64encode(f"\0{QUOTED_USER}\0{QUOTED_PASSWORD}".encode()).decode()
+LOG4J = """rootLogger.level = debug
+rootLogger.appenderRef.file.ref = file
+logger.repl.name = org.apache.spark.repl.Main
+logger.repl.level = debug
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c{{1}}: %m%n
+"""
+
+
+def holds_no_secret(text: str) -> bool:
+    return PLANTED not in text and _TOLD not in text
+
+
+def test_every_command_that_takes_credentials_is_run_below() -> None:
+    assert set(OF_ITS_OWN) == commands_of_clusters()
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+def test_no_command_logs_the_password(broker, security, tmp_path: Path) -> None:
+    jaas = QUOTED_PASSWORD.replace('"', '\\"')
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={_LOGIN} required username="{QUOTED_USER}" password="{jaas}";\n'
+        f"ssl.ca.location={security.ca}\n"
+        f"ssl.truststore.type=PEM\nssl.truststore.location={security.ca}\n"
+    )
+    logs = [tmp_path / "python.log", tmp_path / "java.log"]
+    (tmp_path / "log4j2.properties").write_text(LOG4J.format(log=logs[1]))
+    (tmp_path / "spark-defaults.conf").write_text(
+        "spark.driver.extraJavaOptions "
+        f"-Dlog4j2.configurationFile={(tmp_path / 'log4j2.properties').as_uri()}\n"
+        "spark.master local[1]\nspark.sql.codegen.wholeStage false\n"
+        "spark.sql.shuffle.partitions 1\n"
+    )
+    script = Path(__file__).with_name("every_command.py")
+    command = [sys.executable, script, logs[0], broker.bootstrap_of("PLAIN")]
+    with small_group(broker.bootstrap, fresh("group")):
+        ended = subprocess.run(
+            [*map(str, command), str(properties), str(tmp_path / "out")],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "SPARK_CONF_DIR": str(tmp_path), "PYTHONPATH": str(Path.cwd())},
+        )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    codes = json.loads(ended.stdout.splitlines()[-1])
+    assert codes == {name: 130 if name == "watch" else 0 for name in OF_ITS_OWN}, ended.stderr
+    python, java = (log.read_text(errors="replace") for log in logs)
+    assert "kafka.protocol.parser" in python and "py4j" in python
+    assert "SaslAuthenticateRequest [hidden]" in python
+    assert "sasl.jaas.config = [hidden]" in java
+    for text in (python, java, ended.stdout, ended.stderr):
+        assert holds_no_secret(text), [t for t in text.splitlines() if not holds_no_secret(t)][:3]
+
+
+@pytest.fixture
+def login(broker, security) -> dict[str, object]:
+    """Settings of a member that logs in with the quoted password."""
+    return {
+        "bootstrap.servers": broker.bootstrap_of("PLAIN"),
+        "group.id": fresh("group"),
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": QUOTED_USER,
+        "sasl.password": QUOTED_PASSWORD,
+        "ssl.ca.location": security.ca,
+        **QUICK,
+    }
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("plane", DATA_PLANES)
+def test_no_member_logs_the_password(broker, login, plane, caplog, monkeypatch) -> None:
+    real = render.librdkafka_fetch
+    monkeypatch.setattr(render, "librdkafka_fetch", lambda s: {**real(s), "debug": "all"})
+    topic = Topic(broker.bootstrap, 1)
+    topic.produce(1)
+    caplog.set_level(logging.DEBUG)
+    with Consumer({**login, "holdfast.data.plane": plane}) as consumer:
+        consumer.subscribe([topic.name])
+        got: list[object] = []
+        until(lambda: got.extend(consumer.poll(0.2)) or len(got) == 1, "a record", 90)
+    assert "SaslAuthenticateRequest [hidden]" in caplog.text
+    assert holds_no_secret(caplog.text)
+
+
+class _Began:
+    """A worker's application that notes when it has something to do."""
+
+    def __init__(self) -> None:
+        self.has = threading.Event()
+
+    def on_assigned(self, resources: list[object]) -> None:
+        self.has.set()
+
+
+@pytest.mark.broker
+def test_no_worker_logs_the_password(login, caplog) -> None:
+    began = _Began()
+    with caplog.at_level(logging.DEBUG), Worker(login, {"leader": 1}, began):
+        assert began.has.wait(90)
+    assert "SaslAuthenticateRequest [hidden]" in caplog.text
+    assert holds_no_secret(caplog.text)
+
+
+@pytest.mark.broker
+def test_the_plug_in_lets_its_client_log_no_password(broker, login, security, caplog) -> None:
+    topic = Topic(broker.bootstrap, 1)
+    topic.produce(1)
+    caplog.set_level(logging.DEBUG)
+    consumer = KafkaConsumer(
+        topic.name,
+        bootstrap_servers=login["bootstrap.servers"],
+        group_id=fresh("group"),
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[kafka_python.CooperativeSticky()],
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        sasl_plain_username=QUOTED_USER,
+        sasl_plain_password=QUOTED_PASSWORD,
+        ssl_context=ssl.create_default_context(cafile=security.ca),
+    )
+    with closing(consumer):
+        until(lambda: consumer.poll(200), "a record", 90)
+    assert "SaslAuthenticateRequest [hidden]" in caplog.text
+    assert holds_no_secret(caplog.text)
