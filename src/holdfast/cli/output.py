@@ -31,6 +31,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.report.names import harmless, spreadsheet_text, visible, visible_json
+from holdfast.tables.private import open_private, write_private
 
 T = TypeVar("T")
 BAR_AFTER_S = 2.0
@@ -171,7 +172,7 @@ def _write_table(
     held = [max(map(cell_len, column)) for column in zip(*cells, strict=True)] or [0] * len(columns)
     whole = sum(min(MAX_CELL, max(n, len(c))) + 3 for n, c in zip(held, columns, strict=True)) + 1
     if target is not None:
-        with target.open("w", encoding="utf-8") as file:
+        with open_private(target) as file:
             console = Console(file=file, highlight=False, width=whole)
             console.print(_people_table(columns, cells, title))
         return
@@ -243,7 +244,7 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 def _write(text: str, target: Path | None) -> None:
     if target is not None:
-        target.write_text(text, encoding="utf-8")
+        write_private(target, text)
         return
     stream: IO[str] = sys.stdout
     stream.write(text)

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from holdfast.cli.output import printable
 from holdfast.report.names import visible
+from holdfast.tables.private import open_private
 
 if TYPE_CHECKING:
     from holdfast.report.findings.examination import Examination
@@ -30,7 +31,7 @@ def print_screens(found: Sequence[Examination], target: Path | None) -> None:
     if target is None:
         _all(Console(highlight=False), found)
         return
-    with target.open("w", encoding="utf-8") as file:
+    with open_private(target) as file:
         _all(Console(file=file, highlight=False, width=FILE_WIDTH), found)
 
 

@@ -16,6 +16,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from holdfast.adapters.kafka_python import CooperativeSticky, attach
 from holdfast.demo.journal import Entry
 from holdfast.demo.lifeline import watch
+from holdfast.tables.private import open_private
 
 HEARTBEAT_MS = 300
 SESSION_MS = 10_000
@@ -53,7 +54,7 @@ class _Diary(ConsumerRebalanceListener):  # type: ignore[misc] # the client has 
 def main(bootstrap: str, topic: str, group: str, name: str, journal: str) -> None:
     """Consume until asked to stop, then leave the group."""
     stop = watch()
-    with Path(journal).open("a", encoding="utf-8") as file:
+    with open_private(Path(journal), "a") as file:
         diary = _Diary(name, file)
         consumer: Any = KafkaConsumer(
             bootstrap_servers=bootstrap,

@@ -29,6 +29,7 @@ from holdfast.demo.tables import Witnessed, read_witnessed, write_tables
 from holdfast.errors import AdapterError, ConfigError
 from holdfast.pipeline.command_session import open_session
 from holdfast.report.drawing.writing import write as write_report
+from holdfast.tables.private import make_private_folder
 
 TOPIC = "orders"
 GROUP = "holdfast-demo"
@@ -221,7 +222,7 @@ def make_room(out: Path) -> None:
     for folder in folders:
         if _marked(folder):
             shutil.rmtree(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         (folder / MARK).write_text("holdfast demo deletes this folder when it runs again\n")
 
 

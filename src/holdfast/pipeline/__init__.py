@@ -1,7 +1,8 @@
 """From the offsets topic to tables with Spark: every rebalance of every group.
 
 No other package uses Spark. ``session`` starts a Spark session, and ``command_session`` starts one
-for a command. ``arrow_types`` names the Arrow values that the rooms pass to each other.
+for a command. ``call_log`` keeps logins out of the log of calls into the JVM. ``arrow_types`` names
+the Arrow values that the rooms pass to each other.
 
 =============  ==========================================================================
 ``ingest/``    records of a cluster or a dump, to Arrow columns

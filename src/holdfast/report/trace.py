@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.report.columns.timeline import Timeline, build_timeline, last_time
 from holdfast.report.names import visible
+from holdfast.tables.private import open_private
 from holdfast.tables.reading import Tables
 
 NOBODY, PAUSED = "grey", "white"  # names of colours that the viewer reserves
@@ -27,7 +28,7 @@ def write_trace(tables: Tables, out: Path, *, groups: Sequence[str] | None = Non
     ``tables`` has ``generations`` and ``assignments``, and may have ``pauses`` and ``members``.
     """
     last = last_time(tables)
-    with out.open("w", encoding="utf-8") as file:
+    with open_private(out) as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[')
         separator = "\n"
         for process, name in enumerate(groups if groups is not None else tables.groups, 1):

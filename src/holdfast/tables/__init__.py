@@ -9,5 +9,5 @@ makes its Arrow schema.
 ``store`` is what both ask of the place where tables are kept. ``folder`` says what may stand in a
 folder of tables and sweeps it. ``writing`` writes files, ``parquet`` opens those of strangers,
 ``reading`` reads tables or columns in memory, ``groups`` cuts a table by group, ``values`` turns
-Arrow columns into NumPy columns.
+Arrow columns into NumPy columns. ``private`` makes files and folders for their owner alone.
 """

@@ -22,6 +22,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Protocol
 
+from holdfast.tables.private import FILE_MODE, make_private_folder, open_private
+
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _DRAFT: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
@@ -134,7 +136,7 @@ class FolderStore:
         """As in :class:`Store`."""
         path = self.root / name
         draft = self._draft(path)
-        hold = _FolderHold(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
+        hold = _FolderHold(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
         try:
             # Locked before it has its name, so nobody finds the name and not the lock.
             hold.lock()
@@ -171,7 +173,7 @@ class FolderStore:
         return False
 
     def _draft(self, path: Path) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         return path.with_name(f".{uuid.uuid4().hex}.tmp")
 
 
@@ -237,7 +239,7 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
+    with open_private(path, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.tables.manifest import file_name, is_file_name
+from holdfast.tables.private import create_private, make_private_folder
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.store import sync_all, sync_folder
 
@@ -70,12 +71,13 @@ class BatchWriter:
         if table not in self._open:
             name = file_name(table, self.batch, uuid.uuid4().hex)
             path = Path(self.root) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(path.parent)
             for folder in (path.parent, path.parent.parent):
                 if folder.is_symlink():
                     raise SourceError(f"{folder} is a link: tables are not written through links")
             # Dictionaries pay for strings, which repeat, and cost double for numbers.
             strings = [f.name for f in rows.schema if pa.types.is_string(f.type)]
+            create_private(path)
             writer = pq.ParquetWriter(path, rows.schema, compression="zstd", use_dictionary=strings)
             self._open[table] = (name, writer)
         self._open[table][1].write_table(rows)

@@ -29,6 +29,7 @@ from holdfast.cli.wire_json import (
     error_json,
 )
 from holdfast.errors import ConfigError, SourceError, WireError, nearest
+from holdfast.tables.private import open_private
 
 EXIT_BAD_BYTES = 3
 NAMES = (*SCHEMAS, RECORD)
@@ -108,7 +109,7 @@ def _opened(path: Path | None) -> Iterator[IO[str]]:
         sys.stdout.flush()
         return
     try:
-        stream = path.open("w", encoding="utf-8")
+        stream = open_private(path)
     except OSError as error:
         raise SourceError(f"cannot write {path}: {error.strerror}") from error
     with stream:

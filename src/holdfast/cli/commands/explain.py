@@ -12,6 +12,7 @@ from rich.text import Text
 from holdfast.cli.options import ExplainFormat, OutputFile
 from holdfast.cli.output import Format, write_json, write_rows, write_text
 from holdfast.errors import ConfigError, nearest
+from holdfast.tables.private import open_private
 
 if TYPE_CHECKING:
     from holdfast.report.findings.finding import Rule
@@ -59,7 +60,7 @@ def run(
     if fmt is ExplainFormat.JSON:
         write_json({"schema_version": 1, **as_dict[wanted]}, output)
     elif fmt is ExplainFormat.TABLE:
-        with nullcontext() if output is None else output.open("w", encoding="utf-8") as file:
+        with nullcontext() if output is None else open_private(output) as file:
             _print(rules[wanted], Console(file=file, highlight=False))
     else:
         write_rows([as_dict[wanted]], words, Format(fmt.value), output)

@@ -35,6 +35,7 @@ from holdfast.pipeline.ingest.source import (
     reading,
 )
 from holdfast.tables.parquet import BATCH_BYTES
+from holdfast.tables.private import create_private, make_private_folder
 from holdfast.tables.schemas import arrow_schema, from_columns
 from holdfast.tables.store import FolderStore, is_draft, sync_all
 
@@ -153,12 +154,12 @@ def _make_room(root: Path) -> None:
     for part in PARTS:
         for file in (root / part).glob("*.parquet"):
             file.unlink()
-        (root / part).mkdir(parents=True, exist_ok=True)
+        make_private_folder(root / part)
 
 
 def _write(folder: Path, rows: pa.Table) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows, folder / "part-0.parquet")
+    make_private_folder(folder)
+    pq.write_table(rows, create_private(folder / "part-0.parquet"))
 
 
 def gathered(batches: Batches, schema: pa.Schema) -> Iterator[pa.Table]:

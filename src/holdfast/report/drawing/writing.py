@@ -33,6 +33,7 @@ from holdfast.report.drawing.policies import policy_section
 from holdfast.report.findings.examination import examine
 from holdfast.report.findings.facts import Facts, read_facts
 from holdfast.report.progress import Track
+from holdfast.tables.private import write_private
 from holdfast.tables.reading import Source, Tables, read_tables
 
 SCRIPTS = (
@@ -88,9 +89,8 @@ def write(
     """
     tables = source if isinstance(source, Tables) else read_tables(source)
     out = Path(out)
-    out.write_text(
-        render(tables, title, groups, policies=policies, last_ms=last_ms, track=track),
-        encoding="utf-8",
+    write_private(
+        out, render(tables, title, groups, policies=policies, last_ms=last_ms, track=track)
     )
     return out
 
