@@ -1,0 +1,37 @@
+"""SECURITY.md says what the code does: its files, numbers and settings exist."""
+
+import inspect
+import re
+from pathlib import Path
+
+from holdfast.adapters.settings import KEYS
+from holdfast.cli import metrics_server
+from holdfast.cli.commands import export
+from holdfast.cli.settings_files import FILE_NAME, NAMED_BY
+from holdfast.jvm import jars
+from holdfast.tables.private import FILE_MODE, FOLDER_MODE
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+WORDS = " ".join(PAGE.split())
+
+
+def test_every_file_exists() -> None:
+    files = re.findall(r"`((?:src|tests|tools)/[\w/.]+|requirements\.lock)`", PAGE)
+    assert len(files) >= 3
+    assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
+def test_settings_exist() -> None:
+    assert {"security.protocol", "sasl.mechanism"} <= KEYS.keys()
+    source = inspect.getsource(jars)
+    assert {FILE_NAME, NAMED_BY, "HOLDFAST_JARS"} <= set(re.findall(r"`([\w.]+)`", PAGE))
+    assert "HOLDFAST_JARS" in source
+
+
+def test_numbers_are_those_of_the_code() -> None:
+    listen = inspect.signature(export.run).parameters["listen"].default
+    assert f"listens on {listen}, holds at most {metrics_server.MAX_CLIENTS} clients" in WORDS
+    waits = f"waits {metrics_server.REQUEST_S:.0f} seconds for a request and "
+    assert f"{waits}{metrics_server.ANSWER_S:.0f} for an answer" in WORDS
+    assert f"mode 0{FILE_MODE:o} and new folders 0{FOLDER_MODE:o}" in WORDS
