@@ -16,6 +16,8 @@ from holdfast.pipeline.history.history import run
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.tables.folder import sweep
+from holdfast.tables.lease import COMMITS
+from holdfast.tables.manifest import MANIFEST
 from holdfast.tables.reading import Tables, sort_rows
 from holdfast.tables.stored import TABLES
 
@@ -121,7 +123,7 @@ def test_no_name_breaks_anything(spark, tmp_path):
         assert sort_rows(seen, TABLES[table]).to_pylist() == out.table(table).to_pylist()
         spark.catalog.dropTempView(table)
     inside = {p.name for p in out.tables.root.iterdir()}
-    assert inside <= {"_manifest.json", *out.tables.batches()[0].files}
+    assert inside <= {MANIFEST, COMMITS, *out.tables.batches()[0].files}
     chosen = run(spark, folder, tmp_path / "chosen", selection=Selection(groups=STRANGE[:4]))
     assert {r[0] for r in rows(chosen, "rebalances", "group")} == set(STRANGE[:4])
 
