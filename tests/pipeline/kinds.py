@@ -90,9 +90,11 @@ def kind(name: str) -> Kind:
 
 
 def printed(text: str) -> list[dict[str, str]]:
-    """A table that one of Kafka's tools printed, by its headings."""
+    """A table that one of Kafka's tools printed, by its headings; nothing where it printed none."""
     lines = [line for line in text.splitlines() if line.strip()]
-    head = next(i for i, line in enumerate(lines) if line.startswith("GROUP "))
+    head = next((i for i, line in enumerate(lines) if line.startswith("GROUP ")), len(lines))
+    if head == len(lines):
+        return []
     names = lines[head].split()
     return [
         dict(zip(names, line.split(maxsplit=len(names) - 1), strict=False))
