@@ -4,11 +4,15 @@ import inspect
 import re
 from pathlib import Path
 
+from tests.hostile import laws
+
 from holdfast.adapters.settings import KEYS
+from holdfast.assignors import claims
 from holdfast.cli import metrics_server
 from holdfast.cli.commands import export
 from holdfast.cli.settings_files import FILE_NAME, NAMED_BY
 from holdfast.jvm import jars
+from holdfast.machine.leader import recall
 from holdfast.tables.private import FILE_MODE, FOLDER_MODE
 
 ROOT = Path(__file__).parents[2]
@@ -18,8 +22,21 @@ WORDS = " ".join(PAGE.split())
 
 def test_every_file_exists() -> None:
     files = re.findall(r"`((?:src|tests|tools)/[\w/.]+|requirements\.lock)`", PAGE)
-    assert len(files) >= 3
-    assert [name for name in files if not (ROOT / name).is_file()] == []
+    assert len(files) >= 4
+    assert [name for name in files if not (ROOT / name).exists()] == []
+
+
+def test_what_is_said_of_members_is_a_law_or_a_rule_of_the_code() -> None:
+    rules = " ".join(
+        " ".join((inspect.getdoc(module) or "").split()) for module in (claims, recall, laws)
+    )
+    for rule in (
+        "A claim of a generation that cannot exist yet counts as none.",
+        "never more than this leader's configuration has for it",
+        "the median of the shares of that generation",
+        "No deadline is above the configuration.",
+    ):
+        assert rule in rules
 
 
 def test_settings_exist() -> None:

@@ -75,6 +75,7 @@ def test_no_command_logs_the_password(broker, security, tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
+            timeout=900,
             env={**os.environ, "SPARK_CONF_DIR": str(tmp_path), "PYTHONPATH": str(Path.cwd())},
         )
     assert ended.returncode == 0, ended.stderr[-3000:]
