@@ -35,7 +35,7 @@ format: setup  ## format in place
 	@$(BIN)/ruff format $(PATHS)
 	@$(BIN)/ruff check --fix $(PATHS)
 
-soak: setup  ## the long runs: 20,000 seeds, exhaustive search, fuzzing, chaos
+soak: setup  ## the long runs: 20,000 seeds, members that lie, exhaustive search, fuzzing, chaos
 	@$(BIN)/python tools/soak.py $(ARGS)
 
 lock:  ## write requirements.lock anew from pyproject.toml

@@ -1,4 +1,4 @@
-"""The long runs: random faulty runs, exhaustive search, fuzzing, real groups under fire.
+"""The long runs: random faulty runs, members that lie, exhaustive search, fuzzing, real groups.
 
 ``make soak ARGS="--only seeds --seeds 20000"``. Nothing here is needed for `make test`.
 """
@@ -13,6 +13,7 @@ PARTS = {
     "seeds": ["-m", "holdfast", "simulate-soak", "--runs", "{seeds}"],
     "fuzz": ["-m", "tests.fuzz.fuzz_wire", "--runs", "{runs}"],
     "slow": ["-m", "pytest", "-q", "-m", "slow"],
+    "liars": ["-m", "tests.hostile.soak", "--seeds", "{seeds}"],
     "chaos": ["-m", "tests.live.chaos"],
 }
 

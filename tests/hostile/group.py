@@ -171,7 +171,7 @@ class HostileGroup:
         """One JoinGroup and SyncGroup of everybody."""
         lie = None if liar is None else liar.subscription(self._known())
         before = {m.name: m.owned for m in self.members.values()}
-        truth = None if lie is None else self._truth(lie)
+        truth = None if lie is None else self.truth(lie)
         request = self.request(lie)
         read = read_round([self.assignor], request)
         request = replace(
@@ -202,7 +202,7 @@ class HostileGroup:
             truth=replace(request, members=members),
         )
 
-    def _truth(self, lie: bytes) -> bytes:
+    def truth(self, lie: bytes) -> bytes:
         """What an honest member would have said in the liar's place."""
         said = read_subscribed_member(LIAR, None, lie).subscription
         topics = tuple(sorted({t for t in said.topics if t in TOPICS}))

@@ -1,0 +1,107 @@
+"""Many seeds of lies: ``python -m tests.hostile.soak --seeds 20000`` prints JSON lines.
+
+**Rules.** The seeds are dealt to the assignors in turn. A broken law is a line of its own with its
+seed, and the exit code is then 1. Every hundredth round that is lied in is led again to measure its
+costs beside those of an honest turn.
+
+**Strategy.** A batch of seeds is run, Java answers all of its rounds in one process, then the laws
+are applied. ``--no-java`` leaves Java out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from typing import Any
+
+from tests.hostile.cost import cost_of
+from tests.hostile.group import ASSIGNORS, N_LYING, TOPICS, HostileGroup, Round
+from tests.hostile.java import JavaAnswers, ask_java
+from tests.hostile.laws import broken_laws, kept
+
+BATCH = 40
+EVERY = 100
+
+
+class Totals:
+    """Numbers of one assignor over all seeds so far."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.thrown: Counter[str] = Counter()
+        self.least: dict[str, float] = {}
+        self.worst: dict[str, float] = {}
+
+    def add(self, rounds: list[Round], java: JavaAnswers | None) -> None:
+        """Take the lying rounds of a batch."""
+        self.counts["rounds"] += len(rounds)
+        for i, done in enumerate(rounds):
+            owned = sum(map(len, done.before.values()))
+            ours = kept(done)
+            self.counts["owned"] += owned
+            self.counts["kept"] += ours
+            self._least("least kept in a round", ours / max(1, owned))
+            if java is not None:
+                self.counts["kept by Java"] += java.kept[i]
+                self._least("least kept by Java in a round", java.kept[i] / max(1, owned))
+                if java.kept[i]:
+                    self._least("least ratio to Java", ours / java.kept[i])
+            if i % EVERY == 0:
+                self._measure(done)
+        if java is not None:
+            self.thrown.update(why.split()[0] for why in java.thrown.values())
+
+    def _least(self, name: str, value: float) -> None:
+        self.least[name] = min(value, self.least.get(name, value))
+
+    def _measure(self, done: Round) -> None:
+        ratios = cost_of(done.request).ratios(cost_of(done.truth))
+        for name, ratio in ratios.items():
+            self.worst[name] = max(ratio, self.worst.get(name, 0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is printed."""
+        return {
+            **self.counts,
+            **{name: round(value, 3) for name, value in self.least.items()},
+            "worst cost ratios": {name: round(value, 2) for name, value in self.worst.items()},
+            "Java could not plan": dict(self.thrown.most_common()),
+        }
+
+
+def main() -> int:
+    """Run the seeds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20_000)
+    parser.add_argument("--first", type=int, default=100_000)
+    parser.add_argument("--largest", type=int, default=1 << 16, help="bytes of the largest lie")
+    parser.add_argument("--no-java", action="store_true")
+    options = parser.parse_args()
+    totals = {name: Totals() for name in ASSIGNORS}
+    n_broken = 0
+    for begin in range(0, options.seeds, BATCH):
+        seeds = range(options.first + begin, options.first + min(begin + BATCH, options.seeds))
+        for at, name in enumerate(ASSIGNORS):
+            runs = {
+                seed: list(HostileGroup(ASSIGNORS[name], seed, options.largest).run())
+                for seed in seeds
+                if seed % len(ASSIGNORS) == at
+            }
+            lying = [done for rounds in runs.values() for done in rounds[:N_LYING]]
+            java = None if options.no_java else ask_java(lying)
+            for i, (seed, rounds) in enumerate(runs.items()):
+                part = None if java is None else java.kept[i * N_LYING : (i + 1) * N_LYING]
+                for law in broken_laws(rounds, part):
+                    n_broken += 1
+                    print(json.dumps({"assignor": name, "seed": seed, "broken": law}), flush=True)
+            totals[name].add(lying, java)
+        report = {"seeds": begin + len(seeds), "partitions": sum(TOPICS.values())}
+        report |= {name: total.to_dict() for name, total in totals.items()}
+        print(json.dumps({**report, "broken": n_broken}), flush=True)
+    return 1 if n_broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

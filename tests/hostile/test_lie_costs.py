@@ -1,0 +1,57 @@
+"""What a lie costs the leader that reads it, beside an honest turn of as many bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from tests.hostile.cost import MOST, cost_of
+from tests.hostile.group import ASSIGNORS, N_LYING, TOPICS, HostileGroup
+
+from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
+from holdfast.wire.layouts.container import MemberSubscription, encode_member_subscription
+
+
+def lies(n_bytes: int, generation: int) -> Mapping[str, bytes]:
+    """One large lie of each kind."""
+    real = tuple(TOPICS)
+    many = (("orders", tuple(range(n_bytes // 4))),)
+    sparse = tuple((f"z{i}", (16_383,)) for i in range(n_bytes // 14))
+    often = (("orders", tuple(range(121)) * (n_bytes // 484)),)
+    names = tuple(f"u{i}" for i in range(n_bytes // 8))
+    said = {
+        "many": Subscription(topics=real, owned=many, generation=generation),
+        "sparse": Subscription(topics=real, owned=sparse, generation=generation),
+        "often": Subscription(topics=real, owned=often, generation=generation),
+        "names": Subscription(topics=names),
+        "user data": Subscription(topics=real, user_data=bytes(n_bytes)),
+    }
+    framed = {
+        "given up": MemberSubscription(topics=real, given_up=many),
+        "share": MemberSubscription(topics=real, memory=bytes(n_bytes)),
+    }
+    return {name: encode_subscription(value) for name, value in said.items()} | {
+        name: encode_member_subscription(value) for name, value in framed.items()
+    }
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+@pytest.mark.parametrize("n_bytes", [1_000, 100_000])
+def test_a_large_lie_costs_no_more_than_a_large_group(name: str, n_bytes: int) -> None:
+    group = HostileGroup(ASSIGNORS[name], 0)
+    next(group.run())
+    honest = cost_of(group.request(group.truth(b"")))
+    for kind, lie in lies(n_bytes, group.generation).items():
+        ratios = cost_of(group.request(lie)).ratios(honest)
+        assert max(ratios["memory"], ratios["calls"]) <= MOST, (kind, ratios)
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+def test_a_drawn_lie_costs_no_more_than_a_large_group(name: str) -> None:
+    chance = np.random.default_rng(7)
+    for seed in range(2):
+        rounds = list(HostileGroup(ASSIGNORS[name], seed, largest=200_000).run())
+        for i in chance.choice(N_LYING, 3, replace=False).tolist():
+            ratios = cost_of(rounds[i].request).ratios(cost_of(rounds[i].truth))
+            assert max(ratios["memory"], ratios["calls"]) <= MOST, (seed, i, ratios)
