@@ -285,11 +285,24 @@ def test_a_reader_that_meets_a_swept_file_reads_the_manifest_again(tmp_path, mon
 def test_drafts_of_writers_that_died_go_with_the_next_commit(tmp_path):
     (tmp_path / COMMITS).mkdir()
     drafts = [folder / f".{HEX}.tmp" for folder in (tmp_path, tmp_path / COMMITS)]
-    for draft in (*drafts, tmp_path / ".notes.tmp"):
+    young = tmp_path / COMMITS / f".{HEX[::-1]}.tmp"  # of a process that asks for the lease now
+    for draft in (*drafts, tmp_path / ".notes.tmp", young):
         draft.write_text("half")
+        if draft != young:
+            os.utime(draft, (1, 1))
     Tables(tmp_path).commit(Batch(id=0, files={}))
     assert not any(draft.exists() for draft in drafts)
-    assert (tmp_path / ".notes.tmp").read_text() == "half"
+    assert (tmp_path / ".notes.tmp").read_text() == young.read_text() == "half"
+
+
+@pytest.mark.parametrize("call", ["create", "take"])
+def test_a_draft_that_was_deleted_is_no_success(tmp_path, monkeypatch, call):
+    link = Path.hardlink_to
+    monkeypatch.setattr(
+        Path, "hardlink_to", lambda path, draft: draft.unlink() or link(path, draft)
+    )
+    assert not getattr(FolderStore(tmp_path), call)("name", b"text")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["generations.parquet", "generations/x.parquet"])

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,8 @@ Files = Sequence[tuple[str, int]]
 _FILE: Final = re.compile(r"([a-z_]+)/batch-\d{9,18}/[0-9a-f]{32}\.parquet")
 _VERSION: Final = re.compile(r"(\d{9,18})\.json")
 _TRIES: Final = 5
+DRAFT_NS: Final = 3_600 * 10**9
+"""A draft that is older may be deleted: a second process writes one while it asks for the lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,12 +168,15 @@ def commit_batches(
 
 
 def forget_versions(root: Path, newest: Manifest) -> None:
-    """Delete the versions before this one, and drafts of writers that died."""
+    """Delete the versions before this one, and old drafts of writers that died."""
     store = FolderStore(root)
+    until_ns = commit_time_ns(root, newest) - DRAFT_NS
     for folder in (COMMITS, ""):
-        for name in store.names(folder):
-            if is_draft(name):
-                store.delete(f"{folder}/{name}" if folder else name)
+        for name in filter(is_draft, store.names(folder)):
+            draft = root / folder / name
+            with suppress(FileNotFoundError):  # its writer lives, and has finished it
+                if draft.stat().st_mtime_ns < until_ns:
+                    draft.unlink()
     for version in _versions(store):
         if version < newest.version:
             store.delete(_version_name(version))

@@ -252,6 +252,8 @@ def _link(draft: Path, path: Path) -> bool:
     except FileExistsError:
         # An NFS client that sends the call again hears that its own link is there.
         return path.exists() and path.samefile(draft)
+    except FileNotFoundError:
+        return False  # this process stood still for so long that its draft was deleted
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
