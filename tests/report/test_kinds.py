@@ -6,6 +6,7 @@ import pytest
 from tests.pipeline import local
 from tests.pipeline.kinds import kind
 
+from holdfast.report.findings.doctor import summary
 from holdfast.report.findings.examination import examine
 from holdfast.report.findings.facts import read_facts
 from holdfast.report.findings.finding import describe
@@ -42,6 +43,12 @@ def test_a_group_is_shown_by_a_tool_that_takes_it(captured):
     assert facts.kind == TOOLS[name][0]
     assert describe(facts).startswith(TOOLS[name][1])
     assert facts.takes_assignors is (name == "migrated")
+
+
+def test_the_heading_counts_what_the_group_divides_or_shares(captured):
+    name, facts = captured
+    wanted = {"share": 2, "streams": 8, "streams_classic": 8, "migrated": 6, "connect": 7}
+    assert summary(facts)["partitions"] == wanted[name]
 
 
 def test_rows_are_what_one_member_alone_owns(captured):

@@ -75,7 +75,7 @@ def summary(facts: Facts) -> dict[str, Any]:
         "group_type": list(facts.group_type),
         "protocol": g.protocol[last] if last >= 0 else "",
         "members": int(g.n_members[last]) if last >= 0 else 0,
-        "partitions": len(facts.timeline.row_partition),
+        "partitions": facts.n_partitions,
         "generation": int(g.number[last]) if last >= 0 else None,
         "window": {
             "from": moment(int(g.at_ms[0])) if last >= 0 else None,

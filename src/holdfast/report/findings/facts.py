@@ -124,7 +124,8 @@ class Facts:
 
     ``kind`` is what its members are now: ``consumer``, ``share``, ``connect``, ``streams``
     (KIP-1071), or ``stream`` (Kafka Streams in a classic group). ``record_bytes`` has one entry per
-    generation: bytes of its record, -1 where there is none.
+    generation: bytes of its record, -1 where there is none. ``n_shared`` counts the partitions
+    that members of a share group read at most in one generation.
     """
 
     group: str
@@ -138,11 +139,17 @@ class Facts:
     group_type: tuple[str, ...]
     rebalance_index: I64
     kind: str = "consumer"
+    n_shared: int = 0
 
     @property
     def takes_assignors(self) -> bool:
         """Whether an assignor of the clients, and so one of ours, can serve the group."""
         return self.kind == "consumer"
+
+    @property
+    def n_partitions(self) -> int:
+        """Partitions, or tasks and connectors, that ever had an owner or a reader."""
+        return max(len(self.timeline.row_partition), self.n_shared)
 
     @property
     def generations(self) -> Settlements:
@@ -216,8 +223,14 @@ def read_facts(tables: Tables, group: str, last_ms: int | None = None) -> Facts:
         record_bytes=_record_bytes(generations, timeline.generations),
         group_type=tuple(names[k] for k in np.unique(kinds) if k >= 0),
         kind=_kind(generations),
+        n_shared=_n_shared(generations),
         rebalance_index=timeline.generations.index_of(rebalances.generation, rebalances.at_ms),
     )
+
+
+def _n_shared(generations: ArrowTable) -> int:
+    shares = [group_type == "share" for group_type in generations["group_type"].to_pylist()]
+    return int(ints(generations.filter(shares), "n_partitions").max(initial=0))
 
 
 def _kind(generations: ArrowTable) -> str:

@@ -139,7 +139,7 @@ def idle(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         return
     names = [facts.timeline.identities.names[i] for i in p.identity[rows]]
     total = int(facts.members_now.sum())
-    partitions = len(facts.timeline.row_partition)
+    partitions = facts.n_partitions
     noun = "partition" if facts.kind in ("consumer", "share") else "task"
     yield Symptom(
         severity=Severity.INFO if total > partitions else Severity.WARN,
