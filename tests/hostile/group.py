@@ -30,7 +30,7 @@ from holdfast.machine.leader.designs import (
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.machine.policy import Policy
-from holdfast.model.partitions import Resource
+from holdfast.model.partitions import Resource, resources_of
 from holdfast.wire.layouts.incremental import Design
 
 N_HONEST = 20
@@ -99,6 +99,7 @@ class Round:
     again: bool
     failure: str | None
     lie: bytes | None
+    kept_by_liar: int  # of what it lists
     truth: ComputeAssignment  # the same, if the liar said what is true (and wanted the same topics)
 
 
@@ -199,6 +200,7 @@ class HostileGroup:
             again=again,
             failure=done.failure,
             lie=lie,
+            kept_by_liar=0 if lie is None else len(_listed(lie) & self.given.assigned),
             truth=replace(request, members=members),
         )
 
@@ -253,6 +255,10 @@ class HostileGroup:
             memory=self.given.memory,
             delay_ms=DELAY_MS,
         )
+
+
+def _listed(lie: bytes) -> frozenset[Resource]:
+    return resources_of(read_subscribed_member(LIAR, None, lie).subscription.owned)
 
 
 def _at_rest(done: Round) -> bool:

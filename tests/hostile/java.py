@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from tests.assignors.java_assignors import SOURCE
 from tests.hostile.group import TOPICS, Round
+from tests.hostile.laws import KeptByJava
 from tests.hostile.lies import LIAR
 
 from holdfast.jvm.jars import broker_jars
@@ -28,7 +29,7 @@ from holdfast.jvm.java import find_java
 class JavaAnswers:
     """Partitions that honest members keep in each round, and why Java threw where it did."""
 
-    kept: list[int]
+    kept: list[KeptByJava]
     thrown: dict[int, str]
 
 
@@ -61,9 +62,11 @@ def answers_of(lines: Iterable[str]) -> JavaAnswers:
     for i, line in enumerate(lines):
         if line.startswith("!"):
             thrown[i] = line[1:]
-            kept.append(0)
+            kept.append(KeptByJava(0, 0))
         else:
-            kept.append(sum(count for name, count in _counts(line) if name != LIAR))
+            counts = dict(_counts(line))
+            in_all = sum(counts.values())
+            kept.append(KeptByJava(in_all - counts.get(LIAR, 0), in_all))
     return JavaAnswers(kept, thrown)
 
 

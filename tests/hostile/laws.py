@@ -9,7 +9,11 @@
   had said what is true, of the same topics.
 - Honest members keep at least what Java's ``CooperativeStickyAssignor`` leaves them in the same
   round, of the same bytes. A round that Java cannot plan (it throws, so its group gets nothing)
-  counts as one that leaves them nothing.
+  counts as one that leaves them nothing. Two rounds are not compared: one in which all members, the
+  liar with its undisputed claims among them, keep as much as in Java, so that it is a tie; and one
+  whose leader did not lead the round before. Such a leader takes what two claim alike from both.
+  Designs II and III may keep one partition less: a member that is back gets exactly what waited for
+  it, and with that one of the larger shares, which Java leaves to a member that stayed.
 - One delay after the liar has left, everything is owned, evenly, and nothing moves or waits.
 """
 
@@ -17,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tests.hostile.group import ASSIGNORS, DELAY_MS, TOPICS, Round
 
@@ -26,7 +31,16 @@ from holdfast.model.partitions import Resource
 MOST_IN_A_ROW = 2
 
 
-def broken_laws(rounds: Sequence[Round], kept_by_java: Sequence[int] | None = None) -> list[str]:
+class KeptByJava(NamedTuple):
+    """Partitions that honest members, and all members, keep of those that they list."""
+
+    honest: int
+    in_all: int
+
+
+def broken_laws(
+    rounds: Sequence[Round], kept_by_java: Sequence[KeptByJava] | None = None
+) -> list[str]:
     """Each broken law once a round, with the number of the round."""
     broken: list[str] = []
     in_a_row: Counter[str] = Counter()
@@ -39,8 +53,11 @@ def broken_laws(rounds: Sequence[Round], kept_by_java: Sequence[int] | None = No
             for name, n in in_a_row.items()
             if n > MOST_IN_A_ROW
         ]
-        if kept_by_java is not None and i < len(kept_by_java) and kept(done) < kept_by_java[i]:
-            broken.append(f"round {i}: honest keep {kept(done)}, Java {kept_by_java[i]}")
+        if kept_by_java is not None and i < len(kept_by_java) and done.request.led is not None:
+            java = kept_by_java[i]
+            defers = done.request.protocol_name in ("holdfast-deferred", "holdfast-incremental")
+            if kept(done) < java.honest - defers and kept(done) + done.kept_by_liar < java.in_all:
+                broken.append(f"round {i}: honest keep {kept(done)}, Java {java.honest}")
     return broken + [f"at the end: {text}" for text in _at_the_end(rounds[-1])]
 
 

@@ -44,10 +44,10 @@ class Totals:
             self.counts["kept"] += ours
             self._least("least kept in a round", ours / max(1, owned))
             if java is not None:
-                self.counts["kept by Java"] += java.kept[i]
-                self._least("least kept by Java in a round", java.kept[i] / max(1, owned))
-                if java.kept[i]:
-                    self._least("least ratio to Java", ours / java.kept[i])
+                self.counts["kept by Java"] += java.kept[i].honest
+                self._least("least kept by Java in a round", java.kept[i].honest / max(1, owned))
+                if java.kept[i].honest:
+                    self._least("least ratio to Java", ours / java.kept[i].honest)
             if i % EVERY == 0:
                 self._measure(done)
         if java is not None:
