@@ -327,6 +327,18 @@ def test_a_share_of_this_round_or_a_later_one_is_a_lie():
         assert recall(POLICY, present, 8, "m0") is None
 
 
+def test_the_only_one_that_knows_the_last_round_is_no_newcomer_in_it():
+    """Seed 5035 of the soak: a member lost its membership, and its share alone is left."""
+    whole = group(2)
+    (left,) = whole.without("m0")
+    lost = reports(left, owned=(), generation=-1)
+    new = subscribed("new", topics=("t",))
+    done = plan_round(POLICY, [lost, new], {"t": 4}, generation=8, leader_id="m1")
+    handed = {m: resources_of(a.gained) for m, a in done.assignments.items()}
+    assert not handed["m1"] & resources_of(whole.owned["m0"])
+    assert handed["new"] & resources_of(whole.owned["m0"])
+
+
 def test_a_member_that_never_heard_of_the_last_round_does_not_deny_it():
     """The newest generation counts: m1 brings the share of an older round, without m2."""
     whole = group(3)

@@ -14,6 +14,7 @@ from tests.sim.bugs import (
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.coordinator import coordinator
 from holdfast.machine.events import HeartbeatAnswered
+from holdfast.machine.leader import ring
 from holdfast.machine.leader.designs import DesignAssignor
 from holdfast.machine.member import answers
 from holdfast.machine.member.member_data import NEVER_MS, MemberData
@@ -205,3 +206,35 @@ def test_a_coordinator_that_forgets_a_parked_sync_is_found(monkeypatch):
     bound = Bound(members=1, joins=1, partitions=2)
     search_of = Search(assignors_for("holdfast-simple", POLICY), bound)
     assert "L1" in {v.rule for v in search_of.run().violations}
+
+
+@pytest.mark.parametrize("policy", ["deferred", "incremental"])
+def test_any_members_lose_their_share_and_the_others_know_everything(policy):
+    found = search(policy, Bound(partitions=3, joins=0, leaves=0, forgets=3))
+    assert found.violations == []
+    assert found.settled > 100
+
+
+@SLOW
+@pytest.mark.parametrize("policy", ["deferred", "incremental"])
+def test_any_two_lose_their_share_while_one_crashes_one_leaves_and_one_joins(policy):
+    assert search(policy, Bound(partitions=3, forgets=2)).violations == []
+
+
+@pytest.mark.parametrize(("forgets", "rules"), [(0, set()), (1, {"D2"})])
+def test_a_memory_of_one_copy_is_found_where_a_share_is_lost(monkeypatch, forgets, rules):
+    """A member crashes and its one holder forgets: nobody knows whose the partitions were."""
+    monkeypatch.setattr(ring, "COPIES", 1)
+    found = search("deferred", Bound(partitions=3, joins=0, leaves=0, forgets=forgets))
+    assert {v.rule for v in found.violations} == rules
+
+
+@pytest.mark.parametrize(("forgets", "rules"), [(0, set()), (1, {"D2", "L5"})])
+def test_a_list_of_what_waits_with_one_carrier_is_found(monkeypatch, forgets, rules):
+    """The leader forgets what waits: the others have a digest, and a deadline begins again."""
+    carriers = ring._carriers
+    monkeypatch.setattr(
+        ring, "_carriers", lambda members, leader, count: carriers(members, leader, 1)
+    )
+    found = search("deferred", Bound(partitions=3, joins=1, leaves=0, forgets=forgets))
+    assert {v.rule for v in found.violations} == rules

@@ -24,6 +24,7 @@ SETTINGS = Policy(delay_ms=20_000)
 EXAMPLES = """\b
 Examples:
   holdfast simulate-search --policy deferred --lost sync
+  holdfast simulate-search --policy deferred --forget 2 --partitions 3
   holdfast simulate-search --policy eager --partitions 3 --format json
 """
 
@@ -42,6 +43,9 @@ def run(
     partitions: Annotated[
         int, typer.Option("--partitions", min=1, help="Of one topic, at most 8.")
     ] = Bound().partitions,
+    forget: Annotated[
+        int, typer.Option("--forget", min=0, help="Members that lose their share of the memory.")
+    ] = Bound().forgets,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
     quiet: Quiet = False,
@@ -57,7 +61,7 @@ def run(
     for kind in kinds:
         if kind not in KINDS:
             raise ConfigError(f"--lost {kind}: expected {', '.join(KINDS)}")
-    bound = Bound(lost=",".join(kinds), partitions=partitions)
+    bound = Bound(lost=",".join(kinds), partitions=partitions, forgets=forget)
     search = Search(assignors_for(policy, SETTINGS), bound)
     found = search.run(lambda states: track(states, None, "states", quiet=quiet))
     values = {
@@ -68,6 +72,7 @@ def run(
         "partitions": bound.partitions,
         "crashes": bound.crashes,
         "leaves": bound.leaves,
+        "forgets": bound.forgets,
         "lost": list(kinds),
         "states": found.states,
         "transitions": found.transitions,

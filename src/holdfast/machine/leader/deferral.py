@@ -27,7 +27,9 @@ of one topic, with a delay of 30 s.
    gets partitions of one departed member, at most its fair share and only of topics it subscribes
    to. What is left waits on (D1, D2).
    Example: C departs and D joins. If C was dynamic, D gets partition 2 at once.
-   A newcomer claims nothing, has been in no generation, and is not in the memory.
+   A newcomer claims nothing, has been in no generation, and is not in the memory. A member that
+   has lost its membership is one if it comes under another id. If it brings the only share that
+   tells of the last round, it counts as a member that was there.
 5. Without any memory the leader guesses. If no member claims anything of a topic, the topic is new
    and does not wait. If some member claims nothing, it counts as a departed member that is back,
    and nothing waits. Else the unclaimed partitions wait for an unknown owner. The leader guesses in
@@ -189,7 +191,7 @@ def _departed(
         elif here is not None and not here.leaves_for_good and not who.delay_ms:
             # Its owner is here: a sync that failed. A static one that is in no generation is
             # another process, which gets back what its place had.
-            waits = who.static and here.subscription.generation < 0
+            waits = _is_back(who, here)
         else:
             waits = True
         if who.owned is None:
@@ -273,6 +275,7 @@ def _newcomers(
         if n == 0
         and _is_new(m)
         and i not in served
+        and (memory is None or m.member_id not in memory.untold)
         and not any(identity_of(m)[:size] in old for size in sizes)
     ]
 
@@ -316,20 +319,30 @@ def _serve_newcomers(
     return rest
 
 
-def absent(
+def owed(
     policy: Policy, members: Sequence[SubscribedMember], memory: Memory
 ) -> tuple[RememberedMember, ...]:
-    """Members of the memory that are not in the round, with the time for which they are waited for.
+    """What still waits after a round in which a leader that cannot plan hands nothing out.
 
-    It is for a leader that cannot plan, and so does not know what is claimed.
+    A member that came back in this round claims nothing yet, so it is waited for as before.
     """
     present = _Present(members)
-    gone = [w for w in (*memory.waiting, *memory.named) if present.find(w.identity) is None]
+
+    def claims_it(who: RememberedMember) -> bool:
+        member = present.find(who.identity)
+        return member is not None and not _is_back(who, members[member])
+
+    gone = (*memory.waiting, *(w for w in memory.named if not claims_it(w)))
     return tuple(
         replace(w, delay_ms=w.delay_ms or policy.delay_ms)
         for w in gone
         if w.owned and (w.delay_ms or policy.delay_ms)
     )
+
+
+def _is_back(who: RememberedMember, member: SubscribedMember) -> bool:
+    """Whether a static member's place has another process now, which is in no generation."""
+    return who.static and member.subscription.generation < 0
 
 
 class _Queues:

@@ -33,7 +33,7 @@ from holdfast.errors import ConfigError
 from holdfast.machine.actions import ComputeAssignment, LedRound
 from holdfast.machine.events import AssignmentComputed, JoinedMember
 from holdfast.machine.leader.counts import planned_counts, read_counts
-from holdfast.machine.leader.deferral import absent
+from holdfast.machine.leader.deferral import owed
 from holdfast.machine.leader.embedded import Embedded, Instruction, MemberView, RebalanceMode
 from holdfast.machine.leader.false_claims import without_false_claims
 from holdfast.machine.leader.leader import PlannedAssignment, PlannedRound, plan_round
@@ -513,7 +513,7 @@ class DesignAssignor:
             leader_id=turn.leader_id,
             members=tuple(members),
             owned={member_id: own for member_id, own in keeps.items() if own},
-            waiting=absent(self.policy, members, memory),
+            waiting=owed(self.policy, members, memory),
             pace_ms=memory.pace_ms,
         )
 

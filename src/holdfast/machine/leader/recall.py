@@ -58,6 +58,8 @@ class Memory:
         Departed members whose partitions wait ``delay_ms`` more, at least 1.
     complete : bool
         Whether a member that is not named was not in the last round.
+    untold : frozenset of str
+        Ids of members that bring a share and of which no other share can tell.
     """
 
     generation: int
@@ -65,6 +67,7 @@ class Memory:
     named: tuple[RememberedMember, ...] = ()
     waiting: tuple[RememberedMember, ...] = ()
     complete: bool = True
+    untold: frozenset[str] = frozenset()
 
 
 class _Carried(NamedTuple):
@@ -111,6 +114,7 @@ def recall(
     names = _Names(members)
     last = [c for c in carried if c.share.generation == newest]
     own = [c for c in last if c.leads]
+    others = _count_witnesses(carried, [c.at for c in carried])
     pace_ms = _median([c.share.pace_ms for c in own or last])
     return Memory(
         generation=newest,
@@ -118,6 +122,7 @@ def recall(
         named=tuple(names.named(entry) for entry in _named(carried)),
         waiting=tuple(names.named(entry) for entry in waiting),
         complete=found and _cover_all(carried),
+        untold=frozenset(c.member.member_id for c, n in zip(carried, others, strict=True) if not n),
     )
 
 

@@ -34,6 +34,7 @@ from holdfast.machine.leader.designs import (
     EagerAssignor,
     LeaderRound,
 )
+from holdfast.machine.leader.embedded import Embedded
 from holdfast.machine.member.holdings import ordered
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.pacing import Pacing
@@ -85,12 +86,15 @@ RULES: Mapping[str, str] = {
     "the round that first saw the loss. The leader's memory promises no later time either.",
     "L6": "L5 holds as well when another member leads than at the loss.",
     "D1": "While a resource waits for an absent member, it goes to no member that was there at the "
-    "loss. One exception: newcomers have taken the absent member's place, and the receiver ends "
-    "with no more than the least loaded of them. Example: d dies with t-3 and t-4, and e joins. "
-    "The leader gives t-3 to e. Then a may get t-4 if a has nothing else, and may not if a has.",
+    "loss, nor does it in the round that first sees the loss. A member that was given nothing and "
+    "has been in no generation is a newcomer. One exception: newcomers have taken the absent "
+    "member's place, and the receiver ends with no more than the least loaded of them. Example: d "
+    "dies with t-3 and t-4, and e joins. The leader gives t-3 to e. Then a may get t-4 if a has "
+    "nothing else, and may not if a has.",
     "D2": "A member that is back by its instance id gets all that waited for it. If one member is "
     "gone and one newcomer is there, the newcomer gets some of what waits, and all of it if that "
-    "is at most its fair share: the number of resources divided by the number of members.",
+    "is at most its fair share: the number of resources divided by the number of members. What "
+    "goes on waiting waits for the same member as before (the search checks that).",
     "D3": "A topic of which the leader's memory names no partition is assigned in the first round "
     "that sees it.",
     "D4": "These are assigned at once too: new partitions of a topic that the memory names, what a "
@@ -148,12 +152,25 @@ class RoundChecker:
         if isinstance(assignor, DesignAssignor):
             self._designs(turn, assignor, now_ms)
         if not current:
+            if isinstance(assignor, DesignAssignor):
+                self.waiting.note(turn, assignor.policy, now_ms)
             return
         if sum(len(s.claims) for s in turn.members) <= MANY_CLAIMS or self.turns % 16 == 0:
             self._order(request, done, assignor, now_ms)
         if isinstance(assignor, DesignAssignor):
             self.waiting.check(turn, assignor.policy, now_ms)
         self.pacing.check(turn, assignor, now_ms)
+
+    def note(
+        self,
+        request: ComputeAssignment,
+        done: AssignmentComputed,
+        now_ms: int,
+        assignor: Embedded,
+    ) -> None:
+        """Write down a round that could not be planned: its members know of it all the same."""
+        if isinstance(assignor, DesignAssignor):
+            self.waiting.note(see(request, done, assignor), assignor.policy, now_ms)
 
     def stored(self, generation: int, protocol: str, assignments: Mapping[str, bytes]) -> None:
         """The coordinator has taken these assignments for a generation."""

@@ -12,8 +12,10 @@
   restarted is found in the round that restarts it, and not only when it is overdue.
 - The clocks of two processes have different origins in a world. A promise that is longer than the
   policy's delay is therefore a time of another process's clock (D7).
-- Nothing is asked about a departed member that no share names any more: its three holders have
-  gone with it, or the record was too large to say what it owned.
+- A departed member is known if one of its three successors in the ring brings a share of the last
+  round, and what waits is known if the leader of that round or one of its three successors does.
+  Nothing is asked about what is not known. Only if the record came near its limit, so that shares
+  may have been cut, the shares themselves say whom they name.
 
 **Strategy.** One entry per waiting resource. A record is found again by the bytes of the shares
 that were assigned in its round.
@@ -66,6 +68,14 @@ class SeenRound:
     owner: Mapping[Resource, Awaited]  # with the deadline that the resource would have if lost now
     waiting: Mapping[Resource, Awaited]
     topics: frozenset[str]  # of which something was owned or waited
+    ring: tuple[tuple[bytes, str], ...]  # identities and ids, in order
+    leader_id: str
+    whole: bool  # whether there was room for all of the memory
+    promised_ms: Mapping[Resource, int]  # what the list of what waits says
+
+    def holders(self, at: int) -> frozenset[str]:
+        """Members that carry the facts about the one at this place of the ring."""
+        return frozenset(self.ring[(at + step) % len(self.ring)][1] for step in range(1, 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +89,32 @@ class Moment:
     unknown: frozenset[Resource]  # owned by departed members that no share names
     now_ms: int
 
+    @property
+    def there(self) -> frozenset[str]:
+        """Members of the last round, without those that were given nothing and know no generation.
+
+        Such a member is a newcomer still, for it and for everybody else.
+        """
+        if self.past is None:
+            return frozenset()
+        had = {w.member_id for w in self.past.owner.values()}
+        new = {
+            s.name
+            for s in self.turn.members
+            if not s.claims and s.subscription.generation < 0 and s.name not in had
+        }
+        return self.past.present - new
+
     def left_ms(self, absent: Awaited) -> int:
         """How long still an absent member is waited for."""
         return absent.deadline_ms - self.now_ms
 
 
 MANY_ROUNDS = 256
-"""Rounds of which records are kept; nobody brings an older share."""
+"""Rounds of which records are kept in a run; nobody brings an older share."""
+
+ROOM = 4
+"""A record, or the shares, of less than their limit by this factor are surely whole."""
 
 
 @dataclass(slots=True)
@@ -105,13 +134,12 @@ class WaitingRules:
     slack_ms: int = SLACK_MS
     losses: dict[Resource, Loss] = field(default_factory=dict)
     rounds: dict[bytes, SeenRound] = field(default_factory=dict)  # by share
+    keep: int = MANY_ROUNDS
 
     def check(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
         """Take one round that has effect."""
-        past = self._past(turn)
-        unknown = frozenset[Resource]() if past is None else _unknown(past, turn)
-        owed = {} if past is None else past.waiting
-        at = Moment(turn, policy, past, owed, unknown, now_ms)
+        at = self._moment(turn, policy, now_ms)
+        past, owed = at.past, at.owed
         self._ended(at)
         self._fresh(at)
         unclaimed = turn.all_resources() - turn.claimed
@@ -119,11 +147,32 @@ class WaitingRules:
             self._unassigned(resource, at)
         self._returned(at)
         if past is not None and policy.defers:
-            self._newcomer(at, past.present | {w.member_id for w in owed.values()})
+            self._newcomer(at, at.there | {w.member_id for w in owed.values()})
         self._promises(at)
         self._write_down(at)
 
+    def check_kept(self, turn: SeenTurn, policy: Policy) -> None:
+        """What holds without a clock, for a search that meets rounds in any order.
+
+        Equal shares are of rounds that are alike, so the record of one stands for all.
+        """
+        at = self._moment(turn, policy, 0)
+        self._fresh(at)
+        self._kept(at)
+        self._named_again(at)
+        self._write_down(at)
+
     # The record
+
+    def note(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
+        """Write down a round that came too late: some member may know of it all the same."""
+        self._write_down(self._moment(turn, policy, now_ms))
+
+    def _moment(self, turn: SeenTurn, policy: Policy, now_ms: int) -> Moment:
+        past = self._past(turn)
+        unknown = frozenset[Resource]() if past is None else _unknown(past, turn)
+        owed = {} if past is None else past.waiting
+        return Moment(turn, policy, past, owed, unknown, now_ms)
 
     def _past(self, turn: SeenTurn) -> SeenRound | None:
         """The newest round of which some member has a share.
@@ -165,11 +214,15 @@ class WaitingRules:
             owner=owner,
             waiting=waiting,
             topics=frozenset(topic for topic, _ in (*owner, *waiting)),
+            ring=tuple(sorted((identity_of(s.member), s.name) for s in turn.members)),
+            leader_id=turn.leader_id,
+            whole=_had_room(at),
+            promised_ms=_promised(turn),
         )
         for s in turn.members:
             if s.assignment.memory:
                 self.rounds[s.assignment.memory] = record
-        while len(self.rounds) > MANY_ROUNDS * len(turn.members):
+        while len(self.rounds) > self.keep * len(turn.members):
             del self.rounds[next(iter(self.rounds))]
 
     # What waited and does no more
@@ -228,7 +281,7 @@ class WaitingRules:
         places = _places_taken(replace(at, owed={**at.owed, **gone}), owner)
         for resource, absent in sorted(gone.items()):
             receiver = owner.get(resource, "")
-            if receiver not in past.present:
+            if receiver not in at.there:
                 continue
             new = places.get(absent.member_id)
             if new is None or _load(receiver, at, resource) > min(
@@ -238,6 +291,48 @@ class WaitingRules:
                 self.ledger.fail("D1", at.now_ms, text)
 
     # What is not handed out
+
+    def _kept(self, at: Moment) -> None:
+        """What waits by the memory goes to no member that was there, however old the memory is."""
+        past, turn = at.past, at.turn
+        if past is None or not at.policy.defers:
+            return
+        instances = {s.member.instance_id for s in turn.members} - {None}
+        age_ms = max(s.subscription.memory_age_ms for s in turn.members)
+        owner = {r: s.name for s in turn.members for r in s.after}
+        places = _places_taken(at, owner)
+        for resource, absent in sorted(past.waiting.items()):
+            left_ms = past.promised_ms.get(resource, 0) - age_ms
+            back = absent.member_id in turn.present or absent.instance_id in instances
+            known = resource not in at.unknown and absent.member_id != ""
+            if back or not known or left_ms <= EARLY_MS or resource in turn.claimed:
+                continue
+            receiver = owner.get(resource, "")
+            if receiver in at.there and absent.member_id not in places:
+                text = f"{resource} waits {left_ms} ms for {absent.member_id}, goes to {receiver}"
+                self.ledger.fail("D1", at.now_ms, text)
+
+    def _named_again(self, at: Moment) -> None:
+        """What goes on waiting waits for the same member, and no longer than before."""
+        past, turn = at.past, at.turn
+        if past is None or not at.policy.defers:
+            return
+        ages_ms = [
+            s.subscription.memory_age_ms
+            for s in turn.members
+            if self.rounds.get(s.subscription.memory or b"") is past
+        ]
+        for m, resource in _awaited_now(turn):
+            absent = past.waiting.get(resource, past.owner.get(resource))
+            if absent is None or resource in at.unknown or not absent.member_id:
+                continue
+            if not m.identity or not absent.identity.startswith(m.identity):
+                text = f"{resource} waits for {m.identity.hex()}, and was {absent.member_id}'s"
+                self.ledger.fail("D2", at.now_ms, text)
+            before_ms = past.promised_ms.get(resource)
+            if before_ms is not None and m.delay_ms > max(1, before_ms - min(ages_ms)):
+                text = f"{resource} is to wait {m.delay_ms} ms, of {before_ms} before"
+                self.ledger.fail("L5", at.now_ms, text)
 
     def _unassigned(self, resource: Resource, at: Moment) -> None:
         """Check that only lost resources wait (D3, D4), and no longer than their delay (L5, L6)."""
@@ -251,7 +346,7 @@ class WaitingRules:
             self.ledger.fail(rule, now_ms, f"{resource} was not lost and is not assigned")
         loss = self.losses.get(resource)
         if loss is None or resource not in at.owed:
-            present = turn.present & (at.past.present if at.past else turn.present)
+            present = turn.present & (at.there if at.past else turn.present)
             self.losses[resource] = Loss(now_ms, present, turn.leader_id)
         elif now_ms > loss.since_ms + self.delay_ms + self.slack_ms:
             text = f"{resource} waits {now_ms - loss.since_ms} ms of {self.delay_ms}"
@@ -294,11 +389,14 @@ class WaitingRules:
         """A member that is back by identity gets all that waited (D2)."""
         claimed = at.turn.claimed
         static = {w.instance_id for w in at.owed.values()} - {None}
+        listed = {} if at.past is None else at.past.promised_ms
         for s in at.turn.members:
             instance_id = s.member.instance_id
             if instance_id not in static or not s.stays:
                 continue
-            owed = frozenset(r for r, w in at.owed.items() if w.instance_id == instance_id)
+            owed = frozenset(
+                r for r, w in at.owed.items() if w.instance_id == instance_id and r in listed
+            )
             waited = _fitting(owed - claimed, s, at.turn)
             if not waited <= s.after:
                 text = f"{instance_id} is back and does not get {min(waited - s.after)}"
@@ -344,20 +442,58 @@ def _at_once(resource: Resource, at: Moment) -> str | None:
 
 
 def _unknown(past: SeenRound, turn: SeenTurn) -> frozenset[Resource]:
-    """What departed members owned or waited for of which no share of that round tells."""
-    held = [read_share(s.subscription.memory) for s in turn.members]
-    told = [share for share in held if share is not None and share.generation == past.generation]
-    named = {n.identity for share in told for n in share.neighbours if n.owned is not None}
-    sizes = {len(identity) for identity in named}
-    here = {identity_of(s.member) for s in turn.members}
-    lists = any(share.waiting for share in told) or not all(share.digest for share in told)
-    lost = {
-        r
-        for r, absent in past.owner.items()
-        if absent.identity not in here
-        and not any(absent.identity[:size] in named for size in sizes)
+    """What departed members owned or waited for of which no share of that round can tell."""
+    held = {s.name: read_share(s.subscription.memory) for s in turn.members}
+    told = {
+        name: share
+        for name, share in held.items()
+        if share is not None and share.generation == past.generation
     }
+    here = {identity_of(s.member) for s in turn.members}
+    places = {identity: at for at, (identity, _) in enumerate(past.ring)}
+    named = {n.identity for share in told.values() for n in share.neighbours if n.owned is not None}
+    sizes = {len(identity) for identity in named}
+
+    def known(identity: bytes) -> bool:
+        if past.whole:
+            return not told.keys().isdisjoint(past.holders(places[identity]))
+        return any(identity[:size] in named for size in sizes)
+
+    known_of = {w.identity: known(w.identity) for w in past.owner.values()}
+    lost = {r for r, w in past.owner.items() if w.identity not in here and not known_of[w.identity]}
+    ids = [name for _, name in past.ring]
+    first = ids.index(past.leader_id) if past.leader_id in ids else 0
+    carriers = past.holders(first) | {ids[first]}
+    if past.whole:
+        lists = not told.keys().isdisjoint(carriers)
+    else:
+        lists = any(share.waiting for share in told.values())
     return frozenset(lost) | (frozenset() if lists else frozenset(past.waiting))
+
+
+def _had_room(at: Moment) -> bool:
+    """Whether a record is so small that nothing was left out of it."""
+    n_shares = sum(len(s.assignment.memory or b"") for s in at.turn.members)
+    n_listed = sum(64 + 32 * len(s.after) + s.member.size_bytes for s in at.turn.members)
+    policy = at.policy
+    return (
+        n_shares * ROOM < policy.memory_limit_bytes
+        and (n_listed + n_shares) * ROOM < policy.record_limit_bytes
+    )
+
+
+def _promised(turn: SeenTurn) -> dict[Resource, int]:
+    """What the list of what waits says, in ms."""
+    return {resource: m.delay_ms for m, resource in _awaited_now(turn)}
+
+
+def _awaited_now(turn: SeenTurn) -> list[tuple[RememberedMember, Resource]]:
+    """What waits after a round by the first list of it that was assigned."""
+    for s in turn.members:
+        share = read_share(s.assignment.memory)
+        if share is not None and share.waiting:
+            return [(m, r) for m in share.waiting for r in sorted(_resources(m, share, turn))]
+    return []
 
 
 def _name_of(identity: bytes, at: Moment) -> str:
@@ -389,7 +525,7 @@ def _places_taken(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozen
     """
     if at.past is None:
         return {}
-    known = at.past.present | {w.member_id for w in at.owed.values()}
+    known = at.there | {w.member_id for w in at.owed.values()}
     new = {s.name: s for s in at.turn.members if not s.claims and s.name not in known}
     owed = {r: w.member_id for r, w in sorted(at.owed.items()) if at.turn.exists(r)}
     waits = {absent for r, absent in owed.items() if r not in owner}

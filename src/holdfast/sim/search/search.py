@@ -8,7 +8,8 @@ nothing more goes wrong (L1). Safety is checked at each leader's plan and at eac
 the steps of all others for later (a *persistent set*). Numbers in brackets are referred to below.
 
 (1) *The set of i* is: each message from or to i that is under way, as it arrives, is lost or
-becomes late; the end of i's duty; i's timer, if it is due; i's crash; i's leaving. A held message
+becomes late; the end of i's duty; i's timer, if it is due; i's crash; i's leaving; the loss of i's
+share of the memory, which no other process reads but in a join of i. A held message
 is not in it, because it arrives only after time has moved.
 
 (2) The set of i may be followed alone if no join or sync of i waits for an answer at the
@@ -116,6 +117,8 @@ class Bound:
     ----------
     crashes, leaves, joins : int
         How many members crash, how many leaders leave, how many members join, at any moment.
+    forgets : int
+        How many members lose their share of the leader's memory, each at any moment.
     lost : str
         Kinds of request with commas between: of each, one request or answer is lost or late.
     generations : int
@@ -129,6 +132,7 @@ class Bound:
     partitions: int = 4
     crashes: int = 1
     leaves: int = 1
+    forgets: int = 0
     lost: str = ""
     static: bool = False
     generations: int = 30
@@ -255,7 +259,7 @@ class Search:
             yield world.add(late, InFlight(i, False, answer, held=True))
 
     def _faults_of(self, state: State, i: int) -> Iterator[State]:
-        """One process crashes, or leaves if it led its last round."""
+        """One process crashes, loses its share, or leaves if it led its last round."""
         world = self.world
         node = state.nodes[i]
         if node <= GONE:
@@ -265,6 +269,10 @@ class Search:
             return
         if left.crashes:
             yield world.crash(self._spend(state, crashes=left.crashes - 1), i)
+        if left.forgets:
+            forgetful = world.forget(self._spend(state, forgets=left.forgets - 1), i)
+            if forgetful.nodes[i] != node:
+                yield forgetful
         if left.leaves and facts.leads:
             yield world.tell(self._spend(state, leaves=left.leaves - 1), i, LeaveRequested())
 
@@ -396,7 +404,12 @@ class Search:
                 self.ledger.fail("L1", 0, f"a group of {i + 1} does not settle")
         faults = tuple(k for k in bound.lost.split(",") if k)
         return self._spend(
-            state, crashes=bound.crashes, leaves=bound.leaves, joins=bound.joins, faults=faults
+            state,
+            crashes=bound.crashes,
+            leaves=bound.leaves,
+            joins=bound.joins,
+            forgets=bound.forgets,
+            faults=faults,
         )
 
     def _ready(self, state: State, count: int) -> bool:

@@ -70,6 +70,7 @@ class Left(NamedTuple):
     crashes: int = 0
     leaves: int = 0
     joins: int = 0
+    forgets: int = 0  # how many members may still lose their share of the memory
     faults: tuple[str, ...] = ()  # kinds of request of which one message may be lost or late
 
 

@@ -34,13 +34,15 @@ from holdfast.machine.coordinator.group_messages import (
     Received,
     SendCommit,
 )
-from holdfast.machine.leader.designs import Assignor, compute
+from holdfast.machine.leader.designs import Assignor, DesignAssignor, compute
 from holdfast.machine.member import member_data
 from holdfast.machine.member.member import Member
 from holdfast.machine.states import ENDED
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.rules.commits import HandedOut, check_commits
+from holdfast.sim.rules.seen import see
+from holdfast.sim.rules.waiting import WaitingRules
 from holdfast.sim.search.canonical import (
     OPTIONS,
     renumber,
@@ -137,6 +139,8 @@ class SmallWorld:
         self._shifts: dict[tuple[int, int, int, bool], int] = {}
         self._group_shifts: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
         self._turns: set[Hashable] = set()
+        delays_ms = [a.policy.delay_ms for a in assignors if isinstance(a, DesignAssignor)]
+        self.waiting = WaitingRules(self.ledger, max(delays_ms, default=0), keep=2**31)
 
     # Members
 
@@ -264,6 +268,8 @@ class SmallWorld:
             self._turns.add(key)
             chosen = next(a for a in self.assignors if a.name == action.protocol_name)
             RoundChecker(self.ledger, 0).check(action, done, 0, chosen, current=False)
+            if isinstance(chosen, DesignAssignor):
+                self.waiting.check_kept(see(action, done, chosen), chosen.policy)
         return done
 
     def _check_commits(self, i: int, member: Member, doing: _Doing) -> None:
@@ -430,6 +436,15 @@ class SmallWorld:
         values = self.messages.values
         kept = tuple(m for m in state.messages if values[m].to_group or values[m].member != i)
         return State(nodes, state.group, kept, state.left)
+
+    def forget(self, state: State, i: int) -> State:
+        """A member loses its share of the leader's memory."""
+        node = state.nodes[i]
+        member = self.load(i, node)
+        member.data.memory = None
+        forgetful = self._save(member, self.nodes.values[node])
+        nodes = (*state.nodes[:i], forgetful, *state.nodes[i + 1 :])
+        return state._replace(nodes=nodes)
 
     def deliver(self, state: State, message: int) -> State:
         """A message arrives."""

@@ -60,6 +60,7 @@ class Application:
         self.ledger, self.trace = broker.ledger, broker.trace
         self.completed_join = checker.completed
         self.check = hooks.check(checker.check) if check else None
+        self.note_round = checker.note
         self.warnings: list[str] = []
 
     def stop_fetching(self, process: Process, action: actions.StopFetching) -> None:
@@ -256,6 +257,10 @@ class Application:
             group = self.broker.coordinator
             current = group is not None and group.generation == action.generation
             self.check(action, done, self.clock.now_ms, chosen, current=current)
+        elif self.check is not None:
+            offered = process.member.data.assignors
+            chosen = next(a for a in offered if a.name == action.protocol_name)
+            self.note_round(action, done, self.clock.now_ms, chosen)
         self.counts.n_bytes += sum(len(data) for _, data in done.assignments)
         process.tell(done)
 
