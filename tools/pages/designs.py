@@ -178,8 +178,8 @@ WHEN = (
     "back. The price is two more moves for every bounce.",
     "**Design II** pays where state is expensive or a restart is short. Nothing moves. Only the "
     "bounced member's own partitions stop, for its downtime and its rebuild. If a member does not "
-    "come back, its partitions stop for the delay. The leader's memory travels in every "
-    "subscription, which costs bytes.",
+    "come back, its partitions stop for the delay. Each member carries a "
+    "share of the leader's memory, which costs bytes.",
     "**Design III** is Design II that moves a batch at a time when the group scales up or a topic "
     "shrinks. The longest stop of one partition falls, and the time to balance grows.",
     "**KIP-848** has no barrier, so rounds hurt less. It does not defer, so bounces move "
