@@ -17,6 +17,12 @@ from tests.pipeline import fleet, local
 from tests.pipeline.kinds import kind, printed
 
 from holdfast.cli.commands.history import tell_unread
+from holdfast.wire.layouts.container import (
+    MemberAssignment,
+    MemberSubscription,
+    encode_member_assignment,
+    encode_member_subscription,
+)
 
 MODERN = ("streams", "share")
 EVERY = (*MODERN, "streams_classic", "connect", "migrated")
@@ -399,3 +405,60 @@ def test_what_is_not_read_is_named():
         "3 of 9 records have a type that is not known: 1 of type 24, 2 of type 99",
         "what members of protocol type sr were given is not read (2 groups, such as a)",
     ]
+
+
+def worker_round(number, members):
+    """A record of a Worker's group: {worker: (owned, assigned, revoked)}, by kind."""
+    rows = []
+    for name, (owned, assigned, revoked) in sorted(members.items()):
+        asked = MemberSubscription(topics=("shard",), owned=owned, generation=number - 1)
+        given = MemberAssignment(assigned=assigned, revoked=revoked, delay_ms=5_000)
+        rows.append(
+            {
+                "memberId": name,
+                "groupInstanceId": None,
+                "clientId": name,
+                "clientHost": "/10.0.0.1",
+                "rebalanceTimeout": 1,
+                "sessionTimeout": 1,
+                "subscription": encode_member_subscription(asked),
+                "assignment": encode_member_assignment(given),
+            }
+        )
+    value = {
+        "protocolType": "holdfast",
+        "generation": number,
+        "protocol": "holdfast-deferred",
+        "leader": "a",
+        "currentStateTimestamp": 0,
+        "members": tuple(rows),
+    }
+    return fleet.record(2, 3, {"group": "w"}, value)
+
+
+def test_resources_of_our_own_workers_by_kind(tmp_path):
+    shards, disks = ("shard", (0, 1, 2)), ("disk", (0,))
+    rounds = [
+        worker_round(1, {"a": ((), (disks, shards), ())}),
+        worker_round(2, {"a": ((disks, shards), (), (("shard", (2,)),)), "b": ((), (), ())}),
+        worker_round(
+            3,
+            {"a": ((disks, ("shard", (0, 1))), (), None), "b": ((), (("shard", (2,)),), None)},
+        ),
+    ]
+    records = [("w", at, made) for at, made in enumerate(rounds)]
+    tables = local.run(fleet.write_dump(tmp_path / "dump", records), tmp_path / "out")
+    assert by_client(tables, 2, "active") == {"a": {("disk", 0), ("shard", 0), ("shard", 1)}}
+    assert by_client(tables, 3, "active") == {
+        "a": {("disk", 0), ("shard", 0), ("shard", 1)},
+        "b": {("shard", 2)},
+    }
+    rows = tables.table("generations").to_pylist()
+    assert [(row["n_partitions"], row["delay_ms"]) for row in rows] == [
+        (4, 5000),
+        (3, 5000),
+        (4, 5000),
+    ]
+    revoked = [row["n_revoked"] for row in tables.table("members").to_pylist()]
+    assert revoked == [0, 1, 0, 0, 0]
+    assert not tables.rows("anomalies") and not tables.rows("lag")

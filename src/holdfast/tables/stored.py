@@ -72,7 +72,7 @@ GENERATIONS = Table(
         Column(
             "delay_ms",
             _L,
-            "until the next planned rebalance (Connect's delay, Streams' probing); null: none",
+            "until the next planned rebalance (a worker's delay, Streams' probing); null: none",
             "ms",
             nullable=True,
         ),
@@ -111,7 +111,11 @@ MEMBERS = Table(
         ),
         Column("n_partitions", _L, "partitions given to the member", "partitions"),
         Column(
-            "n_revoked", _L, "tasks that a Connect worker was asked back", "tasks", nullable=True
+            "n_revoked",
+            _L,
+            "tasks or resources that a worker was asked back",
+            "tasks",
+            nullable=True,
         ),
         Column("n_standby", _L, "Streams tasks that stand by there", "tasks", nullable=True),
         Column("n_warmup", _L, "Streams tasks that it warms up", "tasks", nullable=True),

@@ -28,14 +28,17 @@ STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 CONNECT: Final = "connect"
 """Protocol type of the workers of Kafka Connect."""
+WORKER: Final = "holdfast"
+"""Protocol type of the workers of :class:`holdfast.Worker`."""
 STREAMS_PROTOCOL: Final = "stream"
 """Assignor of classic Kafka Streams groups."""
-PROTOCOL_TYPES: Final = ("consumer", CONNECT, SHARE, STREAMS)
+PROTOCOL_TYPES: Final = ("consumer", CONNECT, SHARE, STREAMS, WORKER)
 """Protocol types whose assignments are read."""
 OWN_ASSIGNMENT: Final = {
     SHARE: "a share group: its members read partitions together, and no assignor of clients counts",
     STREAMS: "Kafka Streams assigns tasks, and takes no other assignor",
     CONNECT: "Kafka Connect assigns connectors and tasks, and takes no other assignor",
+    WORKER: "a group of workers divides resources of its own, not partitions of topics",
 }
 """Why a group of each type has no plan of ours."""
 

@@ -37,6 +37,7 @@ from holdfast.pipeline.history.generations import (
     SHARED,
     SOURCE,
     STREAMS,
+    WORKER,
     Generations,
     list_parts,
     make_lists,
@@ -129,7 +130,7 @@ def _reads_itself(gens: Generations) -> Mask:
     """Rows of ``owned`` that name partitions of topics, with a member that reads them."""
     role = gens.roles
     row = ints(gens.members, "row")[ints(gens.owned, "member")]
-    tasks = pc.is_in(gens.head["protocol_type"], pa.array([STREAMS, CONNECT])).to_numpy()
+    tasks = pc.is_in(gens.head["protocol_type"], pa.array([STREAMS, CONNECT, WORKER])).to_numpy()
     tasks[row[role == SOURCE]] = True
     found: Mask = np.where(tasks[row], role == SOURCE, (role == ACTIVE) | (role == SHARED))
     return found

@@ -49,6 +49,7 @@ from holdfast.pipeline.history.generations import (
     SHARE,
     STREAMS,
     STREAMS_PROTOCOL,
+    WORKER,
     Generations,
     list_parts,
     new_runs,
@@ -324,7 +325,9 @@ def _with_readers(did: RebalanceNumbers, whole: Generations) -> RebalanceNumbers
 
 def _of_partitions(gens: Generations) -> Mask:
     """Rows of groups that divide partitions, each as good as another: plain consumers."""
-    others = pc.is_in(gens.head["protocol_type"], pa.array([SHARE, STREAMS, CONNECT])).to_numpy()
+    others = pc.is_in(
+        gens.head["protocol_type"], pa.array([SHARE, STREAMS, CONNECT, WORKER])
+    ).to_numpy()
     tasks = pc.fill_null(pc.equal(gens.head["protocol"], STREAMS_PROTOCOL), False).to_numpy()
     found: Mask = ~(others | tasks)
     return found

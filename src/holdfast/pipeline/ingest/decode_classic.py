@@ -27,6 +27,7 @@ from holdfast.pipeline.history.generations import (
     OWNED_ROWS,
     STABLE,
     STREAMS_PROTOCOL,
+    WORKER,
     Generations,
 )
 from holdfast.pipeline.ingest.arrow_columns import (
@@ -43,6 +44,7 @@ from holdfast.pipeline.ingest.decode_tasks import (
     connect_tasks,
     streams_tasks,
     with_tasks,
+    worker_tasks,
 )
 from holdfast.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.wire.many.offsets_batch import Family
@@ -101,22 +103,24 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
 def _task_rounds(head: pa.Table, members: Items, given: Slices) -> dict[int, RoundTasks]:
     """Rows whose members were given tasks, and what; ``given`` is user data of assignments."""
     is_connect = _rows_where(head["protocol_type"], CONNECT)
+    is_worker = _rows_where(head["protocol_type"], WORKER)
     is_stream = _rows_where(head["protocol_type"], "consumer")
     is_stream &= _rows_where(head["protocol"], STREAMS_PROTOCOL)
-    if not (is_connect | is_stream).any():
+    chosen = np.flatnonzero(is_connect | is_stream | is_worker).tolist()
+    if not chosen:
         return {}
     subscription = _bytes(members.columns["subscription"])
     assignment = _bytes(members.columns["assignment"])
     asked = read_subscriptions(subscription, is_stream[row_of(members.start)])
     user_data = _bytes(asked.columns["userData"])
     found = {}
-    for row in np.flatnonzero(is_connect | is_stream).tolist():
+    for row in chosen:
         span = range(int(members.start[row]), int(members.start[row + 1]))
-        if is_connect[row]:
-            pairs = [(_blob(subscription, m) or b"", _blob(assignment, m) or b"") for m in span]
-            found[row] = connect_tasks(pairs)
-        else:
+        if is_stream[row]:
             found[row] = streams_tasks((_blob(user_data, m), _blob(given, m)) for m in span)
+            continue
+        pairs = [(_blob(subscription, m) or b"", _blob(assignment, m) or b"") for m in span]
+        found[row] = connect_tasks(pairs) if is_connect[row] else worker_tasks(pairs)
     return found
 
 

@@ -1,9 +1,10 @@
-"""What members of Kafka Streams and Kafka Connect were given: tasks and connectors, by role.
+"""What members of Streams, Connect and our workers were given: tasks and resources, by role.
 
 **Rules.** A task of Streams stands under its subtopology, a task of Connect under its connector;
 partition -1 of a connector is the connector itself, as in Connect's own bytes. What a Connect
 worker has after a round is what it had, less what it was asked back, plus what it was given; up to
-version 0 its assignment is everything. Bytes that do not parse give no task, and the member is not
+version 0 its assignment is everything. The same holds for a worker of ours, whose resources stand
+under their kind. Bytes that do not parse give no task, and the member is not
 ``readable``.
 
 A warm-up task is inferred. While another rebalance is planned, the copies of a task beyond those
@@ -40,6 +41,7 @@ from holdfast.wire.layouts.connect import (
     decode_connect_assignment,
     decode_connect_metadata,
 )
+from holdfast.wire.layouts.container import decode_member_assignment, decode_member_subscription
 from holdfast.wire.layouts.streams_user_data import (
     NEVER_MS,
     StreamsAssignment,
@@ -137,6 +139,31 @@ def _worker(had: ConnectAssignment | None, now: ConnectAssignment) -> MemberTask
 
 def _tasks(listed: TopicPartitions | None) -> set[Task]:
     return {(name, number) for name, numbers in listed or () for number in numbers}
+
+
+def worker_tasks(messages: Iterable[tuple[bytes, bytes]]) -> RoundTasks:
+    """Resources of the workers of one generation of :class:`holdfast.Worker`, by kind.
+
+    Parameters
+    ----------
+    messages : iterable of (subscription, assignment)
+        Of each worker.
+    """
+    found = RoundTasks(members=[])
+    for subscription, assignment in messages:
+        try:
+            had = decode_member_subscription(subscription).owned
+            now = decode_member_assignment(assignment)
+        except WireError:
+            found.members.append(MemberTasks(readable=not assignment))
+            continue
+        before, revoked = _tasks(had), _tasks(now.revoked)
+        given = _listed((ACTIVE, task) for task in (before - revoked) | _tasks(now.assigned))
+        found.members.append(
+            MemberTasks(given=given, n_claimed=len(before), n_revoked=len(revoked))
+        )
+        found.delay_ms = max(found.delay_ms or 0, now.delay_ms) or None
+    return found
 
 
 def streams_tasks(messages: Iterable[tuple[bytes | None, bytes | None]]) -> RoundTasks:

@@ -122,10 +122,11 @@ class Absence:
 class Facts:
     """Everything known about one group.
 
-    ``kind`` is what its members are now: ``consumer``, ``share``, ``connect``, ``streams``
-    (KIP-1071), or ``stream`` (Kafka Streams in a classic group). ``record_bytes`` has one entry per
-    generation: bytes of its record, -1 where there is none. ``n_shared`` counts the partitions
-    that members of a share group read at most in one generation.
+    ``kind`` is what its members are now: ``consumer``, ``share``, ``connect``, ``worker`` (of
+    :class:`holdfast.Worker`), ``streams`` (KIP-1071), or ``stream`` (Kafka Streams in a classic
+    group). ``record_bytes`` has one entry per generation: bytes of its record, -1 where there is
+    none. ``n_shared`` counts the partitions that members of a share group read at most in one
+    generation.
     """
 
     group: str
@@ -246,6 +247,8 @@ def _kind(generations: ArrowTable) -> str:
             found = str(group_type)
         elif protocol_type == "connect":
             found = "connect"
+        elif protocol_type == "holdfast":
+            found = "worker"
         elif protocol == "stream":
             found = "stream"
     return found

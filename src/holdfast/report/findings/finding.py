@@ -297,7 +297,7 @@ def on_group(facts: Facts, command: str, more: str = "") -> str:
 
 def describe(facts: Facts, more: str = "") -> str:
     """A command that shows the group, and ``more`` options after it."""
-    if facts.kind == "connect":  # Kafka's tools refuse such a group
+    if facts.kind in ("connect", "worker"):  # Kafka's tools refuse such a group
         return on_group(facts, "holdfast history --input DUMP", "--table assignments")
     tool = DESCRIBE_GROUP.get(facts.kind, "kafka-consumer-groups.sh")
     return on_group(facts, f"{tool} --bootstrap-server HOST:PORT --describe", more)
