@@ -53,9 +53,8 @@ class ScaleCase:
 
     def assignors(self) -> tuple[Assignor, ...]:
         """What the members offer."""
-        return tuple(
-            assignors_for(self.policy.removesuffix(STATIC), Policy(delay_ms=self.delay_ms))
-        )
+        policy = Policy(delay_ms=self.delay_ms, batch=1_000, interval_ms=1_000)
+        return tuple(assignors_for(self.policy.removesuffix(STATIC), policy))
 
     def topics_of(self, slot: int) -> tuple[str, ...]:
         """A member's subscription."""
@@ -104,7 +103,7 @@ async def play(bootstrap: str, case: ScaleCase, n_bounced: int) -> dict[str, Any
     try:
         for slot in range(case.members):
             await crowd.start(slot)
-        await crowd.until(crowd.settled, "the first rounds", PATIENCE_SECONDS)
+        await crowd.until(crowd.even, "the first rounds", PATIENCE_SECONDS)
         before = {slot: crowd.owned(slot) for slot in crowd.members}
         step = max(1, case.members // n_bounced)
         for slot in [crowd.leader, *range(1, case.members, step)][:n_bounced]:

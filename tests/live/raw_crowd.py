@@ -130,6 +130,11 @@ class Crowd:
         n_wanted = sum(self.options.partitions[topic] for topic in wanted)
         return stable and len(generations) == 1 and self.n_owned() == n_wanted
 
+    def even(self) -> bool:
+        """Settled, and nobody owns two more than another: Design III needs rounds for that."""
+        loads = [len(m.machine.owned) for m in self.members.values()]
+        return self.settled() and max(loads) - min(loads) <= 1
+
     async def until(self, condition: Callable[[], object], what: str, seconds: float) -> None:
         """Wait for a condition; nobody may fail meanwhile."""
         deadline = time.monotonic() + seconds
