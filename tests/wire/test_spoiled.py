@@ -292,6 +292,61 @@ def connect_metadata(version: int) -> Pieces:
     return [version_of(version), *classic("u"), Piece(bytes(8)), *(data() if version else [])]
 
 
+def streams_head(version: int) -> Pieces:
+    below = [("version below the lowest", bytes(4), "bad-version")]
+    latest = [Piece(b"\0\0\0\x0b")] if version >= 3 else []
+    return [Piece(version.to_bytes(4, "big"), below), *latest]
+
+
+def one() -> Piece:
+    """One element follows."""
+    return count(1, flexible=False, nullable=False)
+
+
+def streams_subscription(version: int) -> Pieces:
+    out = [*streams_head(version), Piece(bytes(16))]
+    end_point = binary(b"h:80", flexible=False, nullable=False)
+    if version < 7:
+        tasks = [one(), Piece(bytes(8)), one(), Piece(bytes(8))]
+        return [*out, *tasks, *(end_point if version >= 2 else [])]
+    out += end_point
+    if version < 10:
+        out += [one(), Piece(bytes(4)), one(), Piece(bytes(12))]
+    else:
+        out += [one(), Piece(bytes(16)), *classic("é", nullable=True)]
+    out += [Piece(b"\3")] if version >= 8 else []
+    out += [Piece(bytes(4))] if version >= 9 else []
+    return out + ([one(), *data(nullable=False), *data(nullable=False)] if version >= 11 else [])
+
+
+def streams_task(version: int) -> Pieces:
+    """A task id; from version 10 on with a name in UTF-16, its length in characters."""
+    if version < 10:
+        return [Piece(bytes(8))]
+    how = [
+        ("negative length", b"\xff\xff\xff\xff", "bad-length"),
+        ("giant length", b"\x7f\xff\xff\xff", "truncated"),
+    ]
+    return [Piece(bytes(8)), Piece(b"\0\0\0\1", how), Piece(b"\0n")]
+
+
+def named_partition() -> Pieces:
+    """One partition, with the name of its topic."""
+    return [one(), *classic("é"), Piece(bytes(4))]
+
+
+def streams_assignment(version: int) -> Pieces:
+    out = [*streams_head(version), one(), *streams_task(version)]
+    out += [one(), *streams_task(version), *named_partition()]
+    if 2 <= version < 5:
+        out += [one(), *classic("h"), Piece(bytes(4)), *named_partition()]
+    elif version >= 5:
+        out += [one(), Piece(bytes(4)), *classic("é")]
+        for _ in range(2 if version >= 6 else 1):
+            out += [one(), *classic("h"), Piece(bytes(4)), one(), Piece(bytes(8))]
+    return [*out, Piece(bytes(4 * (version >= 4) + 8 * (version >= 7)))]
+
+
 MESSAGES: dict[tuple[str, int], Pieces] = {
     **{("subscription", version): subscription(version) for version in range(4)},
     **{("remembering", version): subscription(version) for version in range(4)},
@@ -307,6 +362,8 @@ MESSAGES: dict[tuple[str, int], Pieces] = {
     ("memory", 1): MEMORY,
     **{("connect-metadata", version): connect_metadata(version) for version in range(3)},
     **{("connect-assignment", version): connect_assignment(version) for version in range(3)},
+    **{("streams-subscription", v): streams_subscription(v) for v in range(1, 12)},
+    **{("streams-assignment", v): streams_assignment(v) for v in range(1, 12)},
 }
 # The frames stand in the user data of a standard message; positions are those within the frame.
 FRAMES: dict[tuple[str, int], Pieces] = {

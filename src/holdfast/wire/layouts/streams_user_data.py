@@ -112,6 +112,8 @@ def decode_streams_subscription(data: bytes) -> StreamsSubscription:
     if version < 7:
         active = reader.array("prevTasks", _old_task, _TASK_MIN)
         standby = reader.array("standbyTasks", _old_task, _TASK_MIN)
+        if version >= 2:
+            reader.bytes_("userEndPoint")
         return StreamsSubscription(
             version=version, process_id=process_id, active=active, standby=standby
         )
@@ -204,6 +206,8 @@ def _named_task(reader: Reader) -> Task:
     size = reader.int32("namedTopology")
     if size < 0:
         reader.fail(Reason.BAD_LENGTH, "namedTopology", start, str(size))
+    if 2 * size > reader.n_left:
+        reader.fail(Reason.TRUNCATED, "namedTopology", start, f"{2 * size} bytes expected")
     begin = reader.pos
     reader.skip(2 * size, "namedTopology")
     name = reader.data[begin : reader.pos].decode("utf-16-be", "replace")
