@@ -12,11 +12,18 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.kinds import kind, printed
 
 from holdfast.cli.commands.history import tell_unread
+from holdfast.cli.commands.watch import tell_batch
+from holdfast.pipeline.batches.watch import Stream
+from holdfast.pipeline.ingest.dump import share_table
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.tables.manifest import Batch
+from holdfast.tables.reading import Tables
 from holdfast.wire.layouts.container import (
     MemberAssignment,
     MemberSubscription,
@@ -394,15 +401,59 @@ def test_records_that_nobody_knows_are_counted_by_their_type(tmp_path):
     assert notes["n_unknown"] == 4
 
 
+BAD_SHARE = (
+    "2 of the records of __share_group_state do not parse: the lag of their share groups may be "
+    "old, or not known"
+)
+
+
+def test_records_of_the_share_state_that_do_not_parse_are_counted(tmp_path):
+    captured = kind("share")
+    bad = [(0, 900, 0, b"\0\0\0", b"\0\0"), (1, 901, 0, b"\0\7\0\0", None)]
+    state = [*captured.share_state(), *bad]
+    path = captured.write_dump(tmp_path / "dump")
+    table = share_table(SimpleNamespace(share_state=state))
+    (file,) = (path / "share_state").glob("*.parquet")
+    pq.write_table(table, file)
+    tables = local.run(path, tmp_path / "out")
+    assert tables.batches()[0].notes["n_bad_share"] == 2
+    cluster = SimpleNamespace(
+        topics=captured.about["topics"],
+        offsets=captured.about["offsets"],
+        taken_at=captured.about["taken_at"],
+        share_state=state,
+    )
+    stream = Stream(tables=tables, query="", snapshot=lambda: cluster, selection=Selection())
+    ends = stream._ends(cluster)
+    assert ends.n_bad_share == 2
+    assert ends.share.num_rows == 2
+
+
+def test_watch_names_what_a_batch_did_not_read(tmp_path):
+    tables, said, told = Tables(tmp_path / "out"), [], set()
+    seen = [({"99": 2, "24": 1}, 2), ({}, 2), ({"24": 1}, 0), ({}, 2)]
+    for batch, (unknown, n_bad) in enumerate(seen):
+        counts = {"unknown_types": unknown, "n_bad_share": n_bad}
+        tables.commit(Batch(id=batch, files={}, notes=counts))
+        tell_batch(tables, batch, told, said.append)
+    assert said == [
+        "3 of the batch's records have a type that is not known: 1 of type 24, 2 of type 99",
+        BAD_SHARE,
+        "1 of the batch's records have a type that is not known: 1 of type 24",
+        BAD_SHARE,
+    ]
+
+
 def test_what_is_not_read_is_named():
     said = []
     generations = pa.table({"group": ["a", "b", "c"], "protocol_type": ["sr", "sr", "consumer"]})
     made = SimpleNamespace(
-        n_unknown=3, n_records=9, unknown={99: 2, 24: 1}, table=lambda _: generations
+        n_records=9, unknown={99: 2, 24: 1}, n_bad_share=2, table=lambda _: generations
     )
     tell_unread(made, said.append)
     assert said == [
         "3 of 9 records have a type that is not known: 1 of type 24, 2 of type 99",
+        BAD_SHARE,
         "what members of protocol type sr were given is not read (2 groups, such as a)",
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,9 +99,7 @@ def tell_unread(made: History, note: Any) -> None:
     """Say what the records hold that no table shows."""
     from holdfast.pipeline.history.generations import PROTOCOL_TYPES
 
-    if made.n_unknown:
-        types = ", ".join(f"{n} of type {number}" for number, n in sorted(made.unknown.items()))
-        note(f"{made.n_unknown} of {made.n_records} records have a type that is not known: {types}")
+    tell_counts(made.unknown, made.n_bad_share, f"of {made.n_records}", note)
     table = made.table("generations")
     named = zip(table["group"].to_pylist(), table["protocol_type"].to_pylist(), strict=True)
     others: dict[str, set[str]] = {}
@@ -113,6 +111,30 @@ def tell_unread(made: History, note: Any) -> None:
             f"what members of protocol type {visible(protocol_type)} were given is not read "
             f"({len(groups)} {'group' if len(groups) == 1 else 'groups'}, such as "
             f"{visible(min(groups))})"
+        )
+
+
+def tell_counts(unknown: Mapping[int, int], n_bad_share: int, among: str, note: Any) -> None:
+    """Say how many records are in no table, since their type is not known or they do not parse.
+
+    Parameters
+    ----------
+    unknown : mapping
+        Records of types that are not known, by type.
+    n_bad_share : int
+        Records of ``__share_group_state`` that do not parse.
+    among : str
+        What stands before "records": "of 9", "of the batch's".
+    note : callable
+        Prints a line.
+    """
+    if unknown:
+        types = ", ".join(f"{n} of type {number}" for number, n in sorted(unknown.items()))
+        note(f"{sum(unknown.values())} {among} records have a type that is not known: {types}")
+    if n_bad_share:
+        note(
+            f"{n_bad_share} of the records of __share_group_state do not parse: the lag of their "
+            "share groups may be old, or not known"
         )
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import options
 from holdfast.cli.commands.export import write_metrics
-from holdfast.cli.commands.history import SMALL_RECORDS, check_logs, live_cluster
+from holdfast.cli.commands.history import SMALL_RECORDS, check_logs, live_cluster, tell_counts
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.pipeline.command_session import open_session
+
+if TYPE_CHECKING:
+    from holdfast.tables.reading import Tables
 
 EXAMPLES = """\b
 Examples:
@@ -72,11 +75,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     quick = sum(end for _, end in ends.values()) - sum(begins.values()) < SMALL_RECORDS
     spark = open_session(kafka=True, delta=fmt is options.StoredFormat.DELTA, quick=quick)
 
-    def say(tables: Tables, batch: int) -> None:
-        if metrics is not None:
-            write_metrics(output, metrics)
-        note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
-
     with spark_bar(spark, "watch", lambda: batch_records(output / CHECKPOINT, begins), quiet=quiet):
         watch(
             spark,
@@ -88,8 +86,42 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             auto_offset_reset=str(reset),
             delta=fmt is options.StoredFormat.DELTA,
             broker_logs=broker_log or (),
-            after_batch=say,
+            after_batch=_after_batch(output, metrics, note),
         )
+
+
+def _after_batch(
+    output: Path, metrics: Path | None, note: Callable[[str], None]
+) -> Callable[[Tables, int], None]:
+    """What is done once a batch is there."""
+    told: set[int] = set()
+
+    def say(tables: Tables, batch: int) -> None:
+        tell_batch(tables, batch, told, note)
+        if metrics is not None:
+            write_metrics(output, metrics)
+        note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
+
+    return say
+
+
+def tell_batch(tables: Tables, batch: int, told: set[int], note: Callable[[str], None]) -> None:
+    """Say what a batch read that is in no table.
+
+    Every batch reads all of ``__share_group_state``, so its number of bad records is said when it
+    changes.
+
+    Parameters
+    ----------
+    told : set of int
+        The number of bad records of that topic that was said last; changed here.
+    """
+    notes_of = next((one.notes for one in tables.batches() if one.id == batch), {})
+    unknown = {int(number): n for number, n in notes_of.get("unknown_types", {}).items()}
+    n_bad_share = int(notes_of.get("n_bad_share", 0))
+    tell_counts(unknown, 0 if n_bad_share in told else n_bad_share, "of the batch's", note)
+    told.clear()
+    told.add(n_bad_share)
 
 
 def batch_records(checkpoint: Path, begins: Mapping[int, int]) -> int | None:

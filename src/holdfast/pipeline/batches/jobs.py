@@ -102,6 +102,7 @@ class Job:
     past: Mapping[str, Files] = field(default_factory=dict)
     files: dict[str, Files] = field(default_factory=dict)
     unknown: Counter[int] = field(default_factory=Counter)
+    n_bad_share: int = 0
 
     def read_dump(self, dump: Dump, selection: Selection, names: Mapping[str, str]) -> None:
         """Split and group the records of a dump, which the tasks read themselves."""
@@ -137,6 +138,7 @@ class Job:
 
     def lag(self, ends: Ends) -> None:
         """Run the lag job."""
+        self.n_bad_share = ends.n_bad_share
         owners, positions = self.files.pop(OWNERS, []), self.files.pop(POSITIONS, [])
         positions = [*self.past.get(LATEST, []), *positions, *self._staged(ends.share)]
         task = lag_task(str(self.tables.root), self.batch, ends, keep_state=self.keep_state)
@@ -263,7 +265,11 @@ class Job:
     def notes(self) -> dict[str, Any]:
         """What the records held that is in no table, for the manifest."""
         named = {str(record_type): n for record_type, n in sorted(self.unknown.items())}
-        return {"n_unknown": self.unknown.total(), "unknown_types": named}
+        return {
+            "n_unknown": self.unknown.total(),
+            "unknown_types": named,
+            "n_bad_share": self.n_bad_share,
+        }
 
     def collect(self, rows: pa.Table) -> None:
         """Take in what tasks handed back."""

@@ -133,9 +133,13 @@ class Stream:
         taken_at = to_us(cluster.taken_at) or 0
         offsets = offsets_table(cluster)
         names = {topic_id: topic for topic_id, topic, _ in cluster.topics}
-        share, _ = share_positions(share_table(cluster), names, self.selection)
+        share, n_bad = share_positions(share_table(cluster), names, self.selection)
         return Ends(
-            offsets=offsets, taken_at_us=taken_at, reset=self.auto_offset_reset, share=share
+            offsets=offsets,
+            taken_at_us=taken_at,
+            reset=self.auto_offset_reset,
+            share=share,
+            n_bad_share=n_bad,
         )
 
     def _before(self, kept: Manifest, batch_id: int) -> Batch | None:

@@ -54,12 +54,15 @@ class History:
         Records read.
     unknown : dict of int to int
         Records of types that are not known, by type; they are in no table.
+    n_bad_share : int
+        Records of ``__share_group_state`` that do not parse; they are in no table either.
     """
 
     tables: Tables
     dump: Dump
     n_records: int
     unknown: dict[int, int]
+    n_bad_share: int = 0
 
     @property
     def n_unknown(self) -> int:
@@ -149,8 +152,14 @@ def is_watched(root: Path) -> bool:
 
 def ends_of(dump: Dump, selection: Selection, reset: str) -> Ends:
     """Where the partitions of a dump begin and end, and where its share groups are."""
-    share, _ = share_positions(dump.share_state(), topic_names(dump), selection)
-    return Ends(offsets=dump.offsets(), taken_at_us=taken_at_us(dump), reset=reset, share=share)
+    share, n_bad = share_positions(dump.share_state(), topic_names(dump), selection)
+    return Ends(
+        offsets=dump.offsets(),
+        taken_at_us=taken_at_us(dump),
+        reset=reset,
+        share=share,
+        n_bad_share=n_bad,
+    )
 
 
 def history_of(
@@ -181,7 +190,13 @@ def history_of(
     tables.commit(done, replace=True, made_from=before, writer=writer)
     remove_staged(tables.root)
     _remove_stream(tables.root)
-    return History(tables=tables, dump=dump, n_records=n_records, unknown=dict(job.unknown))
+    return History(
+        tables=tables,
+        dump=dump,
+        n_records=n_records,
+        unknown=dict(job.unknown),
+        n_bad_share=job.n_bad_share,
+    )
 
 
 def _remove_stream(root: Path) -> None:

@@ -71,12 +71,15 @@ class Ends:
         ``latest``, or anything else for the whole log.
     share : Table of POSITION, optional
         Where share groups are (:mod:`holdfast.pipeline.ingest.share_positions`).
+    n_bad_share : int
+        Records of ``__share_group_state`` that do not parse.
     """
 
     offsets: pa.Table
     taken_at_us: int
     reset: str
     share: pa.Table = field(default_factory=POSITION.empty_table)
+    n_bad_share: int = 0
 
 
 def lag_task(root: str, batch: int, ends: Ends, *, keep_state: bool = False) -> BatchTask:
