@@ -1,11 +1,12 @@
 """Messages as JSON and back, for ``holdfast decode`` and ``holdfast encode``.
 
-**Rules.** Bytes are hex; partitions are a flat list of [topic, partition]; keys are the names of
+**Rules.** Bytes are hex; partitions are a flat list of [topic, partition], tasks one of
+[subtopology, partition], offset sums one of [subtopology, partition, sum]; keys are the names of
 the fields in :mod:`holdfast.wire`. Every error in a line is a :class:`WireError`, so one bad line
 does not end a run. An unknown key is refused by name.
 
-**Strategy.** ``SCHEMAS`` is the only list of messages. The type of a field in the dataclass decides
-how the field looks in JSON, by the table ``_SHAPES``.
+**Strategy.** ``SCHEMAS`` is the only list of messages, ``READ_RECORD`` that of records. The type of
+a field in the dataclass decides how the field looks in JSON, by the table ``_SHAPES``.
 """
 
 from __future__ import annotations
@@ -24,14 +25,21 @@ from holdfast.wire.layouts import (
     container,
     incremental,
     memory,
+    share_state,
     sticky_user_data,
+    streams_user_data,
 )
 from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
 
 T = TypeVar("T")
 
-RECORD = "record"
+RECORD, SHARE_STATE = "record", "share-state"
+READ_RECORD: Mapping[str, Callable[[bytes | None, bytes | None], dict[str, Any]]] = {
+    RECORD: lambda key, value: decode_record(key, value).to_dict(),
+    SHARE_STATE: lambda key, value: to_json(share_state.decode_share_state(key or b"", value)),
+}
+"""Schemas of records, which have a key and a value."""
 BAD_HEX, BAD_JSON = "bad-hex", "bad-json"
 
 
@@ -151,6 +159,14 @@ SCHEMAS: Mapping[str, MessageKind] = {
     "connect-assignment": MessageKind(
         kind=connect.ConnectAssignment, decode=connect.decode_connect_assignment
     ),
+    "streams-subscription": MessageKind(
+        kind=streams_user_data.StreamsSubscription,
+        decode=streams_user_data.decode_streams_subscription,
+    ),
+    "streams-assignment": MessageKind(
+        kind=streams_user_data.StreamsAssignment,
+        decode=streams_user_data.decode_streams_assignment,
+    ),
 }
 
 
@@ -162,18 +178,18 @@ def decode_line(schema: str, line: str) -> dict[str, Any]:
     WireError
         If the line is no hex (``bad-hex``), or the bytes break their schema.
     """
-    if schema != RECORD:
+    if schema not in READ_RECORD:
         return to_json(SCHEMAS[schema].decode(_from_hex(line.strip(), schema, "data")))
     key, _, value = line.strip().partition(" ")
-    return decode_record_hex(key, value.strip() or "null")
+    return decode_record_hex(schema, key, value.strip() or "null")
 
 
-def decode_record_hex(key: str, value: str) -> dict[str, Any]:
+def decode_record_hex(schema: str, key: str, value: str) -> dict[str, Any]:
     """One record in hex to JSON's types; ``null`` is null."""
-    return decode_record(
-        None if key == "null" else _from_hex(key, RECORD, "key"),
-        None if value == "null" else _from_hex(value, RECORD, "value"),
-    ).to_dict()
+    return READ_RECORD[schema](
+        None if key == "null" else _from_hex(key, schema, "key"),
+        None if value == "null" else _from_hex(value, schema, "value"),
+    )
 
 
 def encode_line(schema: str, line: str, version: int | None) -> str:
@@ -192,8 +208,8 @@ def encode_line(schema: str, line: str, version: int | None) -> str:
         raise _bad_json(schema, "document", "an object is expected")
     if schema == RECORD:
         return _encode_record(document, version)
-    message = SCHEMAS[schema]
-    if message.encode is None:
+    message = SCHEMAS.get(schema)
+    if message is None or message.encode is None:
         raise _bad_json(schema, "document", "this schema is for reading only")
     return message.encode(from_json(message.kind, document, schema), version).hex()
 
@@ -349,6 +365,10 @@ def _as_members(value: Any) -> tuple[memory.RememberedMember, ...]:
     )
 
 
+def _for_reading_only(value: Any) -> Any:
+    raise TypeError("this field is for reading only")
+
+
 def _nullable(shape: _Shape) -> _Shape:
     return _Shape(
         write=lambda value: None if value is None else shape.write(value),
@@ -366,6 +386,12 @@ _SHAPES: Mapping[object, _Shape] = {
     incremental.Design: _Shape(write=int, read=lambda value: incremental.Design(_as_int(value))),
     Leaving: _Shape(write=int, read=lambda value: Leaving(_as_int(value))),
     tuple[memory.RememberedMember, ...]: _Shape(write=_members, read=_as_members),
+    tuple[streams_user_data.Task, ...]: _Shape(
+        write=lambda value: [list(task) for task in value], read=_for_reading_only
+    ),
+    tuple[tuple[streams_user_data.Task, int], ...]: _Shape(
+        write=lambda value: [[*task, offset] for task, offset in value], read=_for_reading_only
+    ),
 }
 
 
@@ -378,6 +404,10 @@ def _shape(hint: Any) -> _Shape:
 
 _FIELDS: Mapping[object, Mapping[str, _Shape]] = {
     kind: {name: _shape(hint) for name, hint in get_type_hints(kind).items()}
-    for kind in (memory.RememberedMember, *(message.kind for message in SCHEMAS.values()))
+    for kind in (
+        memory.RememberedMember,
+        share_state.ShareState,
+        *(message.kind for message in SCHEMAS.values()),
+    )
 }
 """How each field of each message looks, by its name."""

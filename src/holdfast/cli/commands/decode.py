@@ -22,7 +22,7 @@ from holdfast.cli.options import JsonFormat, OutputFile, Quiet
 from holdfast.cli.output import print_error, track
 from holdfast.cli.wire_json import (
     BAD_HEX,
-    RECORD,
+    READ_RECORD,
     SCHEMAS,
     decode_line,
     decode_record_hex,
@@ -32,7 +32,7 @@ from holdfast.errors import ConfigError, SourceError, WireError, nearest
 from holdfast.tables.private import open_private
 
 EXIT_BAD_BYTES = 3
-NAMES = (*SCHEMAS, RECORD)
+NAMES = (*SCHEMAS, *READ_RECORD)
 
 
 EXAMPLES = """\b
@@ -122,12 +122,17 @@ def _documents(
     of_record = key is not None or value is not None
     if data == "-" and not of_record:
         return (_error_or(partial(decode_line, schema, line)) for line in stdin_lines())
-    if (schema == RECORD) != of_record or (data is None) != of_record or (of_record and not key):
+    if (
+        (schema in READ_RECORD) != of_record
+        or (data is None) != of_record
+        or (of_record and not key)
+    ):
         raise ConfigError(
-            "decode record wants --key HEX [--value HEX], any other schema HEX; - reads stdin"
+            f"decode wants --key HEX [--value HEX] for {' and '.join(READ_RECORD)}, HEX for any "
+            "other schema; - reads stdin"
         )
     if of_record:
-        return iter((_argument(partial(decode_record_hex, str(key), value or "null")),))
+        return iter((_argument(partial(decode_record_hex, schema, str(key), value or "null")),))
     return iter((_argument(partial(decode_line, schema, str(data))),))
 
 
