@@ -57,6 +57,62 @@ def test_rule_4_a_newcomer_takes_the_place_of_a_dynamic_member_alone(play, insta
     assert play.owned("D") == owned
 
 
+def uneven(design: Design, n: int) -> HandPlayedGroup:
+    """A owns two of n partitions, and B, that has died, all others."""
+    paced = replace(POLICY, design=Design.INCREMENTAL, batch=1, interval_ms=60_000)
+    others = ",".join(f"T{p}" for p in range(1, n))
+    play = HandPlayedGroup.of(paced, {"T": n}, A="T0", B=others)
+    play.round()
+    play.policy = replace(paced, design=design)
+    play.leave("B")
+    assert play.round().delay_ms == 30_000
+    assert len(play.owned("A").split(",")) == 2
+    return play
+
+
+@pytest.mark.parametrize(
+    ("design", "settled"), [(Design.DEFERRED, [4, 4]), (Design.INCREMENTAL, [3, 5])]
+)
+def test_rule_4_a_newcomer_takes_a_whole_place_above_its_fair_share(design, settled):
+    play = uneven(design, 8)
+    play.join("D")
+    done = play.round()
+    assert (done.again, done.delay_ms) == (True, 0)
+    assert [len(own.split(",")) for own in play.all_owned().values()] == [2, 6]
+    play.now_ms += 60_000
+    play.settle()
+    assert [len(own.split(",")) for own in play.all_owned().values()] == settled
+
+
+def test_rule_4_each_newcomer_takes_one_place():
+    play = HandPlayedGroup.of(POLICY, {"T": 6}, A="T0,T1", B="T2,T3", C="T4,T5")
+    play.leave("B", "C")
+    play.join("D")
+    done = play.round()
+    assert (play.owned("D"), done.delay_ms) in [("T2,T3", 30_000), ("T4,T5", 30_000)]
+    play.join("E")
+    play.round()
+    assert {play.owned("D"), play.owned("E")} == {"T2,T3", "T4,T5"}
+
+
+def test_rule_4_newcomers_to_spare_divide_a_place_and_leave_nothing_of_it():
+    play = uneven(Design.DEFERRED, 14)
+    play.join("D")
+    play.join("E")
+    assert play.round().delay_ms == 0
+    owned = sorted(own.split(",") for own in play.all_owned().values())
+    assert sorted(len(own) for own in owned) == [4, 5, 5]
+
+
+def test_rule_4_of_an_unknown_owner_a_newcomer_gets_its_fair_share():
+    play = HandPlayedGroup.of(POLICY, {"T": 8}, A="T0,T1")
+    assert play.last is not None
+    assert play.last.delay_ms == 30_000
+    play.join("D")
+    assert play.round().delay_ms == 30_000
+    assert play.owned("D") == "T2,T3,T4,T5"
+
+
 def test_rule_4_a_static_member_that_is_back_gets_exactly_its_own(play):
     play.members["C"] = replace(play.members["C"], instance_id="c")
     play.settle()

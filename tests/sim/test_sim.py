@@ -67,6 +67,29 @@ def test_a_group_of_which_all_are_fenced_is_restarted():
     assert run.violations == ()
 
 
+def test_a_member_that_bounces_in_an_uneven_group_gets_all_that_it_had():
+    policy = Policy(delay_ms=300_000, interval_ms=60_000, batch=1)
+    w = Scene().world("incremental", 1, partitions={"t": 12}, policy=policy)
+    w.start(1)
+    w.run(w.now_ms + 40_000)  # batches of one a minute: the group is not even yet
+    had = len(w.slots[0].running)
+    w.stop(0)
+    w.run(w.now_ms + 20_000)
+    assert sum(loads(w)) == 12 - had
+    w.start(0)
+    w.run(w.now_ms + 20_000)
+    assert had > 8
+    assert sum(loads(w)) == 12
+    assert len(w.slots[0].running) >= had - policy.batch
+    assert w.ledger.violations == []
+
+
+@pytest.mark.parametrize("seed", [5129, 5181])
+def test_nobody_is_waited_for_without_a_delay_after_a_round_without_a_plan(seed):
+    run = random_run(seed, policy="deferred")  # a static member is back; the delay is 0
+    assert run.violations == ()
+
+
 @pytest.mark.parametrize("part", range(10))
 def test_five_hundred_random_runs_break_no_rule(part):
     outcome = soak(part * 50, 50)

@@ -24,8 +24,11 @@ of one topic, with a delay of 30 s.
 4. Until the deadline, a member that is back by its identity (its instance id, or its member id if
    it is dynamic) gets exactly the partitions that wait for it. The partitions of a *static* member
    go to nobody else. Those of a *dynamic* member go to newcomers that claim nothing: each newcomer
-   gets partitions of one departed member, at most its fair share and only of topics it subscribes
-   to. What is left waits on (D1, D2).
+   gets partitions of one departed member, only of topics it subscribes to. If there are no more
+   newcomers than departed dynamic members, each takes the place of one: it gets all that waits of
+   it, even above its fair share, and a later round balances. Newcomers to spare divide what waits
+   of a member: each gets at most its fair share, or an equal part if that is more. Of an unknown
+   owner nobody gets more than a fair share. What is left waits on (D1, D2).
    Example: C departs and D joins. If C was dynamic, D gets partition 2 at once.
    A newcomer claims nothing, has been in no generation, and is not in the memory. A member that
    has lost its membership is one if it comes under another id. If it brings the only share that
@@ -100,7 +103,8 @@ class Deferral:
     pinned : int32[n_tps]
         The one member that may get an unclaimed topic-partition, or NO_OWNER.
     exact : tuple of int
-        Members that are back by their identity: they get exactly what is pinned to them.
+        Members that are back by their identity, and newcomers that took a departed member's place:
+        they get exactly what is pinned to them.
     pace_ms : int
         Design III: how long until the next batch may move.
     """
@@ -147,7 +151,8 @@ def defer(
     exact, lost = _return_known([w for w in lost if len(w.tps)], members, pinned)
     lost = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
     newcomers = _newcomers(members, memory, pinned, claims.group)
-    lost = _serve_newcomers(lost, newcomers, members, pinned, free=free, group=claims.group)
+    placed, lost = _serve_newcomers(lost, newcomers, members, pinned, free=free, group=claims.group)
+    exact = tuple(sorted({*exact, *placed}))
     return Deferral(waiting=tuple(lost), pinned=pinned, exact=exact, pace_ms=pace_ms)
 
 
@@ -288,35 +293,44 @@ def _serve_newcomers(
     *,
     free: Mask,
     group: Group,
-) -> list[DepartedMember]:
-    """Pin what one departed member owned to one newcomer without claims (rule 4).
+) -> tuple[list[int], list[DepartedMember]]:
+    """Pin what departed dynamic members owned to newcomers without claims (rule 4).
+
+    Returns the newcomers that took a member's place alone, and what waits on.
 
     Notes
     -----
     Cost: linear in the newcomers' subscriptions and in the partitions that wait.
     """
     if not newcomers or not lost:
-        return lost
+        return [], lost
     takers = sum(m.stays for m in members)
     total = int(np.count_nonzero(free)) + len(group.claim_tp)
     share = -(-total // max(1, takers))
     queues = _Queues(newcomers, group)
-    rest = []
+    places = sum(not w.who.static for w in lost)
+    placed, rest = [], []
     for waiting in lost:
         if waiting.who.static:
             rest.append(waiting)
             continue
+        places -= 1
+        known = waiting.who.identity != b"" and waiting.who.owned is not None
         of = group.topics.topic_of[waiting.tps]
         edges = np.flatnonzero(np.diff(of)) + 1
         parts = np.split(waiting.tps, edges)  # sorted, so each topic is one part
         left = {int(group.topics.topic_of[part[0]]): part.tolist()[::-1] for part in parts}
+        dividing = max(1, queues.at_most(left) - places)
+        most = max(share, -(-len(waiting.tps) // dividing)) if known else share
         while (member := queues.first(left)) is not None:
-            for tp in queues.take(member, left, share):
+            if known and dividing == 1:
+                placed.append(member)
+            for tp in queues.take(member, left, most):
                 pinned[tp] = member
         tps = np.array(sorted(tp for numbers in left.values() for tp in numbers), np.int32)
         if len(tps):
             rest.append(replace(waiting, tps=tps))
-    return rest
+    return placed, rest
 
 
 def owed(
@@ -357,6 +371,10 @@ class _Queues:
         for i in reversed(newcomers):
             for topic in self.topics[i]:
                 self.queues.setdefault(topic, []).append(i)
+
+    def at_most(self, left: Mapping[int, list[int]]) -> int:
+        """How many newcomers may subscribe to one of these topics; never too few."""
+        return min(len(self.topics), sum(len(self.queues.get(topic, ())) for topic in left))
 
     def first(self, left: Mapping[int, list[int]]) -> int | None:
         """The first newcomer that subscribes to one of these topics."""

@@ -91,10 +91,9 @@ RULES: Mapping[str, str] = {
     "member's place, and the receiver ends with no more than the least loaded of them. Example: d "
     "dies with t-3 and t-4, and e joins. The leader gives t-3 to e. Then a may get t-4 if a has "
     "nothing else, and may not if a has.",
-    "D2": "A member that is back by its instance id gets all that waited for it. If one member is "
-    "gone and one newcomer is there, the newcomer gets some of what waits, and all of it if that "
-    "is at most its fair share: the number of resources divided by the number of members. What "
-    "goes on waiting waits for the same member as before (the search checks that).",
+    "D2": "Where the policy has a delay, a member that is back by its instance id gets all that "
+    "waited for it. If one member is gone and one newcomer is there, the newcomer gets all that "
+    "waits. What goes on waiting waits for the same member as before (the search checks that).",
     "D3": "A topic of which the leader's memory names no partition is assigned in the first round "
     "that sees it.",
     "D4": "These are assigned at once too: new partitions of a topic that the memory names, what a "

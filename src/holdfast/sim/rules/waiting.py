@@ -386,24 +386,23 @@ class WaitingRules:
     # Who is served
 
     def _returned(self, at: Moment) -> None:
-        """A member that is back by identity gets all that waited (D2)."""
+        """A member that is back by identity gets all that waited (D2), where anything waits."""
+        if not at.policy.defers:
+            return
         claimed = at.turn.claimed
         static = {w.instance_id for w in at.owed.values()} - {None}
-        listed = {} if at.past is None else at.past.promised_ms
         for s in at.turn.members:
             instance_id = s.member.instance_id
             if instance_id not in static or not s.stays:
                 continue
-            owed = frozenset(
-                r for r, w in at.owed.items() if w.instance_id == instance_id and r in listed
-            )
+            owed = frozenset(r for r, w in at.owed.items() if w.instance_id == instance_id)
             waited = _fitting(owed - claimed, s, at.turn)
             if not waited <= s.after:
                 text = f"{instance_id} is back and does not get {min(waited - s.after)}"
                 self.ledger.fail("D2", at.now_ms, text)
 
     def _newcomer(self, at: Moment, known: frozenset[str]) -> None:
-        """One newcomer, one member gone, equal subscriptions: the newcomer is served first (D2)."""
+        """One newcomer, one member gone, equal subscriptions: the newcomer takes its place (D2)."""
         turn = at.turn
         new = [s for s in turn.members if s.name not in known]
         gone = {w for r, w in at.owed.items() if turn.exists(r) and r not in at.unknown}
@@ -415,12 +414,12 @@ class WaitingRules:
         alone &= absent.member_id != ""
         if s.claims or s.subscription.leaving is not Leaving.STAYS or not alone:
             return
-        waited = _fitting(frozenset(at.owed) - turn.claimed, s, turn)
-        if at.left_ms(absent) <= EARLY_MS or not waited:
+        owed = frozenset(r for r, w in at.owed.items() if w == absent and r not in at.unknown)
+        waited = _fitting(owed - turn.claimed, s, turn)
+        if at.left_ms(absent) <= EARLY_MS:
             return
-        fair = len(turn.all_resources()) // len(turn.members)
         given = waited & s.after
-        if not given or (len(waited) <= fair and waited > given):
+        if waited > given:
             text = f"{s.name} comes empty-handed and gets {len(given)} of {len(waited)} that wait"
             self.ledger.fail("D2", at.now_ms, text)
 
