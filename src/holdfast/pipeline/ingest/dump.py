@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 
-PARTS: Final = ("records", "topics", "offsets", "share_state")
+SHARE_STATE: Final = "share_state"
+PARTS: Final = ("records", "topics", "offsets", SHARE_STATE)
 
 WRITTEN: Final = arrow_schema("dumped")
 """Columns: :data:`holdfast.tables.steps.DUMPED`."""
@@ -115,7 +116,7 @@ def write_parts(root: Path, snapshot: SourceSnapshot) -> None:
     _write(root / "topics", topics)
     _write(root / "offsets", offsets_table(snapshot))
     if snapshot.share_state:
-        _write(root / "share_state", share_table(snapshot))
+        _write(root / SHARE_STATE, share_table(snapshot))
     document = {
         "schema_version": DUMP_VERSION,
         "cluster_id": snapshot.cluster_id,
@@ -154,7 +155,8 @@ def _make_room(root: Path) -> None:
     for part in PARTS:
         for file in (root / part).glob("*.parquet"):
             file.unlink()
-        make_private_folder(root / part)
+        if part != SHARE_STATE:  # only a cluster with share groups has one
+            make_private_folder(root / part)
 
 
 def _write(folder: Path, rows: pa.Table) -> None:
