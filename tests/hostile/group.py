@@ -100,6 +100,7 @@ class Round:
     failure: str | None
     lie: bytes | None
     kept_by_liar: int  # of what it lists
+    n_handed: int  # members that list nothing and are handed something
     truth: ComputeAssignment  # the same, if the liar said what is true (and wanted the same topics)
 
 
@@ -183,6 +184,7 @@ class HostileGroup:
         self.generation = request.generation
         self.led, self.leader = led_round(request, done), request.member_id
         told = {m: self.assignor.read(data) for m, data in done.assignments}
+        n_handed = sum(bool(t.assigned and not self._lists(m, lie)) for m, t in told.items())
         self.given = told.pop(LIAR, self.given)
         for name, instruction in told.items():
             self.members[name].obey(instruction, self.generation, self.now_ms)
@@ -200,9 +202,13 @@ class HostileGroup:
             again=again,
             failure=done.failure,
             lie=lie,
+            n_handed=n_handed,
             kept_by_liar=0 if lie is None else len(_listed(lie) & self.given.assigned),
             truth=replace(request, members=members),
         )
+
+    def _lists(self, name: str, lie: bytes | None) -> frozenset[Resource]:
+        return _listed(lie or b"") if name == LIAR else self.members[name].owned
 
     def truth(self, lie: bytes) -> bytes:
         """What an honest member would have said in the liar's place."""

@@ -65,8 +65,9 @@ def answers_of(lines: Iterable[str]) -> JavaAnswers:
             kept.append(KeptByJava(0, 0))
         else:
             counts = dict(_counts(line))
+            unread = counts.pop("")
             in_all = sum(counts.values())
-            kept.append(KeptByJava(in_all - counts.get(LIAR, 0), in_all))
+            kept.append(KeptByJava(in_all - counts.get(LIAR, 0), in_all, unread))
     return JavaAnswers(kept, thrown)
 
 

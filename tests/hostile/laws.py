@@ -9,11 +9,13 @@
   had said what is true, of the same topics.
 - Honest members keep at least what Java's ``CooperativeStickyAssignor`` leaves them in the same
   round, of the same bytes. A round that Java cannot plan (it throws, so its group gets nothing)
-  counts as one that leaves them nothing. Two rounds are not compared: one in which all members, the
-  liar with its undisputed claims among them, keep as much as in Java, so that it is a tie; and one
-  whose leader did not lead the round before. Such a leader takes what two claim alike from both.
-  Designs II and III may keep one partition less: a member that is back gets exactly what waited for
-  it, and with that one of the larger shares, which Java leaves to a member that stayed.
+  counts as one that leaves them nothing. A round in which all members, the liar with its undisputed
+  claims among them, keep as much as in Java is a tie. A partition that Java gives to the liar
+  although it does not subscribe to the topic has to go to another member, so that for each of them
+  one fewer may be kept. Under Designs II and III a member that lists nothing and is handed what
+  waited for it has a right to one of the larger shares, which Java leaves to a member that stayed:
+  for each of them one fewer may be kept, if the lie is not the cause, so that as many would be kept
+  if the liar had said what is true.
 - One delay after the liar has left, everything is owned, evenly, and nothing moves or waits.
 """
 
@@ -29,6 +31,7 @@ from holdfast.machine.leader.designs import compute
 from holdfast.model.partitions import Resource
 
 MOST_IN_A_ROW = 2
+DEFERRING = ("holdfast-deferred", "holdfast-incremental")
 
 
 class KeptByJava(NamedTuple):
@@ -36,6 +39,7 @@ class KeptByJava(NamedTuple):
 
     honest: int
     in_all: int
+    unread: int = 0  # partitions that go to a member without a subscription to their topic
 
 
 def broken_laws(
@@ -53,12 +57,19 @@ def broken_laws(
             for name, n in in_a_row.items()
             if n > MOST_IN_A_ROW
         ]
-        if kept_by_java is not None and i < len(kept_by_java) and done.request.led is not None:
-            java = kept_by_java[i]
-            defers = done.request.protocol_name in ("holdfast-deferred", "holdfast-incremental")
-            if kept(done) < java.honest - defers and kept(done) + done.kept_by_liar < java.in_all:
-                broken.append(f"round {i}: honest keep {kept(done)}, Java {java.honest}")
+        if kept_by_java is not None and i < len(kept_by_java) and _is_loss(done, kept_by_java[i]):
+            broken.append(f"round {i}: honest keep {kept(done)}, Java {kept_by_java[i].honest}")
     return broken + [f"at the end: {text}" for text in _at_the_end(rounds[-1])]
+
+
+def _is_loss(done: Round, java: KeptByJava) -> bool:
+    """Whether honest members keep fewer than Java leaves them."""
+    fewer = java.honest - java.unread - kept(done)
+    if fewer <= 0 or kept(done) + done.kept_by_liar >= java.in_all:
+        return False
+    if done.request.protocol_name in DEFERRING and fewer <= done.n_handed:
+        return kept(done) < kept_with_the_truth(done)
+    return True
 
 
 def _in_one(done: Round) -> list[str]:

@@ -12,6 +12,13 @@ from tests.hostile.laws import broken_laws, kept
 
 SEEDS = range(40)
 BESIDE_JAVA = range(1_000, 1_012)
+HARD = (
+    ("cooperative-sticky", 1_010),  # the liar's claims tie with those of honest members
+    ("cooperative-sticky", 100_176),  # claims in user data, where a new leader leads
+    ("holdfast-deferred", 1_005),  # what waited for the liar goes back to it
+    ("holdfast-deferred", 100_010),  # Java gives the liar what it does not subscribe to
+    ("holdfast-deferred", 100_034),  # what waited for a static member goes back to it
+)
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -25,10 +32,10 @@ def test_one_liar_breaks_no_law(name: str, part: int) -> None:
 
 @pytest.mark.broker
 def test_one_liar_costs_the_others_no_more_than_in_java() -> None:
+    drawn = [(name, seed) for name in ASSIGNORS for seed in BESIDE_JAVA]
     runs = [
         (name, seed, list(HostileGroup(ASSIGNORS[name], seed).run()))
-        for name in ASSIGNORS
-        for seed in BESIDE_JAVA
+        for name, seed in dict.fromkeys((*HARD, *drawn))
     ]
     lying = [done for *_, rounds in runs for done in rounds[:N_LYING]]
     java = ask_java(lying)

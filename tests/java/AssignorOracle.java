@@ -39,7 +39,8 @@ import org.apache.kafka.common.TopicPartition;
  * Out: {@code MEMBER=TOPIC/PARTITION,...;...} in the order of Kafka's lists, members sorted, or {@code !message}.
  *
  * <p>Or in: {@code kept, TOPIC:COUNT;..., MEMBER:INSTANCE:HEX;...} with the bytes of each subscription, for
- * cooperative-sticky. Out: how many partitions each member keeps of those that it lists, {@code MEMBER=COUNT;...}, or
+ * cooperative-sticky. Out: how many partitions each member keeps of those that it lists, {@code MEMBER=COUNT;...},
+ * last {@code =COUNT} of the partitions that go to members without a subscription to their topic; or
  * {@code !TwoOwners} or {@code !NoSuchPartition} if the assignment is none that members can follow.
  */
 public final class AssignorOracle {
@@ -92,18 +93,22 @@ public final class AssignorOracle {
             .assign(cluster, new GroupSubscription(members)).groupAssignment();
         List<String> rows = new ArrayList<>();
         Set<TopicPartition> seen = new HashSet<>();
+        int unread = 0;
         for (Map.Entry<String, Subscription> row : members.entrySet()) {
             Set<TopicPartition> given = new HashSet<>(result.get(row.getKey()).partitions());
             for (TopicPartition tp : given) {
                 Integer count = cluster.partitionCountForTopic(tp.topic());
                 if (count == null || tp.partition() < 0 || tp.partition() >= count)
                     return "!NoSuchPartition " + tp;
+                if (!row.getValue().topics().contains(tp.topic()))
+                    unread++;
                 if (!seen.add(tp))
                     return "!TwoOwners " + tp;
             }
             given.retainAll(new HashSet<>(row.getValue().ownedPartitions()));
             rows.add(row.getKey() + "=" + given.size());
         }
+        rows.add("=" + unread);
         return String.join(";", rows);
     }
 

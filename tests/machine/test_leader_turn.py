@@ -169,3 +169,16 @@ def test_an_unknown_assignor_is_refused_with_a_near_name() -> None:
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_no_members_no_answers(name: str) -> None:
     assert perform_assignment(name, [], {"t": 1}) == {}
+
+
+def test_an_eager_members_wish_costs_no_owner_anything() -> None:
+    """A version 0 subscription: nothing is owned, the user data lists what was given up."""
+    wish = StickyUserData(partitions=(("t", (0, 2)),), generation=7)
+    eager = Subscription(version=0, topics=("t",), user_data=encode_sticky_user_data(wish))
+    owned = (("t", (0, 1)),)
+    owner = Subscription(topics=("t",), owned=owned, generation=7)
+    members = [("a", None, encode_subscription(owner)), ("b", None, encode_subscription(eager))]
+    group = read_group("cooperative-sticky", members, {"t": 4}, generation=8)
+    assert [group.claim_members().tolist(), group.claim_tp.tolist()] == [[0, 0, 1], [0, 1, 2]]
+    answers = perform_assignment("cooperative-sticky", members, {"t": 4}, generation=8)
+    assert decode_assignment(answers["a"]).partitions == owned

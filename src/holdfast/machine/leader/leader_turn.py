@@ -5,6 +5,8 @@ as a member with no topics, unreadable user data as a member with no claims. Cla
 member are in its user data, those of a cooperative member in the subscription itself, with the
 generation beside them or else in the user data (KIP-429, KIP-341, KAFKA-12984).
 Where the generation of the round is known, a claim of that or a later generation counts as none.
+A claim that a cooperative group reads from user data counts for nothing against a member that owns
+the partition: an eager member gave everything up before it joined.
 """
 
 from __future__ import annotations
@@ -216,7 +218,7 @@ def _group_of(
     topics = Topics.from_counts(
         partitions, racks=racks, more_racks=filter(None, columns.racks) if named else ()
     )
-    return Group.build(
+    group = Group.build(
         topics=topics,
         member_ids=read.member_ids,
         instance_ids=read.instance_ids,
@@ -226,6 +228,27 @@ def _group_of(
         rack=topics.rack_indices(columns.racks) if named else None,
         lags=lag_column(_to_length(lags, topics), topics),
         round_generation=read.generation,
+    )
+    return _owners_first(group, columns.given_up) if columns.given_up else group
+
+
+def _owners_first(group: Group, given_up: Sequence[int]) -> Group:
+    """The group without what these members claim and another member owns.
+
+    An eager member's claim is a wish: it gave its partitions up before it joined.
+    """
+    member = group.claim_members()
+    wish, foreign_wish = (np.isin(m, given_up) for m in (member, group.foreign_member))
+    owned = np.zeros(group.topics.n_tps, bool)
+    owned[group.claim_tp[~wish]] = True
+    owned[group.foreign_tp[~foreign_wish]] = True
+    keeps = ~(wish & owned[group.claim_tp])
+    foreign = ~(foreign_wish & owned[group.foreign_tp])
+    return group.with_claims(
+        member[keeps],
+        group.claim_tp[keeps],
+        foreign_member=group.foreign_member[foreign],
+        foreign_tp=group.foreign_tp[foreign],
     )
 
 

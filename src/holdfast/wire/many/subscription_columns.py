@@ -45,12 +45,16 @@ class SubscriptionColumns:
         Of the claims, -1 none.
     racks : list of str or None
         Rack of each member.
+    given_up : tuple of int
+        Members of a cooperative group whose claims stand in sticky user data alone: eager members
+        in the middle of an upgrade, which gave everything up before they joined.
     """
 
     subscriptions: Subscriptions
     claims: ReportedClaims
     generation: I32
     racks: list[str | None]
+    given_up: tuple[int, ...] = ()
 
 
 def decode_subscriptions(
@@ -160,7 +164,7 @@ def _merge(
     partition = int32_at(tails.buffer)[at].astype(np.int32)
     columns = (run_member[run], topic[run], partition)
     names: Sequence[str] = ClaimNames(tails.buffer, arrays, run)
-    generation = tails.generation
+    generation, given_up = tails.generation, tuple[int, ...]()
     if tails.odd.any():
         generation = generation.copy()
         slow = OneByOne(blocks, columns, names)
@@ -168,6 +172,7 @@ def _merge(
             claim, racks[member] = slow.read(member, messages[member], cooperative)
             generation[member] = claim.generation
         columns, names = slow.merged()
+        given_up = tuple(slow.given_up)
     row = np.array(blocks.row, np.int32)
     if (row < 0).any():
         generation = np.where(row < 0, -1, generation)
@@ -177,6 +182,7 @@ def _merge(
         claims=ReportedClaims(*columns, names),
         generation=generation,
         racks=racks,
+        given_up=given_up,
     )
 
 

@@ -46,6 +46,7 @@ class OneByOne:
         self.blocks, self.columns, self.names = blocks, columns, names
         self.index = {name.decode(): topic for name, topic in blocks.table.index.items()}
         self.claims: list[tuple[int, int, int, str]] = []
+        self.given_up: list[int] = []  # cooperative members with claims in user data alone
 
     def read(
         self, member: int, data: bytes, cooperative: bool
@@ -58,6 +59,8 @@ class OneByOne:
         known = {self.index[name] for name in subscription.topics if name in self.index}
         self.blocks.row[member] = self.blocks.add(np.array(sorted(known), np.int32).tobytes())
         claim = claims_of(subscription, cooperative=cooperative)
+        if cooperative and claim.partitions and not subscription.owned:
+            self.given_up.append(member)
         self.claims += [
             (member, self.index.get(name, -1), partition, name)
             for name, numbers in claim.partitions
