@@ -28,6 +28,7 @@ class Said:
         self.cluster_id, self.taken_at = dump.cluster_id, dump.taken_at
         self.topics = [tuple(row.values()) for row in dump.topics().to_pylist()]
         self.offsets = [tuple(row.values()) for row in dump.offsets().to_pylist()]
+        self.share_state = [tuple(row.values()) for row in dump.share_state().to_pylist()]
 
 
 def die():

@@ -90,6 +90,10 @@ def test_nobody_is_waited_for_without_a_delay_after_a_round_without_a_plan(seed)
     assert run.violations == ()
 
 
+def test_a_member_of_the_newest_round_is_no_newcomer_though_an_older_share_does_not_name_it():
+    assert random_run(100674, policy="deferred").violations == ()
+
+
 @pytest.mark.parametrize("part", range(10))
 def test_five_hundred_random_runs_break_no_rule(part):
     outcome = soak(part * 50, 50)

@@ -59,7 +59,8 @@ class Memory:
     complete : bool
         Whether a member that is not named was not in the last round.
     untold : frozenset of str
-        Ids of members that bring a share and of which no other share can tell.
+        Ids of members that bring a share and of which no other share can tell: one of the newest
+        generation speaks of members of that generation, any share of the others.
     """
 
     generation: int
@@ -114,7 +115,10 @@ def recall(
     names = _Names(members)
     last = [c for c in carried if c.share.generation == newest]
     own = [c for c in last if c.leads]
-    others = _count_witnesses(carried, [c.at for c in carried])
+    # A share of an older round cannot tell who came in the newest one.
+    others = [*zip(last, _count_witnesses(last, [c.at for c in last]), strict=True)]
+    older = [c for c in carried if c.share.generation != newest]
+    others += zip(older, _count_witnesses(carried, [c.at for c in older]), strict=True)
     pace_ms = _median([c.share.pace_ms for c in own or last])
     return Memory(
         generation=newest,
@@ -122,7 +126,7 @@ def recall(
         named=tuple(names.named(entry) for entry in _named(carried)),
         waiting=tuple(names.named(entry) for entry in waiting),
         complete=found and _cover_all(carried),
-        untold=frozenset(c.member.member_id for c, n in zip(carried, others, strict=True) if not n),
+        untold=frozenset(c.member.member_id for c, n in others if not n),
     )
 
 
