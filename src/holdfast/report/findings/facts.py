@@ -230,8 +230,8 @@ def read_facts(tables: Tables, group: str, last_ms: int | None = None) -> Facts:
 
 
 def _n_shared(generations: ArrowTable) -> int:
-    shares = [group_type == "share" for group_type in generations["group_type"].to_pylist()]
-    return int(ints(generations.filter(shares), "n_partitions").max(initial=0))
+    shared = np.array([kind == "share" for kind in generations["group_type"].to_pylist()], bool)
+    return int(ints(generations, "n_partitions")[shared].max(initial=0))
 
 
 def _kind(generations: ArrowTable) -> str:
