@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from tests.pipeline import fleet
 from tests.pipeline.histories import generation
+from tests.pipeline.stream_that_dies import Said
 from tests.pipeline.test_broker_log import preparing
 from tests.pipeline.test_stream import consumer_records
 
@@ -45,16 +46,6 @@ def dump(tmp_path):
     records.append(("old", 109, (b"\x00\x02", b"")))
     records.sort(key=lambda r: r[1])
     return Dump.open(fleet.write_dump(tmp_path / "dump", records, topics=[("t", 2)]))
-
-
-class Said:
-    """What a cluster says, as the dump has it."""
-
-    def __init__(self, dump):
-        self.cluster_id, self.taken_at = dump.cluster_id, dump.taken_at
-        self.topics = [tuple(row.values()) for row in dump.topics().to_pylist()]
-        self.offsets = [tuple(row.values()) for row in dump.offsets().to_pylist()]
-        self.share_state = [tuple(row.values()) for row in dump.share_state().to_pylist()]
 
 
 def everything(tables):

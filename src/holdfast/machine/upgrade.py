@@ -48,16 +48,6 @@ class Client(StrEnum):
     CONFLUENT = "confluent"
 
 
-ELSEWHERE = {
-    Client.JAVA: frozenset(JAVA_NAMES.values()),
-    Client.KAFKA_PYTHON: frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"}),
-    Client.CONFLUENT: frozenset(i.name for i in ASSIGNORS.values() if i.in_librdkafka),
-}
-"""Clients that run without holdfast -> the assignors that they have."""
-
-_PLUGINS = {Client.KAFKA_PYTHON: Client.KAFKA_PYTHON_PLUGIN}
-"""Clients -> the same ones with holdfast's plug-ins."""
-
 _CLASSES = {
     Client.KAFKA_PYTHON: {
         "range": "RangePartitionAssignor",
@@ -72,6 +62,16 @@ _CLASSES = {
     },
 }
 """Python clients whose setting lists classes -> the class of each assignor that they have."""
+
+ELSEWHERE = {
+    Client.JAVA: frozenset(JAVA_NAMES.values()),
+    Client.KAFKA_PYTHON: frozenset(_CLASSES[Client.KAFKA_PYTHON]),
+    Client.CONFLUENT: frozenset(i.name for i in ASSIGNORS.values() if i.in_librdkafka),
+}
+"""Clients that run without holdfast -> the assignors that they have."""
+
+_PLUGINS = {Client.KAFKA_PYTHON: Client.KAFKA_PYTHON_PLUGIN}
+"""Clients -> the same ones with holdfast's plug-ins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,6 +97,7 @@ class SeenTurn:
     leader_id: str
     unbroken: bool = True
     present: frozenset[str] = field(init=False)  # ids of all members
+    instances: frozenset[str] = field(init=False)  # group.instance.ids of the static ones
     claimed: frozenset[Resource] = field(init=False)  # claims of all members
     after: frozenset[Resource] = field(init=False)  # all that members own after the round
     subscribed: frozenset[str] = field(init=False)  # topics of those that stay
@@ -105,6 +106,8 @@ class SeenTurn:
         stay = [s for s in self.members if s.stays]
         topics = {s.subscription.topics for s in stay}
         object.__setattr__(self, "present", frozenset(s.name for s in self.members))
+        instances = (s.member.instance_id for s in self.members)
+        object.__setattr__(self, "instances", frozenset(i for i in instances if i is not None))
         claimed = union(s.claims for s in self.members)
         changed = any(s.after is not s.claims for s in self.members)
         object.__setattr__(self, "claimed", claimed)

@@ -105,6 +105,11 @@ class Moment:
         }
         return self.past.present - new
 
+    def is_back(self, absent: Awaited) -> bool:
+        """Whether a member of the round is this one, by its member id or its instance id."""
+        turn = self.turn
+        return absent.member_id in turn.present or absent.instance_id in turn.instances
+
     def left_ms(self, absent: Awaited) -> int:
         """How long still an absent member is waited for."""
         return absent.deadline_ms - self.now_ms
@@ -235,7 +240,6 @@ class WaitingRules:
         go to a member that ends with no more than the least loaded of these newcomers.
         """
         turn = at.turn
-        instances = {s.member.instance_id for s in turn.members} - {None}
         if not self.losses:
             return
         asked = at.owed.keys() | self.losses.keys()
@@ -249,14 +253,10 @@ class WaitingRules:
             absent = at.owed.get(resource)
             if absent is None or at.left_ms(absent) <= EARLY_MS or not absent.member_id:
                 continue
-            back = absent.member_id in turn.present or absent.instance_id in instances
             receiver = owner.get(resource, "")
-            if back or receiver not in loss.present:
+            if at.is_back(absent) or receiver not in loss.present:
                 continue
-            new = places.get(absent.member_id)
-            if new is None or _load(receiver, at, resource) > min(
-                _load(name, at, resource) for name in new
-            ):
+            if _overtakes(receiver, resource, at, places.get(absent.member_id)):
                 text = f"{resource} waits for {absent.member_id}, goes to {receiver}"
                 self.ledger.fail("D1", at.now_ms, text)
 
@@ -265,12 +265,10 @@ class WaitingRules:
         past, turn = at.past, at.turn
         if past is None or not at.policy.defers:
             return
-        instances = {s.member.instance_id for s in turn.members} - {None}
         gone = {
             r: absent
             for r, absent in past.owner.items()
-            if absent.member_id not in turn.present
-            and absent.instance_id not in instances
+            if not at.is_back(absent)
             and r not in turn.claimed
             and r not in at.unknown
             and turn.exists(r)
@@ -283,10 +281,7 @@ class WaitingRules:
             receiver = owner.get(resource, "")
             if receiver not in at.there:
                 continue
-            new = places.get(absent.member_id)
-            if new is None or _load(receiver, at, resource) > min(
-                _load(name, at, resource) for name in new
-            ):
+            if _overtakes(receiver, resource, at, places.get(absent.member_id)):
                 text = f"{resource} was lost with {absent.member_id}, goes to {receiver}"
                 self.ledger.fail("D1", at.now_ms, text)
 
@@ -297,15 +292,13 @@ class WaitingRules:
         past, turn = at.past, at.turn
         if past is None or not at.policy.defers:
             return
-        instances = {s.member.instance_id for s in turn.members} - {None}
         age_ms = max(s.subscription.memory_age_ms for s in turn.members)
         owner = {r: s.name for s in turn.members for r in s.after}
         places = _places_taken(at, owner)
         for resource, absent in sorted(past.waiting.items()):
             left_ms = past.promised_ms.get(resource, 0) - age_ms
-            back = absent.member_id in turn.present or absent.instance_id in instances
             known = resource not in at.unknown and absent.member_id != ""
-            if back or not known or left_ms <= EARLY_MS or resource in turn.claimed:
+            if at.is_back(absent) or not known or left_ms <= EARLY_MS or resource in turn.claimed:
                 continue
             receiver = owner.get(resource, "")
             if receiver in at.there and absent.member_id not in places:
@@ -539,6 +532,15 @@ def _places_taken(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozen
             places[absent] = frozenset(fit[:1])
             spare.remove(fit[0])
     return places
+
+
+def _overtakes(
+    receiver: str, resource: Resource, at: Moment, newcomers: frozenset[str] | None
+) -> bool:
+    """Whether a member that was there gets more than the newcomers in the absent one's place."""
+    if newcomers is None:
+        return True
+    return _load(receiver, at, resource) > min(_load(name, at, resource) for name in newcomers)
 
 
 def _load(name: str, at: Moment, resource: Resource) -> int:
