@@ -167,19 +167,50 @@ class TestDesignII:
         assert all("U" in play.owned(name) for name in "ABC")
         assert not any("T3" in play.owned(name) for name in "ABC")
 
-    def test_no_revocation_while_a_delay_runs(self):
+    def test_only_what_was_lost_is_deferred_and_additional_members_are_served_at_once(self):
+        play = HandPlayedGroup(DEFERRED, {"T": 30})
+        for name in "ABC":
+            play.join(name, instance=name.lower())
+        play.settle()
+        owned = play.all_owned()
+        play.leave("C")
+        done = play.round()
+        assert (done.delay_ms, done.again) == (30_000, False)
+        assert {m: play.owned(m) for m in "AB"} == {m: owned[m] for m in "AB"}
+        play.now_ms += 1_000
+        for name in "DEF":
+            play.join(name, instance=name.lower())
+        done = play.round()
+        assert (done.delay_ms, done.again) == (0, True)
+        done = play.round()
+        assert (done.delay_ms, done.again) == (29_000, False)
+        assert {m: len(o.split(",")) for m, o in play.all_owned().items()} == dict.fromkeys(
+            "ABDEF", 4
+        )
+        play.now_ms += 9_000
+        play.join("C2", instance="c")
+        done = play.round()
+        assert done.delay_ms == 0
+        assert set(owned["C"].split(",")) == set(play.owned("C2").split(","))
+        play.settle()
+        assert {len(o.split(",")) for o in play.all_owned().values()} == {5}
+
+    def test_the_deadline_of_what_was_lost_is_kept_over_rounds_that_revoke(self):
         play = HandPlayedGroup.of(DEFERRED, {"T": 6}, A="T0,T1,T2", B="T3,T4,T5")
         play.join("C", instance="c")
         play.settle()
+        lost = set(play.owned("C").split(","))
         play.leave("C")
-        play.round()
+        assert play.round().delay_ms == 30_000
+        play.now_ms += 10_000
         play.join("D", instance="d")
         done = play.round()
-        assert done.delay_ms > 0
-        assert not any(planned.revoked for planned in done.assignments.values())
-        play.now_ms += 30_000
+        assert (done.delay_ms, done.again) == (0, True)
+        assert play.round().delay_ms == 20_000
+        assert not lost & {p for o in play.all_owned().values() for p in o.split(",")}
+        play.now_ms += 20_000
         play.settle()
-        assert len(play.owned("D").split(",")) == 2
+        assert lost < {p for o in play.all_owned().values() for p in o.split(",")}
 
     def test_leader_exits_old_member_leads_and_keeps_the_timeout(self):
         play = four(DEFERRED)

@@ -109,8 +109,14 @@ def test_rule_4_of_an_unknown_owner_a_newcomer_gets_its_fair_share():
     assert play.last is not None
     assert play.last.delay_ms == 30_000
     play.join("D")
-    assert play.round().delay_ms == 30_000
+    done = play.round()
     assert play.owned("D") == "T2,T3,T4,T5"
+    # The two that wait on hold nothing else up: what A and D own is evened out at once.
+    assert (done.delay_ms, done.again) == (0, True)
+    play.settle()
+    assert sorted(len(own.split(",")) for own in play.all_owned().values()) == [3, 3]
+    assert play.last is not None
+    assert play.last.delay_ms == 30_000
 
 
 def test_rule_4_a_static_member_that_is_back_gets_exactly_its_own(play):

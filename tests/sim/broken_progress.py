@@ -236,6 +236,15 @@ def d8():
         yield history.turn(bend)
 
 
+def d9():
+    for bend in (None, tell_all(revoked=None, delay_ms=20_000)):
+        history = waiting(lost="3", d="static")
+        history.partitions["t"] = 12
+        assert history.turn() == set()
+        history.join("e")
+        yield history.turn(bend)
+
+
 # Two of Design III's and of the document's own
 
 

@@ -396,6 +396,16 @@ def test_24_survivors_get_what_a_newcomer_could_carry():
     caught("deferred", {"D1"}, bent(bend))
 
 
+def test_26_a_departure_freezes_the_whole_group(monkeypatch):
+    moves = leader._RoundPlanner._moves
+
+    def none_beside_a_delay(self, owner, target):
+        return moves(self, owner, owner if self.waits.any() else target)
+
+    monkeypatch.setattr(leader._RoundPlanner, "_moves", none_beside_a_delay)
+    caught("deferred", {"D9"})
+
+
 @pytest.mark.parametrize(
     ("policy", "assignor", "misread"),
     [

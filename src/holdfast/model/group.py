@@ -253,6 +253,34 @@ class Group:
             **changes,
         )
 
+    def without_partitions(self, gone: Mask) -> tuple[Group, I32]:
+        """The same group as if some topic-partitions did not exist.
+
+        The others of a topic are numbered anew, from 0 on and in their order.
+
+        Parameters
+        ----------
+        gone : bool[n_tps]
+
+        Returns
+        -------
+        group : Group
+        kept : int32[...]
+            Its topic-partitions as this group numbers them, ascending.
+        """
+        kept = np.flatnonzero(~gone).astype(np.int32)
+        new = np.cumsum(~gone, dtype=np.int64) - 1
+        own, foreign = ~gone[self.claim_tp], ~gone[self.foreign_tp]
+        rest = self.with_claims(
+            self.claim_members()[own],
+            new[self.claim_tp[own]].astype(np.int32),
+            topics=self.topics.only(kept),
+            foreign_member=frozen(self.foreign_member[foreign]),
+            foreign_tp=frozen(new[self.foreign_tp[foreign]].astype(np.int32)),
+            lags=None if self.lags is None else frozen(self.lags[kept]),
+        )
+        return rest, kept
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON snapshot again: sorted, without claims that were dropped."""
         topics = self.topics

@@ -8,7 +8,7 @@ into ``rack_names``; an empty row means "not known", which never counts as a mis
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -124,6 +124,18 @@ class Topics:
             return np.arange(self.n_tps, dtype=np.int32)
         counts = self.n_partitions[chosen]
         return (np.repeat(self.start[chosen], counts) + within(counts)).astype(np.int32)
+
+    def only(self, tps: I32) -> Topics:
+        """The same topics with these topic-partitions (ascending) alone, numbered anew."""
+        counts = np.bincount(self.topic_of[tps], minlength=self.n_topics)
+        fewer = replace(
+            self, n_partitions=frozen(counts.astype(np.int32)), start=frozen(starts(counts))
+        )
+        if self.rack_start is None or self.rack is None:
+            return fewer
+        sizes = np.diff(self.rack_start)[tps]
+        rows = np.repeat(self.rack_start[tps], sizes) + within(sizes)
+        return replace(fewer, rack_start=frozen(starts(sizes)), rack=frozen(self.rack[rows]))
 
     def racks_of(self, tp: int) -> tuple[str, ...]:
         """Names of the racks known to hold the topic-partition ``tp``; empty if none are."""

@@ -6,10 +6,11 @@
   enters only as the remaining time of deadlines (S13).
 - A partition that some member claims is assigned to no other member in the same round (S3, S4). A
   partition is revoked only from a member that claims it in this round (S8).
-- While a partition waits for a departed member nothing is revoked, and all members are given the
-  same delay (S9). One exception keeps S1: a partition that two members claim at once is revoked
-  from both although a delay runs. That round carries no delay; the deadline stays in the memory,
-  and the next round gives it to all members again.
+- Only what was lost waits. All else is balanced as if the partitions that wait did not exist, so
+  new members are served at once, and a departure alone moves nothing. Example: A, B and C own ten
+  each, C departs, D, E and F join: they get four each of what A and B own, and C's ten wait.
+- All members are given the same delay, and a round that revokes carries none (S9). The deadlines
+  stay in the memory, and the next round gives the first of them to all members again.
 - Design III moves at most ``batch`` partitions, then waits ``interval_ms``. To revoke a claim that
   cannot stand (claimed twice, of an old generation, not subscribed) is not a move and happens at
   once.
@@ -231,8 +232,16 @@ class _RoundPlanner:
         return pinned
 
     def target(self) -> I32:
-        """Owner wanted for each topic-partition; pins count as claims."""
+        """Owner wanted for each topic-partition; pins count as claims, what waits has no owner."""
         group = self._with_pins()
+        if not self.waits.any():
+            return self._computed(group)
+        rest, kept = group.without_partitions(self.waits)
+        target = np.full(group.topics.n_tps, NO_OWNER, np.int32)
+        target[kept] = self._computed(rest)
+        return target
+
+    def _computed(self, group: Group) -> I32:
         policy = self.policy
         if policy.isolate:
             return isolated_target(group, self._registry, policy.weights)
@@ -272,7 +281,7 @@ class _RoundPlanner:
         if self.waits.any():  # while something waits, others that were here get nothing lost (D1)
             exact = (self.pinned != NO_OWNER) & ~self.claimed
         handed = np.where(exact, self.pinned, handed)
-        if not self.waits.any() and (handed[exact] != target[exact]).any():
+        if (handed[exact] != target[exact]).any():
             self.again = True  # given by identity, to be balanced in a round of its own
         if len(revoked_tp):
             self.again = True
@@ -311,7 +320,7 @@ class _RoundPlanner:
         """Topic-partitions to ask back for balance, int32[...]."""
         none = np.empty(0, np.int32)
         moves = np.flatnonzero((owner != NO_OWNER) & (target != owner)).astype(np.int32)
-        if self.waits.any() or not len(moves):
+        if not len(moves):
             self.pace_ms = self.deferral.pace_ms
             return none
         if self.policy.design is not Design.INCREMENTAL:
@@ -342,9 +351,9 @@ class _RoundPlanner:
         return moves[chosen]
 
     def _delay_ms(self) -> int:
-        if self.waits.any():
-            return self.deferral.delay_ms
-        return self.pace_ms if self.moves_left else 0
+        """Until the first deadline or the next batch, whichever comes first."""
+        times = [self.deferral.delay_ms] if self.waits.any() else []
+        return min([*times, self.pace_ms] if self.moves_left else times, default=0)
 
     def _memory(
         self, generation: int, leader_id: str, held: Mapping[int, TopicPartitions]

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast.assignors.registry import find
 from holdfast.machine.actions import ComputeAssignment, JoinCompleted
 from holdfast.machine.events import AssignmentComputed
 from holdfast.machine.leader.designs import (
@@ -36,6 +37,7 @@ from holdfast.machine.leader.designs import (
 )
 from holdfast.machine.leader.embedded import Embedded
 from holdfast.machine.member.holdings import ordered
+from holdfast.machine.policy import Policy
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.pacing import Pacing
 from holdfast.sim.rules.seen import Seen, SeenTurn, read_assignment, see
@@ -104,6 +106,9 @@ RULES: Mapping[str, str] = {
     "D7": "The memory promises no more than the policy's delay. Example: a leader that takes a "
     "time of another process's clock for its own promises 1,000,003 ms of 30,000.",
     "D8": "If the policy says so, nobody waits for a member that announced to leave for good.",
+    "D9": "What waits holds nothing else up: under Design II all other resources are balanced in a "
+    "round with a delay, as if the lost ones did not exist. Example: c's ten wait, and d joins a "
+    "and b, which own ten each. The round after the one that revokes leaves them 7, 7 and 6.",
     "III": "Under Design III a round revokes at most a batch of claims that could have stood.",
     "again": "A round that revokes tells every member that another round is coming.",
 }
@@ -283,6 +288,11 @@ class RoundChecker:
             fail("D6", now_ms, f"a delay of {delay_ms} ms where the policy has none")
         if n_revoked and not all(s.assignment.another_round for s in turn.members):
             fail("again", now_ms, "a member does not learn that another round is coming")
+        if delay_ms and policy.design is Design.DEFERRED and _levels(policy, turn):
+            loads = sorted(len(s.after) for s in turn.members if s.stays)
+            if loads and loads[-1] - loads[0] > 1:
+                text = f"beside a delay of {delay_ms} ms members own {loads[0]} to {loads[-1]}"
+                fail("D9", now_ms, text)
         if policy.design is Design.INCREMENTAL:
             moves = _moves(turn)
             if moves > policy.batch:
@@ -313,6 +323,13 @@ def _plainly_safe(turn: SeenTurn) -> bool:
         if any(t not in subscribed or not 0 <= p < turn.partitions.get(t, 0) for t, p in gained):
             return False
     return True
+
+
+def _levels(policy: Policy, turn: SeenTurn) -> bool:
+    """Whether the members that stay can and shall own equally many, or one more."""
+    subscribed = {s.subscription.topics for s in turn.members if s.stays}
+    best = "optimal" in find(policy.assignor).laws
+    return best and not (policy.isolate or policy.weights) and len(subscribed) == 1
 
 
 def _moves(turn: SeenTurn) -> int:
