@@ -26,7 +26,7 @@ from holdfast.tables.schemas import arrow_schema
 
 CAPTURED = Path(__file__).with_name("captured")
 LOG = CAPTURED / "broker.log"
-FOLLOW_UPS = ("cooperative_follow_up", "spurious", "rejoin")
+FOLLOW_UPS = ("cooperative_follow_up", "scheduled_rebalance", "spurious", "rejoin")
 MANAGER = "(org.apache.kafka.coordinator.group.GroupMetadataManager)"
 
 

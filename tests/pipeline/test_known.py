@@ -113,7 +113,9 @@ def test_the_tables_of_a_simulation_are_what_it_measured(tmp_path, policy, scena
     assert (first["cause"], first["n_members"], first["n_partitions"]) == ("first_seen", 4, 12)
     assert len(rows) == truth["rounds"]
     assert sum(r["n_moved"] + r["n_moved_through_gap"] for r in rows) == truth["moved"] > 0
-    assert [r["cause"] for r in rows] == [cause, *["cooperative_follow_up"] * (len(rows) - 1)]
+    waits = (policy, scenario) == ("deferred", "scale-down")
+    after = "scheduled_rebalance" if waits else "cooperative_follow_up"
+    assert [r["cause"] for r in rows] == [cause, *[after] * (len(rows) - 1)]
     assert {r["cooperative"] for r in rows} == {policy != "eager"}
     assert rows[-1]["n_members"] == (5 if scenario == "scale-up" else 3)
     assert {r["log_end_offset"] for r in tables.table("lag").to_pylist()} != {0}

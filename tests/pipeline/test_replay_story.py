@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,10 @@ from tests.pipeline.histories import COOPERATIVE, generation, histories, law
 from holdfast.pipeline.replay.replay_happenings import Do, Story
 from holdfast.pipeline.replay.replay_rows import GroupRows, RecordedGeneration, RecordedMember
 from holdfast.pipeline.replay.replay_story import MAX_GENERATIONS, stories, story_of
+from holdfast.pipeline.replay.replay_world import actual_setting
 from holdfast.sim.world.costs import Costs
+
+CAPTURED = Path(__file__).with_name("captured") / "dump"
 
 
 def rows_of(history, **more):
@@ -169,14 +173,34 @@ def test_subscriptions_and_partition_counts_change():
     assert (story.pause_lower_seconds, story.pause_upper_seconds) == (0.5, 2.0)
 
 
-def test_a_delay_is_seen_where_a_round_came_unprompted():
+def test_the_delay_is_the_one_that_the_assignments_name():
+    """A round after 1.7 s, because of something else, says nothing of a delay of 20 s."""
+    deferred = {"protocol": "holdfast-deferred"}
     history = [
-        generation("g", 1, {"a-1": A, "b-1": B}, at=10, protocol="holdfast-deferred"),
-        generation("g", 2, {"a-1": A}, at=20, protocol="holdfast-deferred"),
-        generation("g", 3, {"a-1": {"t": [0, 1, 2, 3]}}, at=50, protocol="holdfast-deferred"),
+        generation("g", 1, {"a-1": A, "b-1": B}, at=10, **deferred),
+        generation("g", 2, {"a-1": A}, at=20, **deferred),
+        generation("g", 3, {"a-1": A}, at=21.7, **deferred),
+        generation("g", 4, {"a-1": {"t": [0, 1, 2, 3]}}, at=40, **deferred),
     ]
-    assert told(history).delay_ms == 30_000
-    assert told(history[:2]).delay_ms == -1
+    rows = rows_of(history)
+    for row, delay_ms in zip(rows.generations, (9_000, 20_000, 18_300, -1), strict=True):
+        row.delay_ms = delay_ms  # the first one paces moves: everything has an owner
+    story = story_of(rows, {}, Costs(slow_members=0))
+    assert story is not None and story.delay_ms == 20_000
+    setting, note = actual_setting(story, 300_000)
+    assert (setting.delay_ms, note) == (20_000, "")
+    silent = told(history)
+    assert silent.delay_ms == -1
+    assert actual_setting(silent, 300_000)[1] == "the delay is a guess"
+
+
+def test_the_delay_of_a_real_group_is_read_from_its_records(tmp_path):
+    """Members of the captured group were set to 4 s; one of them was killed."""
+    tables = local.run(CAPTURED, tmp_path)
+    (story,) = stories(tables, groups=["design"])
+    assert story.delay_ms == 4_000
+    rows = tables.table("rebalances", groups=["design"]).to_pylist()
+    assert [row["cause"] for row in rows].count("scheduled_rebalance") == 1
 
 
 def test_a_long_story_is_cut_and_says_so():

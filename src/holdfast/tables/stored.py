@@ -72,7 +72,8 @@ GENERATIONS = Table(
         Column(
             "delay_ms",
             _L,
-            "until the next planned rebalance (a worker's delay, Streams' probing); null: none",
+            "until the next planned rebalance (delay of Connect, of Design II or III, Streams' "
+            "probing); null: none",
             "ms",
             nullable=True,
         ),

@@ -46,7 +46,14 @@ MAX_REASON: Final = 1_000
 """Characters of a reason that are kept."""
 
 _CHANGES: Final = frozenset(
-    {"cooperative_follow_up", "subscription_change", "partition_count_change"}
+    {
+        "cooperative_follow_up",
+        "scheduled_rebalance",
+        "configuration_change",
+        "subscription_change",
+        "partition_count_change",
+        "protocol_change",
+    }
 )
 SAYS_MORE: Final = {
     "join": frozenset({"restart"}),

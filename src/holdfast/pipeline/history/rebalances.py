@@ -20,8 +20,8 @@ join                         members came, none went                            
 leave                        members went, none came                                     0.95
 join_and_leave               both, and they do not match                                 0.8
 protocol_change              same members; the group was converted to another protocol   0.9
-scheduled_rebalance          same members; a planned time has come: Connect's delay,     0.9
-                             or a probing rebalance of Streams
+scheduled_rebalance          same members; a planned time has come: a delay of Connect   0.9
+                             or of Designs II and III, or a probing one of Streams
 cooperative_follow_up        same members; withheld partitions are handed out            0.9
 configuration_change         same workers; Connect's leader has read newer configs       0.9
 subscription_change          same members, other subscriptions                           0.9

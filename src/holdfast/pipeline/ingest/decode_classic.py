@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.errors import WireError
+from holdfast.machine.leader.designs import NAMES
 from holdfast.model.columns import Mask, row_of
 from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
 from holdfast.pipeline.history.generations import (
@@ -46,9 +48,14 @@ from holdfast.pipeline.ingest.decode_tasks import (
     with_tasks,
     worker_tasks,
 )
+from holdfast.wire.layouts.container import decode_member_assignment
+from holdfast.wire.layouts.incremental import Design
 from holdfast.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.wire.many.offsets_batch import Family
 from holdfast.wire.many.offsets_embedded import read_assignments, read_subscriptions
+
+DEFERRING = (NAMES[Design.DEFERRED], NAMES[Design.INCREMENTAL])
+"""Protocols whose assignments say when the next round is due."""
 
 
 def group_generations(family: Family, place: Arrays, *, subscriptions: bool = True) -> Generations:
@@ -91,6 +98,7 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
         "topic": text(owned.columns["topic"]),
         "partitions": _partition_lists(owned),
     }
+    head["delay_ms"] = _planned_delays(head["protocol"], members)
     found = Generations(
         head=filled_table(head, HEAD, n_rows),
         members=filled_table(of_members, MEMBER_ROWS, len(given.unreadable)),
@@ -98,6 +106,30 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
     )
     rounds = _task_rounds(found.head, members, _bytes(given.columns["userData"]))
     return with_tasks(found, rounds) if rounds else found
+
+
+def _planned_delays(protocol: ArrowColumn, members: Items) -> pa.Array:
+    """What remained of the delay in each round of Design II or III, in ms; null where none runs.
+
+    A leader tells all members the same, so the first one whose assignment parses is asked.
+    """
+    chosen = pc.fill_null(pc.is_in(protocol, pa.array(DEFERRING)), False)
+    chosen = chosen.to_numpy(zero_copy_only=False)
+    assignment = _bytes(members.columns["assignment"])
+    found: list[int | None] = [None] * len(chosen)
+    for row in np.flatnonzero(chosen).tolist():
+        span = range(int(members.start[row]), int(members.start[row + 1]))
+        told = (_told_delay(_blob(assignment, member)) for member in span)
+        found[row] = next((delay_ms for delay_ms in told if delay_ms is not None), None) or None
+    return pa.array(found, pa.int64())
+
+
+def _told_delay(assignment: bytes | None) -> int | None:
+    """The delay in one member's assignment, 0 for none; None if the bytes do not parse."""
+    try:
+        return decode_member_assignment(assignment).delay_ms if assignment else None
+    except WireError:
+        return None
 
 
 def _task_rounds(head: pa.Table, members: Items, given: Slices) -> dict[int, RoundTasks]:

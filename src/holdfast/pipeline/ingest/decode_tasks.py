@@ -255,8 +255,8 @@ def with_tasks(gens: Generations, rounds: Mapping[int, RoundTasks]) -> Generatio
 
 def _with_rounds(head: pa.Table, rounds: Mapping[int, RoundTasks]) -> pa.Table:
     at_ms = times_ms(head, "timestamp")
-    delay: list[int | None] = [None] * head.num_rows
-    offset = list(delay)
+    delay: list[int | None] = head["delay_ms"].to_pylist()
+    offset: list[int | None] = [None] * head.num_rows
     for row, found in rounds.items():
         planned = None if found.next_ms is None else max(found.next_ms - int(at_ms[row]), 0)
         delay[row] = found.delay_ms if planned is None else planned

@@ -84,7 +84,7 @@ class Story:
     session_ms, rebalance_ms : int
         Timeouts of the members, -1 where the records do not say.
     delay_ms : int
-        How long lost partitions were seen to wait before another round; -1 never seen.
+        How long lost partitions wait, as the group's own assignments say; -1: none says it.
     answer_ms : int
         How long all members took to come to a follow-up round; -1 never seen.
     n_partitions : int

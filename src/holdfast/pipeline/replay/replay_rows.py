@@ -37,7 +37,10 @@ class RecordedMember:
 
 @dataclass(slots=True, kw_only=True)
 class RecordedGeneration:
-    """A generation with its members and what each of them owns."""
+    """A generation with its members and what each of them owns.
+
+    ``delay_ms``: what its assignments say of the delay that runs, -1 if they say nothing.
+    """
 
     number: int
     time_ms: int
@@ -45,6 +48,7 @@ class RecordedGeneration:
     group_type: str
     protocol: str | None
     protocol_type: str | None = None
+    delay_ms: int = -1
     members: list[RecordedMember] = field(default_factory=list)
     owned: list[list[TopicPartition]] = field(default_factory=list)
 
@@ -138,6 +142,7 @@ _COLUMNS = {
         "group_type",
         "protocol",
         "protocol_type",
+        "delay_ms",
     ),
     "members": (
         "generation",
@@ -210,6 +215,7 @@ def _generations(rows: dict[str, list[dict[str, Any]]]) -> list[RecordedGenerati
             group_type=row["group_type"],
             protocol=row["protocol"],
             protocol_type=row["protocol_type"],
+            delay_ms=-1 if row["delay_ms"] is None else row["delay_ms"],
         )
         found.append(made)
         place[made.number, made.time_ms] = made

@@ -168,7 +168,7 @@ class _StoryBuilder:
             asked=self.known.asked,
             session_ms=_most([m.session_ms for m in members if m.session_ms]) or -1,
             rebalance_ms=_most([m.rebalance_ms for m in members if m.rebalance_ms]) or -1,
-            delay_ms=_delay_seen(self.rows),
+            delay_ms=_delay_told(self.rows),
             n_partitions=max(sum(len(o) for o in row.owned) for row in rows),
             moved=self.moved,
             pause_lower_seconds=self.pause[0],
@@ -388,13 +388,17 @@ def _first_counts(rows: GroupRows, sizes: Mapping[str, int]) -> dict[str, int]:
     return {topic: min(grew.get(topic, size), size) for topic, size in sizes.items()}
 
 
-def _delay_seen(rows: GroupRows) -> int:
-    """Longest wait from a record that leaves partitions without owner to an unprompted round."""
-    longest = -1
-    for before, after in zip(rows.generations, rows.generations[1:], strict=False):
-        same = {m.member_id for m in before.members} == {m.member_id for m in after.members}
-        if same and after.n_owned > before.n_owned and before.members:
-            longest = max(longest, after.time_ms - before.time_ms)
+def _delay_told(rows: GroupRows) -> int:
+    """The delay that the group's own assignments name, in ms; -1 if none of them does.
+
+    The round after a departure has the whole delay, later ones have what remains of it, so the
+    longest one counts. Where everything has an owner, Design III only paces its moves.
+    """
+    longest, most = -1, 0
+    for row in rows.generations:
+        if row.n_owned < most:
+            longest = max(longest, row.delay_ms)
+        most = max(most, row.n_owned)
     return longest
 
 
