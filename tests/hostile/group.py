@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 from tests.hostile.lies import LIAR, Known, Liar
@@ -119,6 +120,7 @@ class HostileGroup:
     assignor: Assignor
     seed: int
     largest: int = 1 << 16
+    step_ms: int = 3_000  # from one round to the next, unless a delay ends before
     members: dict[str, Honest] = field(default_factory=dict)
     away: list[tuple[int, Honest]] = field(default_factory=list)
     now_ms: int = 0
@@ -132,12 +134,7 @@ class HostileGroup:
         """Settle; lie for 50 rounds; then the liar leaves, and one delay passes."""
         rng = np.random.default_rng(self.seed)
         liar = Liar(np.random.default_rng([self.seed, 1]), self.largest)
-        for i in range(N_HONEST):
-            self._start(f"i{i}" if i % 3 == 0 else None)
-        for _ in range(60):
-            done = self.round(None)
-            if _at_rest(done):
-                break
+        self._begin_settled()
         for i in range(N_LYING):
             self._come_and_go(rng, i)
             yield self.round(liar)
@@ -145,12 +142,28 @@ class HostileGroup:
             self.members[member.name] = member
         self.away.clear()
         until_ms = self.now_ms + DELAY_MS
+        self.step_ms = DELAY_MS // 3
         while self.now_ms <= until_ms:
             yield self.round(None)
         for _ in range(120):
             done = self.round(None)
             yield done
             if _at_rest(done):
+                return
+
+    def _begin_settled(self) -> None:
+        """Twenty members that own everything evenly; no chance is in it."""
+        rest = _settled(self.assignor.name)
+        self.members = {name: replace(m) for name, m in rest.members.items()}
+        self.now_ms, self.generation = rest.now_ms, rest.generation
+        self.leader, self.led, self.n_started = rest.leader, rest.led, rest.n_started
+
+    def settle(self) -> None:
+        """Start twenty members and wait until nothing moves."""
+        for i in range(N_HONEST):
+            self._start(f"i{i}" if i % 3 == 0 else None)
+        for _ in range(60):
+            if _at_rest(self.round(None)):
                 return
 
     def _start(self, instance_id: str | None) -> Honest:
@@ -173,6 +186,7 @@ class HostileGroup:
         """One JoinGroup and SyncGroup of everybody."""
         lie = None if liar is None else liar.subscription(self._known())
         before = {m.name: m.owned for m in self.members.values()}
+        listed = _listed(lie or b"")
         truth = None if lie is None else self.truth(lie)
         request = self.request(lie)
         read = read_round([self.assignor], request)
@@ -184,7 +198,10 @@ class HostileGroup:
         self.generation = request.generation
         self.led, self.leader = led_round(request, done), request.member_id
         told = {m: self.assignor.read(data) for m, data in done.assignments}
-        n_handed = sum(bool(t.assigned and not self._lists(m, lie)) for m, t in told.items())
+        n_handed = sum(
+            bool(t.assigned and not (listed if m == LIAR else self.members[m].owned))
+            for m, t in told.items()
+        )
         self.given = told.pop(LIAR, self.given)
         for name, instruction in told.items():
             self.members[name].obey(instruction, self.generation, self.now_ms)
@@ -193,7 +210,7 @@ class HostileGroup:
         members = (*request.members[: len(self.members)],)
         if truth is not None:
             members += (JoinedMember(member_id=LIAR, metadata=truth),)
-        self.now_ms += 100 if again else min([3_000, *(d for d in delays if d)])
+        self.now_ms += 100 if again else min([self.step_ms, *(d for d in delays if d)])
         return Round(
             request=request,
             before=before,
@@ -203,12 +220,9 @@ class HostileGroup:
             failure=done.failure,
             lie=lie,
             n_handed=n_handed,
-            kept_by_liar=0 if lie is None else len(_listed(lie) & self.given.assigned),
+            kept_by_liar=len(listed & self.given.assigned),
             truth=replace(request, members=members),
         )
-
-    def _lists(self, name: str, lie: bytes | None) -> frozenset[Resource]:
-        return _listed(lie or b"") if name == LIAR else self.members[name].owned
 
     def truth(self, lie: bytes) -> bytes:
         """What an honest member would have said in the liar's place."""
@@ -261,6 +275,13 @@ class HostileGroup:
             memory=self.given.memory,
             delay_ms=DELAY_MS,
         )
+
+
+@cache
+def _settled(name: str) -> HostileGroup:
+    group = HostileGroup(ASSIGNORS[name], 0)
+    group.settle()
+    return group
 
 
 def _listed(lie: bytes) -> frozenset[Resource]:

@@ -5,16 +5,18 @@ nobody anything: the leader's exception ends the round, and its group has no ass
 kinds of answer count like that, because no group can follow them: a partition that goes to two
 members, and one that does not exist (Java does not check the numbers that a member claims).
 
-**Strategy.** One JVM answers any number of rounds, one line each (``AssignorOracle.java``).
+**Strategy.** One JVM answers any number of rounds, one line each (``AssignorOracle.java``). A
+thread writes the rounds while the answers are read, so that neither pipe fills up.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from subprocess import PIPE, Popen
+from threading import Thread
 
 from tests.assignors.java_assignors import SOURCE
 from tests.hostile.group import TOPICS, Round
@@ -42,18 +44,44 @@ def line_of(done: Round) -> str:
     return f"kept\t{topics}\t{members}\n"
 
 
-def ask_java(rounds: Iterable[Round]) -> JavaAnswers:
+class JavaAssignor:
+    """One JVM that plans rounds for as long as the block lasts."""
+
+    def __enter__(self) -> JavaAssignor:
+        classpath = os.pathsep.join(map(str, broker_jars()))
+        options = ("-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=OFF")  # it logs double claims
+        command = [str(find_java().executable), *options, "-cp", classpath, str(SOURCE)]
+        self._process = Popen(command, stdin=PIPE, stdout=PIPE, text=True, encoding="utf-8")
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, rounds: Sequence[Round]) -> JavaAnswers:
+        """Let Java plan each of these rounds."""
+        feeder = Thread(target=self._feed, args=(rounds,))
+        feeder.start()
+        lines = list(islice(self._answers(), len(rounds)))
+        feeder.join()
+        if len(lines) < len(rounds):
+            raise RuntimeError(f"Java ended after {len(lines)} of {len(rounds)} rounds")
+        return answers_of(lines)
+
+    def _feed(self, rounds: Iterable[Round]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.writelines(map(line_of, rounds))
+        self._process.stdin.flush()
+
+    def _answers(self) -> Iterable[str]:
+        assert self._process.stdout is not None
+        return (line.rstrip("\n") for line in self._process.stdout)
+
+
+def ask_java(rounds: Sequence[Round]) -> JavaAnswers:
     """Let Java plan each of these rounds."""
-    classpath = os.pathsep.join(map(str, broker_jars()))
-    options = ("-Xmx512m", "-Dlog4j2.level=OFF", "-cp", classpath)  # it logs each double claim
-    command = [str(find_java().executable), *options, str(SOURCE)]
-    with tempfile.TemporaryFile("w+") as asked:
-        asked.writelines(map(line_of, rounds))
-        asked.seek(0)
-        done = subprocess.run(
-            command, stdin=asked, capture_output=True, text=True, timeout=3_000, check=True
-        )
-    return answers_of(done.stdout.splitlines())
+    with JavaAssignor() as java:
+        return java.ask(rounds)
 
 
 def answers_of(lines: Iterable[str]) -> JavaAnswers:

@@ -12,7 +12,7 @@ and a victim that changes from round to round, do more harm than noise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +24,7 @@ from holdfast.model.partitions import Resource, TopicPartitions, merge_topics
 from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
 from holdfast.wire.layouts.container import MemberSubscription, encode_member_subscription
 from holdfast.wire.layouts.frames import Leaving
-from holdfast.wire.layouts.memory import RememberedMember
+from holdfast.wire.layouts.memory import COPIES, RememberedMember
 from holdfast.wire.layouts.sticky_user_data import (
     StickyUserData,
     encode_cooperative_user_data,
@@ -191,11 +191,13 @@ class Liar:
             if rng.random() < 0.3
         )
         generation = GENERATIONS[_pick(rng, "last", *GENERATIONS)](self, known)
+        leader_id = _pick(rng, LIAR, ghosts[0])
+        owned = {m.member_id: self._some_claims(known) for m in members}
         forged = RoundMemory(
             generation=max(0, generation),
-            leader_id=_pick(rng, LIAR, ghosts[0]),
+            leader_id=leader_id,
             members=members,
-            owned={m.member_id: self._some_claims(known) for m in members},
+            owned={name: owned[name] for name in _before_the_liar(members)},
             waiting=waiting,
             pace_ms=int(_pick(rng, 0, 1, known.delay_ms, INT32_MAX)),
         )
@@ -213,6 +215,13 @@ class Liar:
 
     def _size(self) -> int:
         return int(np.exp(self.chance.uniform(0, np.log(self.largest * 0.9))))
+
+
+def _before_the_liar(members: Sequence[SubscribedMember]) -> list[str]:
+    """The members that a share of the liar names; the others' shares are not asked for."""
+    ring = sorted(members, key=lambda m: (identity_of(m), m.member_id))
+    at = next(i for i, m in enumerate(ring) if m.member_id == LIAR)
+    return [ring[at - back].member_id for back in range(1, min(COPIES, len(ring) - 1) + 1)]
 
 
 def _pick(rng: Chance, *values):

@@ -1,28 +1,32 @@
 """Many seeds of lies: ``python -m tests.hostile.soak --seeds 20000`` prints JSON lines.
 
-**Rules.** The seeds are dealt to the assignors in turn. A broken law is a line of its own with its
-seed, and the exit code is then 1. Every hundredth round that is lied in is led again to measure its
-costs beside those of an honest turn.
+**Rules.** The seeds are dealt to the assignors in turn. A broken law is printed at once, as a line
+of its own with its seed, and the exit code is then 1. Totals are printed every hundred seeds with
+the number that ``--first`` takes to go on from there. Of every assignor every thousandth round that
+is lied in is led again to measure its costs beside those of an honest turn.
 
-**Strategy.** A batch of seeds is run, Java answers all of its rounds in one process, then the laws
-are applied. ``--no-java`` leaves Java out.
+**Strategy.** A seed is run, one JVM that lives as long as the run answers its rounds, then the laws
+are applied. ``--no-java`` leaves Java out. Nothing of a seed forms a cycle that lives on, so the
+garbage is collected every hundred seeds only.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from typing import Any
 
 from tests.hostile.cost import cost_of
 from tests.hostile.group import ASSIGNORS, N_LYING, TOPICS, HostileGroup, Round
-from tests.hostile.java import JavaAnswers, ask_java
+from tests.hostile.java import JavaAnswers, JavaAssignor
 from tests.hostile.laws import broken_laws, kept
 
-BATCH = 40
-EVERY = 100
+REPORTED = 100
+EVERY = 1_000
 
 
 class Totals:
@@ -35,8 +39,7 @@ class Totals:
         self.worst: dict[str, float] = {}
 
     def add(self, rounds: list[Round], java: JavaAnswers | None) -> None:
-        """Take the lying rounds of a batch."""
-        self.counts["rounds"] += len(rounds)
+        """Take the lying rounds of a seed."""
         for i, done in enumerate(rounds):
             owned = sum(map(len, done.before.values()))
             ours = kept(done)
@@ -48,8 +51,9 @@ class Totals:
                 self._least("least kept by Java in a round", java.kept[i].honest / max(1, owned))
                 if java.kept[i].honest:
                     self._least("least ratio to Java", ours / java.kept[i].honest)
-            if i % EVERY == 0:
+            if self.counts["rounds"] % EVERY == 0:
                 self._measure(done)
+            self.counts["rounds"] += 1
         if java is not None:
             self.thrown.update(why.split()[0] for why in java.thrown.values())
 
@@ -81,25 +85,23 @@ def main() -> int:
     options = parser.parse_args()
     totals = {name: Totals() for name in ASSIGNORS}
     n_broken = 0
-    for begin in range(0, options.seeds, BATCH):
-        seeds = range(options.first + begin, options.first + min(begin + BATCH, options.seeds))
-        for at, name in enumerate(ASSIGNORS):
-            runs = {
-                seed: list(HostileGroup(ASSIGNORS[name], seed, options.largest).run())
-                for seed in seeds
-                if seed % len(ASSIGNORS) == at
-            }
-            lying = [done for rounds in runs.values() for done in rounds[:N_LYING]]
-            java = None if options.no_java else ask_java(lying)
-            for i, (seed, rounds) in enumerate(runs.items()):
-                part = None if java is None else java.kept[i * N_LYING : (i + 1) * N_LYING]
-                for law in broken_laws(rounds, part):
-                    n_broken += 1
-                    print(json.dumps({"assignor": name, "seed": seed, "broken": law}), flush=True)
-            totals[name].add(lying, java)
-        report = {"seeds": begin + len(seeds), "partitions": sum(TOPICS.values())}
-        report |= {name: total.to_dict() for name, total in totals.items()}
-        print(json.dumps({**report, "broken": n_broken}), flush=True)
+    gc.disable()
+    with nullcontext() if options.no_java else JavaAssignor() as java:
+        for seed in range(options.first, options.first + options.seeds):
+            name = list(ASSIGNORS)[seed % len(ASSIGNORS)]
+            rounds = list(HostileGroup(ASSIGNORS[name], seed, options.largest).run())
+            lying = rounds[:N_LYING]
+            answers = None if java is None else java.ask(lying)
+            for law in broken_laws(rounds, None if answers is None else answers.kept):
+                n_broken += 1
+                print(json.dumps({"assignor": name, "seed": seed, "broken": law}), flush=True)
+            totals[name].add(lying, answers)
+            n_run = seed + 1 - options.first
+            if n_run % REPORTED == 0 or n_run == options.seeds:
+                gc.collect()
+                report = {"seeds": n_run, "next": seed + 1, "partitions": sum(TOPICS.values())}
+                report |= {each: total.to_dict() for each, total in totals.items()}
+                print(json.dumps({**report, "broken": n_broken}), flush=True)
     return 1 if n_broken else 0
 
 

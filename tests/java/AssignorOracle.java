@@ -55,6 +55,8 @@ public final class AssignorOracle {
             } catch (RuntimeException error) {
                 out.println("!" + error.getClass().getSimpleName() + " " + error.getMessage());
             }
+            if (!in.ready())  // whoever asks through a pipe waits for the answers so far
+                out.flush();
         }
         out.flush();
     }
