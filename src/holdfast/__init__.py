@@ -51,7 +51,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     try:
         return getattr(import_module(_HOME[name]), name)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
+        if (error.name or "").split(".")[0] == "kafka":
+            explained = import_module("holdfast.adapters.kafka_python_version").explained
+            raise explained(error) from error
         error.add_note(f"holdfast.{name} needs an extra: pip install 'holdfast[confluent]'")
         raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import signal
 import threading
 
 import pytest
@@ -25,6 +26,11 @@ class Scripted:
         self.seen_at_close = None
         self.listener = None
         self.ended_with_error = False
+        self.handles_signals = True
+        self.is_stopped = False
+
+    def stop(self):
+        self.is_stopped = True
 
     def end_with_error(self):
         self.ended_with_error = True
@@ -272,3 +278,72 @@ def test_a_callback_does_not_wait_for_a_loop_that_has_stopped(monkeypatch):
         on_loop.on_partitions_assigned([1])
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
+
+
+def test_a_signal_ends_the_block_at_the_next_poll(made):
+    """As the consumer within does; a second one cancels what the block waits for."""
+    consumer, inner = made
+    seen = []
+
+    inner.poll = lambda timeout, max_records: [] if inner.is_stopped else ["r"]
+
+    async def run():
+        async with consumer:
+            async for batch in consumer:
+                seen.append(batch)
+                signal.raise_signal(signal.SIGTERM)
+                await asyncio.sleep(0.01)
+                seen.append("handled")
+
+    with pytest.raises(SystemExit) as ended:
+        asyncio.run(run())
+    assert ended.value.code == 143
+    assert seen == [["r"], "handled"]
+    assert ("close", True) in inner.calls
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_second_signal_cancels_the_block(made):
+    consumer, inner = made
+
+    async def run():
+        async with consumer:
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.sleep(0.01)
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.sleep(60)
+
+    with pytest.raises(SystemExit) as ended:
+        asyncio.run(run())
+    assert ended.value.code == 143
+    assert inner.seen_at_close is False
+
+
+def test_a_program_with_a_handler_of_its_own_keeps_it(made):
+    consumer, _ = made
+    heard = []
+    old = signal.signal(signal.SIGTERM, lambda *_: heard.append("mine"))
+    try:
+
+        async def run():
+            async with consumer:
+                signal.raise_signal(signal.SIGTERM)
+                await asyncio.sleep(0.01)
+
+        asyncio.run(run())
+    finally:
+        signal.signal(signal.SIGTERM, old)
+    assert heard == ["mine"]
+
+
+def test_stop_ends_the_iteration(made):
+    consumer, inner = made
+    inner.batches = [["r1"], ["r2"]]
+
+    async def run():
+        async for _ in consumer:
+            consumer.stop()
+        await consumer.close()
+
+    asyncio.run(run())
+    assert inner.batches == [["r2"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -239,7 +240,7 @@ def test_a_refused_commit_and_one_without_an_answer(made):
     parts.answers = [RemoteProtocolError("not authorised", error_code=30)]
     with pytest.raises(RemoteProtocolError, match="not authorised"):
         consumer.commit()
-    consumer._settings = {"request.timeout.ms": 0}
+    consumer._commits._timeout_s = 0.0
     parts.answers = [AdapterError("no answer")]
     with pytest.raises(AdapterError, match="not answered in time"):
         consumer.commit()
@@ -421,7 +422,8 @@ def test_a_callback_of_the_close_may_commit(made):
         parts.duties.calls.put(call)
     parts.host.post = lambda event: parts.host.over.set()
     parts.answers = [0]
-    consumer.close()
+    with pytest.raises(AdapterError, match="may commit, and not poll"):
+        consumer.close()
     assert errors == [
         None,
         "AdapterError: the consumer is closing: a callback may commit, and not poll",
@@ -490,3 +492,159 @@ def test_a_seek_of_what_was_lost_since_the_last_poll_is_refused(made):
     consumer.poll()
     consumer.seek(A, 3)
     assert sought == [(A, 3)]
+
+
+def closes(parts):
+    parts.host.post = lambda event: parts.host.over.set()
+    return parts
+
+
+def test_an_error_of_a_callback_is_the_pollers(made):
+    """Every callback that is due runs first; then the poll raises, and the next one goes on."""
+    consumer, parts = made
+    ran = []
+    waiting(parts, lambda partitions: 1 / 0)
+    waiting(parts, ran.append)
+    parts.polled = [["record"]]
+    with pytest.raises(ZeroDivisionError):
+        consumer.poll(0.0)
+    assert len(ran) == 1
+    assert consumer.poll(0.0) == ["record"]
+
+
+def test_an_error_of_a_callback_of_the_close_is_raised_when_all_is_closed(made):
+    consumer, parts = made
+    closed = []
+    closes(parts).close = lambda: closed.append(True)
+    waiting(parts, lambda partitions: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        consumer.close()
+    assert closed == [True]
+    consumer.close()
+
+
+def test_stop_ends_a_poll_that_waits_and_the_iteration(made):
+    consumer, parts = made
+    parts.duties.delivery.poll = lambda *words: consumer.stop() or []
+    assert consumer.poll(3600.0) == []
+    assert list(consumer) == []
+
+
+def test_stop_in_the_loop_counts_its_list_as_processed(made):
+    consumer, parts = made
+    closes(parts).polled = [["r1"], ["r2"]]
+    for _ in consumer:
+        consumer.stop()
+    consumer.close()
+    assert parts.polled == [["r2"]]
+    assert ("given up", {A}) not in parts.closing
+
+
+def test_a_close_in_the_loop_does_not_commit_its_list(made):
+    """A signal handler cannot know how far the application is."""
+    consumer, parts = made
+    closes(parts).polled = [["r1"]]
+    for _ in consumer:
+        consumer.close()
+    assert ("given up", {A}) in parts.closing
+
+
+def test_what_a_poll_found_while_it_was_closed_is_not_processed(made):
+    """The application never gets it. The close happens as soon as the poll is out."""
+    consumer, parts = made
+    closes(parts).duties.delivery.poll = lambda *words: consumer.close() or ["r1"]
+    assert consumer.poll(10.0) == []
+    assert parts.closing[-2:] == [("given up", {A}), "processed"]
+    with pytest.raises(AdapterError, match="closed"):
+        consumer.poll()
+
+
+def test_a_close_from_another_thread_lets_the_poll_come_out(made):
+    consumer, parts = made
+    polls = threading.Event()
+    closes(parts).duties.delivery.poll = lambda *words: polls.set() or []
+    result = []
+    poller = threading.Thread(target=lambda: result.append(consumer.poll(3600.0)))
+    poller.start()
+    assert polls.wait(30)
+    consumer.close(30.0)
+    poller.join(30)
+    assert result == [[]]
+
+
+def test_a_list_that_another_thread_may_work_on_is_not_committed(made):
+    consumer, parts = made
+    closes(parts).polled = [["r1"]]
+    may_end = threading.Event()
+    has_it = threading.Event()
+
+    def work():
+        consumer.poll(0.0)
+        has_it.set()
+        may_end.wait(30)
+
+    poller = threading.Thread(target=work)
+    poller.start()
+    assert has_it.wait(30)
+    consumer.close()
+    may_end.set()
+    poller.join(30)
+    assert ("given up", {A}) in parts.closing
+
+
+def test_a_signal_ends_the_block_at_the_next_poll(made):
+    consumer, parts = made
+    closes(parts).polled = [["r1"], ["r2"]]
+    handled = []
+    with pytest.raises(SystemExit) as ended, consumer:
+        for batch in consumer:
+            signal.raise_signal(signal.SIGTERM)
+            handled.append(batch)
+    assert ended.value.code == 143
+    assert handled == [["r1"]]
+    assert parts.polled == [["r2"]]
+    assert "processed" in parts.closing
+
+
+def test_a_signal_in_a_block_that_does_not_poll_again_is_not_forgotten(made):
+    consumer, parts = made
+    closes(parts)
+    with pytest.raises(KeyboardInterrupt), consumer:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_signals_may_be_left_to_the_program():
+    consumer = Consumer({**CONFIG, "holdfast.handle.signals": False})
+    with consumer:
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    "given", [[("t",)], ["t-0"], [object()], [("t", "0")], [SimpleNamespace(topic="t")]]
+)
+def test_what_is_no_partition_is_refused(made, given):
+    consumer, parts = made
+    parts.duties.pause = parts.duties.resume = lambda partitions: pytest.fail("reached")
+    for call in (consumer.pause, consumer.resume):
+        with pytest.raises(LocalProtocolError, match="a pair"):
+            call(given)
+
+
+def test_only_what_is_owned_is_paused(made):
+    consumer, parts = made
+    paused = []
+    parts.duties.pause = paused.extend
+    consumer.pause([A])
+    with pytest.raises(LocalProtocolError, match="t-1 is not this member's"):
+        consumer.pause([A, B])
+    assert paused == [A]
+
+
+@pytest.mark.parametrize("offset", [-5, -1, True, 1.5, "7", None])
+def test_what_is_no_offset_is_refused(made, offset):
+    consumer, parts = made
+    with pytest.raises(LocalProtocolError, match="t-0: an offset is a whole number from 0"):
+        consumer.commit({A: offset})
+    with pytest.raises(LocalProtocolError, match="t-0: an offset is a whole number from 0"):
+        consumer.seek(A, offset)
+    assert parts.commits == []

@@ -267,3 +267,21 @@ def test_a_bug_of_ours_is_told_and_nothing_hangs(run):
     assert host.over.wait(30)
     assert isinstance(host.failure, AdapterError)
     assert "KeyError: 'a-0'" in str(host.failure)
+
+
+@pytest.mark.parametrize("state", [MemberState.LEAVING, MemberState.DEAD, MemberState.FENCED])
+def test_wishes_that_come_after_the_end_are_dropped(run, state):
+    """A look at the topics may be on its way when the application closes."""
+    script = Script({events.Polled: state})
+    host = run(script)
+    host.post(events.Polled())
+    for late in (
+        events.MetadataChanged((("t", 1),)),
+        events.SubscriptionChanged(("t",)),
+        events.RejoinRequested("late"),
+    ):
+        host.post(late)
+    assert host.catch_up(30)
+    assert host.failure is None
+    script.next(events.Polled)
+    assert script.seen.empty()

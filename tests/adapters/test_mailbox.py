@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from holdfast.adapters.member.mailbox import Mailbox
+from holdfast.adapters.member.mailbox import Flag, Mailbox
 
 
 @pytest.fixture
@@ -71,3 +71,36 @@ def test_nothing_is_lost_between_threads():
         assert [n for w, n in got if w == writer] == list(range(n_each))
     with pytest.raises(queue.Empty):
         box.get(0)
+
+
+def test_a_flag_wakes_all_who_wait():
+    flag = Flag()
+    assert not flag.is_set()
+    assert not flag.wait(0)
+    assert not flag.wait(0.01)
+    said = []
+    threads = [threading.Thread(target=lambda: said.append(flag.wait(30))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    flag.set()
+    flag.set()
+    for thread in threads:
+        thread.join(30)
+    assert said == [True] * 4
+    assert flag.wait()
+    assert flag.is_set()
+
+
+def test_a_handler_may_set_and_wait_whatever_it_interrupts(on_alarm):
+    """``threading.Event`` waits for its own lock when a handler interrupts it."""
+    flags = [Flag()]
+
+    def fire():
+        flags[0].wait(0)
+        flags[0].set()
+        assert flags[0].wait(30)
+
+    on_alarm(fire, 0.0005, every=0.0005)
+    for _ in range(300):
+        assert flags[0].wait(30)
+        flags[0] = Flag()

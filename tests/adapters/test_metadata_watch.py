@@ -23,6 +23,8 @@ SETTINGS = Settings.parse(
     {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "retry.backoff.max.ms": 0}
 )
 
+UNKNOWN = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
 
 class Topics:
     """Stands for a cluster's topics: counts, codes of those that are refused, or an error."""
@@ -160,3 +162,21 @@ def test_only_a_fatal_code_or_a_refusal_of_ours_ends_a_member():
     assert ends_member(RemoteProtocolError("auto.offset.reset is none"))
     assert not ends_member(AdapterError("no broker answered"))
     assert not ends_member(TimeoutError())
+
+
+def test_a_topic_that_does_not_exist_is_told_once_with_the_nearest_name(watch, caplog):
+    topics = Topics({"orders": 3, "clicks": 1}, {"oders": UNKNOWN, "zzz": UNKNOWN})
+    one, events, failures = watch(topics)
+    one.subscribe(("clicks", "oders", "zzz"), None)
+    for _ in range(3):
+        counts_of(events)
+    until_told = [r.getMessage() for r in caplog.records if "does not exist" in r.getMessage()]
+    assert until_told == [
+        "g: topic 'oders' does not exist; did you mean 'orders'?",
+        "g: topic 'zzz' does not exist",
+    ]
+    assert one.missing == ("oders", "zzz")
+    topics.counts["oders"] = 1
+    while one.missing != ("zzz",):
+        counts_of(events)
+    assert failures.empty()

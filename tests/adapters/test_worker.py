@@ -263,3 +263,47 @@ def test_closing_a_worker_raises_what_nobody_was_told(monkeypatch, fails):
     with pytest.raises(KeyError if fails else RemoteProtocolError):
         use()
     worker.close()
+
+
+@pytest.mark.parametrize("call_name", ListenerCall)
+def test_a_callback_that_raises_is_the_applications_error(monkeypatch, call_name):
+    """Work that could not begin is given up: another worker takes it."""
+    worker = Worker(CONFIG, {"a": 1}, desk := Desk())
+    monkeypatch.setattr(worker, "_connections", type("C", (), {"close": lambda self: None})())
+    posted = []
+    monkeypatch.setattr(worker._host, "post", posted.append)
+
+    def fail(resources):
+        raise KeyError("no shard")
+
+    setattr(desk, f"on_{call_name.value}", fail)
+    call(worker._duties, call_name)
+    assert [type(event).__name__ for event in posted] == (
+        ["LeaveRequested"] if call_name is ListenerCall.ASSIGNED else []
+    )
+    with pytest.raises(KeyError, match="no shard"):
+        worker.run()
+    assert worker.owned == frozenset()  # once
+    call(worker._duties, call_name)
+    worker._host.over.set()
+    with pytest.raises(KeyError, match="no shard"):
+        worker.close()
+    worker.close()
+
+
+def test_a_worker_is_not_closed_by_its_own_callback():
+    worker = Worker(CONFIG, {"a": 1}, desk := Desk())
+    desk.on_lost = lambda resources: worker.close()
+    said = call(worker._duties, ListenerCall.LOST)
+    assert said == ["LocalProtocolError: close() would wait for its own callback: call stop()"]
+
+
+def test_stop_ends_the_run(monkeypatch):
+    worker = Worker(CONFIG, {"a": 1})
+    monkeypatch.setattr(worker, "_connections", object())
+    worker.run(timeout=0.01)
+    waits = threading.Thread(target=worker.run)
+    waits.start()
+    worker.stop()
+    waits.join(30)
+    assert not waits.is_alive()

@@ -11,9 +11,12 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from holdfast.jvm.jars import KAFKA
 
 PAGES = Path(__file__).parents[2] / "docs" / "tutorials"
 ALONE = ("simulation", "upgrade", "fleet")
@@ -99,3 +102,16 @@ def test_a_page_that_says_something_else_fails(
     (tmp_path / "x.md").write_text(block, encoding="utf-8")
     with pytest.raises(AssertionError, match="printed"):
         run_page("x", tmp_path)
+
+
+@pytest.mark.parametrize("page", [*ALONE, *LIVE])
+def test_a_page_names_the_versions_that_it_was_run_with(page):
+    """They are those that the other tests of the page run with now."""
+    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    last = text.splitlines()[-1]
+    assert last.startswith("Run with ")
+    for name, found in re.findall(r"([\w-]+) (\d[\w.]*\d)", last):
+        kafka = KAFKA.rsplit(":", 1)[1]
+        assert found == (kafka if name == "Kafka" else version(name)), name
+    plugin = re.search(r"^from (kafka|confluent_kafka|aiokafka)", text, re.M)
+    assert plugin is None or plugin[1].replace("_", "-") in last

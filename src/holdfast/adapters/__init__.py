@@ -4,7 +4,8 @@
 ``AsyncConsumer``), ``worker`` is the member for other resources (``holdfast.Worker``), ``settings``
 holds their configuration. ``kafka_python`` and ``aiokafka_assignor`` are plug-ins for these
 clients; ``kafka_python_attach`` has all private access to kafka-python, and ``readable`` keeps odd
-subscriptions from both clients. ``login_log`` keeps logins out of the logs of these clients.
+subscriptions from both clients. ``kafka_python_version`` says which version is needed, and
+``login_log`` keeps logins out of the logs of these clients.
 
 ===============  ==================================================================
 ``member/``      one running member: its thread, its requests and answers

@@ -15,12 +15,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import signal
+import threading
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
 from typing import Any, Self, TypeVar
 
 from holdfast.adapters.consumer import Consumer
+from holdfast.adapters.member.end_signals import exit_of
 from holdfast.adapters.member.metrics import MemberMetrics
 from holdfast.adapters.records.delivery import TopicPartition
 from holdfast.errors import AdapterError, LocalProtocolError
@@ -45,6 +49,8 @@ class AsyncConsumer:
         self._is_closed = False
         self._is_polled = False
         self._closed_threads = False
+        self._task: asyncio.Task[Any] | None = None  # of the block, if it hears of SIGTERM
+        self._caught = False  # SIGTERM has come
         self._poll_going_on: asyncio.Future[list[Any]] | None = None
         self._close_going_on: asyncio.Future[None] | None = None
 
@@ -88,11 +94,14 @@ class AsyncConsumer:
             self._is_polled = False
         done, self._poll_going_on = self._poll_going_on, None
         self._consumer.is_seen = True
+        if self._caught and self._task is not None:
+            self._task.cancel()
+            await asyncio.sleep(_LOOK_S)  # cancelled here, or by the block
         return done.result()
 
     async def __aiter__(self) -> AsyncIterator[list[Any]]:
         """Yield lists of records, never an empty one, until the consumer is closed."""
-        while not self._is_closed:
+        while self._caught or not (self._is_closed or self._consumer.is_stopped):
             if batch := await self.poll():
                 yield batch
 
@@ -130,6 +139,10 @@ class AsyncConsumer:
         """See :meth:`Consumer.metrics`."""
         return self._consumer.metrics()
 
+    def stop(self) -> None:
+        """See :meth:`Consumer.stop`."""
+        self._consumer.stop()
+
     async def close(self, timeout: float = 30.0, *, returns: bool = True) -> None:
         """See :meth:`Consumer.close`; cancelled, it goes on, and may be awaited again."""
         if self._close_going_on is None:
@@ -147,12 +160,36 @@ class AsyncConsumer:
             self._calling.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
+        """Begin a block that ends in order at SIGTERM, as :func:`asyncio.run` does at SIGINT."""
+        if self._consumer.handles_signals and _may_handle():
+            with suppress(NotImplementedError):  # no loop for Unix
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._catch)
+                self._task = asyncio.current_task()
         return self
+
+    def _catch(self) -> None:
+        """End the block at the next poll; a second signal cancels it where it is."""
+        if self._caught and self._task is not None:
+            self._task.cancel()
+        self._caught = True
+        self._consumer.stop()
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         if error is not None:
             self._consumer.end_with_error()
-        await self.close()
+        try:
+            await self.close()
+        finally:
+            if self._task is not None:
+                asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+        if self._caught and (error is None or isinstance(error, asyncio.CancelledError)):
+            raise exit_of(signal.SIGTERM)
+
+
+def _may_handle() -> bool:
+    """Whether SIGTERM is nobody's, here in the main thread."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 class _OnLoop:

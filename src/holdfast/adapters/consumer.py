@@ -18,36 +18,43 @@ from __future__ import annotations
 
 import queue
 import re
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Self
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from holdfast.adapters.member.assembly import Assembly
-from holdfast.adapters.member.host import Standing
+from holdfast.adapters.member.closing import Closing
+from holdfast.adapters.member.commits import ConsumerCommits, not_of_this_term
+from holdfast.adapters.member.end_signals import EndSignals
 from holdfast.adapters.member.metrics import MemberMetrics
 from holdfast.adapters.records.delivery import SLICE_MS, TopicPartition
-from holdfast.adapters.records.topic_duties import LOST_MEMBERSHIP, RebalanceListener
+from holdfast.adapters.records.topic_duties import RebalanceListener
 from holdfast.adapters.settings import Settings
-from holdfast.errors import AdapterError, HoldfastError, LocalProtocolError, RemoteProtocolError
+from holdfast.errors import AdapterError, LocalProtocolError
 from holdfast.machine import events
-from holdfast.machine.codes import ErrorCode, describe
-from holdfast.machine.states import MemberState
 
 _SLICE_S = SLICE_MS / 1000  # how long a callback may wait
 _POLLED_EVERY_S = 0.1
-_BESIDE_S = 0.1  # a heartbeat that long ago is just now
-_COMMIT_AGAIN_S = 0.05
 _CATCH_UP_S = 0.25
-_JOINING = MemberState.PREPARING_REBALANCE
-_COMMIT_AGAIN = frozenset(
-    {
-        -1,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-    }
-)
+
+_Self = TypeVar("_Self", bound="Consumer")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _inside(
+    method: Callable[Concatenate[_Self, _P], _T],
+) -> Callable[Concatenate[_Self, _P], _T]:
+    """Mark a call of the application: a close that comes meanwhile waits for it."""
+
+    @wraps(method)
+    def call(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._closing.call():
+            return method(self, *args, **kwargs)
+
+    return cast("Callable[Concatenate[_Self, _P], _T]", call)
 
 
 class Consumer:
@@ -83,18 +90,22 @@ class Consumer:
     def __init__(self, config: Mapping[str, object]):
         self._settings = Settings.parse(config)
         self._parts: Assembly | None = None
-        self._closed = False  # or closing: there are no more polls
-        self._is_over = False  # callbacks of the close have run, they may commit
-        self._auto_commit: bool = self._settings["enable.auto.commit"]
-        self._commit_every_s: float = self._settings["auto.commit.interval.ms"] / 1000
-        self._commit_at = time.monotonic() + self._commit_every_s
+        self._commits = ConsumerCommits(self._settings)
+        self._closing = Closing(self._end)
+        self.signals = EndSignals()
+        self.handles_signals: bool = self._settings["holdfast.handle.signals"]
+        self.is_stopped = False
         self._polled_at = 0.0
+        self._poller = threading.current_thread()  # who polled last
         self.is_seen = True  # whether the application has what the last poll handed out
+        self._in_loop = False  # the application works on a list of the iteration
         self.ends_with_error = False  # of the application; a close must not hide it
+        self._callback_error: Exception | None = None  # the next call raises it
         self._has_raised_failure = False
 
     # Life
 
+    @_inside
     def subscribe(
         self,
         topics: Collection[str] | str | re.Pattern[str],
@@ -116,17 +127,31 @@ class Consumer:
             self._parts = Assembly(self._settings)
         self._parts.subscribe(names, pattern, listener)
 
+    @_inside
     def unsubscribe(self) -> None:
         """Leave the group; :meth:`subscribe` joins it again."""
         if self._parts is not None:
-            timeout_s = self._settings_s("request.timeout.ms")
+            timeout_s = self._settings["request.timeout.ms"] / 1000
             try:
                 self._leave(self._parts, returns=False, timeout_s=timeout_s)
             finally:
                 self._parts = None
 
+    def stop(self) -> None:
+        """End the iteration, and a poll that waits; from any thread or signal handler.
+
+        The poll that waits returns an empty list, and later polls return one at once. The list that
+        the application works on counts as processed when :meth:`close` is called.
+        """
+        self.is_stopped = True
+
     def close(self, timeout: float = 30.0, *, returns: bool = True) -> None:
         """Hand everything over in order and leave.
+
+        It may be called twice, from another thread, and from a signal handler. Inside a call of
+        this consumer it happens when that call comes out. A list of the iteration that the
+        application still works on is not committed, and neither is one that another thread polled
+        and may work on: the next owners read it again.
 
         Parameters
         ----------
@@ -142,15 +167,17 @@ class Consumer:
         RemoteProtocolError
             If records were handed out before their partitions were lost, and could not be committed
             any more, and ``on_partitions_lost`` has not told of that. Everything is closed by then.
+        Exception
+            What a callback raised meanwhile, or before, and no call has raised yet.
         """
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            if self._parts is not None:
-                self._leave(self._parts, returns=returns, timeout_s=timeout)
-        finally:
-            self._is_over = True
+        self._closing.close(timeout, returns=returns)
+
+    def _end(self, timeout_s: float, returns: bool) -> None:
+        is_elsewhere = self._poller is not threading.current_thread() and self._poller.is_alive()
+        if self._in_loop or is_elsewhere:
+            self.is_seen = False
+        if self._parts is not None:
+            self._leave(self._parts, returns=returns, timeout_s=timeout_s)
 
     def _leave(self, parts: Assembly, *, returns: bool, timeout_s: float) -> None:
         try:
@@ -159,8 +186,8 @@ class Consumer:
                     parts.duties.delivery.give_up_waiting(parts.host.standing.owned)
                 parts.duties.delivery.processed()
                 deadline = time.monotonic() + timeout_s
-                if self._auto_commit:
-                    self._commit_as_a_member(parts, time.monotonic() + timeout_s / 2)
+                if self._commits.is_automatic:
+                    self._commits.before_leaving(parts, time.monotonic() + timeout_s / 2)
                 parts.host.post(events.LeaveRequested(returns))
                 while not parts.host.over.is_set() and time.monotonic() < deadline:
                     self._run_calls(parts, wait_s=0.02)
@@ -169,18 +196,28 @@ class Consumer:
             parts.close()
         with parts.duties.delivery.terms() as terms:
             untold = terms.untold()
-        if untold and (self.ends_with_error or self._has_raised_failure):
-            parts.note_untold(_not_of_this_term(untold))
+        is_raised = self.ends_with_error or self._has_raised_failure
+        if untold and (is_raised or self._callback_error is not None):
+            parts.note_untold(not_of_this_term(untold))
         elif untold:
-            raise _not_of_this_term(untold)
+            raise not_of_this_term(untold)
+        if not is_raised:
+            self._raise_callback_error()
 
     def __enter__(self) -> Self:
+        if self.handles_signals:
+            self.signals.watch()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is not None:
             self.end_with_error()
-        self.close()
+        try:
+            self.close()
+        finally:
+            self.signals.end()
+        if error is None:
+            self.signals.raise_caught()
 
     def end_with_error(self) -> None:
         """The loop has not come back: its list is not processed, and its error goes on."""
@@ -189,6 +226,7 @@ class Consumer:
 
     # Records
 
+    @_inside
     def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Any]:
         """Return the next records; what the last call returned counts as processed.
 
@@ -211,8 +249,11 @@ class Consumer:
             common), saying what to do.
         AdapterError
             If the data plane failed.
+        Exception
+            What a callback raised; every other callback that was due has run.
         """
         parts = self._running(polls=True)
+        self._poller = threading.current_thread()
         limit = self._settings["max.poll.records"] if max_records is None else max_records
         deadline = time.monotonic() + timeout
         delivery = parts.duties.delivery
@@ -221,9 +262,16 @@ class Consumer:
         while True:
             self._note_poll(parts)
             deadline += self._run_calls(parts)
-            self._commit_now_and_then(parts)
+            self._commits.now_and_then(parts)
+            self.signals.raise_caught()
+            self._raise_callback_error()
+            if self.is_stopped or self._closing.has_begun():
+                return []
             left_s = max(0.0, deadline - time.monotonic())
             messages = delivery.poll(int(left_s * 1000), limit)
+            if self._closing.has_begun():  # the application does not get these
+                self.is_seen = False
+                return []
             if messages or left_s == 0.0:
                 parts.counters.add("records", len(messages))
                 return messages
@@ -232,10 +280,14 @@ class Consumer:
                 deadline += self._run_calls(parts, wait_s=min(left_s, _SLICE_S))
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """Yield lists of records, never an empty one, until the consumer is closed."""
-        while not self._closed:
+        """Yield lists of records, never an empty one, until it is stopped or closed."""
+        while not (self.is_stopped or self._closing.has_begun()):
             if batch := self.poll():
-                yield batch
+                self._in_loop = True
+                try:
+                    yield batch
+                finally:
+                    self._in_loop = False
 
     def _note_poll(self, parts: Assembly) -> None:
         now = time.monotonic()
@@ -260,8 +312,15 @@ class Consumer:
             error = call.run()
             taken_s += time.monotonic() - began
             parts.host.post(events.Polled())
-            if error is not None and not isinstance(error, Exception):
+            if isinstance(error, Exception):
+                self._callback_error = self._callback_error or error
+            elif error is not None:
                 raise error
+
+    def _raise_callback_error(self) -> None:
+        error, self._callback_error = self._callback_error, None
+        if error is not None:
+            raise error
 
     def _run_calls_of_hand_over(self, parts: Assembly) -> float:
         """Run the callbacks of a hand-over that waited for this poll; return the seconds taken.
@@ -279,6 +338,7 @@ class Consumer:
 
     # Offsets
 
+    @_inside
     def commit(self, offsets: Mapping[tuple[str, int], int] | None = None) -> None:
         """Commit, and wait until it is done.
 
@@ -297,126 +357,15 @@ class Consumer:
         AdapterError
             If no broker answered within ``request.timeout.ms``.
         LocalProtocolError
-            If the member does not own a partition: the broker would not notice.
+            If the member does not own a partition, or no record can have the offset: the broker
+            would not notice.
         """
         parts = self._running()
-        deadline = time.monotonic() + self._settings_s("request.timeout.ms")
         if offsets is not None:
-            parts.duties.reconsider(offsets)
-        while True:
-            standing = parts.host.standing
-            wanted = offsets
-            self._refuse_earlier_terms(parts, standing, offsets)
-            if wanted is None:
-                wanted = parts.duties.delivery.to_commit(standing.terms, handed=self.is_seen)
-            if not wanted:
-                return
-            code = self._commit(parts, wanted, standing, deadline)
-            if code == 0:
-                return
-            late = _is_overtaken(code, standing, parts.host.standing)
-            if not (late or code in _COMMIT_AGAIN) or time.monotonic() >= deadline:
-                self._note_refusal(parts, wanted, code)
-                raise _not_committed(code)
-            parts.host.over.wait(_COMMIT_AGAIN_S)
-            if parts.host.failure is not None:
-                raise parts.host.failure
+            _check_offsets(offsets)
+        self._commits.commit(parts, offsets, is_seen=self.is_seen)
 
-    def _note_refusal(
-        self, parts: Assembly, offsets: Mapping[tuple[str, int], int], code: int
-    ) -> None:
-        """The coordinator has removed this member: the error that follows tells of the loss."""
-        if code in LOST_MEMBERSHIP:
-            parts.host.catch_up(_CATCH_UP_S)
-            with parts.duties.delivery.terms() as terms:
-                terms.raise_untold(offsets)
-
-    def _refuse_earlier_terms(
-        self,
-        parts: Assembly,
-        standing: Standing,
-        offsets: Mapping[tuple[str, int], int] | None,
-    ) -> None:
-        """Refuse a commit of records from before a loss, and one that leaves such records out."""
-        refused = set() if offsets is None else parts.duties.refused(standing.terms, offsets)
-        with parts.duties.delivery.terms() as terms:
-            untold = terms.raise_untold(None if offsets is None else refused)
-        if refused or (offsets is None and untold):
-            raise _not_of_this_term(refused or untold)
-
-    def _commit(
-        self,
-        parts: Assembly,
-        offsets: Mapping[tuple[str, int], int],
-        standing: Standing,
-        deadline: float,
-    ) -> int:
-        """Error code of one commit, -1 where no broker answered in time."""
-        for topic, partition in offsets:
-            if (topic, partition) not in standing.owned:
-                raise LocalProtocolError(
-                    f"{topic}-{partition} is not this member's in generation "
-                    f"{standing.identity.generation}; nothing was committed"
-                )
-        answer = parts.commit(offsets, standing.identity)
-        try:
-            error = answer.exception(max(0.0, deadline - time.monotonic()))
-        except TimeoutError:
-            return -1
-        if isinstance(error, RemoteProtocolError):
-            raise error
-        return -1 if error is not None else answer.result()
-
-    def _commit_as_a_member(self, parts: Assembly, deadline: float) -> None:
-        """Commit before leaving, which gives up the round that is going on.
-
-        The coordinator may have ended that round, with its answer on the way. The commit of the
-        hand-over would then be too late for the old generation, and this member would never know
-        the new one.
-        """
-        while parts.host.failure is None and time.monotonic() < deadline:
-            standing = parts.host.standing
-            offsets = parts.duties.delivery.to_commit(standing.terms)
-            if not offsets or standing.identity.generation < 0:
-                return
-            try:
-                code = self._commit(parts, offsets, standing, deadline)
-            except HoldfastError:  # the member has failed by it, or the hand-over tries again
-                return
-            late = _is_overtaken(code, standing, parts.host.standing)
-            if not late and code != ErrorCode.REBALANCE_IN_PROGRESS:
-                return
-            parts.host.over.wait(_COMMIT_AGAIN_S)
-
-    def _commit_now_and_then(self, parts: Assembly) -> None:
-        self._report_losses(parts)
-        now = time.monotonic()
-        left_s = self._commit_at - now
-        # A commit is a sign of life. Beside a heartbeat it does not put off the moment at which
-        # the coordinator notices a death, so a heartbeat takes with it what is due soon.
-        beats = now - parts.host.beat_at < _BESIDE_S and left_s < self._commit_every_s / 2
-        if not self._auto_commit or (left_s > 0 and not beats):
-            return
-        self._commit_at = now + self._commit_every_s
-        standing = parts.host.standing
-        delivery = parts.duties.delivery
-        offsets = delivery.uncommitted(delivery.active() & standing.owned)
-        if offsets and standing.identity.generation >= 0:
-            parts.commit(offsets, standing.identity)
-
-    def _report_losses(self, parts: Assembly) -> None:
-        """Write to the log what the loop can commit no more, unless a callback will tell of it.
-
-        Kafka's poll raises nothing for its own commits either. With manual commits the error waits
-        for the application's next commit.
-        """
-        if not self._auto_commit:
-            return
-        with parts.duties.delivery.terms() as terms:
-            untold = terms.report_untold()
-        if untold:
-            parts.note_untold(_not_of_this_term(untold))
-
+    @_inside
     def committed(
         self, partitions: Collection[tuple[str, int]]
     ) -> dict[TopicPartition, int | None]:
@@ -426,6 +375,7 @@ class Consumer:
             TopicPartition(*tp): found[tp] if found.get(tp, -1) >= 0 else None for tp in partitions
         }
 
+    @_inside
     def position(self, partition: tuple[str, int]) -> int | None:
         """Return the offset of the next record of a partition, None if it is not held."""
         parts = self._running()
@@ -434,6 +384,7 @@ class Consumer:
             return parts.duties.start_positions([partition])[partition]
         return at
 
+    @_inside
     def seek(self, partition: tuple[str, int], offset: int) -> None:
         """Continue a partition at ``offset``; also from inside ``on_partitions_assigned``.
 
@@ -443,25 +394,40 @@ class Consumer:
             If the partition was lost since the application polled: it holds records from before the
             loss, and another member may have committed more than these. After a poll it may seek.
         LocalProtocolError
-            If the member does not own the partition.
+            If the member does not own the partition, or no record can have the offset.
         """
         parts = self._running()
+        _check_offsets({partition: offset})
         with parts.duties.delivery.terms() as terms:
             lost = terms.in_hand([partition])
         if lost:
-            raise _not_of_this_term(lost)
+            raise not_of_this_term(lost)
         if partition not in parts.host.standing.owned:
             raise LocalProtocolError(f"{partition[0]}-{partition[1]} is not this member's")
         parts.duties.seek(partition, offset)
 
+    @_inside
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Hand out nothing of these; kept across rebalances that leave them here."""
-        self._running().duties.pause(partitions)
+        """Hand out nothing of these; kept across rebalances that leave them here.
 
+        Raises
+        ------
+        LocalProtocolError
+            If one is no pair of topic and partition, or is not this member's.
+        """
+        parts = self._running()
+        wanted = _pairs(partitions)
+        for topic, partition in wanted:
+            if (topic, partition) not in parts.host.standing.owned:
+                raise LocalProtocolError(f"{topic}-{partition} is not this member's")
+        parts.duties.pause(wanted)
+
+    @_inside
     def resume(self, partitions: Collection[tuple[str, int]]) -> None:
         """Hand these out again."""
-        self._running().duties.resume(partitions)
+        self._running().duties.resume(_pairs(partitions))
 
+    @_inside
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that are paused."""
         return self._running().duties.paused()
@@ -486,6 +452,7 @@ class Consumer:
         """Ask for a round (KIP-568)."""
         self._running().host.post(events.RejoinRequested(reason))
 
+    @_inside
     def metrics(self) -> MemberMetrics:
         """Return what was counted so far, in Kafka's names where they exist."""
         return self._running().metrics()
@@ -495,7 +462,7 @@ class Consumer:
     def _running(self, *, polls: bool = False) -> Assembly:
         """The parts; raises the member's failure, for a poll after the waiting callbacks."""
         self._check_open()
-        if polls and self._closed:
+        if polls and self._closing.has_begun():
             raise AdapterError("the consumer is closing: a callback may commit, and not poll")
         if self._parts is None:
             raise LocalProtocolError("subscribe() first")
@@ -513,34 +480,8 @@ class Consumer:
             raise parts.host.failure
 
     def _check_open(self) -> None:
-        if self._is_over:
+        if self._closing.is_done:
             raise AdapterError("the consumer is closed")
-
-    def _settings_s(self, key: str) -> float:
-        return float(self._settings[key]) / 1000
-
-
-def _is_overtaken(code: int, before: Standing, now: Standing) -> bool:
-    """Whether a refused commit came too late for its generation and may go to a newer one."""
-    if code != ErrorCode.ILLEGAL_GENERATION:
-        return False
-    return now.state is _JOINING or now.identity.generation > before.identity.generation
-
-
-def _not_of_this_term(refused: Collection[tuple[str, int]]) -> RemoteProtocolError:
-    names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(refused)[:5])
-    more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
-    return RemoteProtocolError(
-        f"the commit was refused: {names}{more} had been lost since these records were "
-        "handed out; they are read again from the committed offset, here or elsewhere",
-        error_code=ErrorCode.UNKNOWN_MEMBER_ID,
-    )
-
-
-def _not_committed(code: int) -> HoldfastError:
-    if code < 0:
-        return AdapterError("the commit was not answered in time: it may be done, or not")
-    return RemoteProtocolError(f"the commit was refused: {describe(code)}", error_code=code)
 
 
 def _pattern(topics: Collection[str] | str | re.Pattern[str]) -> Callable[[str], bool] | None:
@@ -560,3 +501,25 @@ def _names(topics: Collection[str] | str | re.Pattern[str]) -> tuple[str, ...]:
     if not all(names):
         raise LocalProtocolError("subscribe() takes at least one topic name")
     return names
+
+
+def _pairs(partitions: Collection[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Check that these are pairs of topic and partition, such as :class:`TopicPartition`."""
+    for given in partitions:
+        match given:
+            case (str(), int()):
+                continue
+        raise LocalProtocolError(f"a pair (topic, partition) is expected, found {given!r}")
+    return [(topic, partition) for topic, partition in partitions]
+
+
+def _check_offsets(offsets: Mapping[tuple[str, int], int]) -> None:
+    for (topic, partition), offset in zip(_pairs(offsets), offsets.values(), strict=True):
+        if not _is_offset(offset):
+            raise LocalProtocolError(
+                f"{topic}-{partition}: an offset is a whole number from 0 on, found {offset!r}"
+            )
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -29,8 +29,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
-from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
-from kafka.structs import TopicPartition
+from holdfast.adapters.kafka_python_version import explained
+
+try:
+    from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
+    from kafka.structs import TopicPartition
+except ImportError as error:
+    raise explained(error) from error
 
 from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
 from holdfast.adapters.kafka_python_attach import Attached, attach

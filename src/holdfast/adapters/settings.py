@@ -158,6 +158,7 @@ KEYS: dict[str, Key] = {
     "holdfast.assignor.options": Key(parse=_options, default={}),
     "holdfast.data.plane": Key(parse=_one_of(*DATA_PLANES), default="confluent"),
     "holdfast.error.timeout.ms": Key(parse=_integer(0), default=0),
+    "holdfast.handle.signals": Key(parse=_boolean, default=True),
     "holdfast.drain.timeout.ms": Key(parse=_integer(0), default=30_000),
     "holdfast.incremental.batch": Key(parse=_integer(1), default=DEFAULTS.batch),
     "holdfast.incremental.interval.ms": Key(parse=_integer(0), default=DEFAULTS.interval_ms),

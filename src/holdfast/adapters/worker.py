@@ -4,8 +4,10 @@
 counts; if they differ, those of the leader count. Work on a resource begins in ``on_assigned`` and
 has ended when ``on_revoked`` returns; only then may another worker begin. Each kind is balanced by
 itself, so a change in one kind never moves another. With weights all kinds are balanced together.
-Callbacks come one at a time, on a thread of their own. State that could not be saved in time, or a
-loss that no callback tells of, is an error in the log and at :meth:`Worker.close`.
+Callbacks come one at a time, on a thread of their own. If ``on_assigned`` raises, nobody does the
+work: the worker leaves the group, so that another one does, and its calls raise the error. State
+that could not be saved in time, or a loss that no callback tells of, is an error in the log and at
+:meth:`Worker.close`.
 
 **Strategy.** The member machine of :class:`holdfast.Consumer`, without records: a hand-over is the
 callback. The group has protocol type ``holdfast``, so tools for consumer groups leave it alone.
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,6 +30,8 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from holdfast.adapters.cluster.connections import Connections
 from holdfast.adapters.cluster.lookup import FoundTopics
+from holdfast.adapters.member.closing import Closing
+from holdfast.adapters.member.end_signals import EndSignals
 from holdfast.adapters.member.host import MemberHost
 from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.member.member_log import NAME, Log, MemberLog
@@ -35,7 +40,6 @@ from holdfast.adapters.settings import Settings
 from holdfast.errors import (
     AdapterError,
     ConfigError,
-    HoldfastError,
     LocalProtocolError,
     RemoteProtocolError,
 )
@@ -46,6 +50,7 @@ from holdfast.machine.policies import POLICIES, assignors_for
 from holdfast.model import partitions
 
 PROTOCOL_TYPE = "holdfast"
+_LOOK_S = 0.05  # how soon run() sees that it was stopped
 
 
 class Resource(NamedTuple):
@@ -106,10 +111,13 @@ class Worker:
         )
         member = make_member(settings, assignors, protocol_type=PROTOCOL_TYPE, polls=False)
         self._duties = _WorkerDuties(listener, log)
+        self._duties.give_up = lambda: self._host.post(events.LeaveRequested(False))
         name = f"holdfast-{settings['group.id']}-{settings['client.id']}"
         self._host = MemberHost(member, self._duties, self._leadership.compute, name=name, log=log)
         self._connections: Connections | None = None
-        self._is_closed = False
+        self._closing = Closing(self._end)
+        self._signals = EndSignals(at_once=True)
+        self._is_stopped = False
         self._ends_with_error = False  # a close must not hide it
 
     def start(self) -> None:
@@ -122,7 +130,7 @@ class Worker:
         AdapterError
             If the worker was closed.
         """
-        if self._is_closed:
+        if self._closing.has_begun():
             raise AdapterError("the worker is closed")
         if self._connections is not None:
             return
@@ -169,55 +177,85 @@ class Worker:
         return self._host.standing.identity.generation
 
     def run(self, timeout: float | None = None) -> None:
-        """Wait until the worker is over, or for ``timeout`` seconds.
+        """Wait until the worker is over or stopped, or for ``timeout`` seconds.
 
         Raises
         ------
         RemoteProtocolError
             If the group has refused this worker for good.
+        Exception
+            What a callback raised.
         """
         if self._connections is None:
             raise LocalProtocolError("start() first")
-        self._host.over.wait(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not (self._is_stopped or self._duties.error):
+            left_s = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
+            if left_s <= 0 or self._host.over.wait(left_s):
+                break
         self._raise_failure()
 
+    def stop(self) -> None:
+        """End :meth:`run`; from any thread or signal handler."""
+        self._is_stopped = True
+
     def _raise_failure(self) -> None:
-        failure: HoldfastError | None = self._host.failure
+        error, self._duties.error = self._duties.error, None
+        failure = error or self._host.failure
         if failure is not None:
             raise failure
 
     def close(self, timeout: float = 30.0, *, returns: bool = True) -> None:
         """End all work in order and leave; ``returns`` as in :meth:`holdfast.Consumer.close`.
 
-        A callback that takes longer than ``timeout`` is not waited for.
+        It may be called twice, from another thread, and from a signal handler. A callback that
+        takes longer than ``timeout`` is not waited for.
 
         Raises
         ------
+        LocalProtocolError
+            In a callback, which the end would wait for.
         RemoteProtocolError
             If resources were lost before ``on_revoked`` had saved their state, or were lost and the
             listener has no ``on_lost``. The log has an error since then, and everything is closed.
+        Exception
+            What a callback raised and no call has raised yet.
         """
-        self._is_closed = True
+        if self._duties.is_callback():
+            raise LocalProtocolError("close() would wait for its own callback: call stop()")
+        self._closing.close(timeout, returns=returns)
+
+    def _end(self, timeout_s: float, returns: bool) -> None:
         if self._connections is None:
             return
         connections, self._connections = self._connections, None
         if self._host.failure is None:
             self._host.post(events.LeaveRequested(returns))
-        has_ended = self._host.over.wait(timeout)
+        has_ended = self._host.over.wait(timeout_s)
         self._host.stop()
         self._duties.close(wait=has_ended)
         connections.close()
-        failure, self._duties.failure = self._duties.failure, None
+        failure = self._duties.failure or self._duties.error
+        self._duties.failure = self._duties.error = None
         if failure is not None and not self._ends_with_error:
             raise failure
 
     def __enter__(self) -> Self:
-        self.start()
+        if self._settings["holdfast.handle.signals"]:
+            self._signals.watch()
+        try:
+            self.start()
+        except BaseException:
+            self._signals.end()
+            raise
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._ends_with_error = error is not None
-        self.close()
+        try:
+            self.close()
+        finally:
+            self._signals.end()
 
 
 class _WorkerDuties:
@@ -231,6 +269,13 @@ class _WorkerDuties:
         self._saving: frozenset[partitions.Resource] = frozenset()  # on_revoked is out for these
         self._late: frozenset[partitions.Resource] = frozenset()  # of these, lost since
         self.failure: RemoteProtocolError | None = None
+        self.error: BaseException | None = None  # of a callback; the application's next call has it
+        self.give_up: Callable[[], None] = lambda: None
+        self._thread = 0  # that runs a callback now
+
+    def is_callback(self) -> bool:
+        """Whether the caller is a callback."""
+        return self._thread == threading.get_ident()
 
     def stop(self, resources: tuple[partitions.Resource, ...], drained: Callable[[], None]) -> None:
         drained()
@@ -260,7 +305,8 @@ class _WorkerDuties:
         if call is actions.ListenerCall.REVOKED:
             with self._lock:
                 self._saving = frozenset(resources)
-        self._callbacks.submit(self._run, work, resources, self._until_saved(call, done))
+        done = self._until_saved(call, done)
+        self._callbacks.submit(self._run, call, work, resources, done)
 
     def _until_saved(
         self, call: actions.ListenerCall, done: Callable[[str | None], None]
@@ -289,17 +335,24 @@ class _WorkerDuties:
 
     def _run(
         self,
+        call: actions.ListenerCall,
         work: Callable[[list[Resource]], None],
         resources: tuple[partitions.Resource, ...],
         done: Callable[[str | None], None],
     ) -> None:
+        self._thread = threading.get_ident()
         try:
             work([Resource(*r) for r in resources])
         except BaseException as error:  # even an exit: the machine waits for this callback
-            self._log.exception("a callback raised")
+            self._log.exception("on_%s raised", call.value)
+            self.error = self.error or error
             done(f"{type(error).__name__}: {error}")
+            if call is actions.ListenerCall.ASSIGNED:
+                self.give_up()  # nobody does this work here
         else:
             done(None)
+        finally:
+            self._thread = 0
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         done(0)

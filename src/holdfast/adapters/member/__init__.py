@@ -2,6 +2,7 @@
 
 ``membership`` makes the machine from a configuration and plans rounds for a leader. ``host`` runs
 the machine on its own thread, with ``mailbox`` as its queue. ``link`` sends the machine's requests
-and returns the answers. ``assembly`` joins the parts of a topic consumer. ``metrics`` counts,
-``member_log`` logs, ``missing_topics`` tells which topics a leader leaves out.
+and returns the answers. ``assembly`` joins the parts of a topic consumer, and ``commits`` are that
+consumer's. ``closing`` says who ends a member and when, ``end_signals`` what SIGTERM and SIGINT do.
+``metrics`` counts, ``member_log`` logs, ``missing_topics`` tells which topics a leader leaves out.
 """

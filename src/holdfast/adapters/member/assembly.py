@@ -31,7 +31,7 @@ from holdfast.adapters.records.data_plane_aiokafka import AiokafkaPlane
 from holdfast.adapters.records.delivery import Delivery
 from holdfast.adapters.records.topic_duties import TopicDuties
 from holdfast.adapters.settings import Settings
-from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
+from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError, nearest
 from holdfast.machine import events
 from holdfast.machine.codes import FATAL, ErrorCode, describe
 from holdfast.machine.member.holdings import Identity
@@ -164,6 +164,7 @@ class Assembly:
             commit_failed_total=counts["commit_failed"],
             records_consumed_total=counts["records"],
             last_rebalance_seconds_ago=ago_s,
+            missing_topics=self._watch.missing,
         )
 
     def close(self) -> None:
@@ -217,6 +218,7 @@ class MetadataWatch:
         self._others: frozenset[str] = frozenset()
         self._pattern: Matches | None = None
         self._subscribed: tuple[str, ...] | None = None
+        self.missing: tuple[str, ...] = ()  # topics of the subscription that do not exist
         self._wake = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-metadata", daemon=True)
@@ -290,7 +292,19 @@ class MetadataWatch:
             pattern, topics = self._pattern, self._topics
         if pattern is not None:
             self._tell(tuple(sorted(filter(pattern, counts))))
+        self._tell_missing(() if pattern is not None else tuple(sorted(topics - counts.keys())))
         return pattern is not None or topics <= counts.keys()
+
+    def _tell_missing(self, missing: tuple[str, ...]) -> None:
+        """Say once which subscribed topics do not exist, with the nearest name that does."""
+        news, self.missing = set(missing) - set(self.missing), missing
+        if not news:
+            return
+        known = self._lookup.partitions(None).result().counts
+        for topic in missing:
+            if topic in news:
+                hint = nearest(repr(topic), map(repr, known))
+                self._log.warning("topic %r does not exist%s", topic, hint)
 
     def end(self) -> None:
         """Look no more."""

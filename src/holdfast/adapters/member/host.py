@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from holdfast.adapters.member.link import GroupLink
-from holdfast.adapters.member.mailbox import Mailbox
+from holdfast.adapters.member.mailbox import Flag, Mailbox
 from holdfast.adapters.member.member_log import NAME, Log, MemberLog
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.machine import actions, events
@@ -35,6 +35,9 @@ from holdfast.machine.member.holdings import Identity
 from holdfast.machine.member.member import Member
 from holdfast.machine.states import ENDED, MemberState
 from holdfast.model.partitions import Resource
+
+_GOING = ENDED | {MemberState.LEAVING}
+_WISHES = (events.MetadataChanged, events.SubscriptionChanged, events.RejoinRequested)
 
 
 class Duties(Protocol):
@@ -114,7 +117,7 @@ class MemberHost:
         self._events: Mailbox[events.Event | threading.Event | None] = Mailbox()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._over = threading.Event()
+        self._over = Flag()
         self._is_stopped = False
         self._log: Log = log or logging.getLogger(NAME)
         if log is not None:
@@ -148,7 +151,7 @@ class MemberHost:
             self._over.set()
 
     @property
-    def over(self) -> threading.Event:
+    def over(self) -> Flag:
         """Set once the machine has left, or has failed."""
         return self._over
 
@@ -168,6 +171,8 @@ class MemberHost:
                 if isinstance(event, threading.Event):
                     event.set()
                     continue
+                if self._member.state in _GOING and isinstance(event, _WISHES):
+                    continue  # it was on its way when the application closed
                 answer = self._member.step(_now_ms(), event)
                 # A commit on another thread looks at the standing first, then at the records. If
                 # the standing were changed first, that commit could find nothing owned and nothing

@@ -19,7 +19,8 @@ from typing import Any
 class MemberMetrics:
     """One member's numbers at one moment.
 
-    ``last_rebalance_seconds_ago`` is -1 before the first round.
+    ``last_rebalance_seconds_ago`` is -1 before the first round. ``missing_topics`` are those of the
+    subscription that do not exist; Prometheus gets their number.
     """
 
     group: str
@@ -37,6 +38,7 @@ class MemberMetrics:
     commit_failed_total: int
     records_consumed_total: int
     last_rebalance_seconds_ago: float
+    missing_topics: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as plain data."""
@@ -72,6 +74,7 @@ _GAUGES = {
     "last_rebalance_seconds_ago": "kafka_consumer_coordinator_last_rebalance_seconds_ago",
     "generation": "holdfast_member_generation",
     "is_leader": "holdfast_member_is_leader",
+    "missing_topics": "holdfast_member_missing_topics",
 }
 _COUNTERS = {
     "rebalance_total": "kafka_consumer_coordinator_rebalance",
@@ -106,5 +109,6 @@ class PrometheusCollector:
         for names, family in ((_GAUGES, GaugeMetricFamily), (_COUNTERS, CounterMetricFamily)):
             for field, name in names.items():
                 metric = family(name, f"{field.replace('_', ' ')} of this member", labels=labels)
-                metric.add_metric(values, float(now[field]))
+                value = now[field]
+                metric.add_metric(values, float(len(value) if field == "missing_topics" else value))
                 yield metric

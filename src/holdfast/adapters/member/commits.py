@@ -1,0 +1,204 @@
+"""The commits of one consumer: the application's, those of the poll loop, and the last one.
+
+**Rules.** A commit goes with the identity that the member has now, and only with what it owns now,
+in the term in which it was handed out (:mod:`holdfast.adapters.records.terms`). While the
+coordinator moves, or a round overtakes the commit, it is tried again until its time is over.
+
+References: KIP-429; Kafka's ConsumerCoordinator, ``commitOffsetsSync``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+
+from holdfast.adapters.member.assembly import Assembly
+from holdfast.adapters.member.host import Standing
+from holdfast.adapters.records.topic_duties import LOST_MEMBERSHIP
+from holdfast.adapters.settings import Settings
+from holdfast.errors import AdapterError, HoldfastError, LocalProtocolError, RemoteProtocolError
+from holdfast.machine.codes import ErrorCode, describe
+from holdfast.machine.states import MemberState
+
+_BESIDE_S = 0.1  # a heartbeat that long ago is just now
+_COMMIT_AGAIN_S = 0.05
+_CATCH_UP_S = 0.25
+_JOINING = MemberState.PREPARING_REBALANCE
+_COMMIT_AGAIN = frozenset(
+    {
+        -1,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
+
+
+class ConsumerCommits:
+    """Commits what a consumer's application has processed.
+
+    Parameters
+    ----------
+    settings : Settings
+        The consumer's configuration.
+    """
+
+    def __init__(self, settings: Settings):
+        self.is_automatic: bool = settings["enable.auto.commit"]
+        self._timeout_s: float = settings["request.timeout.ms"] / 1000
+        self._every_s: float = settings["auto.commit.interval.ms"] / 1000
+        self._next_at = time.monotonic() + self._every_s
+
+    def commit(
+        self,
+        parts: Assembly,
+        offsets: Mapping[tuple[str, int], int] | None,
+        *,
+        is_seen: bool,
+    ) -> None:
+        """Commit, and wait until it is done; see :meth:`holdfast.Consumer.commit`.
+
+        ``is_seen`` says whether the application has what the last poll handed out.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        if offsets is not None:
+            parts.duties.reconsider(offsets)
+        while True:
+            standing = parts.host.standing
+            wanted = offsets
+            self._refuse_earlier_terms(parts, standing, offsets)
+            if wanted is None:
+                wanted = parts.duties.delivery.to_commit(standing.terms, handed=is_seen)
+            if not wanted:
+                return
+            code = self._commit(parts, wanted, standing, deadline)
+            if code == 0:
+                return
+            late = _is_overtaken(code, standing, parts.host.standing)
+            if not (late or code in _COMMIT_AGAIN) or time.monotonic() >= deadline:
+                self._note_refusal(parts, wanted, code)
+                raise _not_committed(code)
+            parts.host.over.wait(_COMMIT_AGAIN_S)
+            if parts.host.failure is not None:
+                raise parts.host.failure
+
+    def _note_refusal(
+        self, parts: Assembly, offsets: Mapping[tuple[str, int], int], code: int
+    ) -> None:
+        """The coordinator has removed this member: the error that follows tells of the loss."""
+        if code in LOST_MEMBERSHIP:
+            parts.host.catch_up(_CATCH_UP_S)
+            with parts.duties.delivery.terms() as terms:
+                terms.raise_untold(offsets)
+
+    def _refuse_earlier_terms(
+        self,
+        parts: Assembly,
+        standing: Standing,
+        offsets: Mapping[tuple[str, int], int] | None,
+    ) -> None:
+        """Refuse a commit of records from before a loss, and one that leaves such records out."""
+        refused = set() if offsets is None else parts.duties.refused(standing.terms, offsets)
+        with parts.duties.delivery.terms() as terms:
+            untold = terms.raise_untold(None if offsets is None else refused)
+        if refused or (offsets is None and untold):
+            raise not_of_this_term(refused or untold)
+
+    def _commit(
+        self,
+        parts: Assembly,
+        offsets: Mapping[tuple[str, int], int],
+        standing: Standing,
+        deadline: float,
+    ) -> int:
+        """Error code of one commit, -1 where no broker answered in time."""
+        for topic, partition in offsets:
+            if (topic, partition) not in standing.owned:
+                raise LocalProtocolError(
+                    f"{topic}-{partition} is not this member's in generation "
+                    f"{standing.identity.generation}; nothing was committed"
+                )
+        answer = parts.commit(offsets, standing.identity)
+        try:
+            error = answer.exception(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            return -1
+        if isinstance(error, RemoteProtocolError):
+            raise error
+        return -1 if error is not None else answer.result()
+
+    def before_leaving(self, parts: Assembly, deadline: float) -> None:
+        """Commit before leaving, which gives up the round that is going on.
+
+        The coordinator may have ended that round, with its answer on the way. The commit of the
+        hand-over would then be too late for the old generation, and this member would never know
+        the new one.
+        """
+        while parts.host.failure is None and time.monotonic() < deadline:
+            standing = parts.host.standing
+            offsets = parts.duties.delivery.to_commit(standing.terms)
+            if not offsets or standing.identity.generation < 0:
+                return
+            try:
+                code = self._commit(parts, offsets, standing, deadline)
+            except HoldfastError:  # the member has failed by it, or the hand-over tries again
+                return
+            late = _is_overtaken(code, standing, parts.host.standing)
+            if not late and code != ErrorCode.REBALANCE_IN_PROGRESS:
+                return
+            parts.host.over.wait(_COMMIT_AGAIN_S)
+
+    def now_and_then(self, parts: Assembly) -> None:
+        """Commit what is processed, without waiting, if ``auto.commit.interval.ms`` is over."""
+        self._report_losses(parts)
+        now = time.monotonic()
+        left_s = self._next_at - now
+        # A commit is a sign of life. Beside a heartbeat it does not put off the moment at which
+        # the coordinator notices a death, so a heartbeat takes with it what is due soon.
+        beats = now - parts.host.beat_at < _BESIDE_S and left_s < self._every_s / 2
+        if not self.is_automatic or (left_s > 0 and not beats):
+            return
+        self._next_at = now + self._every_s
+        standing = parts.host.standing
+        delivery = parts.duties.delivery
+        offsets = delivery.uncommitted(delivery.active() & standing.owned)
+        if offsets and standing.identity.generation >= 0:
+            parts.commit(offsets, standing.identity)
+
+    def _report_losses(self, parts: Assembly) -> None:
+        """Write to the log what the loop can commit no more, unless a callback will tell of it.
+
+        Kafka's poll raises nothing for its own commits either. With manual commits the error waits
+        for the application's next commit.
+        """
+        if not self.is_automatic:
+            return
+        with parts.duties.delivery.terms() as terms:
+            untold = terms.report_untold()
+        if untold:
+            parts.note_untold(not_of_this_term(untold))
+
+
+def _is_overtaken(code: int, before: Standing, now: Standing) -> bool:
+    """Whether a refused commit came too late for its generation and may go to a newer one."""
+    if code != ErrorCode.ILLEGAL_GENERATION:
+        return False
+    return now.state is _JOINING or now.identity.generation > before.identity.generation
+
+
+def not_of_this_term(refused: Collection[tuple[str, int]]) -> RemoteProtocolError:
+    """The error of a commit of records that were handed out before a loss."""
+    names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(refused)[:5])
+    more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
+    return RemoteProtocolError(
+        f"the commit was refused: {names}{more} had been lost since these records were "
+        "handed out; they are read again from the committed offset, here or elsewhere",
+        error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+    )
+
+
+def _not_committed(code: int) -> HoldfastError:
+    if code < 0:
+        return AdapterError("the commit was not answered in time: it may be done, or not")
+    return RemoteProtocolError(f"the commit was refused: {describe(code)}", error_code=code)

@@ -1,0 +1,79 @@
+"""SIGTERM and SIGINT while a consumer or a worker runs in a ``with`` block.
+
+**Rules.** Only what nobody else handles is handled, and only in the main thread: a program or a
+framework with a handler of its own keeps it. The first signal ends a consumer's loop at its next
+poll, so the batch in hand is finished and committed; it ends a worker's block at once, because the
+work is done in callbacks. A second signal raises at once, wherever the program is. SIGTERM raises
+``SystemExit(143)``, SIGINT ``KeyboardInterrupt`` (130): the block then hands over and leaves.
+
+**Strategy.** One handler serves all members of the process; the last one that goes puts the old
+handlers back.
+
+References: POSIX (128 + the signal's number); Java's shutdown hooks end with the same codes.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+_OURS: Mapping[signal.Signals, Any] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
+_watches: list[EndSignals] = []
+
+
+class EndSignals:
+    """The signals that end one ``with`` block.
+
+    Parameters
+    ----------
+    at_once : bool
+        Whether the first signal already raises where the program is.
+    """
+
+    def __init__(self, *, at_once: bool = False):
+        self.at_once = at_once
+        self.caught: signal.Signals | None = None
+
+    def watch(self) -> None:
+        """Begin; does nothing outside of the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        _watches.append(self)
+        for number, default in _OURS.items():
+            if signal.getsignal(number) is default:
+                signal.signal(number, _catch)
+
+    def end(self) -> None:
+        """Watch no more."""
+        if self not in _watches:
+            return
+        _watches.remove(self)
+        if not _watches:
+            for number, default in _OURS.items():
+                if signal.getsignal(number) is _catch:
+                    signal.signal(number, default)
+
+    def raise_caught(self) -> None:
+        """Raise what the caught signal means, if there is one."""
+        if self.caught is not None:
+            raise exit_of(self.caught)
+
+
+def exit_of(number: signal.Signals) -> BaseException:
+    """The exception that ends a program as this signal does."""
+    return KeyboardInterrupt() if number is signal.SIGINT else SystemExit(128 + number)
+
+
+def _catch(number: int, frame: FrameType | Any) -> None:
+    caught = signal.Signals(number)
+    is_second = any(watch.caught for watch in _watches)
+    for watch in _watches:
+        watch.caught = caught
+    if is_second or any(watch.at_once for watch in _watches):
+        raise exit_of(caught)
