@@ -38,8 +38,8 @@ from holdfast.errors import (
     SourceError,
     WireError,
 )
+from holdfast.names import visible
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.report.names import visible
 
 EVIL = [
     "=1+1",

@@ -2,18 +2,15 @@
 
 import csv
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from tests.cli.running import run, write_tables
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 from tests.report.schema_check import problems
 from tests.report.test_findings import CASES
 
-from holdfast.cli.app import app, register_all
 from holdfast.report.findings.doctor import examine_fleet, schema_text, to_json
 from holdfast.tables.reading import read_tables
 
@@ -51,21 +48,6 @@ def test_the_page_in_the_docs_is_written_from_the_rules() -> None:
     page = Path(__file__).parents[2] / "docs" / "doctor.md"
     assert page.read_text(encoding="utf-8") == run("explain", "--format", "markdown").out
     assert all(f"## {code} " in page.read_text(encoding="utf-8") for code in CASES)
-
-
-@pytest.mark.parametrize("code", CASES)
-def test_the_command_of_a_finding_is_one_that_exists(code: str) -> None:
-    found = examine_fleet(read_tables(tables(CASES[code][0]())), last_ms=START_MS + 1_200_000)
-    words = shlex.split(next(f.command for f in found[0].findings if f.code == code))
-    if words[0] != "holdfast":
-        assert words[0] in ("kafka-consumer-groups.sh", "kafka-configs.sh")
-        return
-    register_all()
-    commands: Any = typer.main.get_command(app)
-    found_command = commands.commands[words[1]]
-    found_command.make_context(words[1], words[2:])  # raises where an option or a value is wrong
-    if words[1] in ("upgrade-check", "simulate", "explain"):  # these read no dump
-        assert run(*words[1:]).code == 0
 
 
 def test_json_puts_the_worst_group_first(folder: Path) -> None:

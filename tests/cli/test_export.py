@@ -17,9 +17,9 @@ from tests.report.fleet import START_MS, rolling_bounce, tables
 
 from holdfast.cli.commands.export import Metrics, dashboard_text, write_metrics
 from holdfast.cli.metrics_server import MetricsServer
+from holdfast.names import visible
 from holdfast.report.findings.doctor import examine_fleet
 from holdfast.report.metrics import METRICS, exposition
-from holdfast.report.names import visible
 from holdfast.tables.reading import read_tables
 
 EVIL = ['a"b', "a\\b", "a\nb", '"} 1\nfake{x="', "\x1b[31m\u202e", "{}", "名前😀", "x" * 5000]

@@ -47,8 +47,8 @@ def test_history_does_not_replace_what_watch_keeps(dump, watched, left):
     before = sorted(watched.rglob("*"))
     ended = run("history", "--input", dump, "-o", watched, width=1000)
     assert (ended.code, ended.out) == (2, "")
-    assert "is kept by `holdfast watch`" in ended.err and "--overwrite" in ended.err
-    assert f"holdfast watch -b HOST:PORT -o {watched}" in ended.err
+    assert "is kept by a stream" in ended.err and "--overwrite" in ended.err
+    assert f"`holdfast watch -b HOST:PORT -o {watched}`" in ended.err
     assert sorted(watched.rglob("*")) == before
 
 

@@ -20,8 +20,8 @@ from tests.cli.running import Done, run
 from tests.live.small_group import small_group
 
 from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.names import visible
 from holdfast.report.metrics import METRICS
-from holdfast.report.names import visible
 
 if TYPE_CHECKING:
     from holdfast.adapters.broker.broker import Broker

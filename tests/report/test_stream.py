@@ -9,8 +9,8 @@ from tests.cli.running import run
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
+from holdfast.names import visible
 from holdfast.report.metrics import METRICS
-from holdfast.report.names import visible
 
 GROUP = '=1+1|<script>alert(1)</script>"\n\x1b[31m\u202e😀'
 

@@ -30,7 +30,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.report.names import harmless, spreadsheet_text, visible, visible_json
+from holdfast.names import harmless, spreadsheet_text, visible, visible_json
 from holdfast.tables.private import open_private, write_private
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """The doctor's screen of a group: a heading, then its findings, the worst first.
 
 **Rules.** Every line fits the terminal, except commands: a command is one line, so that it can be
-copied. Names are data from strangers and go through :func:`holdfast.report.names.visible`.
+copied. Names are data from strangers and go through :func:`holdfast.names.visible`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from holdfast.cli.output import printable
-from holdfast.report.names import visible
+from holdfast.names import visible
 from holdfast.tables.private import open_private
 
 if TYPE_CHECKING:

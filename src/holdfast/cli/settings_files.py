@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import ConfigError
-from holdfast.report.names import shell_word
+from holdfast.names import shell_word
 
 FILE_NAME = "holdfast.toml"
 NAMED_BY = "HOLDFAST_CONFIG"

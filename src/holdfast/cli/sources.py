@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.commands.history import make_history
+from holdfast.cli.kept_tables import is_dump, open_kept, refuse_logs
 from holdfast.cli.output import notes
-from holdfast.errors import ConfigError, SourceError
+from holdfast.command_lines import GivenSource
+from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.tables.reading import Tables
@@ -35,11 +37,14 @@ class OpenedTables:
     groups : tuple of str or None
         Chosen groups of a folder of tables, patterns resolved. None: all groups of the tables; the
         tables of a dump or a cluster hold the chosen groups only.
+    given : GivenSource
+        The source, for commands that are suggested.
     """
 
     tables: Tables
     topics: dict[str, int]
     groups: tuple[str, ...] | None
+    given: GivenSource
 
 
 @contextmanager
@@ -83,24 +88,15 @@ def open_source(
     SourceError
         If what is given cannot be read.
     """
-    from holdfast.tables.manifest import has_manifest
-    from holdfast.tables.reading import Tables, read_tables
-
     if (source is None) == (bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
-    if source is not None and not source.exists():
-        raise SourceError(
-            f"{source}: no such folder; expected tables (holdfast history -o) or a dump"
-        )
-    if source is not None and not (source / "dump.json").is_file():
-        if broker_logs:
-            raise ConfigError(
-                f"{source} holds tables: give --broker-log to the command that makes them "
-                "(holdfast history, holdfast watch)"
-            )
-        root = source.absolute()
-        kept = Tables(root) if has_manifest(root) else read_tables(root)
-        yield OpenedTables(tables=kept, topics={}, groups=kept.choose(groups))
+    given = GivenSource(
+        path=str(source or ""), servers=bootstrap or "", command_config=str(command_config or "")
+    )
+    if source is not None and not is_dump(source):
+        refuse_logs(source, broker_logs or ())
+        kept = open_kept(source)
+        yield OpenedTables(tables=kept, topics={}, groups=kept.choose(groups), given=given)
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         made = make_history(
@@ -116,4 +112,4 @@ def open_source(
             quiet=quiet,
         )
         topics = made.dump.partition_counts()
-        yield OpenedTables(tables=made.tables, topics=topics, groups=None)
+        yield OpenedTables(tables=made.tables, topics=topics, groups=None, given=given)

@@ -223,7 +223,7 @@ def make_room(out: Path) -> None:
         if _marked(folder):
             shutil.rmtree(folder)
         make_private_folder(folder)
-        (folder / MARK).write_text("holdfast demo deletes this folder when it runs again\n")
+        (folder / MARK).write_text("A demo deletes this folder when it runs again\n")
 
 
 def _marked(folder: Path) -> bool:

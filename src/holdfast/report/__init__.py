@@ -2,8 +2,7 @@
 
 ``columns/`` turns a group's tables into columns. ``findings/``, the doctor, works on these columns;
 ``drawing/`` makes the page of columns and findings. ``metrics`` (Prometheus) and ``trace``
-(Perfetto) write for other programs. ``names`` makes names from a cluster safe to print, and
-``progress`` is how a caller follows the work.
+(Perfetto) write for other programs. ``progress`` is how a caller follows the work.
 
 This package needs pyarrow and no Spark.
 """

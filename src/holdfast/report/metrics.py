@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from holdfast.names import visible
 from holdfast.report.findings.examination import Examination
-from holdfast.report.names import visible
 from holdfast.tables.reading import Tables
 from holdfast.tables.values import floats, ints, words
 
@@ -109,9 +109,7 @@ METRICS: dict[str, Metric] = {
             "Time of the last rebalance, seconds since 1970.",
             "group",
         ),
-        _gauge(
-            "holdfast_group_findings", "Findings of holdfast doctor.", "group", "code", "severity"
-        ),
+        _gauge("holdfast_group_findings", "Findings of the doctor.", "group", "code", "severity"),
     )
 }
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.names import visible
 from holdfast.report.columns.timeline import Timeline, build_timeline, last_time
-from holdfast.report.names import visible
 from holdfast.tables.private import open_private
 from holdfast.tables.reading import Tables
 

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.tables.definition import DType, Table
 from holdfast.tables.folder import check_folder, checked_files, refuse_links, sweep
@@ -211,7 +212,7 @@ class Tables:
                 raise SourceError(f"{file} is gone: it was to be committed; start again")
 
     def files(self, name: str) -> list[Path]:
-        """Committed files of a table.
+        """Committed files of a table; without a manifest, those that :func:`read_tables` read.
 
         Raises
         ------
@@ -219,6 +220,8 @@ class Tables:
             There is no such table, nothing was committed, or a file is reached through a link.
         """
         _known(name)
+        if self._held and name in self._held and not has_manifest(self.root):
+            return _loose_files(self.root, name)
         names = [f for batch in self.batches() for f, _ in batch.files.get(name, [])]
         return checked_files(self.root, names)
 
@@ -261,12 +264,14 @@ def read_tables(source: Source, names: Sequence[str] | None = None) -> Tables:
         return Tables(Path(), {n: _from_memory(n, source[n]) for n in wanted if n in source})
     root = Path(source)
     if not root.is_dir():
-        raise SourceError(f"{root}: no such folder; expected one that `holdfast history -o` made")
+        line = holdfast_line("history", "-b", SERVERS, "-o", str(root))
+        raise SourceError(f"{root}: no such folder; expected one with tables (`{line}`)")
     found = once_more(lambda: _read_folder(root, wanted))
     if not any(name in found for name in ("generations", "lag", "rebalances", "assignments")):
+        line = holdfast_line("history", "-b", SERVERS, "-o", FOLDER)
         raise SourceError(
             f"{root}: no tables here, and not a dump; expected folders such as generations/ and "
-            "assignments/ (write them with `holdfast history -b HOST:PORT -o DIR`)"
+            f"assignments/ (write them with `{line}`)"
         )
     return Tables(root, found)
 

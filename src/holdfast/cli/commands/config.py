@@ -10,6 +10,7 @@ from holdfast.cli.options import OutputFile, PrintFormat
 from holdfast.cli.output import Format, print_note, write_rows
 from holdfast.cli.settings import effective
 from holdfast.cli.settings_files import find_file
+from holdfast.command_lines import holdfast_line
 from holdfast.errors import ConfigError
 
 EXAMPLES = """\b
@@ -55,7 +56,7 @@ def show(
     """Show every option's value as it counts without flags, and where it comes from."""
     root: Any = context.find_root().command
     if command is not None and command not in root.commands:
-        raise ConfigError(f"no command {command!r}; `holdfast --help` lists them")
+        raise ConfigError(f"no command {command!r}; `{holdfast_line('--help')}` lists them")
     found = find_file()
     rows = [
         {

@@ -102,6 +102,7 @@ def run(
             tables,
             tables.choose(group),
             track=lambda names: track(names, len(names), "groups", quiet=quiet),
+            source=opened.given,
         )
     if fmt is Format.JSON:
         write_json(doctor.to_json(found), output)

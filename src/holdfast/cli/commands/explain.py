@@ -11,6 +11,7 @@ from rich.text import Text
 
 from holdfast.cli.options import ExplainFormat, OutputFile
 from holdfast.cli.output import Format, write_json, write_rows, write_text
+from holdfast.command_lines import holdfast_line
 from holdfast.errors import ConfigError, nearest
 from holdfast.tables.private import open_private
 
@@ -49,14 +50,15 @@ def run(
         write_text(markdown(), output)
         return
     if code is None:
-        title = "Findings of holdfast doctor"
+        title = "Findings of the doctor"
         write_rows(as_dict.values(), _COLUMNS, Format(fmt.value), output, title=title)
         return
     wanted = code.upper() if code.upper().startswith("HF") else f"HF{code}"
     if wanted not in rules:
         named = [f"{rule.code} {rule.name}" for rule in rules.values()]
         hint = nearest(wanted, rules, 3) or nearest(wanted, named, 2)
-        raise ConfigError(f"no code {code!r}{hint or '; `holdfast explain` lists them all'}")
+        listed = f"; `{holdfast_line('explain')}` lists them all"
+        raise ConfigError(f"no code {code!r}{hint or listed}")
     if fmt is ExplainFormat.JSON:
         write_json({"schema_version": 1, **as_dict[wanted]}, output)
     elif fmt is ExplainFormat.TABLE:

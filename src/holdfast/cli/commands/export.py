@@ -14,6 +14,7 @@ import typer
 from holdfast.cli.metrics_server import MetricsServer
 from holdfast.cli.options import Groups, OutputFile, Quiet
 from holdfast.cli.output import print_note, track, write_text
+from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def run(
         write_text(dashboard_text(), output)
         return
     if source is None:
-        raise ConfigError("give --input PATH, a folder of tables that `holdfast watch` writes")
+        line = holdfast_line("watch", "-b", SERVERS, "-o", FOLDER)
+        raise ConfigError(f"give --input PATH, a folder of tables such as `{line}` writes")
     metrics = Metrics(source, group, track=lambda n: track(n, len(n), "groups", quiet=quiet))
     text = metrics.text()
     if once:

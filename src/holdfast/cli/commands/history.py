@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options
+from holdfast.cli.kept_tables import holds_tables, open_kept, refuse_logs
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.errors import ConfigError, SourceError, nearest, suggest
+from holdfast.names import visible
 from holdfast.pipeline.command_session import open_session
-from holdfast.report.names import visible
 
 if TYPE_CHECKING:
     from holdfast.adapters.cluster.cluster import LiveCluster
@@ -45,7 +46,7 @@ def wants_delta(fmt: options.TableFormat, output: Path | None) -> bool:
 
 def run(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: options.Bootstrap = None,
-    source: options.DumpInput = None,
+    source: options.FleetInput = None,
     output: options.TablesFolder = None,
     table: Annotated[
         str, typer.Option("--table", help="Table to print (rebalances, movements, ...).")
@@ -62,10 +63,16 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
 
     Nothing is installed on the broker and no group is joined. Prints one row per rebalance;
     --table prints another table, -o keeps all of them as Parquet. A folder that `holdfast watch`
-    keeps is refused, unless --overwrite says that all of it shall be replaced.
+    keeps is refused, unless --overwrite says that all of it shall be replaced. Of a folder of
+    tables, --table prints one as it is.
     """
     definition = known_table(table)
     note = notes(quiet)
+    if source is not None and holds_tables(source):
+        wants_delta(fmt, output)
+        refuse_logs(source, broker_log or ())
+        _print_table(rows_kept(source, table, group, output), definition, fmt)
+        return
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
         out_dir = output or Path(scratch)
         made = make_history(
@@ -88,11 +95,30 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             note(f"tables are in {output}")
         if fmt is options.TableFormat.DELTA:
             return
-        rows = rows_of(made.table(table))
-        columns: Sequence[str] = definition.flat_names
-        if fmt is options.TableFormat.TABLE:
-            rows, columns = for_people(definition, rows)
-        write_rows(rows, columns, Format(fmt), title=table)
+        _print_table(rows_of(made.table(table)), definition, fmt)
+
+
+def rows_kept(
+    source: Path, table: str, groups: Sequence[str] | None, output: Path | None
+) -> list[dict[str, Any]]:
+    """Rows of a table that an earlier command has made, for people and programs.
+
+    Raises
+    ------
+    ConfigError
+        There is no such group, or tables are to be written.
+    """
+    if output is not None:
+        raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
+    kept = open_kept(source)
+    return rows_of(kept.table(table, groups=kept.choose(groups)))
+
+
+def _print_table(rows: list[dict[str, Any]], definition: Any, fmt: options.TableFormat) -> None:
+    columns: Sequence[str] = definition.flat_names
+    if fmt is options.TableFormat.TABLE:
+        rows, columns = for_people(definition, rows)
+    write_rows(rows, columns, Format(fmt), title=definition.name)
 
 
 def tell_unread(made: History, note: Any) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.cli import options
-from holdfast.cli.commands.history import make_history, rows_of, wants_delta
+from holdfast.cli.commands.history import make_history, rows_kept, rows_of, wants_delta
+from holdfast.cli.kept_tables import holds_tables
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.errors import ConfigError, nearest
@@ -37,7 +38,7 @@ def check_topics(wanted: Sequence[str], there: Collection[str]) -> None:
 
 def run(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: options.Bootstrap = None,
-    source: options.DumpInput = None,
+    source: options.FleetInput = None,
     reset: options.OffsetReset = options.Reset.LATEST,
     fmt: options.PrintOrDelta = options.TableFormat.TABLE,
     group: options.Groups = None,
@@ -52,10 +53,17 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     """Show what every group has committed, where its topics end, and who owns the difference.
 
     A partition is listed when it has a commit or an owner. Nothing is joined and nothing written.
+    A folder of tables has the lag as of the moment when they were made.
     """
-    from holdfast.tables.stored import LAG
-
     note = notes(quiet)
+    if source is not None and holds_tables(source):
+        wants_delta(fmt, output)
+        if reset is not options.Reset.LATEST:
+            raise ConfigError(
+                f"{source} holds tables, whose lag is settled: leave --auto-offset-reset out"
+            )
+        _print_lag(rows_kept(source, "lag", group, output), topic, fmt, note)
+        return
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
         made = make_history(
             bootstrap=bootstrap,
@@ -69,16 +77,26 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             note=note,
             quiet=quiet,
         )
-        rows = rows_of(made.table("lag"))
-        if topic:
-            check_topics(topic, {row["topic"] for row in rows})
-            rows = [row for row in rows if row["topic"] in topic]
-        clamped = sum(row["clamped"] != "none" for row in rows)
-        if clamped:
-            note(f"{clamped} commits lie beyond the end or before the beginning and are clamped")
-        if fmt is options.TableFormat.DELTA:
-            return
-        columns: Sequence[str] = LAG.flat_names
-        if fmt is options.TableFormat.TABLE:
-            rows, columns = for_people(LAG, rows)
-        write_rows(rows, columns, Format(fmt), title="lag")
+        _print_lag(rows_of(made.table("lag")), topic, fmt, note)
+
+
+def _print_lag(
+    rows: list[dict[str, Any]],
+    topics: Sequence[str] | None,
+    fmt: options.TableFormat,
+    note: Callable[[str], None],
+) -> None:
+    from holdfast.tables.stored import LAG
+
+    if topics:
+        check_topics(topics, {row["topic"] for row in rows})
+        rows = [row for row in rows if row["topic"] in topics]
+    clamped = sum(row["clamped"] != "none" for row in rows)
+    if clamped:
+        note(f"{clamped} commits lie beyond the end or before the beginning and are clamped")
+    if fmt is options.TableFormat.DELTA:
+        return
+    columns: Sequence[str] = LAG.flat_names
+    if fmt is options.TableFormat.TABLE:
+        rows, columns = for_people(LAG, rows)
+    write_rows(rows, columns, Format(fmt), title="lag")

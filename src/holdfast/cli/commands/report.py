@@ -72,6 +72,7 @@ def run(
             groups=groups,
             policies=policies,
             track=lambda names: track(names, len(names), "groups", quiet=quiet),
+            given=opened.given,
         )
         if trace is not None:
             write_trace(tables, trace, groups=groups)

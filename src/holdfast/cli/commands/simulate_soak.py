@@ -14,6 +14,7 @@ import typer
 
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
+from holdfast.command_lines import holdfast_line, option
 from holdfast.machine.policies import POLICIES
 from holdfast.sim.soak import soak
 
@@ -68,7 +69,8 @@ def run(
         print_note(f"{runs} runs, {outcome.rounds} rounds, {len(outcome.failures)} broken")
         write_rows(rows, _COLUMNS, fmt, output)
     if rows:
-        same = "" if policy is None else f" --policy {policy}"
-        again = f"holdfast simulate-soak --runs 1 --seed {rows[0]['seed']}{same} --trace"
+        same = () if policy is None else option("--policy", policy)
+        first = option("--seed", str(rows[0]["seed"]))
+        again = holdfast_line("simulate-soak", "--runs", "1", *first, *same, "--trace")
         print_note(f"again: {again}")
         raise typer.Exit(1)

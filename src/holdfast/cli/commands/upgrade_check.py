@@ -18,6 +18,7 @@ import typer
 
 from holdfast.cli.options import OutputFile, PrintFormat
 from holdfast.cli.output import Format, print_note, write_json, write_rows
+from holdfast.command_lines import holdfast_line
 from holdfast.errors import ConfigError, SourceError
 from holdfast.machine.upgrade import (
     JAVA_NAMES,
@@ -184,9 +185,8 @@ def _read(name: str, goal: tuple[str, ...] | None) -> list[Bounce]:
         return _bounces(json.loads(text)["members"], goal)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise SourceError(
-            f"{name}: not a list of members: {why}; `holdfast upgrade-check --help` shows one"
-        ) from error
+        line = holdfast_line("upgrade-check", "--help")
+        raise SourceError(f"{name}: not a list of members: {why}; `{line}` shows one") from error
 
 
 def _bounces(rows: list[dict[str, Any]], goal: tuple[str, ...] | None) -> list[Bounce]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import SourceError
 from holdfast.pipeline.batches.delta import append_delta
 from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
@@ -180,9 +181,10 @@ def check_watched(tables: Tables) -> None:
 
 
 def _of_another_run(root: Path) -> SourceError:
+    line = holdfast_line("watch", "-b", SERVERS, "-o", FOLDER)
     return SourceError(
-        f"{root} holds the tables of another run (`holdfast history`, or a stream whose checkpoint "
-        "is gone): a stream needs its own folder; name an empty or a new one with -o"
+        f"{root} holds the tables of another run (a history, or a stream whose checkpoint is "
+        f"gone): a stream needs its own folder, an empty or a new one (`{line}`)"
     )
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from holdfast.command_lines import SERVERS, holdfast_line
 from holdfast.errors import ConfigError
 from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
 from holdfast.pipeline.history.lag import Ends
@@ -138,10 +139,11 @@ def check_target(root: Path, *, overwrite: bool = False) -> None:
     if overwrite or not (is_watched(root) or any("query" in batch.notes for batch in kept)):
         return
     n_rows = Tables(root).rows("rebalances") if kept else 0
+    line = holdfast_line("watch", "-b", SERVERS, "-o", str(root))
     raise ConfigError(
-        f"{root} is kept by `holdfast watch` and holds {n_rows} rebalances, which the offsets "
-        "topic may have compacted away: name another folder (-o), take what is new with `holdfast "
-        f"watch -b HOST:PORT -o {root}`, or say --overwrite to replace all of it"
+        f"{root} is kept by a stream and holds {n_rows} rebalances, which the offsets topic may "
+        f"have compacted away: name another folder (-o), take what is new with `{line}`, or say "
+        "--overwrite to replace all of it"
     )
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import SourceError
 from holdfast.tables.dumped import DUMP_TABLES, RECORDS
 from holdfast.tables.folder import refuse_links
@@ -270,9 +271,10 @@ def _read_document(folder: Path) -> dict[str, Any]:
         raise SourceError(f"no dump at {folder}: it is not a folder")
     path = folder / DUMP_FILE
     if not path.is_file():
+        line = holdfast_line("dump", "-b", SERVERS, "-o", FOLDER)
         raise SourceError(
-            f"{folder} is not a dump: it has no {DUMP_FILE} (`holdfast dump -b HOST:PORT -o DIR` "
-            "writes it last, so a dump that was interrupted has none either)"
+            f"{folder} is not a dump: it has no {DUMP_FILE} (`{line}` writes it last, so a dump "
+            "that was interrupted has none either)"
         )
     try:
         document = json.loads(path.read_text(encoding="utf-8"))

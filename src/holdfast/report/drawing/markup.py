@@ -12,7 +12,7 @@ import html
 import re
 from collections.abc import Iterable
 
-from holdfast.report.names import shorten, visible
+from holdfast.names import shorten, visible
 
 _NAME = re.compile(r"[a-z][a-z0-9-]*\Z")
 _VOID = frozenset({"meta", "br", "input", "col", "hr", "link"})

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.command_lines import NOT_KNOWN, holdfast_line
 from holdfast.errors import SourceError
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.report.drawing.sections import NONE, amount, amount_s, table
@@ -46,7 +47,8 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise SourceError(f"{path}: cannot be read: {error}") from error
     if not all(isinstance(row, dict) and "policy" in row for row in rows):
-        raise SourceError(f"{path}: expected rows with a policy, as `holdfast replay` prints them")
+        line = holdfast_line("replay", *NOT_KNOWN.options, "--format", "json", "-o", str(path))
+        raise SourceError(f"{path}: expected rows with a policy (`{line}`)")
     return rows
 
 

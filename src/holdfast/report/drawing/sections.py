@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from holdfast.names import harmless
 from holdfast.report.columns.history import Rebalances, movement_matrix
 from holdfast.report.columns.timeline import Timeline
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
@@ -19,7 +20,6 @@ from holdfast.report.findings.examination import all_rules
 from holdfast.report.findings.facts import Facts
 from holdfast.report.findings.finding import Finding
 from holdfast.report.findings.finding import count as counted
-from holdfast.report.names import harmless
 from holdfast.tables.reading import Tables
 from holdfast.tables.stored import REBALANCES
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.command_lines import NOT_KNOWN, GivenSource
 from holdfast.model.columns import I64
 from holdfast.report.columns.timeline import Timeline, last_time
 from holdfast.report.drawing.body import page_body
@@ -57,6 +58,7 @@ def write(
     policies: Sequence[Mapping[str, Any]] = (),
     last_ms: int | None = None,
     track: Track = iter,
+    given: GivenSource = NOT_KNOWN,
 ) -> Path:
     """Write the report of some tables as one HTML file.
 
@@ -76,6 +78,8 @@ def write(
         End of the window in UTC milliseconds; by default the last time in the tables.
     track : callable
         Passes the names of groups on, one by one, and may show how far it is.
+    given : GivenSource, optional
+        Where the tables come from, for the commands of findings.
 
     Returns
     -------
@@ -89,9 +93,10 @@ def write(
     """
     tables = source if isinstance(source, Tables) else read_tables(source)
     out = Path(out)
-    write_private(
-        out, render(tables, title, groups, policies=policies, last_ms=last_ms, track=track)
+    text = render(
+        tables, title, groups, policies=policies, last_ms=last_ms, track=track, given=given
     )
+    write_private(out, text)
     return out
 
 
@@ -103,11 +108,12 @@ def render(
     policies: Sequence[Mapping[str, Any]] = (),
     last_ms: int | None = None,
     track: Track = iter,
+    given: GivenSource = NOT_KNOWN,
 ) -> str:
     """The text of the file."""
     last = last_ms if last_ms is not None else last_time(tables)
     names = tables.groups if groups is None else tuple(groups)
-    examined = [examine(read_facts(tables, name, last)) for name in track(names)]
+    examined = [examine(read_facts(tables, name, last, given)) for name in track(names)]
     if groups is None:
         examined.sort(key=lambda e: (e.badness[0], *e.facts.cost), reverse=True)
     shown = examined[:MAX_GROUPS]

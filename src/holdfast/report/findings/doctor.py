@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.command_lines import NOT_KNOWN, GivenSource
 from holdfast.report.columns.timeline import last_time
 from holdfast.report.findings.examination import Examination, all_rules, examine
 from holdfast.report.findings.facts import Facts, read_facts
@@ -31,7 +32,9 @@ def examine_fleet(
     groups: Sequence[str] | None = None,
     limits: Limits | None = None,
     last_ms: int | None = None,
+    *,
     track: Track = iter,
+    source: GivenSource = NOT_KNOWN,
 ) -> list[Examination]:
     """Examine groups, the worst first.
 
@@ -47,10 +50,12 @@ def examine_fleet(
         End of the window in UTC milliseconds; the last time in the tables by default.
     track : callable
         Passes the names on, one by one, and may show how far it is.
+    source : GivenSource, optional
+        Where the tables come from, for the commands of findings.
     """
     last = last_ms if last_ms is not None else last_time(tables)
     names = tables.groups if groups is None else tuple(groups)
-    found = [examine(read_facts(tables, name, last), limits) for name in track(names)]
+    found = [examine(read_facts(tables, name, last, source), limits) for name in track(names)]
     return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))
 
 
@@ -162,7 +167,8 @@ screen for each group, the worst first. It only reads, and joins no group. A fin
   there are;
 - a **cost** in partition-seconds, at least and at most: the time in which a partition had no owner,
   or an owner that did nothing for it, summed over partitions;
-- one **command** that helps. `DUMP` and `HOST:PORT` in it stand for your own.
+- one **command** that helps. It reads the source that the doctor was given; where the doctor knows
+  no broker, `HOST:PORT` stands for one.
 
 `--format json` follows [doctor.schema.json](doctor.schema.json). The command
 `holdfast explain --format markdown` writes this page from the rules, and a test compares the two.

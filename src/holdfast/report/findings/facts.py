@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.command_lines import NOT_KNOWN, GivenSource
 from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.report.columns.history import Rebalances, read_rebalances
 from holdfast.report.columns.timeline import Settlements, Timeline, build_timeline
@@ -126,7 +127,7 @@ class Facts:
     :class:`holdfast.Worker`), ``streams`` (KIP-1071), or ``stream`` (Kafka Streams in a classic
     group). ``record_bytes`` has one entry per generation: bytes of its record, -1 where there is
     none. ``n_shared`` counts the partitions that members of a share group read at most in one
-    generation.
+    generation. ``source`` is where the tables come from, for commands that are suggested.
     """
 
     group: str
@@ -141,6 +142,7 @@ class Facts:
     rebalance_index: I64
     kind: str = "consumer"
     n_shared: int = 0
+    source: GivenSource = NOT_KNOWN
 
     @property
     def takes_assignors(self) -> bool:
@@ -203,7 +205,9 @@ class Facts:
         return owner
 
 
-def read_facts(tables: Tables, group: str, last_ms: int | None = None) -> Facts:
+def read_facts(
+    tables: Tables, group: str, last_ms: int | None = None, source: GivenSource = NOT_KNOWN
+) -> Facts:
     """Facts of one group; the window ends at ``last_ms``, in UTC milliseconds.
 
     ``tables`` may be any of the pipeline's. Without a table, the rules that need it find nothing.
@@ -225,6 +229,7 @@ def read_facts(tables: Tables, group: str, last_ms: int | None = None) -> Facts:
         group_type=tuple(names[k] for k in np.unique(kinds) if k >= 0),
         kind=_kind(generations),
         n_shared=_n_shared(generations),
+        source=source,
         rebalance_index=timeline.generations.index_of(rebalances.generation, rebalances.at_ms),
     )
 

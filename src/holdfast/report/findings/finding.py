@@ -15,13 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from glob import escape
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from holdfast.assignors.registry import ASSIGNORS
+from holdfast.command_lines import holdfast_line, kafka_line, option
 from holdfast.model.columns import I64
+from holdfast.names import harmless, visible
 from holdfast.report.findings.facts import Facts
-from holdfast.report.names import harmless, shell_word, visible
 
 MAX_EVIDENCE = 10
 
@@ -157,7 +159,7 @@ class Symptom:
 class Finding(Symptom):
     """A symptom with the code of its rule (``HF1xx``) and its final severity.
 
-    Its text and command are :class:`~holdfast.report.names.Visible`: no writer escapes them again.
+    Its text and command are :class:`~holdfast.names.Visible`: no writer escapes them again.
     """
 
     code: str
@@ -285,22 +287,26 @@ def to_cooperative(facts: Facts, protocols: Iterable[str]) -> str:
     """
     known = [name for name in protocols if name in ASSIGNORS]
     if not known or known == ["cooperative-sticky"]:
-        return on_group(facts, "holdfast history --input DUMP", "--table members")
-    names = shell_word(",".join(known))
-    return f"holdfast upgrade-check --from {names} --to cooperative-sticky --plan"
+        return on_group(facts, "history", "--table", "members")
+    names = ",".join(known)
+    return holdfast_line("upgrade-check", "--from", names, "--to", "cooperative-sticky", "--plan")
 
 
-def on_group(facts: Facts, command: str, more: str = "") -> str:
-    """A command line with the group as its ``--group``, and ``more`` options after it."""
-    return f"{command} --group {shell_word(facts.group)} {more}".rstrip()
+def on_group(facts: Facts, command: str, *words: str) -> str:
+    """A command of ours that reads this group from the source given, with ``words`` at its end.
+
+    ``--group`` takes patterns: of a name that looks like one, the characters are made literal.
+    """
+    named = option("--group", escape(facts.group))
+    return holdfast_line(command, *facts.source.options, *named, *words)
 
 
-def describe(facts: Facts, more: str = "") -> str:
-    """A command that shows the group, and ``more`` options after it."""
+def describe(facts: Facts, *words: str) -> str:
+    """A command that shows the group, with ``words`` at its end."""
     if facts.kind in ("connect", "worker"):  # Kafka's tools refuse such a group
-        return on_group(facts, "holdfast history --input DUMP", "--table assignments")
+        return on_group(facts, "history", "--table", "assignments")
     tool = DESCRIBE_GROUP.get(facts.kind, "kafka-consumer-groups.sh")
-    return on_group(facts, f"{tool} --bootstrap-server HOST:PORT --describe", more)
+    return kafka_line(tool, facts.source, "--describe", *option("--group", facts.group), *words)
 
 
 def count(number: int, noun: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from holdfast.command_lines import kafka_line, option
 from holdfast.model.columns import I64
 from holdfast.report.findings.facts import Facts
 from holdfast.report.findings.finding import (
@@ -25,7 +26,6 @@ from holdfast.report.findings.finding import (
     on_group,
     rule,
 )
-from holdfast.report.names import shell_word
 
 
 @rule(
@@ -62,7 +62,7 @@ def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         text=f"one of {len(totals)} members carries {totals[worst]:,} of {total:,} records of lag, "
         f"{factor:.1f} times the mean",
         evidence=last_evidence(facts, [worst], rows, lag_records=float(total), times_mean=factor),
-        command=on_group(facts, "holdfast plan --input DUMP --assignor lag-sticky")
+        command=on_group(facts, "plan", "--assignor", "lag-sticky")
         if facts.takes_assignors
         else describe(facts),
     )
@@ -109,7 +109,7 @@ def unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         ),
         cost_lower_s=cost,
         cost_upper_s=cost,
-        command=on_group(facts, "holdfast lag --input DUMP"),
+        command=on_group(facts, "lag"),
     )
 
 
@@ -163,8 +163,12 @@ def lost(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         text=f"deleted before they were read: {count(records, 'record')} of "
         f"{count(len(rows), 'partition')}",
         evidence=last_evidence(facts, [], rows, lost_records=float(records)),
-        command="kafka-configs.sh --bootstrap-server HOST:PORT --entity-type topics --describe "
-        f"--entity-name {shell_word(facts.lag.topic[int(rows[0])])}",
+        command=kafka_line(
+            "kafka-configs.sh",
+            facts.source,
+            *("--entity-type", "topics", "--describe"),
+            *option("--entity-name", facts.lag.topic[int(rows[0])]),
+        ),
         basis=Basis.STATED,
     )
 
@@ -189,7 +193,7 @@ def beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         text=f"the committed offset of {count(len(rows), 'partition')} lies beyond the end of the "
         "log: was the topic made anew?",
         evidence=last_evidence(facts, [], rows),
-        command=on_group(facts, "holdfast lag --input DUMP"),
+        command=on_group(facts, "lag"),
         basis=Basis.STATED,
     )
 

@@ -85,7 +85,7 @@ def _silent(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
         f"{limits.stuck_s / 60:.0f} minutes or more{': gone?' if static else ''}",
         evidence=last_evidence(facts, members, rows),
         cost_upper_s=cost,
-        command=describe(facts, "--members --verbose" if static else ""),
+        command=describe(facts, *(("--members", "--verbose") if static else ())),
     )
 
 
@@ -258,7 +258,7 @@ def _stated(
         ),
         cost_lower_s=cost_s,
         cost_upper_s=cost_s,
-        command=on_group(facts, "holdfast history --input DUMP", "--table anomalies"),
+        command=on_group(facts, "history", "--table", "anomalies"),
         basis=Basis.STATED,
     )
 
@@ -327,7 +327,7 @@ def uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         severity=Severity.WARN if spread >= 2 * limits.load_spread else Severity.INFO,
         text=f"members with the same topics hold {loads.min()} to {loads.max()} partitions",
         evidence=last_evidence(facts, most, rows[:0], spread_partitions=float(spread)),
-        command=on_group(facts, "holdfast plan --input DUMP --assignor sticky"),
+        command=on_group(facts, "plan", "--assignor", "sticky"),
     )
 
 
@@ -367,6 +367,6 @@ def large_record(facts: Facts, limits: Limits) -> Iterator[Symptom]:
                 "members": float(g.n_members[largest]),
             },
         ),
-        command=on_group(facts, "holdfast history --input DUMP", "--table generations"),
+        command=on_group(facts, "history", "--table", "generations"),
         basis=Basis.STATED,
     )

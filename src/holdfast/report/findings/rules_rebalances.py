@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from holdfast.command_lines import holdfast_line, kafka_line, option
 from holdfast.model.columns import I64
 from holdfast.report.findings.facts import BOOL, Absence, Facts
 from holdfast.report.findings.finding import (
@@ -27,7 +28,6 @@ from holdfast.report.findings.finding import (
     rule,
     to_cooperative,
 )
-from holdfast.report.names import shell_word
 
 
 def _symptom(
@@ -155,8 +155,7 @@ def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         chosen,
         f"{count(int(chosen.sum()), 'rebalance')} for {count(n_restarts, 'restarted member')} "
         f"(up to {worst:.1f} per restart)",
-        "holdfast simulate --scenario rolling-bounce --policy deferred "
-        f"--members {n_members} --partitions {n_partitions} --delay {_delay(longest)}"
+        _simulate_deferred(n_members, n_partitions, longest)
         if facts.takes_assignors
         else _show_rebalances(facts),
         members=_names(facts, restarts),
@@ -192,7 +191,9 @@ def avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         chosen,
         f"{needless} of {max(total, needless)} moved partitions need not have moved "
         f"({share:.0%}) for the same balance",
-        on_group(facts, "holdfast replay --input DUMP --assignor cooperative-sticky"),
+        on_group(facts, "replay", "--assignor", "cooperative-sticky")
+        if facts.takes_assignors
+        else _show_rebalances(facts),
         share=share,
         avoidable_moves=float(needless),
     )
@@ -325,8 +326,12 @@ def interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         missed > 0,
         f"{count(int(missed.sum()), 'generation')} left no record: the group was called "
         "together again before the leader had answered",
-        "kafka-configs.sh --bootstrap-server HOST:PORT --entity-type groups "
-        f"--entity-name {shell_word(facts.group)} --describe",
+        kafka_line(
+            "kafka-configs.sh",
+            facts.source,
+            *("--entity-type", "groups", "--describe"),
+            *option("--entity-name", facts.group),
+        ),
         missed_generations=float(missed.sum()),
     )
 
@@ -362,14 +367,21 @@ def _away_from_eager(facts: Facts) -> str:
 
 
 def _show_rebalances(facts: Facts) -> str:
-    return on_group(facts, "holdfast history --input DUMP", "--table rebalances")
+    return on_group(facts, "history", "--table", "rebalances")
+
+
+def _simulate_deferred(n_members: int, n_partitions: int, restart_s: float) -> str:
+    return holdfast_line(
+        "simulate",
+        *("--scenario", "rolling-bounce", "--policy", "deferred", "--delay", _delay(restart_s)),
+        *("--members", str(n_members), "--partitions", str(n_partitions)),
+    )
 
 
 def _replay_deferred(facts: Facts, restart_s: float) -> str:
     if not facts.takes_assignors:
         return _show_rebalances(facts)
-    policy = f"--policy deferred --delay {_delay(restart_s)}"
-    return on_group(facts, f"holdfast replay --input DUMP {policy}")
+    return on_group(facts, "replay", "--policy", "deferred", "--delay", _delay(restart_s))
 
 
 def _names(facts: Facts, absences: list[Absence]) -> list[str]:

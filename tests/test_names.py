@@ -19,17 +19,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.report.fleet import START_MS, rolling_bounce, tables
 
 from holdfast.cli.output import csv_cell
-from holdfast.report.drawing.markup import Markup, escape, name_of, tag
-from holdfast.report.drawing.writing import asset, render
-from holdfast.report.findings.doctor import examine_fleet
-from holdfast.report.metrics import METRICS, exposition
-from holdfast.report.names import (
+from holdfast.names import (
     shell_word,
     shorten,
     spreadsheet_text,
     visible,
     visible_json,
 )
+from holdfast.report.drawing.markup import Markup, escape, name_of, tag
+from holdfast.report.drawing.writing import asset, render
+from holdfast.report.findings.doctor import examine_fleet
+from holdfast.report.metrics import METRICS, exposition
 from holdfast.report.trace import write_trace
 from holdfast.tables.reading import read_tables
 

@@ -1,0 +1,66 @@
+"""A folder of tables as the source of a command: read as it is, without Spark.
+
+**Rules.** What was settled when the tables were made cannot be asked for again: causes from the log
+of a broker, and the lag of a partition without a commit. Such an option is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
+from holdfast.errors import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    from holdfast.tables.reading import Tables
+
+
+def open_kept(source: Path) -> Tables:
+    """Tables of a folder.
+
+    Raises
+    ------
+    SourceError
+        They are not there, or cannot be read.
+    """
+    from holdfast.tables.manifest import has_manifest
+    from holdfast.tables.reading import Tables, read_tables
+
+    if not source.exists():
+        line = holdfast_line("history", "-b", SERVERS, "-o", str(source))
+        raise SourceError(f"{source}: no such folder; expected tables (`{line}`) or a dump")
+    root = source.absolute()
+    return Tables(root) if has_manifest(root) else read_tables(root)
+
+
+def holds_tables(source: Path | None) -> bool:
+    """Whether a folder has tables in it, so that it need not be a dump."""
+    from holdfast.tables.manifest import has_manifest
+    from holdfast.tables.stored import TABLES
+
+    if source is None or not source.is_dir() or is_dump(source):
+        return False
+    parts = (name for table in TABLES for name in (table, f"{table}.parquet"))
+    return has_manifest(source.absolute()) or any((source / name).exists() for name in parts)
+
+
+def is_dump(source: Path) -> bool:
+    """Whether a folder is a finished dump."""
+    return (source / "dump.json").is_file()
+
+
+def refuse_logs(source: Path, broker_logs: Sequence[Path]) -> None:
+    """Refuse logs of brokers beside tables, whose causes are settled.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if broker_logs:
+        logs = [word for log in broker_logs for word in ("--broker-log", str(log))]
+        line = holdfast_line("history", "-b", SERVERS, *logs, "-o", FOLDER)
+        raise ConfigError(
+            f"{source} holds tables, whose causes are settled: make others (`{line}`)"
+        )

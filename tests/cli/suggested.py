@@ -1,0 +1,128 @@
+"""Command lines that are suggested: where the code makes them, and which were made in a run."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from tests.report.fleet import Script, tables
+from tests.report.test_findings import CASES
+
+from holdfast import command_lines
+from holdfast.cli.app import app, register_all
+
+SOURCE = Path(command_lines.__file__).parent
+MAKERS = {"holdfast_line", "kafka_line"}
+"""Functions that write a command line."""
+CHOOSERS = {"report/findings": {"on_group", "describe", "to_cooperative", "_show_rebalances"}}
+"""Functions that choose one, by the package that has them."""
+
+
+@dataclass(frozen=True, order=True)
+class Site:
+    """A call of one of ``MAKERS``."""
+
+    file: str
+    first: int
+    last: int
+
+
+def sites() -> set[Site]:
+    """Every call in the code that makes a command line."""
+    found = set()
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = str(path.relative_to(SOURCE))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in MAKERS | CHOOSERS.get(
+                str(path.parent.relative_to(SOURCE)), set()
+            ):
+                found.add(Site(name, node.lineno, node.end_lineno or node.lineno))
+    return found
+
+
+@dataclass
+class Made:
+    """What was suggested while somebody listened."""
+
+    lines: list[str] = field(default_factory=list)
+    frames: set[tuple[str, int]] = field(default_factory=set)
+
+    def passed(self, site: Site) -> bool:
+        """Whether a line was made by this call."""
+        return any(f == site.file and site.first <= n <= site.last for f, n in self.frames)
+
+
+@contextmanager
+def listening() -> Iterator[Made]:
+    """Note every command line that is made, and the calls that led to it."""
+    made, write = Made(), command_lines._line
+
+    def noted(*words: str) -> Any:
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            path = Path(frame.f_code.co_filename)
+            if path.is_relative_to(SOURCE):
+                made.frames.add((str(path.relative_to(SOURCE)), frame.f_lineno))
+            frame = frame.f_back
+        made.lines.append(write(*words))
+        return made.lines[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command_lines, "_line", noted)
+        yield made
+
+
+def words_of(line: str) -> list[str]:
+    """A command line as bash splits it."""
+    if "$'" not in line:
+        return shlex.split(line)
+    said = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {line}"],
+        capture_output=True,
+        check=True,
+        env={"LC_ALL": "C.UTF-8"},
+    )
+    return said.stdout.decode().split("\0")[:-1]
+
+
+def parse(line: str) -> list[str]:
+    """Words of a command line of ours, behind ``holdfast``; it is parsed, and not run."""
+    first, *words = words_of(line)
+    assert first == "holdfast", line
+    register_all()
+    root: Any = typer.main.get_command(app)
+    if words[0] == "--help":
+        assert "--help" in root.context_settings["help_option_names"]
+        return words
+    known = [word for word in words[1:] if word != "--help"]
+    if len(known) == len(words) - 1:
+        root.commands[words[0]].make_context(words[0], list(known))
+    return words
+
+
+def fleet_of(names: dict[str, str]) -> dict[str, Any]:
+    """Tables of one group for each code of the doctor, in which that code is found.
+
+    Parameters
+    ----------
+    names : dict
+        Code -> name of its group.
+    """
+    scripts = [Script("clock", {}).settle(1200, ["z"], {})]  # the window ends here
+    for code, name in names.items():
+        script = CASES[code][0]()
+        script.group = name
+        for rows in script.rows.values():
+            for row in rows:
+                row["group"] = name
+        scripts.append(script)
+    return tables(*scripts)

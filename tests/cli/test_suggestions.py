@@ -1,0 +1,356 @@
+"""Every command line that the doctor, an error or a note suggests is provoked, parsed, and run.
+
+A call that makes such a line is found by the syntax trees: a new one fails here until a case below
+provokes it. What needs a broker runs in ``tests/live/test_suggestions.py``.
+"""
+
+from __future__ import annotations
+
+import ast
+import glob
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import permutations
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.cli.running import Done, run, write_tables
+from tests.cli.suggested import SOURCE, fleet_of, listening, parse, sites, words_of
+from tests.pipeline import local
+from tests.pipeline.kinds import kind
+from tests.report.test_findings import CASES
+
+from holdfast.assignors.registry import ASSIGNORS
+from holdfast.cli.app import COMMANDS
+from holdfast.cli.commands import simulate_soak
+from holdfast.command_lines import DUMP, FOLDER, SERVERS, GivenSource, holdfast_line
+from holdfast.report.findings.examination import all_rules
+from holdfast.report.findings.facts import read_facts
+from holdfast.report.findings.finding import RULES, Finding, Limits, describe, to_cooperative
+from holdfast.sim.soak import SoakOutcome
+from holdfast.tables.manifest import Batch
+from holdfast.tables.reading import Tables, read_tables
+
+ODD = ("it's", "a b", "-x", "--group", "$HOME", "DOMAIN\\etl", "a*[1]", "\u202eltr", "=1+1", "é")
+NAMES = {code: f"{ODD[i % len(ODD)]}{i}" for i, code in enumerate(CASES)}
+KINDS = ("share", "streams", "streams_classic", "connect", "migrated")
+TOOLS = {
+    "kafka-consumer-groups.sh",
+    "kafka-share-groups.sh",
+    "kafka-streams-groups.sh",
+    "kafka-configs.sh",
+}
+
+
+def of_tables(folder: Path) -> list[str]:
+    """Commands of every finding, by the tables of odd names."""
+    done = run("doctor", "--input", folder, "--all-groups", "--format", "json")
+    document = json.loads(done.out)
+    return [f["command"] for group in document["groups"] for f in group["findings"]]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of tables with a group for each code, in a folder with an odd name too."""
+    folder = tmp_path_factory.mktemp("it's a fleet")
+    return write_tables(fleet_of(NAMES), folder)
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tables of a captured group of every kind."""
+    found = {}
+    for name in KINDS:
+        folder = tmp_path_factory.mktemp(name)
+        local.run(kind(name).write_dump(folder / "dump"), folder / "out")
+        found[name] = folder / "out"
+    return found
+
+
+def as_kind(fleet: Path, code: str, name: str) -> Any:
+    """Facts of the group of a code, as if it were of another kind."""
+    facts = read_facts(read_tables(fleet), NAMES[code], None, GivenSource(path=str(fleet)))
+    object.__setattr__(facts, "kind", name)
+    return facts
+
+
+def no_rows(path: Path) -> Path:
+    path.write_text("[1, 2]")
+    return path
+
+
+def watched(root: Path) -> Path:
+    (root / "_checkpoint").mkdir(parents=True)
+    return root
+
+
+def history_of(root: Path) -> Path:
+    """A folder with tables that no stream keeps."""
+    tables = Tables(root.absolute())
+    root.mkdir()
+    tables.commit(Batch(id=0, files={}, notes={}))
+    return root
+
+
+def fail_soak(tmp_path: Path) -> Done:
+    """A soak whose first seed is said to break a rule."""
+    broken = SimpleNamespace(
+        seed=7, policy="eager", violations=[SimpleNamespace(rule="S1", at_ms=1, text="-")]
+    )
+    outcome: Any = SoakOutcome(runs=1, rounds=1, failures=(broken,), digest="")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulate_soak, "soak", lambda *_, **__: outcome)
+        return run("simulate-soak", "--runs", "1", "--policy", "eager")
+
+
+@dataclass(frozen=True)
+class Case:
+    """An error or a note that suggests a command: how it comes about, and its exit code."""
+
+    arguments: tuple[Any, ...] = ()
+    code: int = 3
+    suggested: str = ""
+    make: Any = field(default=None)
+
+    def provoke(self, tmp_path: Path) -> Done:
+        """Run what ends in the error."""
+        if not self.arguments:
+            return self.make(tmp_path)
+        if self.make is not None:
+            self.make(tmp_path / "there")
+        return run(*(str(a).replace("THERE", str(tmp_path / "there")) for a in self.arguments))
+
+
+CASES_OF_ERRORS = {
+    "no folder": Case(("doctor", "--input", "THERE"), 3, "holdfast history -b HOST:PORT -o THERE"),
+    "no folder to export": Case(
+        ("export", "--once", "--input", "THERE"), 3, "holdfast history -b HOST:PORT -o THERE"
+    ),
+    "no tables": Case(
+        ("doctor", "--input", "THERE"), 3, "holdfast history -b HOST:PORT -o DIR", Path.mkdir
+    ),
+    "no dump": Case(
+        ("history", "--input", "THERE"), 3, "holdfast dump -b HOST:PORT -o DIR", Path.mkdir
+    ),
+    "logs beside tables": Case(
+        ("doctor", "--input", "THERE", "--broker-log", "a b.log"),
+        2,
+        "holdfast history -b HOST:PORT --broker-log 'a b.log' -o DIR",
+        Path.mkdir,
+    ),
+    "a folder that a stream keeps": Case(
+        ("history", "--input", "nowhere", "-o", "THERE"),
+        2,
+        "holdfast watch -b HOST:PORT -o THERE",
+        watched,
+    ),
+    "a folder of a history": Case(
+        ("watch", "-b", "127.0.0.1:1", "-o", "THERE"),
+        3,
+        "holdfast watch -b HOST:PORT -o DIR",
+        history_of,
+    ),
+    "nothing to export": Case(("export",), 2, "holdfast watch -b HOST:PORT -o DIR"),
+    "a code that is none": Case(("explain", "zzz"), 2, "holdfast explain"),
+    "a command that is none": Case(("config", "show", "--command", "zzz"), 2, "holdfast --help"),
+    "no list of members": Case(
+        ("upgrade-check", "THERE"), 3, "holdfast upgrade-check --help", no_rows
+    ),
+    "no rows of replay": Case(
+        ("report", "--replay", "THERE", "--input", "x"),
+        3,
+        "holdfast replay --input DUMP --format json -o THERE",
+        no_rows,
+    ),
+    "a broken rule": Case(
+        code=1,
+        suggested="holdfast simulate-soak --runs 1 --seed 7 --policy eager --trace",
+        make=fail_soak,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES_OF_ERRORS)
+def test_an_error_suggests_a_command_that_runs(name: str, tmp_path: Path, fleet: Path) -> None:
+    case = CASES_OF_ERRORS[name]
+    with listening() as made:
+        done = case.provoke(tmp_path)
+    assert done.code == case.code, done.err
+    (line,) = set(made.lines)
+    assert line == case.suggested.replace("THERE", str(tmp_path / "there"))
+    assert line in " ".join(done.err.replace("\n", " ").split())
+    words = parse(line)
+    if SERVERS not in words:
+        given = {DUMP: str(fleet), FOLDER: str(tmp_path / "made")}
+        assert run(*(given.get(word, word) for word in words)).code == 0
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_finding_suggests_a_command_that_reads_the_given_source(code: str, fleet: Path) -> None:
+    done = run(
+        "doctor", "--input", fleet, f"--group={glob.escape(NAMES[code])}", "--format", "json"
+    )
+    (group,) = json.loads(done.out)["groups"]
+    commands = {f["command"] for f in group["findings"]}
+    assert code in {f["code"] for f in group["findings"]}
+    for command in commands:
+        words = words_of(command)
+        if words[0] != "holdfast":
+            assert words[0] in TOOLS
+            continue
+        words = parse(command)
+        assert "DUMP" not in words
+        reads = words[0] not in ("upgrade-check", "simulate")
+        assert (str(fleet) in words) is reads
+        name = glob.escape(NAMES[code])
+        assert (name in words or f"--group={name}" in words) is reads
+        again = run(*words)
+        assert again.code == 0, again.err
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_finding_about_any_kind_of_group(name: str, kinds: dict[str, Path]) -> None:
+    for command in of_tables(kinds[name]):
+        words = words_of(command)
+        assert words[0] in {"holdfast", *TOOLS}
+        if words[0] == "holdfast":
+            assert run(*parse(command)).code == 0
+
+
+def findings_of_every_kind(fleet: Path) -> Iterator[Finding]:
+    """What each rule finds in its group, as if the group were of another kind."""
+    for name in ("share", "streams", "stream", "connect", "worker"):
+        for rule in all_rules():
+            yield from rule.find(as_kind(fleet, rule.code, name), Limits())
+
+
+def test_what_is_suggested_for_a_kind_that_no_assignor_serves(fleet: Path) -> None:
+    run_before = set()
+    for finding in findings_of_every_kind(fleet):
+        words = words_of(finding.command)
+        assert words[0] in {"holdfast", *TOOLS}
+        assert not {"--assignor", "--policy"}.intersection(words), finding
+        if words[0] == "holdfast" and finding.command not in run_before:
+            run_before.add(finding.command)
+            assert run(*parse(finding.command)).code == 0
+
+
+@pytest.mark.parametrize("table", ["rebalances", "members", "assignments", "anomalies", "lag"])
+def test_tables_are_printed_as_they_are(table: str, fleet: Path) -> None:
+    done = run("history", "--input", fleet, "--table", table, "--format", "json")
+    rows = json.loads(done.out)["rows"]
+    assert len(rows) == read_tables(fleet).table(table).num_rows
+    if table == "lag":
+        assert json.loads(run("lag", "--input", fleet, "--format", "json").out)["rows"] == rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("history", "-o", "x"), "-o writes those of a dump or of a cluster"),
+        (("history", "--format", "delta"), "name their folder with -o"),
+        (("lag", "-o", "x"), "-o writes those of a dump or of a cluster"),
+        (("lag", "--auto-offset-reset", "earliest"), "leave --auto-offset-reset out"),
+        (("history", "--broker-log", "x"), "whose causes are settled"),
+        (("history", "--group", "nobody"), "no group 'nobody' in these tables"),
+    ],
+)
+def test_what_tables_cannot_tell_any_more(
+    arguments: tuple[str, ...], words: str, fleet: Path
+) -> None:
+    done = run(*arguments, "--input", fleet)
+    assert done.code == 2
+    assert words in " ".join(done.err.split())
+
+
+def test_the_way_to_cooperative_from_whatever_a_group_may_have_run(fleet: Path) -> None:
+    facts = read_facts(read_tables(fleet), NAMES["HF110"], None, GivenSource(path=str(fleet)))
+    names = [*ASSIGNORS, "stream", "uniform", "compatible", "my,own 'name'"]
+    pairs = [pair for pair in permutations(sorted(names), 2) if "cooperative-sticky" in pair]
+    for seen in [*permutations(names, 1), *pairs]:
+        words = parse(to_cooperative(facts, seen))
+        if words[0] == "upgrade-check":
+            done = run(*words)
+            assert done.code == 0, (seen, done.err)
+
+
+def test_a_cluster_that_was_given_stands_in_every_command(fleet: Path) -> None:
+    given = GivenSource(servers="kafka-1:9092,kafka-2:9092", command_config="my client.properties")
+    tables = read_tables(fleet)
+    for code in CASES:
+        for finding in RULES[code].find(read_facts(tables, NAMES[code], None, given), Limits()):
+            words = words_of(finding.command)
+            if words[1] in ("upgrade-check", "simulate"):
+                continue
+            assert {"kafka-1:9092,kafka-2:9092", "my client.properties"} <= set(words)
+            assert not {"DUMP", SERVERS, "--input"}.intersection(words)
+            if words[0] == "holdfast":
+                parse(finding.command)
+
+
+def test_a_word_that_looks_like_an_option_keeps_its_place() -> None:
+    facts: Any = SimpleNamespace(kind="share", group="--all-groups", source=GivenSource())
+    assert "--group=--all-groups" in words_of(describe(facts))
+    assert holdfast_line("lag", "--group", "it's") == "holdfast lag --group 'it'\"'\"'s'"
+
+
+def test_every_call_that_suggests_a_command_is_among_the_cases(
+    fleet: Path, kinds: dict[str, Path], tmp_path: Path
+) -> None:
+    with listening() as made:
+        of_tables(fleet)
+        for folder in kinds.values():
+            of_tables(folder)
+        for number, case in enumerate(CASES_OF_ERRORS.values()):
+            (tmp_path / str(number)).mkdir()
+            case.provoke(tmp_path / str(number))
+        list(findings_of_every_kind(fleet))
+        to_cooperative(as_kind(fleet, "HF110", "consumer"), ["cooperative-sticky"])
+        read_reads(tmp_path)
+    assert sites()
+    assert [site for site in sorted(sites()) if not made.passed(site)] == []
+
+
+def read_reads(tmp_path: Path) -> None:
+    """Errors of the library that no command reaches first."""
+    with pytest.raises(Exception, match="no such folder"):
+        read_tables(tmp_path / "nowhere")
+
+
+def test_no_text_holds_a_command_line_of_its_own() -> None:
+    """Outside of help, examples and docstrings each command line comes from one place."""
+    names = "|".join(name.replace("_", "-") for name in COMMANDS)
+    pattern = re.compile(rf"\bholdfast (?:{names}|--?\w+)\b|\bkafka-[\w-]+\.sh .*--")
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}: {text[:60]}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for line, text in texts(ast.parse(path.read_text(encoding="utf-8")))
+        if pattern.search(text)
+    ]
+    assert found == []
+    assert pattern.search("holdfast lag") and pattern.search("kafka-configs.sh --describe")
+
+
+def texts(tree: ast.Module) -> list[tuple[int, str]]:
+    """Texts of a module that document neither the code nor the command line: (line, text)."""
+    documentation: list[ast.AST] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant()) | ast.keyword(arg="help"):
+                documentation.append(node.value)
+            case ast.Assign(targets=[ast.Name(id=name)]) if name in DOCUMENTATION:
+                documentation.append(node.value)
+    known = {id(part) for whole in documentation for part in ast.walk(whole)}
+    return [
+        (node.lineno, node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in known
+    ]
+
+
+DOCUMENTATION = ("EXAMPLES", "_INTRODUCTION")
+"""Names of texts that are documentation: examples of ``--help``, and the head of a page."""
