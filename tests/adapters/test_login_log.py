@@ -12,6 +12,7 @@ from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 from holdfast.adapters.cluster.cluster import client_settings
+from holdfast.adapters.cluster.render import kafka_python_connection
 from holdfast.adapters.login_log import LOGGERS, hide_logins
 from holdfast.pipeline import call_log
 
@@ -66,7 +67,17 @@ def test_settings_are_logged_without_their_secrets(caplog: pytest.LogCaptureFixt
     secret = 'it\'s "quoted"'
     jaas = f'x required username="bob" password="{secret.replace(chr(34), chr(92) + chr(34))}";'
     settings: dict[str, Any] = {
-        **client_settings({"sasl.jaas.config": jaas, "ssl.key.password": secret}),
+        **kafka_python_connection(
+            client_settings(
+                "h:1",
+                {
+                    "security.protocol": "SASL_PLAINTEXT",
+                    "sasl.mechanism": "PLAIN",
+                    "sasl.jaas.config": jaas,
+                },
+            )
+        ),
+        "ssl_password": secret,
         "sasl_oauth_token_provider": secret,
         "inner": {"ssl_password": secret},
     }

@@ -45,7 +45,7 @@ class Security:
         paths = [folder / name for name in ("ca.pem", "wrong-ca.pem", "server.pem")]
         authority.cert_pem.write_to_path(paths[0])
         stranger.cert_pem.write_to_path(paths[1])
-        paths[2].write_bytes(_pkcs8(server))
+        paths[2].write_bytes(pkcs8(server))
         return cls(folder, *map(str, paths))
 
     def broker_settings(self, cut_port: int) -> BrokerSettings:
@@ -97,7 +97,7 @@ class Security:
         )
 
 
-def _pkcs8(server: trustme.LeafCert) -> bytes:
+def pkcs8(server: trustme.LeafCert) -> bytes:
     """Key and chain in one file; Kafka reads keys in PKCS #8 alone."""
     key = serialization.load_pem_private_key(server.private_key_pem.bytes(), None)
     pem = key.private_bytes(

@@ -51,12 +51,11 @@ def test_every_command_that_takes_credentials_is_run_below() -> None:
 @pytest.mark.spark
 @pytest.mark.broker
 def test_no_command_logs_the_password(broker, security, tmp_path: Path) -> None:
-    jaas = QUOTED_PASSWORD.replace('"', '\\"')
+    jaas = QUOTED_PASSWORD.replace('"', '\\\\"')  # for the login module, then for the file
     properties = tmp_path / "client.properties"
     properties.write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
         f'sasl.jaas.config={_LOGIN} required username="{QUOTED_USER}" password="{jaas}";\n'
-        f"ssl.ca.location={security.ca}\n"
         f"ssl.truststore.type=PEM\nssl.truststore.location={security.ca}\n"
     )
     logs = [tmp_path / "python.log", tmp_path / "java.log"]

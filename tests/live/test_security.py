@@ -11,7 +11,11 @@ from tests.live.security import PASSWORD, USER, unsecured_token
 from tests.live.waiting import until
 
 from holdfast import Consumer
-from holdfast.errors import HoldfastError
+from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.adapters.cluster.connections import Connections
+from holdfast.adapters.settings import Settings
+from holdfast.errors import ConfigError, HoldfastError, SourceError
+from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, kafka_options
 
 pytestmark = pytest.mark.broker
 
@@ -81,3 +85,74 @@ def test_a_refusal_says_what_to_look_at_and_no_secret(broker, security, way, cha
     assert words in str(caught.value)
     assert "not-the-password" not in text
     assert PASSWORD not in text
+
+
+JAAS = (
+    "org.apache.kafka.common.security.scram.ScramLoginModule required "
+    f'username="{USER}" password="{PASSWORD}";'
+)
+SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
+WRONG = {
+    "password": ("SCRAM", {**SCRAM, **LOGIN, "sasl.password": "no"}, "refused the login"),
+    "CA": ("TLS", {"security.protocol": "SSL", "ssl.ca.location": "{wrong}"}, "not trusted"),
+    "no CA": ("TLS", {"security.protocol": "SSL", "ssl.ca.location": None}, "not trusted"),
+    "TLS to a plain port": ("", {"security.protocol": "SSL"}, "does not speak TLS"),
+    "TLS and login to a plain port": ("", {**SCRAM, **LOGIN}, "a listener for SASL_PLAINTEXT"),
+    "plain to a TLS port": ("TLS", {"security.protocol": "PLAINTEXT"}, "does it want TLS"),
+    "no login": ("SCRAM", {"security.protocol": "SSL"}, "wants a login"),
+    "no login wanted": ("TLS", {**SCRAM, **LOGIN}, "takes no login: security.protocol=SASL_SSL"),
+    "mechanism": (
+        "SCRAM",
+        {**SCRAM, **LOGIN, "sasl.mechanism": "PLAIN"},
+        "takes no login by PLAIN: it takes SCRAM-SHA-",
+    ),
+    "host": ("nowhere.invalid:9", {}, "no host is known as 'nowhere.invalid'"),
+    "port": ("127.0.0.1:1", {}, "nothing listens at 127.0.0.1:1"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("face", ["member", "command"])
+def test_each_thing_that_may_be_wrong_is_told_apart(broker, security, case, face):
+    listener, config, words = WRONG[case]
+    at = listener if ":" in listener else broker.bootstrap_of(listener or "PLAINTEXT")
+    config = {"ssl.ca.location": security.ca, **config}
+    if config["ssl.ca.location"] == "{wrong}":
+        config["ssl.ca.location"] = security.wrong_ca
+    config = {key: value for key, value in config.items() if value is not None}
+    with pytest.raises(SourceError) as caught:
+        if face == "command":
+            LiveCluster(bootstrap=at, config=config).check()
+        else:
+            own = {"bootstrap.servers": at, "group.id": "g", "request.timeout.ms": 3_000}
+            Connections(Settings.parse({**own, **config})).open()
+    assert words in str(caught.value)
+
+
+def test_a_protocol_that_there_is_not_is_refused_before_anything_connects(broker):
+    """One half of a command used to connect in plain text, with the other half's error later."""
+    cluster = LiveCluster(bootstrap=broker.bootstrap, config={"security.protocol": "SASL_SSSL"})
+    for ask in (cluster.check, cluster.snapshot, lambda: cluster.spark_options):
+        with pytest.raises(ConfigError, match="did you mean 'SASL_SSL'"):
+            ask()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("spelling", ["Java", "librdkafka", "ours", "both"])
+def test_one_file_of_any_client_serves_python_and_spark(spark, broker, security, spelling):
+    """Each half used to understand one spelling, and told the user of an address."""
+    java = {"ssl.truststore.type": "PEM", "ssl.truststore.location": security.ca}
+    own = {"ssl.ca.location": security.ca}
+    config = {
+        "Java": {**java, "sasl.jaas.config": JAAS},
+        "librdkafka": {**own, **LOGIN, "sasl.mechanisms": "SCRAM-SHA-512"},
+        "ours": {**own, **LOGIN},
+        "both": {**java, **own, "sasl.jaas.config": JAAS},
+    }[spelling]
+    cluster = LiveCluster(bootstrap=broker.bootstrap_of("SCRAM"), config={**SCRAM, **config})
+    if spelling == "librdkafka":
+        del cluster.config["sasl.mechanism"]
+    cluster.check()
+    found = spark.read.format("kafka").options(**kafka_options(cluster, [0])).load().count()
+    assert found >= 0
+    assert len(cluster.partition_ends(OFFSETS_TOPIC)) > 0

@@ -172,16 +172,17 @@ def test_settings_of_others_are_read():
 
 
 def test_a_properties_file(tmp_path):
-    from holdfast.adapters.cluster.cluster import client_settings, read_properties
+    from holdfast.adapters.cluster.cluster import client_settings
+    from holdfast.adapters.cluster.properties import read_properties
 
     file = tmp_path / "client.properties"
     file.write_text(
         "# c\nsecurity.protocol=SASL_SSL\nsasl.mechanism = PLAIN\n"
-        'sasl.jaas.config=x required username="u" password="p\\"w";\n'
+        'sasl.jaas.config=x required username="u" password="p\\\\"w";\n'
     )
-    settings = client_settings(read_properties(file))
-    assert settings["security_protocol"] == "SASL_SSL"
-    assert (settings["sasl_plain_username"], settings["sasl_plain_password"]) == ("u", 'p"w')
+    settings = client_settings("h:1", read_properties(file))
+    assert settings["security.protocol"] == "SASL_SSL"
+    assert (settings["sasl.username"], settings["sasl.password"]) == ("u", 'p"w')
     file.write_text("nonsense\n")
     with pytest.raises(ConfigError, match="line 1"):
         read_properties(file)

@@ -15,11 +15,11 @@ Kafka consumer configuration; KIP-429, KIP-345 (group.instance.id), KIP-415
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.adapters import credentials
 from holdfast.errors import ConfigError, nearest
 from holdfast.machine.policies import DEFAULTS, POLICIES
 from holdfast.machine.policy import When
@@ -62,8 +62,14 @@ def _one_of(*allowed: str) -> Callable[[object], str]:
 
 
 def _mechanism(value: object) -> str:
-    allowed = _one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-    return allowed(_text(value).upper())
+    text = _text(value).upper()
+    if text in credentials.MECHANISMS:
+        raise ValueError(f"{text}: {credentials.MECHANISMS[text]}")
+    return _one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")(text)
+
+
+def _protocol(value: object) -> str:
+    return _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")(_text(value).upper())
 
 
 def _integer(low: int, high: int = INT32_MAX) -> Callable[[object], int]:
@@ -140,17 +146,17 @@ KEYS: dict[str, Key] = {
     "reconnect.backoff.ms": Key(parse=_integer(0), default=50),
     "reconnect.backoff.max.ms": Key(parse=_integer(0), default=1_000),
     "scheduled.rebalance.max.delay.ms": Key(parse=_integer(0), default=DEFAULTS.delay_ms),
-    "security.protocol": Key(
-        parse=_one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), default="PLAINTEXT"
-    ),
+    "security.protocol": Key(parse=_protocol, default="PLAINTEXT"),
     "sasl.mechanism": Key(parse=_mechanism),
     "sasl.username": Key(parse=_text),
     "sasl.password": Key(parse=_text, secret=True),
-    "sasl.jaas.config": Key(parse=_text, secret=True),
     "ssl.ca.location": Key(parse=_name),
     "ssl.certificate.location": Key(parse=_name),
     "ssl.key.location": Key(parse=_name),
     "ssl.key.password": Key(parse=_text, secret=True),
+    "ssl.ca.pem": Key(parse=_name),
+    "ssl.certificate.pem": Key(parse=_name),
+    "ssl.key.pem": Key(parse=_name, secret=True),
     "ssl.endpoint.identification.algorithm": Key(
         parse=_one_of("https", "none", ""), default="https"
     ),
@@ -169,7 +175,6 @@ KEYS: dict[str, Key] = {
     "holdfast.oauth.token.provider": Key(parse=_callable, secret=True),
 }
 ALIASES = {
-    "sasl.mechanisms": "sasl.mechanism",
     "fetch.wait.max.ms": "fetch.max.wait.ms",
     "max.partition.fetch": "max.partition.fetch.bytes",
     "partition.assignment.strategies": "partition.assignment.strategy",
@@ -209,7 +214,7 @@ class Settings:
             at odds with another.
         """
         values: dict[str, Any] = {key: entry.default for key, entry in KEYS.items()}
-        for given, value in config.items():
+        for given, value in credentials.normal(config).items():
             key = ALIASES.get(given, given)
             if key not in KEYS:
                 raise ConfigError(_unknown(given))
@@ -220,26 +225,12 @@ class Settings:
             except ValueError as error:
                 shown = "its value cannot be used" if KEYS[key].secret else str(error)
                 raise ConfigError(f"{given}: {shown}") from None
-        _apply_jaas(values)
         _check(values)
         return cls(values)
 
 
 def _unknown(key: str) -> str:
     return f"unknown configuration key {key!r}{nearest(repr(key), map(repr, [*KEYS, *ALIASES]))}"
-
-
-def _apply_jaas(values: dict[str, Any]) -> None:
-    """Take user name and password out of a Java client's ``sasl.jaas.config``."""
-    if values["sasl.jaas.config"] is None:
-        return
-    found = dict(
-        re.findall(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"', values["sasl.jaas.config"])
-    )
-    if set(found) != {"username", "password"}:
-        raise ConfigError('sasl.jaas.config: username="..." and password="..." are expected in it')
-    for name, text in found.items():
-        values[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", text)
 
 
 def _check(values: Mapping[str, Any]) -> None:
@@ -252,6 +243,7 @@ def _check(values: Mapping[str, Any]) -> None:
             f"heartbeat.interval.ms ({beat}) must be below session.timeout.ms ({session}); "
             "a third of it is usual"
         )
+    _check_tls(values)
     protocol, mechanism = values["security.protocol"], values["sasl.mechanism"]
     if protocol.startswith("SASL") and mechanism is None:
         raise ConfigError(f"sasl.mechanism: security.protocol {protocol} needs one")
@@ -269,3 +261,11 @@ def _check(values: Mapping[str, Any]) -> None:
         values["sasl.username"] is None or values["sasl.password"] is None
     ):
         raise ConfigError(f"sasl.username and sasl.password: {mechanism} needs both")
+
+
+def _check_tls(values: Mapping[str, Any]) -> None:
+    for name in ("ssl.ca", "ssl.certificate", "ssl.key"):
+        if values[f"{name}.location"] is not None and values[f"{name}.pem"] is not None:
+            raise ConfigError(f"{name}.location and {name}.pem: one of them is enough")
+    if values["ssl.key.pem"] is not None and values["ssl.certificate.pem"] is None:
+        raise ConfigError("ssl.key.pem: its certificate is expected as ssl.certificate.pem")

@@ -10,22 +10,23 @@ with one request per leader for any number of partitions.
 
 from __future__ import annotations
 
-import re
-import socket
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.adapters.login_log import hide_logins
-from holdfast.errors import ConfigError, SourceError
+from holdfast.adapters import credentials
+from holdfast.adapters.cluster import render
+from holdfast.adapters.cluster.diagnosis import why_no_answer
+from holdfast.adapters.settings import Settings
+from holdfast.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TIMEOUT_MS = 30_000
+BOOTSTRAP_TIMEOUT_MS = 5_000
 SHARE_TOPIC = "__share_group_state"
 
 
@@ -71,8 +72,20 @@ class LiveCluster:
 
     @property
     def spark_options(self) -> Mapping[str, str]:
-        """Client properties for Spark's Kafka source, which takes Kafka's own names."""
-        return dict(self.config)
+        """Client properties for Spark's Kafka source, in Java's spelling."""
+        settings = client_settings(self.bootstrap, self.config)
+        rest = credentials.normal(self.config)
+        others = {key: str(value) for key, value in rest.items() if key not in credentials.KEYS}
+        return {**others, **credentials.java(settings.values)}
+
+    def _client(self) -> dict[str, Any]:
+        """Keywords of kafka-python's clients."""
+        settings = client_settings(self.bootstrap, self.config)
+        return {
+            **render.kafka_python_connection(settings),
+            "request_timeout_ms": TIMEOUT_MS,
+            "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+        }
 
     def check(self) -> None:
         """Ask the cluster for a sign of life.
@@ -84,7 +97,11 @@ class LiveCluster:
         ConfigError
             The address is not HOST:PORT.
         """
-        _knock(self.bootstrap)
+        settings = client_settings(self.bootstrap, self.config)
+        _ = self.spark_options  # what Java's client cannot honour is told now
+        why = why_no_answer(settings)
+        if why is not None:
+            raise SourceError(f"cannot read from the cluster: {why}")
         with self._admin() as admin:
             admin.describe_cluster()
 
@@ -150,11 +167,10 @@ class LiveCluster:
             return []
         with self._errors():
             consumer = KafkaConsumer(
-                bootstrap_servers=self.bootstrap.split(","),
                 group_id=None,
                 enable_auto_commit=False,
                 isolation_level=isolation,
-                **client_settings(self.config),
+                **self._client(),
             )
             try:
                 begin = consumer.beginning_offsets(tps, timeout_ms=TIMEOUT_MS)
@@ -172,10 +188,9 @@ class LiveCluster:
         found = []
         with self._errors():
             consumer = KafkaConsumer(
-                bootstrap_servers=self.bootstrap.split(","),
                 group_id=None,
                 enable_auto_commit=False,
-                **client_settings(self.config),
+                **self._client(),
             )
             try:
                 here = [TopicPartition(topic, p) for p in partitions]
@@ -197,9 +212,7 @@ class LiveCluster:
         from kafka import KafkaAdminClient
 
         with self._errors():
-            admin = KafkaAdminClient(
-                bootstrap_servers=self.bootstrap.split(","), **client_settings(self.config)
-            )
+            admin = KafkaAdminClient(**self._client())
             try:
                 yield admin
             finally:
@@ -207,39 +220,32 @@ class LiveCluster:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        from kafka.errors import KafkaError
+        from kafka.errors import AuthorizationError, KafkaError
 
         from holdfast.adapters.cluster.refused import mend_connects
 
         mend_connects()
         try:
             yield
-        except (KafkaError, OSError, ValueError) as error:
-            reason = str(error).splitlines()[0] if str(error) else ""
+        except AuthorizationError as error:
             raise SourceError(
-                f"cannot read from the cluster at {self.bootstrap}: {type(error).__name__}"
-                f"{': ' + reason if reason else ''}; is the address right, and does a broker "
-                "listen there?"
+                f"the principal may not read that from {self.bootstrap}: {_line(error)}; "
+                'docs/cli.md, "What a principal needs", lists the ACLs of each command'
+            ) from error
+        except (KafkaError, OSError, ValueError) as error:
+            settings = client_settings(self.bootstrap, self.config)
+            why = why_no_answer(settings, client_failed=True)
+            raise SourceError(
+                f"cannot read from the cluster: {why}"
+                if why is not None
+                else f"cannot read from the cluster at {self.bootstrap}: {_line(error)}"
             ) from error
 
 
-def _knock(bootstrap: str) -> None:
-    """Try each address once: the client would repeat its attempts for a long time."""
-    failed: OSError | None = None
-    for address in bootstrap.split(","):
-        host, colon, port = address.strip().rpartition(":")
-        if not colon or not port.isdigit():
-            raise ConfigError(f"{address!r} is not HOST:PORT")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-        except OSError as error:
-            failed = error
-        else:
-            return
-    raise SourceError(
-        f"cannot read from the cluster at {bootstrap}: {failed}; is the address right, and does a "
-        "broker listen there?"
-    )
+def _line(error: BaseException) -> str:
+    """One line for people."""
+    text = str(error).splitlines()[0] if str(error) else ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _led(topic: Mapping[str, Any]) -> list[int]:
@@ -248,56 +254,14 @@ def _led(topic: Mapping[str, Any]) -> list[int]:
     return sorted(p["partition_index"] for p in parts if p.get("leader_id", -1) >= 0)
 
 
-_PLAIN_JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
-
-_SETTINGS: Mapping[str, str] = {
-    "security.protocol": "security_protocol",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-    "client.id": "client_id",
-}
-
-
-def client_settings(config: Mapping[str, str]) -> dict[str, Any]:
-    """Kafka's client properties as keywords of kafka-python; others are left out."""
-    hide_logins()
-    settings: dict[str, Any] = {
-        "request_timeout_ms": TIMEOUT_MS,
-        "bootstrap_timeout_ms": 5_000,
-    }
-    for key, name in _SETTINGS.items():
-        if key in config:
-            settings[name] = config[key]
-    if "ssl.endpoint.identification.algorithm" in config:
-        settings["ssl_check_hostname"] = bool(config["ssl.endpoint.identification.algorithm"])
-    for name, value in _PLAIN_JAAS.findall(config.get("sasl.jaas.config", "")):
-        settings[f"sasl_plain_{name}"] = re.sub(r"\\(.)", r"\1", value)
-    return settings
-
-
-def read_properties(path: Path) -> dict[str, str]:
-    """Read a Java properties file as ``--command-config`` takes it (no line continuations).
+def client_settings(bootstrap: str, config: Mapping[str, str]) -> Settings:
+    """The credentials of a client's properties; its other keys are for Spark's client alone.
 
     Raises
     ------
     ConfigError
-        It cannot be read, or a line is not ``key=value``.
+        For what cannot be honoured, or an address that is not HOST:PORT.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--command-config {path} cannot be read: {error}") from error
-    found: dict[str, str] = {}
-    for number, raw in enumerate(lines, start=1):
-        line = raw.strip()
-        if not line or line[0] in "#!":
-            continue
-        key, equals, value = line.partition("=")
-        if not equals:
-            raise ConfigError(f"{path} line {number} is not key=value")
-        found[key.strip()] = value.strip()
-    return found
+    found = credentials.normal(config)
+    ours = {key: value for key, value in found.items() if key in credentials.KEYS}
+    return Settings.parse({**ours, "bootstrap.servers": bootstrap, "group.id": "none"})

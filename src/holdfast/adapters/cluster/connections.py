@@ -29,6 +29,7 @@ import kafka.errors
 from kafka.net.compat import KafkaNetClient
 
 from holdfast.adapters.cluster import render
+from holdfast.adapters.cluster.diagnosis import why_no_answer
 from holdfast.adapters.cluster.refused import mend_connects
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, RemoteProtocolError, SourceError
@@ -245,20 +246,11 @@ def _passing(error: BaseException) -> bool:
 
 
 def _why_unreachable(servers: str, settings: Settings, error: BaseException) -> str:
+    why = why_no_answer(settings, client_failed=True)
+    if why is not None:
+        return why
     protocol = settings["security.protocol"]
-    if is_refused_login(error):
-        return (
-            f"{servers} refused the login ({settings['sasl.mechanism']}): "
-            "check sasl.username and sasl.password"
-        )
-    if protocol.startswith("SASL"):
-        # Over TLS kafka-python loses the broker's refusal: all it sees is a closed connection.
-        likely = (
-            "are sasl.username and sasl.password right, and do security.protocol and "
-            f"sasl.mechanism ({settings['sasl.mechanism']}) match the broker's listener?"
-        )
-    elif protocol == "SSL":
-        likely = "does the broker speak TLS there, and does ssl.ca.location hold its CA?"
-    else:
-        likely = "is a broker listening there, and does it want TLS?"
-    return f"no Kafka broker answered at {servers} over {protocol} ({reason(error)}): {likely}"
+    return (
+        f"no Kafka broker answered at {servers} over {protocol} ({reason(error)}), and a moment "
+        "later one did: is it just starting?"
+    )

@@ -10,7 +10,10 @@ security settings only. A data plane gets these and the fetch settings, never th
 from __future__ import annotations
 
 import ssl
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from holdfast.adapters.login_log import hide_logins
@@ -28,6 +31,7 @@ _LIBRDKAFKA_QUEUE = {"fetch.queue.backoff.ms": 20, "queued.max.messages.kbytes":
 _LIBRDKAFKA_SAME = (
     *("client.id", "client.rack", "isolation.level", "fetch.max.bytes", "security.protocol"),
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
+    *("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"),
     *("sasl.mechanism", "sasl.username", "sasl.password"),
 )
 
@@ -43,20 +47,34 @@ def ssl_context(settings: Settings) -> ssl.SSLContext | None:
     if not settings["security.protocol"].endswith("SSL"):
         return None
     try:
-        context = ssl.create_default_context(cafile=settings["ssl.ca.location"])
+        context = ssl.create_default_context(
+            cafile=settings["ssl.ca.location"], cadata=settings["ssl.ca.pem"]
+        )
         if settings["ssl.endpoint.identification.algorithm"] != "https":
             context.check_hostname = False
-        if settings["ssl.certificate.location"] is not None:
-            context.load_cert_chain(
-                settings["ssl.certificate.location"],
-                settings["ssl.key.location"],
-                settings["ssl.key.password"],
-            )
+        with _certificate(settings) as files:
+            if files is not None:
+                context.load_cert_chain(*files, settings["ssl.key.password"])
     except (OSError, ssl.SSLError) as error:
-        files = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
-        named = ", ".join(f"{key}={settings[key]}" for key in files if settings[key] is not None)
-        raise ConfigError(f"the TLS files cannot be used ({named}): {error}") from None
+        keys = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+        named = ", ".join(f"{key}={settings[key]}" for key in keys if settings[key] is not None)
+        raise ConfigError(
+            f"the TLS {'files' if named else 'texts'} cannot be used ({named or 'PEM'}): {error}"
+        ) from None
     return context
+
+
+@contextmanager
+def _certificate(settings: Settings) -> Iterator[tuple[str, str | None] | None]:
+    """Files with the certificate and its key; Python reads neither from text."""
+    if settings["ssl.certificate.pem"] is None:
+        at = settings["ssl.certificate.location"]
+        yield None if at is None else (at, settings["ssl.key.location"])
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # mode 0600
+        file.write(f"{settings['ssl.key.pem'] or ''}\n{settings['ssl.certificate.pem']}\n")
+        file.flush()
+        yield file.name, settings["ssl.key.location"]
 
 
 def kafka_python_connection(settings: Settings) -> dict[str, Any]:

@@ -283,7 +283,8 @@ def live_cluster(bootstrap: str, command_config: Path | None) -> LiveCluster:
     SourceError
         It cannot be reached, or the file cannot be read.
     """
-    from holdfast.adapters.cluster.cluster import LiveCluster, read_properties
+    from holdfast.adapters.cluster.cluster import LiveCluster
+    from holdfast.adapters.cluster.properties import read_properties
 
     config = read_properties(command_config) if command_config else {}
     cluster = LiveCluster(bootstrap=bootstrap, config=config)

@@ -1,0 +1,248 @@
+"""TLS and logins as the configuration of any Kafka client spells them.
+
+**Rules.** Java's keys and librdkafka's mean the same thing and become ours, which are librdkafka's.
+Two spellings that contradict each other are refused. So is what cannot be honoured, before anything
+connects, with the reason: a store that is not PEM, Kerberos, a certificate that is not to be
+checked. No error has a secret in it.
+
+**Strategy.** :func:`normal` translates a configuration before :class:`Settings` parses it;
+:func:`java` writes the result for Spark, whose client is Java's.
+
+References: Kafka security configuration; KIP-651 (PEM in place of JKS and PKCS #12).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+KEYS = frozenset(
+    {
+        *("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"),
+        *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
+        *("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"),
+        *("ssl.endpoint.identification.algorithm", "holdfast.oauth.token.provider"),
+    }
+)
+"""What :func:`normal` leaves of a configuration's credentials."""
+
+_SAME = {
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+_STORES = {
+    "truststore": ("ssl.ca.location",),
+    "keystore": ("ssl.certificate.location", "ssl.key.location"),
+}
+_SECRET = frozenset({"sasl.password", "ssl.key.password", "ssl.key.pem"})
+
+_NOT_HERE = {
+    "sasl.kerberos.": "Kerberos (GSSAPI) is not available here",
+    "sasl.login.callback.handler.class": "a class of Java cannot be called here",
+    "sasl.client.callback.handler.class": "a class of Java cannot be called here",
+    "sasl.login.class": "a class of Java cannot be called here",
+    "sasl.oauthbearer.": (
+        "a member takes a function as holdfast.oauth.token.provider; the command line has no way "
+        "to get a token"
+    ),
+    "ssl.engine.factory.class": "a class of Java cannot be called here",
+    "ssl.keymanager.algorithm": "only PEM is read here",
+    "ssl.trustmanager.algorithm": "only PEM is read here",
+}
+MECHANISMS = {
+    "GSSAPI": "Kerberos is not available here",
+    "AWS_MSK_IAM": (
+        "use OAUTHBEARER, with a function as holdfast.oauth.token.provider that signs the token"
+    ),
+}
+"""Mechanisms that others have, and why they are not here."""
+
+_JAAS_OPTION = re.compile(r"""(\w[\w.]*)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
+_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def normal(config: Mapping[str, object]) -> dict[str, object]:
+    """A configuration with its credentials in our spelling; everything else stays as it is.
+
+    Parameters
+    ----------
+    config : mapping of str to object
+        Keys as Java's, librdkafka's or our clients have them.
+
+    Returns
+    -------
+    dict of str to object
+
+    Raises
+    ------
+    ConfigError
+        For two spellings with two values, and for what cannot be honoured.
+    """
+    rest = dict(config)
+    found: dict[str, object] = {}
+    stores = {name: rest.pop(f"ssl.{name}.location", None) for name in _STORES}
+    types = {name: rest.pop(f"ssl.{name}.type", None) for name in _STORES}
+    for name, location in stores.items():
+        if location is None and types[name] in (None, "PEM"):
+            continue
+        _check_pem(name, location, types[name])
+        if rest.pop(f"ssl.{name}.password", None):
+            raise ConfigError(f"ssl.{name}.password: a PEM store has no password")
+        if location is not None:
+            for key in _STORES[name]:
+                _put(found, key, location, f"ssl.{name}.location")
+    for key, value in rest.items():
+        _refuse_foreign(key, value)
+        if key == "sasl.jaas.config":
+            for name, text in _logins(value).items():
+                _put(found, name, text, key)
+        elif key != "enable.ssl.certificate.verification":
+            _put(found, _SAME.get(key, key), value, key)
+    return found
+
+
+def _put(found: dict[str, object], key: str, value: object, given: str) -> None:
+    if value is None:
+        return
+    if found.get(key, value) != value:
+        shown = "" if key in _SECRET else f" ({found[key]!r} and {value!r})"
+        raise ConfigError(f"{given} says something else than another spelling of {key}{shown}")
+    found[key] = value
+
+
+def _check_pem(name: str, location: object, kind: object) -> None:
+    """Refuse a store of another kind; Java's default kind is JKS, whatever the file is."""
+    is_pem = str(kind).upper() == "PEM" if kind is not None else _looks_like_pem(location)
+    if not is_pem:
+        shown = f"a store of type {kind}" if kind is not None else f"{location}"
+        raise ConfigError(
+            f"ssl.{name}.location: only PEM is read here, and this is {shown}; "
+            "`keytool -exportcert -rfc` or `openssl pkcs12` write PEM, then add "
+            f"ssl.{name}.type=PEM"
+        )
+
+
+def _looks_like_pem(location: object) -> bool:
+    try:
+        return b"-----BEGIN" in Path(str(location)).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{location} cannot be read: {error.strerror}") from None
+
+
+def _refuse_foreign(key: str, value: object) -> None:
+    for begin, why in _NOT_HERE.items():
+        if key == begin or (begin.endswith(".") and key.startswith(begin)):
+            raise ConfigError(f"{key}: {why}")
+    if key == "enable.ssl.certificate.verification" and str(value).lower() != "true":
+        raise ConfigError(
+            f"{key}: certificates are always checked; name the CA that signed the brokers' as "
+            "ssl.ca.location"
+        )
+
+
+def _logins(jaas: object) -> dict[str, str]:
+    """User name and password of a Java client's ``sasl.jaas.config``."""
+    if not isinstance(jaas, str):
+        raise ConfigError("sasl.jaas.config: a string is expected")
+    options = {name: _unquoted(text) for name, text in _JAAS_OPTION.findall(jaas)}
+    missing = [name for name in ("username", "password") if name not in options]
+    if missing:
+        there = f" among {', '.join(options)}" if options else ""
+        raise ConfigError(
+            f"sasl.jaas.config: there is no {' and no '.join(missing)}{there}; it should be "
+            '`... required username="..." password="...";`'
+        )
+    return {f"sasl.{name}": options[name] for name in ("username", "password")}
+
+
+def _unquoted(text: str) -> str:
+    if text[0] in "\"'":
+        return re.sub(r"\\(.)", r"\1", text[1:-1])
+    return text
+
+
+def java(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The credentials of parsed settings, as Java's clients have them.
+
+    Parameters
+    ----------
+    settings : mapping of str to object
+        With every key of :data:`KEYS`.
+
+    Returns
+    -------
+    dict of str to str
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read, or its key is in a format that Java does not read.
+    """
+    found = {"security.protocol": str(settings["security.protocol"])}
+    mechanism = settings["sasl.mechanism"]
+    if mechanism is not None:
+        if mechanism not in _MODULES:
+            raise ConfigError(f"sasl.mechanism: {mechanism} needs a function, which is no text")
+        login = " ".join(
+            f'{name}="{_escaped(settings[f"sasl.{name}"])}"' for name in ("username", "password")
+        )
+        found["sasl.mechanism"] = mechanism
+        found["sasl.jaas.config"] = f"{_MODULES[mechanism]} required {login};"
+    if found["security.protocol"].endswith("SSL"):
+        found |= _java_tls(settings)
+    return found
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _java_tls(settings: Mapping[str, Any]) -> dict[str, str]:
+    algorithm = settings["ssl.endpoint.identification.algorithm"]
+    found = {"ssl.endpoint.identification.algorithm": algorithm if algorithm == "https" else ""}
+    authorities = _text(settings, "ssl.ca")
+    if authorities is not None:
+        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}
+    chain, key = _text(settings, "ssl.certificate"), _text(settings, "ssl.key")
+    if chain is not None and key is not None:
+        if re.search("-----BEGIN (RSA|EC|DSA) PRIVATE KEY", key):
+            raise ConfigError(
+                "ssl.key.location: Spark's client reads keys in PKCS #8 only; "
+                "`openssl pkcs8 -topk8 -in KEY -out NEW` writes it so"
+            )
+        found |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": "".join(_blocks(chain, "CERTIFICATE")),
+            "ssl.keystore.key": "".join(_blocks(key, "PRIVATE KEY")),
+        }
+        if settings["ssl.key.password"] is not None:
+            found["ssl.key.password"] = settings["ssl.key.password"]
+    return found
+
+
+def _text(settings: Mapping[str, Any], name: str) -> str | None:
+    """PEM text, given as such or by its file."""
+    given: str | None = settings[f"{name}.pem"]
+    location = settings[f"{name}.location"]
+    if given is not None or location is None:
+        return given
+    try:
+        return Path(location).read_text(encoding="ascii")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{name}.location: {location} cannot be read: {error}") from None
+
+
+def _blocks(pem: str, kind: str) -> list[str]:
+    """The parts of a PEM text of this kind; a file may hold a key and a chain."""
+    pattern = rf"-----BEGIN [A-Z ]*{kind}-----.*?-----END [A-Z ]*{kind}-----\n?"
+    return re.findall(pattern, pem, re.S)

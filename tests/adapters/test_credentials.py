@@ -1,0 +1,245 @@
+"""Credentials in the spelling of every client."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+import trustme
+from tests.live.security import pkcs8
+
+from holdfast.adapters import credentials
+from holdfast.adapters.cluster import render
+from holdfast.adapters.cluster.properties import read_properties
+from holdfast.adapters.settings import Settings
+from holdfast.errors import ConfigError
+
+BASE = {"bootstrap.servers": "h:1", "group.id": "g"}
+TLS = {**BASE, "security.protocol": "SSL"}
+LOGIN = {**BASE, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A CA, a client's certificate and key, and both in one file, all PEM; and one that is not."""
+    folder = tmp_path_factory.mktemp("pem")
+    authority = trustme.CA()
+    leaf = authority.issue_cert("client.example")
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    both = pkcs8(leaf)
+    key, begin, chain = both.partition(b"-----BEGIN CERTIFICATE")
+    (folder / "key.pem").write_bytes(key)
+    (folder / "chain.pem").write_bytes(begin + chain)
+    (folder / "both.pem").write_bytes(both)
+    (folder / "old-key.pem").write_bytes(leaf.private_key_pem.bytes())
+    (folder / "store.jks").write_bytes(b"\xfe\xed\xfe\xed")
+    return folder
+
+
+def spellings(files):
+    """The same credentials as three clients have them, and as text."""
+    ca, key, chain, both = (files / f"{n}.pem" for n in ("ca", "key", "chain", "both"))
+    return {
+        "librdkafka": {
+            "ssl.ca.location": str(ca),
+            "ssl.certificate.location": str(chain),
+            "ssl.key.location": str(key),
+        },
+        "Java, files": {
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(ca),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(both),
+        },
+        "Java, files without a type": {
+            "ssl.truststore.location": str(ca),
+            "ssl.keystore.location": str(both),
+        },
+        "Java, text": {
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": ca.read_text(),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": chain.read_text(),
+            "ssl.keystore.key": key.read_text(),
+        },
+        "librdkafka, text": {
+            "ssl.ca.pem": ca.read_text(),
+            "ssl.certificate.pem": chain.read_text(),
+            "ssl.key.pem": key.read_text(),
+        },
+        "both": {
+            "ssl.ca.location": str(ca),
+            "ssl.truststore.location": str(ca),
+            "ssl.certificate.location": str(chain),
+            "ssl.key.location": str(key),
+            "enable.ssl.certificate.verification": "true",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        *("librdkafka", "Java, files", "Java, files without a type", "Java, text"),
+        *("librdkafka, text", "both"),
+    ],
+)
+def test_every_spelling_is_the_same_to_every_client(files, spelling):
+    settings = Settings.parse({**TLS, **spellings(files)[spelling]})
+    context = render.ssl_context(settings)
+    assert isinstance(context, ssl.SSLContext)
+    assert context.cert_store_stats()["x509_ca"] == 1
+    ours = credentials.java(settings.values)
+    assert ours == {
+        "security.protocol": "SSL",
+        "ssl.endpoint.identification.algorithm": "https",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": (files / "ca.pem").read_text(),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": (files / "chain.pem").read_text(),
+        "ssl.keystore.key": (files / "key.pem").read_text(),
+    }
+    theirs = render.librdkafka_fetch(settings)
+    assert any(key in theirs for key in ("ssl.ca.location", "ssl.ca.pem"))
+    import confluent_kafka
+
+    confluent_kafka.Consumer(theirs).close()  # librdkafka reads all of it at once
+
+
+def test_only_a_trust_store_is_enough(files):
+    settings = Settings.parse({**TLS, "ssl.ca.location": str(files / "ca.pem")})
+    assert "ssl.keystore.type" not in credentials.java(settings.values)
+    assert render.ssl_context(settings) is not None
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"ssl.truststore.location": "{store.jks}"}, "only PEM is read here, and this is /"),
+        (
+            {"ssl.truststore.location": "{ca.pem}", "ssl.truststore.type": "JKS"},
+            "a store of type JKS",
+        ),
+        ({"ssl.keystore.type": "PKCS12"}, "a store of type PKCS12"),
+        ({"ssl.truststore.location": "/none/there.pem"}, "/none/there.pem cannot be read"),
+        (
+            {"ssl.truststore.location": "{ca.pem}", "ssl.truststore.password": "x"},
+            "ssl.truststore.password: a PEM store has no password",
+        ),
+        (
+            {"ssl.ca.location": "/a.pem", "ssl.truststore.location": "{ca.pem}"},
+            "another spelling of ssl.ca.location",
+        ),
+        ({"ssl.ca.location": "/a.pem", "ssl.ca.pem": "x"}, "one of them is enough"),
+        ({"ssl.key.pem": "x"}, "ssl.certificate.pem"),
+        ({"enable.ssl.certificate.verification": False}, "always checked"),
+        ({"sasl.kerberos.service.name": "kafka"}, "Kerberos"),
+        ({"sasl.login.callback.handler.class": "x.Y"}, "a class of Java"),
+        ({"sasl.oauthbearer.token.endpoint.url": "x"}, "holdfast.oauth.token.provider"),
+        ({"sasl.mechanism": "GSSAPI", "security.protocol": "SASL_SSL"}, "Kerberos"),
+        ({"sasl.mechanism": "aws_msk_iam", "security.protocol": "SASL_SSL"}, "OAUTHBEARER"),
+        ({"security.protocol": "SASL_SSSL"}, "did you mean 'SASL_SSL'"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(files, config, words):
+    config = {
+        key: str(files / text[1:-1]) if str(text).startswith("{") else text
+        for key, text in config.items()
+    }
+    with pytest.raises(ConfigError, match=words):
+        Settings.parse({**TLS, **config})
+
+
+def test_a_protocol_may_be_in_small_letters():
+    assert Settings.parse({**BASE, "security.protocol": "ssl"})["security.protocol"] == "SSL"
+
+
+def test_a_key_that_java_cannot_read_is_told(files):
+    settings = Settings.parse(
+        {
+            **TLS,
+            "ssl.certificate.location": str(files / "chain.pem"),
+            "ssl.key.location": str(files / "old-key.pem"),
+        }
+    )
+    assert render.ssl_context(settings) is not None
+    with pytest.raises(ConfigError, match="openssl pkcs8"):
+        credentials.java(settings.values)
+
+
+@pytest.mark.parametrize(
+    ("line", "login"),
+    [
+        (f'{PLAIN} required username="u" password="p";', ("u", "p")),
+        (f"{PLAIN} required username=u password=p;", ("u", "p")),
+        (f"{PLAIN} required username='u' password='p q';", ("u", "p q")),
+        (rf'{PLAIN} required password="a\"b\\c" username = "u";', ("u", 'a"b\\c')),
+        (f'{PLAIN} required\n  username="u"\n  password="";', ("u", "")),
+    ],
+)
+def test_a_line_of_jaas(line, login):
+    settings = Settings.parse({**LOGIN, "sasl.jaas.config": line})
+    assert (settings["sasl.username"], settings["sasl.password"]) == login
+    again = credentials.java(settings.values)["sasl.jaas.config"]
+    found = Settings.parse({**LOGIN, "sasl.jaas.config": again})
+    assert (found["sasl.username"], found["sasl.password"]) == login
+
+
+def test_a_line_of_jaas_with_a_wrong_word_names_the_words_and_no_secret():
+    line = f'{PLAIN} required username="u" passwrd="hunter2";'
+    with pytest.raises(ConfigError) as caught:
+        Settings.parse({**LOGIN, "sasl.jaas.config": line})
+    assert "there is no password among username, passwrd" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_two_spellings_of_a_secret_that_differ_are_not_shown():
+    with pytest.raises(ConfigError) as caught:
+        Settings.parse(
+            {
+                **LOGIN,
+                "sasl.password": "hunter3",
+                "sasl.jaas.config": f'{PLAIN} required username="u" password="hunter2";',
+            }
+        )
+    assert "another spelling of sasl.password" in str(caught.value)
+    assert "hunter" not in str(caught.value)
+
+
+def test_a_token_function_is_no_text():
+    settings = Settings.parse(
+        {
+            **LOGIN,
+            "sasl.mechanism": "OAUTHBEARER",
+            "holdfast.oauth.token.provider": lambda: "token",
+        }
+    )
+    with pytest.raises(ConfigError, match="needs a function"):
+        credentials.java(settings.values)
+
+
+def test_properties_are_read_as_java_reads_them(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "! a note\n"
+        "security.protocol: SASL_SSL\n"
+        "  sasl.mechanism = PLAIN  \n"
+        "sasl.jaas.config=x required \\\n"
+        '   username="u" \\\n'
+        '   password="p";\n'
+        "path=C:\\\\certs\\tx\n"
+        "umlaut=\\u00fc\n"
+        "empty=\n"
+    )
+    assert read_properties(file) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": 'x required username="u" password="p";',
+        "path": "C:\\certs\tx",
+        "umlaut": "ü",
+        "empty": "",
+    }
+    file.write_text("a=1\nb=2\\\n\nnonsense \\\n goes on\n")
+    with pytest.raises(ConfigError, match="line 4 is not key=value"):
+        read_properties(file)
