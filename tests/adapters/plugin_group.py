@@ -72,10 +72,19 @@ class Member:
     def rack(self) -> str | None:
         return None
 
+    def group_id(self) -> str:
+        return "g"
+
+    def auto_offset_reset(self) -> str:
+        return "latest"
+
+    def remembered(self, own: Any) -> Any:
+        return own
+
     @property
     def is_announced(self) -> bool:
         """Whether the last assignment said that another round follows."""
-        return self.due is not None and self.assignor._rounds_announced > 0
+        return self.due is not None and self.assignor._memory.n_announced > 0
 
     def partitions(self) -> list[int]:
         return sorted(tp.partition for tp in self.owned)

@@ -119,15 +119,15 @@ def test_a_claim_of_a_generation_that_cannot_exist_counts_as_none():
     before = group.round()
     liar = Sticky()
     group.join("c", liar)
-    liar._last, liar._generation = frozenset(("t", p) for p in range(6)), 10**6
+    liar._memory.last, liar._memory.generation = frozenset(("t", p) for p in range(6)), 10**6
     after = group.round()
     assert set(after["a"]) < set(before["a"])
     assert set(after["b"]) < set(before["b"])
     # A leader that missed rounds knows the generation of this one, not only that of its last one.
     group.generation += 5
-    liar._generation = group.generation
-    group.members["b"]._generation = group.generation
-    liar._last = frozenset()
+    liar._memory.generation = group.generation
+    group.members["b"]._memory.generation = group.generation
+    liar._memory.last = frozenset()
     assert set(group.round()["b"]) == set(after["b"])
 
 
@@ -173,7 +173,12 @@ def test_misuse_is_refused(call, error, word):
 
 
 def test_an_untested_version_is_refused(monkeypatch):
-    consumer = SimpleNamespace(_partition_assignment_strategy=[Sticky()], _coordinator=None)
+    consumer = SimpleNamespace(
+        _partition_assignment_strategy=[Sticky()],
+        _coordinator=None,
+        _group_id="g",
+        _auto_offset_reset="latest",
+    )
     monkeypatch.setattr(aiokafka_assignor.aiokafka, "__version__", "9.0")
     with pytest.raises(ConfigError, match=r"aiokafka 9\.0 was not tested"):
         attach(consumer)
@@ -218,7 +223,7 @@ def test_live_group(broker, plugin):
             second = None
             await wait(lambda: len(first.assignment()) == 6)
             (one,) = first._partition_assignment_strategy
-            assert one._generation == first._coordinator.generation >= 3
+            assert one._memory.generation == first._coordinator.generation >= 3
             assert kept < first.assignment()
         finally:
             for consumer in (first, second):

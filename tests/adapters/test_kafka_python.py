@@ -162,8 +162,8 @@ def test_a_stale_claim_never_beats_a_fresh_one():
     group.settle()
     assert group.members["b"].partitions() == [0, 1, 2, 3]
     late = CooperativeSticky()
-    late._last = frozenset(("t", p) for p in range(4))
-    late._generation = away.assignor._generation
+    late._memory.last = frozenset(("t", p) for p in range(4))
+    late._memory.generation = away.assignor._memory.generation
     group.join("c", late, attached=False)
     group.settle()
     # What anybody claims is withheld from others, but the old claim gives c nothing at once.
@@ -179,8 +179,8 @@ def test_a_claim_of_a_generation_that_cannot_exist_takes_nothing(plugin):
         group.settle()
     before = {name: member.partitions() for name, member in group.members.items()}
     liar = plugin()
-    liar._last = frozenset(("t", p) for p in range(6))
-    liar._generation = 10**6
+    liar._memory.last = frozenset(("t", p) for p in range(6))
+    liar._memory.generation = 10**6
     member = group.join("c", liar)
     member.held = lambda: {TopicPartition("t", p) for p in range(6)}  # so it says
     group.members["a"].rejoin = group.members["b"].rejoin = True

@@ -52,7 +52,7 @@ def test_a_plan_leads_to_each_design_and_back(goal):
     for start, end in (("range", goal), (goal, "range")):
         done = run("upgrade-check", "--from", start, "--to", end, "--plan", "--format", "json")
         assert (done.code, json.loads(done.out)["safe"]) == (0, True)
-        assert "bounce 2: holdfast: partition.assignment.strategy=" in done.err
+        assert "bounce 2, after: holdfast: partition.assignment.strategy=" in done.err
         assert checked("--from", start, "--to", end)[0] == 1
 
 
@@ -125,7 +125,8 @@ def test_a_plan_names_the_bounces_of_every_client(tmp_path):
         "d": [],
     }
     done = run("upgrade-check", file, "--plan")
-    assert "bounce 1 of c: java: partition.assignment.strategy=" in done.err
+    assert f"bounce 1 of c, before: java: partition.assignment.strategy={java}Range" in done.err
+    assert f"bounce 1 of c, after: java: partition.assignment.strategy={both}" in done.err
     assert "bounces of d: none needed" in done.err
 
 

@@ -16,8 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.adapters.settings import Settings
 from holdfast.jvm.jars import KAFKA
+from holdfast.machine.codes import ErrorCode, describe
 
+NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 PAGES = Path(__file__).parents[2] / "docs" / "tutorials"
 ALONE = ("simulation", "upgrade", "fleet")
 LIVE = ("drop-in", "deferred", "worker")
@@ -115,3 +118,12 @@ def test_a_page_names_the_versions_that_it_was_run_with(page):
         assert found == (kafka if name == "Kafka" else version(name)), name
     plugin = re.search(r"^from (kafka|confluent_kafka|aiokafka)", text, re.M)
     assert plugin is None or plugin[1].replace("_", "-") in last
+
+
+def test_the_upgrade_guide_names_the_default_and_the_error_of_a_group_without_it():
+    text = (PAGES / "upgrade.md").read_text(encoding="utf-8")
+    default = Settings.parse(NEEDED)["partition.assignment.strategy"][0]
+    assert f"The default of `partition.assignment.strategy` is `{default}`" in text
+    error = describe(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    assert "upgrade-check" in error
+    assert f"```\n{error}\n```\n" in text

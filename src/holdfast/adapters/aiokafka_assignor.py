@@ -23,21 +23,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import aiokafka
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocol
 
+from holdfast.adapters.cluster.broker_lags import BrokerLags
 from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
 from holdfast.adapters.login_log import hide_logins
+from holdfast.adapters.own_assignors import resolve
 from holdfast.adapters.readable import ReadableSubscriptions
-from holdfast.assignors.registry import check_options, find
+from holdfast.assignors.registry import ASSIGNORS, find
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import designs
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.policies import DESIGNS, Offered, assignor_of, of_group
 from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import Resource
 from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
@@ -56,15 +60,22 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
 
     Parameters
     ----------
-    name : str
-        A name of the registry.
+    name : str or Assignor
+        A name of the registry, a Java class, an eager assignor of your own or the dotted name of
+        its factory.
     lags : LagSource, optional
         Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
-        a function, or :meth:`~holdfast.adapters.cluster.broker_lags.BrokerLags.connect`.
+        a function, or :meth:`~holdfast.adapters.cluster.broker_lags.BrokerLags.connect`, which
+        under :func:`attach` goes by the consumer's ``auto_offset_reset``.
     lag_timeout_ms : int
         How long the client's event loop may wait for it; then the round is planned by counts.
     **options
         Those of the assignor.
+
+    Attributes
+    ----------
+    spoken : Assignor
+        What writes, plans and reads.
 
     Raises
     ------
@@ -74,37 +85,44 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
 
     def __init__(
         self,
-        name: str,
+        name: str | designs.Assignor,
         *,
         lags: LagSource | None = None,
         lag_timeout_ms: int = TIMEOUT_MS,
         **options: Any,
     ):
-        info = find(name)
-        if info.cooperative:
-            raise ConfigError(
-                f"{name} is cooperative and aiokafka runs eager assignors alone: use 'sticky', or "
-                "holdfast.AsyncConsumer"
-            )
-        self._spoken = designs.EagerAssignor(name, check_options(name, options))
-        self._needs_attach = info.uses_claims
+        self.spoken: designs.Assignor = _eager(resolve(name), options)
+        known = ASSIGNORS.get(self.spoken.name)
+        self._needs_attach = known is None or known.uses_claims
+        self._lags = lags
         self._ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
         self._read_generation: Callable[[], int] | None = None
         self._prepare: Callable[[], None] = lambda: None
-        self._last: frozenset[Resource] = frozenset()
-        self._generation = NO_GENERATION
+        self._memory = _Remembered()
         self._written_at = time.monotonic()
 
     @property
     def name(self) -> str:
         """Protocol name in JoinGroup."""
-        return self._spoken.name
+        return self.spoken.name
 
-    def bind(self, read_generation: Callable[[], int], prepare: Callable[[], None]) -> None:
-        """Take the functions that read the consumer's generation and prepare it for a join."""
+    def bind(
+        self,
+        read_generation: Callable[[], int],
+        prepare: Callable[[], None],
+        *,
+        memory: _Remembered | None = None,
+        group_id: str = "",
+        reset: str = "",
+    ) -> None:
+        """Take the consumer: how to read its generation and prepare a join, what is shared."""
         if self._read_generation is not None:
             raise LocalProtocolError(f"{self.name}: an assignor belongs to one consumer")
         self._read_generation, self._prepare = read_generation, prepare
+        self._memory = memory or self._memory
+        self.spoken = of_group(self.spoken, group_id)
+        if reset and isinstance(self._lags, BrokerLags):
+            self._lags.reset = reset
 
     def metadata(self, topics: Iterable[str]) -> bytes:
         """Bytes of this member's subscription.
@@ -118,21 +136,21 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
             raise LocalProtocolError(f"{self.name}: call attach(consumer) before start()")
         self._prepare()
         self._written_at = time.monotonic()
-        return self._spoken.subscribe(
+        return self.spoken.subscribe(
             MemberView(
                 topics=tuple(sorted(topics)),
                 owned=(),
-                previous=tuple(sorted(self._last)),
-                generation=self._generation,
+                previous=tuple(sorted(self._memory.last)),
+                generation=self._memory.generation,
                 mode=RebalanceMode.EAGER,
             )
         )
 
     def on_assignment(self, assignment: Any) -> None:
         """Remember the assignment and its generation."""
-        self._last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
+        self._memory.last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
         if self._read_generation is not None:
-            self._generation = self._read_generation()
+            self._memory.generation = self._read_generation()
 
     def assign(self, cluster: Any, members: Mapping[str, Any]) -> dict[str, bytes]:
         """Take the leader's turn: bytes of every member's assignment."""
@@ -141,7 +159,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         counts = {topic: max(numbers) + 1 for topic, numbers in found.items() if numbers}
         generation = NO_GENERATION if self._read_generation is None else self._read_generation()
         computed = designs.compute(
-            [self._spoken],
+            [self.spoken],
             ComputeAssignment(
                 token=0,
                 generation=generation,
@@ -153,13 +171,43 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
                 partitions=tuple(counts.items()),
                 member_id="",
                 waited_ms=round((time.monotonic() - self._written_at) * 1000),
-                unbroken=0 <= self._generation == generation - 1,
+                unbroken=0 <= self._memory.generation == generation - 1,
             ),
             lags=None if self._ask is None else self._ask(counts),
         )
         if computed.failure is not None:
             log.error("%s: no plan, partitions go by range: %s", self.name, computed.failure)
         return dict(computed.assignments)
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """What the assignors of one consumer know of its last round: aiokafka tells only the chosen.
+
+    Membership that was lost changes nothing: an eager member still claims its last assignment, at
+    the old generation, as in Kafka's ``AbstractStickyAssignor`` (KIP-341).
+    """
+
+    last: frozenset[Resource] = frozenset()
+    generation: int = NO_GENERATION
+
+
+def _eager(given: Offered, options: Mapping[str, Any]) -> designs.Assignor:
+    """The assignor, if aiokafka can run it."""
+    if not isinstance(given, str):
+        if options:
+            raise ConfigError(
+                f"{given.name}: it takes no options, found {', '.join(sorted(options))}"
+            )
+        if RebalanceMode.EAGER in given.modes:
+            return given
+    elif given not in DESIGNS and not find(given).cooperative:
+        return assignor_of(given, options)
+    name = given if isinstance(given, str) else given.name
+    raise ConfigError(
+        f"{name} is cooperative and aiokafka runs eager assignors alone: use 'sticky', or "
+        "holdfast.AsyncConsumer"
+    )
 
 
 def _subscription(metadata: Any) -> bytes:
@@ -171,7 +219,9 @@ def _subscription(metadata: Any) -> bytes:
     )
 
 
-def assignor(name: str, *, lags: LagSource | None = None, **options: Any) -> AiokafkaAssignor:
+def assignor(
+    name: str | designs.Assignor, *, lags: LagSource | None = None, **options: Any
+) -> AiokafkaAssignor:
     """Any eager assignor of the registry; parameters as for :class:`AiokafkaAssignor`."""
     return AiokafkaAssignor(name, lags=lags, **options)
 
@@ -203,7 +253,8 @@ def attach(consumer: Any, *, allow_untested: bool = False) -> None:
     Parameters
     ----------
     consumer : aiokafka.AIOKafkaConsumer
-        Its private ``_partition_assignment_strategy`` and, later, ``_coordinator`` are read. The
+        Its private ``_partition_assignment_strategy``, ``_group_id``, ``_auto_offset_reset`` and,
+        later, ``_coordinator`` are read. The
         coordinator's ``_perform_assignment`` is wrapped at the first join, on this one instance.
     allow_untested : bool
         Go on with a version of aiokafka that was not tested.
@@ -233,9 +284,16 @@ def attach(consumer: Any, *, allow_untested: bool = False) -> None:
             prepared[:] = [coordinator]
             _read_leniently(coordinator)
 
+    memory = _Remembered()
     for one in consumer._partition_assignment_strategy:
         if isinstance(one, AiokafkaAssignor):
-            one.bind(read_generation, prepare)
+            one.bind(
+                read_generation,
+                prepare,
+                memory=memory,
+                group_id=consumer._group_id or "",
+                reset=consumer._auto_offset_reset,
+            )
 
 
 def _read_leniently(coordinator: Any) -> None:

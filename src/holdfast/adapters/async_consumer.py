@@ -40,10 +40,16 @@ class AsyncConsumer:
     ----------
     config : mapping of str to object
         As for :class:`holdfast.Consumer`.
+
+    Attributes
+    ----------
+    assignors : tuple of Assignor
+        As of :class:`holdfast.Consumer`.
     """
 
     def __init__(self, config: Mapping[str, object]):
         self._consumer = Consumer(config)
+        self.assignors = self._consumer.assignors
         self._polling = ThreadPoolExecutor(1, thread_name_prefix="holdfast-async-poll")
         self._calling = ThreadPoolExecutor(1, thread_name_prefix="holdfast-async-call")
         self._is_closed = False

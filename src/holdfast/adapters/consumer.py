@@ -28,6 +28,7 @@ from holdfast.adapters.member.assembly import Assembly
 from holdfast.adapters.member.closing import Closing
 from holdfast.adapters.member.commits import ConsumerCommits, not_of_this_term
 from holdfast.adapters.member.end_signals import EndSignals
+from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.metrics import MemberMetrics
 from holdfast.adapters.records.delivery import SLICE_MS, TopicPartition
 from holdfast.adapters.records.topic_duties import RebalanceListener
@@ -66,10 +67,16 @@ class Consumer:
         Kafka's keys, spelled exactly, and ``holdfast.*`` (see
         :mod:`holdfast.adapters.settings`). ``bootstrap.servers`` and ``group.id`` are required.
 
+    Attributes
+    ----------
+    assignors : tuple of Assignor
+        What the consumer offers to its group, in order of preference.
+
     Raises
     ------
     ConfigError
-        For a key that is unknown or a value that is out of range.
+        For a key that is unknown, a value that is out of range, or assignors that do not go
+        together.
     SourceError
         If no broker answers at :meth:`subscribe`.
 
@@ -89,6 +96,7 @@ class Consumer:
 
     def __init__(self, config: Mapping[str, object]):
         self._settings = Settings.parse(config)
+        self.assignors = assignors_of(self._settings)
         self._parts: Assembly | None = None
         self._commits = ConsumerCommits(self._settings)
         self._closing = Closing(self._end)
@@ -124,7 +132,7 @@ class Consumer:
         names = () if pattern is not None else _names(topics)
         if self._parts is None:
             self._check_open()
-            self._parts = Assembly(self._settings)
+            self._parts = Assembly(self._settings, self.assignors)
         self._parts.subscribe(names, pattern, listener)
 
     @_inside

@@ -14,8 +14,9 @@ the private ones. If a leader cannot plan, every member keeps what it claims.
 **Strategy.** A plug-in translates between the client's calls and an
 :class:`~holdfast.machine.leader.designs.Assignor`, which writes and reads the bytes. Without
 ``attach`` it knows only the last assignment and its generation. With ``attach`` it also knows the
-partitions that the consumer holds now, a loss and the mode, and it can ask for a round. Designs I
-to III need that.
+partitions that the consumer holds now, a loss, the mode, the group and ``auto_offset_reset``, and
+it can ask for a round. Designs I to III need that. All plug-ins of an attached consumer share what
+they remember: when the group changes from one to another, the other knows the last assignment.
 
 References
 ----------
@@ -27,6 +28,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from holdfast.adapters.kafka_python_version import explained
@@ -37,17 +39,26 @@ try:
 except ImportError as error:
     raise explained(error) from error
 
+from holdfast.adapters.cluster.broker_lags import BrokerLags
 from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
 from holdfast.adapters.kafka_python_attach import Attached, attach
 from holdfast.adapters.login_log import hide_logins
-from holdfast.errors import ConfigError, LocalProtocolError, WireError
+from holdfast.adapters.own_assignors import resolve
+from holdfast.errors import ConfigError, LocalProtocolError, WireError, suggest
 from holdfast.machine.actions import ComputeAssignment, LedRound
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader import designs
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
 from holdfast.machine.member.options import AGAIN_PAUSE_MS
 from holdfast.machine.member.steps import doubled_ms
-from holdfast.machine.policies import DEFAULTS, assignor_of, assignors_for
+from holdfast.machine.policies import (
+    DEFAULTS,
+    DESIGNS,
+    assignor_of,
+    assignors_for,
+    of_group,
+    policy_of_protocol,
+)
 from holdfast.machine.policy import Policy
 from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import Resource
@@ -72,6 +83,37 @@ log = logging.getLogger(__name__)
 hide_logins()
 
 _NOTHING = Instruction(assigned=frozenset())
+
+
+@dataclass(slots=True, kw_only=True)
+class Remembered:
+    """What the plug-ins of one consumer know of its last round.
+
+    Parameters
+    ----------
+    instruction, instructed_at
+        The assignment, and when it came.
+    last, generation
+        The partitions that it gave, and its generation, -1 before the first.
+    is_lost : bool
+        Whether the member lost its membership since. A cooperative plug-in then claims nothing. An
+        eager one still claims its last assignment, at the old generation, as Kafka's
+        ``AbstractStickyAssignor`` does: partitions that no other member has had since come back
+        (KIP-341).
+    planned, led
+        This leader's plan of the round that runs, and of the last one that was completed.
+    n_announced : int
+        Rounds that were announced in a row.
+    """
+
+    instructed_at: float
+    instruction: Instruction = _NOTHING
+    last: frozenset[Resource] = frozenset()
+    generation: int = NO_GENERATION
+    is_lost: bool = False
+    planned: LedRound | None = None
+    led: LedRound | None = None
+    n_announced: int = 0
 
 
 class Host(Protocol):
@@ -101,6 +143,15 @@ class Host(Protocol):
     def rack(self) -> str | None:
         """The consumer's ``client_rack``."""
 
+    def group_id(self) -> str:
+        """The consumer's ``group_id``."""
+
+    def auto_offset_reset(self) -> str:
+        """The consumer's ``auto_offset_reset``, as Kafka names it."""
+
+    def remembered(self, own: Remembered) -> Remembered:
+        """What all plug-ins of the consumer remember; ``own`` if this is the first of them."""
+
 
 class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
     """One assignor, as kafka-python calls it.
@@ -117,13 +168,19 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         beside an eager assignor. Needs :func:`attach` to know the mode.
     lags : LagSource, optional
         Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
-        a function, or :meth:`~holdfast.adapters.cluster.broker_lags.BrokerLags.connect`.
+        a function, or :meth:`~holdfast.adapters.cluster.broker_lags.BrokerLags.connect`, which
+        under :func:`attach` goes by the consumer's ``auto_offset_reset``.
     lag_timeout_ms : int
         How long the client's network thread may wait for it; then the round is planned by counts.
     needs_attach : bool
         Refuse to join without :func:`attach`.
     clock : callable
         Seconds, monotonic.
+
+    Attributes
+    ----------
+    spoken : Assignor
+        What writes, plans and reads.
     """
 
     def __init__(
@@ -137,8 +194,9 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         needs_attach: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._spoken = spoken
+        self.spoken = spoken
         self._rack = rack
+        self._lags = lags
         self._ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
         self._clock = clock
         self._cooperative = RebalanceMode.COOPERATIVE in spoken.modes
@@ -148,36 +206,27 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         self._leaving = Leaving.STAYS
         self._nonce = 0
         self._written_at = clock()
-        self._instructed_at = clock()
-        self._instruction = _NOTHING
-        self._last: frozenset[Resource] = frozenset()
-        self._generation = NO_GENERATION
-        self._planned: LedRound | None = None  # in this round
-        self._led: LedRound | None = None  # the last round that was completed
-        self._rounds_announced = 0  # in a row
+        self._memory = Remembered(instructed_at=clock())
 
     @property
     def name(self) -> str:
         """Protocol name in JoinGroup."""
-        return self._spoken.name
+        return self.spoken.name
 
     def bind(self, host: Host) -> None:
         """Take the consumer that :func:`attach` prepared."""
         if self._host is not None:
             raise LocalProtocolError(f"{self.name}: an assignor belongs to one consumer")
         self._host = host
+        self._memory = host.remembered(self._memory)
+        self.spoken = of_group(self.spoken, host.group_id())
+        if isinstance(self._lags, BrokerLags):
+            self._lags.reset = host.auto_offset_reset()
 
     def forget(self) -> None:
-        """Note that the member lost its membership: a cooperative one then claims nothing.
-
-        An eager one still claims its last assignment, at the old generation. Partitions that no
-        other member has had since come back to it (KIP-341).
-        """
-        if self._cooperative:
-            self._last = frozenset()
-            self._generation = NO_GENERATION
-            self._instruction = _NOTHING
-            self._rounds_announced = 0
+        """Note that the member lost its membership; see :class:`Remembered`."""
+        memory = self._memory
+        memory.is_lost, memory.instruction, memory.n_announced = True, _NOTHING, 0
 
     def announce(self, leaving: Leaving) -> None:
         """Say in the next round what this member is about to do."""
@@ -209,20 +258,22 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         # eager member never joins a second time by itself, it would stay without one.
         owned = self._held() if mode is RebalanceMode.COOPERATIVE else frozenset()
         remaining_ms = self._host.ms_until_rejoin() if self._host is not None else None
-        return self._spoken.subscribe(
+        memory = self._memory
+        claims_nothing = memory.is_lost and self._cooperative
+        return self.spoken.subscribe(
             MemberView(
                 topics=tuple(sorted(topics)),
                 owned=tuple(sorted(owned)),
-                previous=tuple(sorted(self._last)),
-                generation=self._generation,
+                previous=tuple(sorted(memory.last)),
+                generation=NO_GENERATION if claims_nothing else memory.generation,
                 mode=mode,
                 rack=self._rack or (self._host.rack() if self._host is not None else None),
                 nonce=self._nonce,
                 leaving=self._leaving,
-                given_up=tuple(sorted(self._instruction.revoked - owned)),
+                given_up=tuple(sorted(memory.instruction.revoked - owned)),
                 delay_ms=remaining_ms or 0,
-                memory=self._instruction.memory,
-                memory_age_ms=self._ms_since(self._instructed_at),
+                memory=memory.instruction.memory,
+                memory_age_ms=self._ms_since(memory.instructed_at),
             )
         )
 
@@ -234,25 +285,26 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         asks the client for that itself.
         """
         try:
-            instruction = self._spoken.read(assignment.encode())
+            instruction = self.spoken.read(assignment.encode())
         except WireError as error:
             log.warning("%s: the leader's assignment has odd user data: %s", self.name, error)
             instruction = _NOTHING
-        self._instruction = instruction
-        self._instructed_at = self._clock()
-        self._last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
-        self._generation = generation
-        is_mine = self._planned is not None and self._planned.generation == generation
-        self._led, self._planned = self._planned if is_mine else None, None
+        memory = self._memory
+        memory.instruction = instruction
+        memory.instructed_at = self._clock()
+        memory.last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
+        memory.generation, memory.is_lost = generation, False
+        is_mine = memory.planned is not None and memory.planned.generation == generation
+        memory.led, memory.planned = memory.planned if is_mine else None, None
         if self._host is not None:
             self._host.rejoin_after(self._pause_ms(instruction, self._host))
 
     def _pause_ms(self, instruction: Instruction, host: Host) -> int | None:
         if not instruction.again:
-            self._rounds_announced = 0
+            self._memory.n_announced = 0
             return instruction.delay_ms or None
-        self._rounds_announced += 1
-        n_before = self._rounds_announced - 1
+        self._memory.n_announced += 1
+        n_before = self._memory.n_announced - 1
         return doubled_ms(AGAIN_PAUSE_MS, n_before, host.heartbeat_interval_ms())
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
@@ -275,16 +327,18 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
             partitions=tuple(sorted(counts.items())),
             member_id="" if host is None else host.member_id(),
             waited_ms=self._ms_since(self._written_at),
-            unbroken=host is not None and 0 <= self._generation == host.generation() - 1,
-            led=self._led,
+            unbroken=host is not None
+            and not self._memory.is_lost
+            and 0 <= self._memory.generation == host.generation() - 1,
+            led=self._memory.led,
         )
         computed = designs.compute(
-            [self._spoken],
+            [self.spoken],
             request,
             lags=None if self._ask is None else self._ask(counts),
             racks=replica_racks(cluster, members),
         )
-        self._planned = designs.led_round(request, computed)
+        self._memory.planned = designs.led_round(request, computed)
         if computed.failure is not None:
             log.error("%s: no plan, members keep what they have: %s", self.name, computed.failure)
         return dict(computed.assignments)
@@ -295,7 +349,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
 
     def _held(self) -> frozenset[Resource]:
         if self._host is None:
-            return self._last
+            return self._memory.last
         return frozenset((tp.topic, tp.partition) for tp in self._host.held())
 
     def _ms_since(self, moment: float) -> int:
@@ -303,7 +357,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
 
 
 def assignor(
-    name: str,
+    name: str | designs.Assignor,
     *,
     rack: str | None = None,
     upgrading: bool = False,
@@ -311,24 +365,34 @@ def assignor(
     lag_timeout_ms: int = TIMEOUT_MS,
     **options: Any,
 ) -> PluginAssignor:
-    """Any assignor of the registry as a plug-in.
+    """Any assignor as a plug-in.
 
     Parameters
     ----------
-    name : str
-        A name of :data:`holdfast.assignors.registry.ASSIGNORS`.
+    name : str or Assignor
+        A name of :data:`holdfast.assignors.registry.ASSIGNORS`, a Java class, the protocol of a
+        design such as ``holdfast-deferred``, an assignor of your own or the dotted name of its
+        factory.
     rack, upgrading, lags, lag_timeout_ms
         As for :class:`PluginAssignor`.
     **options
-        Those of the assignor.
+        Those of the assignor; for a design those of :class:`~holdfast.machine.policy.Policy`.
 
     Raises
     ------
     ConfigError
         An unknown assignor or option.
     """
+    given = resolve(name)
+    if isinstance(given, str) and given in DESIGNS:
+        policy = policy_of_protocol(given)
+        assert policy is not None
+        made: PluginAssignor = _DesignPlugin(policy.name, rack, upgrading, **options)
+        return made
+    if not isinstance(given, str) and options:
+        raise ConfigError(f"{given.name}: it takes no options, found {', '.join(sorted(options))}")
     return PluginAssignor(
-        assignor_of(name, options),
+        assignor_of(given, options) if isinstance(given, str) else given,
         rack=rack,
         upgrading=upgrading,
         lags=lags,
@@ -371,12 +435,17 @@ class Simple(CooperativeSticky):
 class _DesignPlugin(PluginAssignor):
     """A design, in holdfast's protocol."""
 
-    def __init__(self, policy: str, rack: str | None, **settings: Any):
+    def __init__(self, policy: str, rack: str | None, upgrading: bool = False, **settings: Any):
+        known = {field.name for field in fields(Policy)} - {"design"}
+        if unknown := sorted(set(settings) - known):
+            raise ConfigError(
+                f"{policy}: unknown option {unknown[0]!r}; {suggest(unknown[0], known)}"
+            )
         made = Policy(**settings)
         if made.omit_unchanged:
             raise ConfigError("omit_unchanged: kafka-python takes an absent partition for revoked")
         (spoken,) = assignors_for(policy, made)
-        super().__init__(spoken, rack=rack, needs_attach=True)
+        super().__init__(spoken, rack=rack, upgrading=upgrading, needs_attach=True)
 
 
 class HoldfastSimple(_DesignPlugin):
@@ -384,14 +453,14 @@ class HoldfastSimple(_DesignPlugin):
 
     Parameters
     ----------
-    rack : str, optional
-        The member's rack.
+    rack, upgrading
+        As for :class:`PluginAssignor`.
     **settings
         Those of :class:`~holdfast.machine.policy.Policy`.
     """
 
-    def __init__(self, *, rack: str | None = None, **settings: Any):
-        super().__init__("holdfast-simple", rack, **settings)
+    def __init__(self, *, rack: str | None = None, upgrading: bool = False, **settings: Any):
+        super().__init__("holdfast-simple", rack, upgrading, **settings)
 
 
 class Deferred(_DesignPlugin):
@@ -401,16 +470,21 @@ class Deferred(_DesignPlugin):
     ----------
     delay_ms : int
         ``scheduled.rebalance.max.delay.ms``; 0 is Design I.
-    rack : str, optional
-        The member's rack.
+    rack, upgrading
+        As for :class:`PluginAssignor`.
     **settings
         Others of :class:`~holdfast.machine.policy.Policy`.
     """
 
     def __init__(
-        self, *, delay_ms: int = DEFAULTS.delay_ms, rack: str | None = None, **settings: Any
+        self,
+        *,
+        delay_ms: int = DEFAULTS.delay_ms,
+        rack: str | None = None,
+        upgrading: bool = False,
+        **settings: Any,
     ):
-        super().__init__("deferred", rack, delay_ms=delay_ms, **settings)
+        super().__init__("deferred", rack, upgrading, delay_ms=delay_ms, **settings)
 
 
 class Incremental(_DesignPlugin):
@@ -422,8 +496,8 @@ class Incremental(_DesignPlugin):
         As for :class:`Deferred`.
     batch, interval_ms : int
         Moves in a round, and the pause to the next one.
-    rack : str, optional
-        The member's rack.
+    rack, upgrading
+        As for :class:`PluginAssignor`.
     **settings
         Others of :class:`~holdfast.machine.policy.Policy`.
     """
@@ -435,10 +509,11 @@ class Incremental(_DesignPlugin):
         batch: int = DEFAULTS.batch,
         interval_ms: int = DEFAULTS.interval_ms,
         rack: str | None = None,
+        upgrading: bool = False,
         **settings: Any,
     ):
         settings |= {"delay_ms": delay_ms, "batch": batch, "interval_ms": interval_ms}
-        super().__init__("incremental", rack, **settings)
+        super().__init__("incremental", rack, upgrading, **settings)
 
 
 def partition_counts(cluster: Any, members: Sequence[Any]) -> dict[str, int]:

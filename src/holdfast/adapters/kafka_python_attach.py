@@ -92,6 +92,7 @@ class Attached:
         self._coordinator = consumer._coordinator
         self._clock = clock
         self._rejoin_at: float | None = None
+        self._remembered: Any = None
         self._assignors = [
             assignor
             for assignor in self._coordinator._assignors.values()
@@ -137,6 +138,21 @@ class Attached:
     def rack(self) -> str | None:
         """The consumer's ``client_rack``, None where it has none."""
         return self.consumer.config["client_rack"] or None
+
+    def group_id(self) -> str:
+        """The consumer's ``group_id``."""
+        return str(self.consumer.config["group_id"])
+
+    def auto_offset_reset(self) -> str:
+        """The consumer's ``auto_offset_reset``; the client also takes the names of Kafka 0.8."""
+        given = str(self.consumer.config["auto_offset_reset"])
+        return {"smallest": "earliest", "largest": "latest"}.get(given, given)
+
+    def remembered(self, own: Any) -> Any:
+        """What all assignors of the consumer remember; ``own`` if this is the first of them."""
+        if self._remembered is None:
+            self._remembered = own
+        return self._remembered
 
     def close(self, *, for_good: bool = True, timeout_ms: int = 30_000) -> None:
         """Close the consumer, and first let the group know whether it comes back.

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.adapters import credentials
+from holdfast.assignors.registry import canonical, find
 from holdfast.errors import ConfigError, nearest
 from holdfast.machine.policies import DEFAULTS, POLICIES
 from holdfast.machine.policy import When
@@ -102,6 +103,16 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(_name(part.strip() if isinstance(part, str) else part) for part in parts)
 
 
+def _strategies(value: object) -> tuple[object, ...]:
+    """Names, and assignors themselves; one that stands alone needs no list."""
+    if not isinstance(value, (str, list, tuple)):
+        return (value,)
+    parts = value.split(",") if isinstance(value, str) else value
+    if not parts:
+        raise ValueError(f"a list or a comma-separated string is expected, found {value!r}")
+    return tuple(canonical(_name(p.strip())) if isinstance(p, str) else p for p in parts)
+
+
 def _callable(value: object) -> Callable[..., Any]:
     if not callable(value):
         raise ValueError(f"a function is expected, found {type(value).__name__}")
@@ -130,7 +141,7 @@ KEYS: dict[str, Key] = {
     "auto.offset.reset": Key(parse=_one_of("latest", "earliest", "none"), default="latest"),
     "enable.auto.commit": Key(parse=_boolean, default=True),
     "auto.commit.interval.ms": Key(parse=_integer(0), default=5_000),
-    "partition.assignment.strategy": Key(parse=_names, default=("cooperative-sticky",)),
+    "partition.assignment.strategy": Key(parse=_strategies, default=("cooperative-sticky",)),
     "isolation.level": Key(
         parse=_one_of("read_uncommitted", "read_committed"), default="read_uncommitted"
     ),
@@ -161,6 +172,7 @@ KEYS: dict[str, Key] = {
         parse=_one_of("https", "none", ""), default="https"
     ),
     "holdfast.policy": Key(parse=_one_of(*POLICIES), default="simple"),
+    "holdfast.target.assignor": Key(parse=lambda value: find(_name(value)).name),
     "holdfast.assignor.options": Key(parse=_options, default={}),
     "holdfast.data.plane": Key(parse=_one_of(*DATA_PLANES), default="confluent"),
     "holdfast.error.timeout.ms": Key(parse=_integer(0), default=0),
@@ -183,9 +195,18 @@ ALIASES = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Parsed configuration; ``settings["group.id"]`` is typed as the table says."""
+    """Parsed configuration; ``settings["group.id"]`` is typed as the table says.
+
+    Parameters
+    ----------
+    values : mapping of str to object
+        Every key with its value.
+    given : frozenset of str
+        The keys that the user wrote; the others have their defaults.
+    """
 
     values: Mapping[str, Any] = field(repr=False)
+    given: frozenset[str] = field(default=frozenset(), repr=False)
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
@@ -214,6 +235,7 @@ class Settings:
             at odds with another.
         """
         values: dict[str, Any] = {key: entry.default for key, entry in KEYS.items()}
+        written: set[str] = set()
         for given, value in credentials.normal(config).items():
             key = ALIASES.get(given, given)
             if key not in KEYS:
@@ -222,11 +244,12 @@ class Settings:
                 continue
             try:
                 values[key] = KEYS[key].parse(value)
+                written.add(key)
             except ValueError as error:
                 shown = "its value cannot be used" if KEYS[key].secret else str(error)
                 raise ConfigError(f"{given}: {shown}") from None
         _check(values)
-        return cls(values)
+        return cls(values, frozenset(written))
 
 
 def _unknown(key: str) -> str:

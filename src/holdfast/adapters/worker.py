@@ -4,6 +4,9 @@
 counts; if they differ, those of the leader count. Work on a resource begins in ``on_assigned`` and
 has ended when ``on_revoked`` returns; only then may another worker begin. Each kind is balanced by
 itself, so a change in one kind never moves another. With weights all kinds are balanced together.
+A worker offers its own design first and the other designs behind it, as Connect's workers offer
+all built-in protocols: one rolling bounce changes the design of a group. A list of designs in
+``partition.assignment.strategy`` is offered as it stands.
 Callbacks come one at a time, on a thread of their own. If ``on_assigned`` raises, nobody does the
 work: the worker leaves the group, so that another one does, and its calls raise the error. State
 that could not be saved in time, or a loss that no callback tells of, is an error in the log and at
@@ -35,8 +38,9 @@ from holdfast.adapters.member.end_signals import EndSignals
 from holdfast.adapters.member.host import MemberHost
 from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.member.member_log import NAME, Log, MemberLog
-from holdfast.adapters.member.membership import Leadership, make_member, policy_of
+from holdfast.adapters.member.membership import Leadership, listed_in, make_member, policy_of
 from holdfast.adapters.settings import Settings
+from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import (
     AdapterError,
     ConfigError,
@@ -46,7 +50,7 @@ from holdfast.errors import (
 from holdfast.machine import actions, events
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.leader.designs import Assignor
-from holdfast.machine.policies import POLICIES, assignors_for
+from holdfast.machine.policies import DESIGNS, POLICIES, assignors_for, offered
 from holdfast.model import partitions
 
 PROTOCOL_TYPE = "holdfast"
@@ -81,12 +85,19 @@ class Worker:
     config : mapping of str to object
         As for :class:`holdfast.Consumer`; ``holdfast.policy`` is ``simple``, ``deferred`` or
         ``incremental``; a worker's ``simple`` is ``holdfast-simple``.
+        ``partition.assignment.strategy`` is one assignor that computes targets, or a list of
+        designs (``holdfast-deferred``) and assignors of your own to offer.
     resources : mapping of str to int
         Kind to count, such as ``{"connector-a": 3, "shard": 12}``; ``{"leader": 1}`` elects one.
     listener : WorkerListener, optional
         Begins and ends work.
     weights : mapping of str to int, optional
         Load of one resource of a kind, 1 where not given.
+
+    Attributes
+    ----------
+    assignors : tuple of Assignor
+        What the worker offers to its group, in order of preference.
 
     Raises
     ------
@@ -104,7 +115,7 @@ class Worker:
     ):
         self._settings = settings = Settings.parse(config)
         self._resources = _checked(resources)
-        assignors = _assignors(settings, self._resources, weights or {})
+        self.assignors = assignors = _assignors(settings, self._resources, weights or {})
         log = MemberLog(settings)
         self._leadership = Leadership(
             settings, assignors, lambda _: FoundTopics(counts=self._resources), log=log
@@ -386,10 +397,22 @@ def _assignors(
     for kind in weights:
         if kind not in resources:
             raise ConfigError(f"weights[{kind!r}]: not one of the resources {sorted(resources)}")
+    listed = listed_in(settings)
     policy = replace(
-        policy_of(settings),
+        policy_of(settings, listed),
         isolate=not weights,
         weights=dict(weights),
         omit_unchanged=True,  # only members read the assignments of this protocol type
     )
-    return assignors_for(POLICIES[name].worker, policy)
+    own = POLICIES[POLICIES[name].worker]
+    if not listed or (listed[0] in ASSIGNORS and len(listed) == 1):
+        others = [design for design in DESIGNS if design not in own.protocols]
+        return offered((*own.protocols, *others), policy)
+    if kafkas := [a for a in listed if isinstance(a, str) and a not in DESIGNS]:
+        raise ConfigError(
+            f"partition.assignment.strategy: a worker offers {', '.join(DESIGNS)}, or takes one "
+            f"assignor that computes its targets; found {kafkas[0]} in a list"
+        )
+    if "holdfast.policy" in settings.given:
+        return assignors_for(own.name, policy, listed)
+    return offered(listed, policy)

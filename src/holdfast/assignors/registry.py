@@ -190,6 +190,11 @@ _ROWS: dict[str, AssignorInfo] = {
 ASSIGNORS: Mapping[str, AssignorInfo] = MappingProxyType(_ROWS)
 """Every assignor by name."""
 
+JAVA_NAMES: Mapping[str, str] = MappingProxyType(
+    {info.java_class: info.name for info in _ROWS.values() if info.java_class}
+)
+"""Java's classes -> the names of their assignors. librdkafka's names are those of the registry."""
+
 
 def assign(group: Group, name: str, /, **options: Any) -> Result:
     """Run an assignor.
@@ -199,7 +204,7 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
     group : Group
         Members, subscriptions, claims.
     name : str
-        A name of :data:`ASSIGNORS`.
+        A name of :data:`ASSIGNORS`, or a Java class with this assignor.
     **options
         Those the assignor declares.
 
@@ -212,17 +217,28 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
 
     References: KIP-54, KIP-429.
     """
-    checked = check_options(name, options)
-    info = ASSIGNORS[name]
+    info = find(name)
+    checked = check_options(info.name, options)
     claims = normalise(group)
     solution = info.function(claims, **checked)
-    return Result.of(name, claims, solution, cooperative=info.cooperative)
+    return Result.of(info.name, claims, solution, cooperative=info.cooperative)
+
+
+def canonical(name: str) -> str:
+    """The registry's name of an assignor that may be named by its Java class."""
+    return JAVA_NAMES.get(name, name)
 
 
 def find(name: str) -> AssignorInfo:
-    """The row of ``name``; an unknown name is a ConfigError that suggests near names."""
-    if name in ASSIGNORS:
-        return ASSIGNORS[name]
+    """The row of ``name``, or of the assignor of a Java class.
+
+    Raises
+    ------
+    ConfigError
+        An unknown name; the text suggests near ones.
+    """
+    if (own := canonical(name)) in ASSIGNORS:
+        return ASSIGNORS[own]
     raise ConfigError(f"unknown assignor {name!r}; {suggest(name, ASSIGNORS, 3)}")
 
 
@@ -251,4 +267,4 @@ def in_mode(name: str, *, cooperative: bool) -> str | None:
         There is no such assignor.
     """
     info = find(name)
-    return name if info.cooperative == cooperative else info.twin or None
+    return info.name if info.cooperative == cooperative else info.twin or None

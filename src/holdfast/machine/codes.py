@@ -165,7 +165,8 @@ FATAL: Mapping[int, FatalCode] = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: FatalCode(
         advice=(
             "the group's protocol type or assignors have nothing in common with this member's; "
-            "configure one assignor that every member offers"
+            "configure one assignor that every member offers, or go over to another one as "
+            "`holdfast upgrade-check --from THEIRS --to YOURS --plan` says"
         ),
         source=f"{_JOIN}, {_SYNC}",
     ),

@@ -11,7 +11,7 @@ means one protocol, and a default has one value, everywhere.
 - The defaults of a design's options are those of :class:`~holdfast.machine.policy.Policy`.
 
 **Strategy.** :func:`find_policy` returns the row of a name. :func:`assignors_for` returns what the
-members of a policy offer.
+members of a policy offer; :func:`offered` returns what a list says, whatever the policy.
 
 References: Incremental Cooperative Rebalancing, Designs I, II and III; KIP-429; KIP-726.
 """
@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from holdfast.assignors.registry import ASSIGNORS, check_options, find
+from holdfast.assignors.registry import ASSIGNORS, canonical, check_options, find
 from holdfast.errors import ConfigError, suggest
 from holdfast.machine.leader.designs import (
     NAMES,
@@ -31,6 +31,7 @@ from holdfast.machine.leader.designs import (
     DesignAssignor,
     EagerAssignor,
 )
+from holdfast.machine.leader.embedded import RebalanceMode
 from holdfast.machine.policy import Policy
 from holdfast.wire.layouts.incremental import Design
 
@@ -83,6 +84,12 @@ class PolicyInfo:
         """Whether partitions of a member that left wait for its return."""
         return "delay_ms" in self.options
 
+
+Offered = str | Assignor
+"""What a list of assignors holds: a name, or an assignor itself."""
+
+DESIGNS: Mapping[str, Design] = MappingProxyType({name: design for design, name in NAMES.items()})
+"""Protocol names of the designs, which a list of assignors may hold beside those of others."""
 
 DEFAULTS = Policy()
 """The default of every option of every design."""
@@ -161,12 +168,12 @@ def find_policy(name: str) -> PolicyInfo:
     """
     if name in POLICIES:
         return POLICIES[name]
-    if name not in ASSIGNORS:
+    if (own := canonical(name)) not in ASSIGNORS:
         known = (*POLICIES, *ASSIGNORS)
         raise ConfigError(f"unknown policy {name!r}; {suggest(name, known, 2)}")
-    info = ASSIGNORS[name]
+    info = ASSIGNORS[own]
     row = POLICIES["simple" if info.cooperative else "eager"]
-    return replace(row, name=name, title=name, summary=info.summary, assignors=(name,))
+    return replace(row, name=own, title=own, summary=info.summary, assignors=(own,))
 
 
 def check_known(name: str, option: str) -> None:
@@ -194,7 +201,7 @@ def policy_of_protocol(protocol: str) -> PolicyInfo | None:
 
 
 def assignors_for(
-    name: str, settings: Policy = DEFAULTS, assignors: Sequence[str] = ()
+    name: str, settings: Policy = DEFAULTS, assignors: Sequence[Offered] = ()
 ) -> tuple[Assignor, ...]:
     """The assignors that a member under a policy offers, in order of preference.
 
@@ -204,9 +211,9 @@ def assignors_for(
         One of :data:`POLICIES`, or an assignor of the registry.
     settings : Policy
         Options of the design, and of the assignors; its design is replaced by the policy's.
-    assignors : sequence of str
-        Assignors to offer instead of the policy's own; under a design the one that computes
-        targets.
+    assignors : sequence of str or Assignor
+        What to offer instead of the policy's own, as for :func:`offered`. Under a design one
+        assignor of the registry computes targets, and a list names the design itself as well.
 
     Raises
     ------
@@ -214,23 +221,89 @@ def assignors_for(
         An unknown name or option, or assignors that do not go with the policy.
     """
     info = find_policy(name)
-    if info.design is not None:
-        if len(assignors) > 1:
-            raise ConfigError(
-                f"partition.assignment.strategy: holdfast.policy={name} takes one assignor, "
-                f"found {', '.join(assignors)}"
+    if info.design is None:
+        made = offered(assignors or info.assignors, settings)
+        if not info.cooperative and any(RebalanceMode.COOPERATIVE in a.modes for a in made):
+            raise _contradiction(
+                name, made, "needs holdfast.policy=simple, or none: some go on in a round"
             )
-        computes = assignors[0] if assignors else settings.assignor
-        options = check_options(computes, settings.options)
-        design = replace(settings, design=info.design, assignor=computes, options=options)
-        return (DesignAssignor(design),)
-    names = tuple(assignors) or info.assignors
-    cooperative = [a for a in names if find(a).cooperative]
-    if cooperative and not info.cooperative:
-        raise ConfigError(
-            f"partition.assignment.strategy: {', '.join(names)} needs holdfast.policy=simple"
+        return made
+    if not assignors:
+        return offered(info.protocols, settings)
+    (first, *others) = assignors
+    if not others and isinstance(first, str) and first not in DESIGNS:
+        return offered(info.protocols, replace(settings, assignor=find(first).name))
+    made = offered(assignors, settings)
+    if info.protocols[0] not in {a.name for a in made}:
+        raise _contradiction(
+            name,
+            made,
+            f"lacks {info.protocols[0]}: holdfast.policy={name} takes one assignor that computes "
+            f"its targets, or a list with {info.protocols[0]} in it",
         )
-    return tuple(assignor_of(a, _own_options(a, names, settings.options)) for a in names)
+    return made
+
+
+def offered(assignors: Sequence[Offered], settings: Policy = DEFAULTS) -> tuple[Assignor, ...]:
+    """The assignors of a list, as a member offers them, in order of preference.
+
+    Parameters
+    ----------
+    assignors : sequence of str or Assignor
+        Names of the registry, Java's classes, names of :data:`DESIGNS`, or assignors themselves.
+    settings : Policy
+        Settings of every design in the list, and options of the assignors.
+
+    Raises
+    ------
+    ConfigError
+        An unknown name or option, or a name that is there twice.
+
+    References: KIP-726, "Upgrade path": a list offers the old and the new protocol.
+    """
+    named = [canonical(a) if isinstance(a, str) else a for a in assignors]
+    protocols = [a if isinstance(a, str) else a.name for a in named]
+    if twice := sorted({p for p in protocols if protocols.count(p) > 1}):
+        raise ConfigError(f"partition.assignment.strategy: {twice[0]} is named twice")
+    target = find(settings.assignor).name
+    computing = [target if a in DESIGNS else a for a in named if isinstance(a, str)]
+    made: list[Assignor] = []
+    for a in named:
+        if not isinstance(a, str):
+            made.append(a)
+        elif a in DESIGNS:
+            options = check_options(target, _own_options(target, computing, settings.options))
+            design = replace(settings, design=DESIGNS[a], assignor=target, options=options)
+            made.append(DesignAssignor(design))
+        elif a in ASSIGNORS:
+            made.append(assignor_of(a, _own_options(a, computing, settings.options)))
+        else:
+            raise ConfigError(f"unknown assignor {a!r}; {suggest(a, (*ASSIGNORS, *DESIGNS), 3)}")
+    return tuple(made)
+
+
+def check_agreement(name: str, assignors: Sequence[Assignor]) -> None:
+    """Refuse a policy and a list of assignors that were both configured and differ.
+
+    Raises
+    ------
+    ConfigError
+        ``simple`` with eager assignors alone, or ``eager-sticky`` with assignors without claims.
+    """
+    if name == "simple" and not any(RebalanceMode.COOPERATIVE in a.modes for a in assignors):
+        text = "runs eager; leave holdfast.policy out, or take holdfast-simple for its targets"
+        raise _contradiction(name, assignors, text)
+    if name == "eager-sticky" and not any(
+        a.name in ASSIGNORS and ASSIGNORS[a.name].uses_claims for a in assignors
+    ):
+        raise _contradiction(name, assignors, "keeps nothing; needs holdfast.policy=eager, or none")
+
+
+def _contradiction(name: str, assignors: Sequence[Assignor], why: str) -> ConfigError:
+    listed = ", ".join(a.name for a in assignors)
+    return ConfigError(
+        f"holdfast.policy={name} contradicts partition.assignment.strategy: {listed} {why}"
+    )
 
 
 def assignor_of(name: str, options: Mapping[str, object] | None = None) -> Assignor:
@@ -241,16 +314,34 @@ def assignor_of(name: str, options: Mapping[str, object] | None = None) -> Assig
     ConfigError
         An unknown assignor or option.
     """
-    checked = check_options(name, options or {})
-    if find(name).cooperative:
-        return CooperativeAssignor(name=name, options=checked)
-    return EagerAssignor(name, checked)
+    info = find(name)
+    checked = check_options(info.name, options or {})
+    if info.cooperative:
+        return CooperativeAssignor(name=info.name, options=checked)
+    return EagerAssignor(info.name, checked)
+
+
+def of_group(assignor: Assignor, group_id: str) -> Assignor:
+    """The assignor, with the group's id where its last tie-break takes one and none was given.
+
+    References: KAFKA-5337 (two groups load different members).
+    """
+    if not isinstance(assignor, EagerAssignor) or assignor.name not in ASSIGNORS:
+        return assignor
+    if "group_id" not in find(assignor.name).options or "group_id" in assignor.options:
+        return assignor
+    return replace(assignor, options={**assignor.options, "group_id": group_id})
 
 
 def _own_options(
     name: str, names: Sequence[str], options: Mapping[str, object]
 ) -> dict[str, object]:
     """The options that this assignor takes, and those that no offered assignor takes."""
-    others = {option for other in names if other != name for option in find(other).options}
+    others = {
+        option
+        for other in names
+        if other != name and other in ASSIGNORS
+        for option in find(other).options
+    }
     own = find(name).options
     return {o: value for o, value in options.items() if o in own or o not in others}

@@ -7,14 +7,18 @@
 - A member runs in the highest mode that all its assignors support (KIP-429). A group uses an
   assignor that all its members offer.
 - A mixture is sound if every member can start, and all members share a protocol type and an
-  assignor. A member that keeps its partitions while it joins offers only assignors that read
-  claims, so the chosen assignor does. A member that runs eager reports no partitions as owned.
+  assignor. A client refuses what its library refuses, so a plan prints only steps that the named
+  client can take, as they are written into its configuration.
+- A member that keeps its partitions while it joins offers only assignors that read claims, so the
+  chosen assignor does. A member that runs eager reports no partitions as owned.
 
 For example, ``[range]`` to ``[cooperative-sticky]`` is no sound step: the members of the mixture
 share no assignor. ``[range]`` to ``[cooperative-sticky, range]`` is one.
 
 **Strategy.** It matters only which configurations a mixture contains, not how often. So for each
-pair of lists "all before", "both" and "all after" are checked.
+pair of lists "all before", "both" and "all after" are checked. A way has one bounce where that is
+safe, else two: every member first offers what it goes to and what it comes from. A
+``holdfast.Worker`` offers all designs by itself, so one bounce is enough.
 
 References: KIP-726 and KIP-429, "Compatibility, Upgrade path"; KIP-415 (Connect needs one bounce).
 """
@@ -26,25 +30,26 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
-from holdfast.assignors.registry import ASSIGNORS
+from holdfast.assignors.registry import ASSIGNORS, JAVA_NAMES
 from holdfast.errors import ConfigError
-from holdfast.machine.leader.designs import NAMES
 from holdfast.machine.leader.embedded import RebalanceMode
+from holdfast.machine.policies import DESIGNS, policy_of_protocol
 
 EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE
 BOTH = frozenset({EAGER, COOPERATIVE})
-JAVA_NAMES = {info.java_class: info.name for info in ASSIGNORS.values() if info.java_class}
-"""Java's classes -> the names of their assignors."""
+EAGER_ONES = frozenset(info.name for info in ASSIGNORS.values() if not info.cooperative)
 
 
 class Client(StrEnum):
     """The client library of a member."""
 
     HOLDFAST = "holdfast"
+    WORKER = "holdfast-worker"
     JAVA = "java"
     KAFKA_PYTHON = "kafka-python"
     KAFKA_PYTHON_PLUGIN = "kafka-python-holdfast"
     AIOKAFKA = "aiokafka"
+    AIOKAFKA_PLUGIN = "aiokafka-holdfast"
     CONFLUENT = "confluent"
 
 
@@ -63,14 +68,22 @@ _CLASSES = {
 }
 """Python clients whose setting lists classes -> the class of each assignor that they have."""
 
-ELSEWHERE = {
+KNOWN_TO = {
+    Client.HOLDFAST: frozenset({*ASSIGNORS, *DESIGNS}),
+    Client.WORKER: frozenset(DESIGNS),
     Client.JAVA: frozenset(JAVA_NAMES.values()),
     Client.KAFKA_PYTHON: frozenset(_CLASSES[Client.KAFKA_PYTHON]),
+    Client.KAFKA_PYTHON_PLUGIN: frozenset({*ASSIGNORS, *DESIGNS}),
+    Client.AIOKAFKA: frozenset(_CLASSES[Client.AIOKAFKA]),
+    Client.AIOKAFKA_PLUGIN: EAGER_ONES,
     Client.CONFLUENT: frozenset(i.name for i in ASSIGNORS.values() if i.in_librdkafka),
 }
-"""Clients that run without holdfast -> the assignors that they have."""
+"""Clients -> the assignors and designs that they can offer."""
 
-_PLUGINS = {Client.KAFKA_PYTHON: Client.KAFKA_PYTHON_PLUGIN}
+_PLUGINS = {
+    Client.KAFKA_PYTHON: Client.KAFKA_PYTHON_PLUGIN,
+    Client.AIOKAFKA: Client.AIOKAFKA_PLUGIN,
+}
 """Clients -> the same ones with holdfast's plug-ins."""
 
 
@@ -100,12 +113,27 @@ class Config:
         return f"{self.client} [{', '.join(self.assignors)}]"
 
     @property
+    def offers(self) -> tuple[str, ...]:
+        """Protocols in JoinGroup: a worker that names one design offers the others behind it."""
+        if self.client is Client.WORKER and len(self.assignors) == 1:
+            return (*self.assignors, *(d for d in DESIGNS if d not in self.assignors))
+        return self.assignors
+
+    @property
+    def group_type(self) -> str:
+        """The protocol type in JoinGroup: that of workers is their own."""
+        return "holdfast" if self.client is Client.WORKER else self.protocol_type
+
+    @property
     def setting(self) -> str:
         """What a person writes into the configuration of this client."""
+        if self.client is Client.WORKER and len(self.assignors) == 1:
+            policy = policy_of_protocol(self.assignors[0])
+            return f"holdfast.policy={self.assignors[0] if policy is None else policy.name}"
         if self.client is Client.JAVA:
             classes = [ASSIGNORS[a].java_class if a in ASSIGNORS else a for a in self.assignors]
             return f"partition.assignment.strategy={','.join(classes)}"
-        if self.client in (Client.HOLDFAST, Client.CONFLUENT):
+        if self.client in (Client.HOLDFAST, Client.WORKER, Client.CONFLUENT):
             return f"partition.assignment.strategy={','.join(self.assignors)}"
         written = ", ".join(self._written(a) for a in self.assignors)
         return f"partition_assignment_strategy=[{written}]"
@@ -115,8 +143,8 @@ class Config:
         plain = _CLASSES.get(self.client, {}).get(name)
         if plain is not None:
             return plain
-        beside = len(self.assignors) > 1 and COOPERATIVE in modes_of(name, self.client)
-        return f"assignor({name!r}, upgrading=True)" if beside else f"assignor({name!r})"
+        with_eager = any(EAGER_ONES.intersection(self.assignors)) and name not in EAGER_ONES
+        return f"assignor({name!r}, upgrading=True)" if with_eager else f"assignor({name!r})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,14 +165,14 @@ def modes_of(assignor: str, client: Client = Client.HOLDFAST) -> frozenset[Rebal
     ConfigError
         If the assignor is unknown.
     """
-    if assignor in NAMES.values():
+    if assignor in DESIGNS:
         return BOTH
     if assignor not in ASSIGNORS:
-        known = ", ".join([*sorted(ASSIGNORS), *NAMES.values()])
+        known = ", ".join([*sorted(ASSIGNORS), *DESIGNS])
         raise ConfigError(f"unknown assignor {assignor!r}; known: {known}")
     if not ASSIGNORS[assignor].cooperative:
         return frozenset({EAGER})
-    if client is Client.KAFKA_PYTHON:
+    if client in (Client.KAFKA_PYTHON, Client.CONFLUENT):
         return frozenset({COOPERATIVE})
     return BOTH
 
@@ -165,16 +193,16 @@ def check_group(configs: Sequence[Config]) -> list[UpgradeFinding]:
 
     References: KIP-726, "Upgrade path".
     """
-    distinct = sorted(set(configs), key=lambda c: (str(c), c.version, c.protocol_type))
+    distinct = sorted(set(configs), key=lambda c: (str(c), c.version, c.group_type))
     findings = [finding for config in distinct for finding in _check_one(config)]
     if any(f.unsafe for f in findings):
         return findings
-    types = sorted({c.protocol_type for c in distinct})
+    types = sorted({c.group_type for c in distinct})
     if len(types) > 1:
         text = f"protocol types {' and '.join(types)} in one group"
         advice = "a group has one protocol type: stop all members, then start them anew"
         return [*findings, _unsafe("protocol-type", text, advice)]
-    common = set.intersection(*(set(c.assignors) for c in distinct))
+    common = set.intersection(*(set(c.offers) for c in distinct))
     if not common:
         text = " and ".join(str(c) for c in distinct) + " have no assignor in common"
         advice = "go by way of a list that holds the old and the new assignor"
@@ -225,62 +253,97 @@ def plan_upgrade(start: Config, goal: Config) -> list[Config]:
     Parameters
     ----------
     start, goal : Config
-        Of every member. Where the client by itself cannot take a step between them, the same client
-        with holdfast's plug-ins takes it.
+        Of every member. Where the client by itself does not have an assignor, or cannot take a
+        step, the same client with holdfast's plug-ins stands for it.
 
     Raises
     ------
     ConfigError
-        If no safe way of two bounces exists.
+        If no safe way of two bounces exists; it says why.
 
     References: KIP-726: ``["cooperative-sticky", "range"]``, then ``["cooperative-sticky"]``.
     """
+    first, *steps = plan_group([start], [goal])
+    for before, after in pairwise([first, *steps]):
+        if unsafe := _unsafe_in(check_step(before, after)):
+            why = f"{unsafe[0].text}; {unsafe[0].advice}"
+            raise ConfigError(
+                f"no safe way from {start} to {goal} by rolling bounces, stop all first: {why}"
+            )
+    return [configs[0] for configs in steps]
+
+
+def plan_group(before: Sequence[Config], after: Sequence[Config]) -> list[list[Config]]:
+    """The configurations of a group's members at the start and after each bounce.
+
+    Parameters
+    ----------
+    before, after : sequence of Config
+        Member by member, of equal length.
+
+    Returns
+    -------
+    list of list of Config
+        The start first, then one list a bounce, none if nothing changes. Two bounces that are not
+        safe are no way: :func:`check_step` says why.
+
+    References: KIP-726, "Upgrade path".
+    """
+    start = [_with_plugin(c) for c in before]
+    goal = [_with_plugin(c) for c in after]
     if start == goal:
-        return []
-    if not _unsafe_in(check_step([start], [goal])):
-        return [goal]
-    merged = tuple(dict.fromkeys((*goal.assignors, *start.assignors)))
-    bridge = replace(goal, assignors=merged)
-    bridges = [bridge, replace(bridge, client=_PLUGINS.get(bridge.client, bridge.client))]
-    for between in bridges:
-        steps = pairwise([start, between, goal])
-        if not any(_unsafe_in(check_step([a], [b])) for a, b in steps):
-            return [between, goal]
-    raise ConfigError(f"no safe way from {start} to {goal} by rolling bounces: stop all first")
+        return [start]
+    if not _unsafe_in(check_step(start, goal)):
+        return [start, goal]
+    between = [
+        a if a == b else _with_plugin(replace(b, assignors=_merged(a, b)))
+        for a, b in zip(start, goal, strict=True)
+    ]
+    return [start, between, goal]
 
 
-def _unsafe_in(findings: Sequence[UpgradeFinding]) -> bool:
-    return any(f.unsafe for f in findings)
+def _merged(start: Config, goal: Config) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*goal.assignors, *start.assignors)))
+
+
+def _with_plugin(config: Config) -> Config:
+    """The configuration, with holdfast's plug-ins where the client by itself cannot start."""
+    if config.client not in _PLUGINS or not _unsafe_in(_check_one(config)):
+        return config
+    other = replace(config, client=_PLUGINS[config.client])
+    return config if _unsafe_in(_check_one(other)) else other
+
+
+def _unsafe_in(findings: Sequence[UpgradeFinding]) -> list[UpgradeFinding]:
+    return [f for f in findings if f.unsafe]
 
 
 def _check_one(config: Config) -> list[UpgradeFinding]:
     if not config.assignors:
         return [_unsafe("no-assignor", "a member without assignors", "name at least one")]
     findings = []
-    if mode_of(config) is None:
-        text = f"{config} does not start: its assignors share no rebalance protocol"
-        advice = "use holdfast's plug-ins, whose cooperative assignors also run eager"
-        findings.append(_unsafe("cannot-start", text, advice))
     cooperative = [a for a in config.assignors if COOPERATIVE in modes_of(a, config.client)]
-    old_java = config.client is Client.JAVA and config.version and config.version < (2, 4)
-    if cooperative and (old_java or config.client is Client.AIOKAFKA):
-        text = f"{config}: this client has no cooperative assignors"
-        findings.append(_unsafe("client-too-old", text, "upgrade the client in a bounce before"))
-    known = ELSEWHERE.get(config.client, frozenset(config.assignors))
+    known = KNOWN_TO[config.client]
     unknown = [a for a in config.assignors if a not in known]
-    if unknown:
+    old_java = config.client is Client.JAVA and config.version and config.version < (2, 4)
+    if cooperative and (old_java or config.client in (Client.AIOKAFKA, Client.AIOKAFKA_PLUGIN)):
+        text = f"{config}: this client has no cooperative assignors"
+        advice = "upgrade the client in a bounce before"
+        if not old_java:
+            advice = "aiokafka is eager: use holdfast.AsyncConsumer, or sticky"
+        findings.append(_unsafe("client-too-old", text, advice))
+    elif unknown:
         text = f"{config}: this client does not have {unknown[0]}"
         findings.append(_unsafe("unknown-to-client", text, f"it has {', '.join(sorted(known))}"))
-    if config.client is Client.JAVA and len(set(config.assignors)) < len(config.assignors):
-        text = f"{config}: Java refuses an assignor that is named twice"
+    elif mode_of(config) is None:
+        text = f"{config} does not start: its assignors share no rebalance protocol"
+        advice = "use holdfast's plug-ins, whose cooperative assignors also run eager"
+        if config.client is Client.CONFLUENT:
+            advice = "stop all of its members for the change"
+        findings.append(_unsafe("cannot-start", text, advice))
+    if len(set(config.assignors)) < len(config.assignors):
+        text = f"{config}: clients refuse an assignor that is named twice"
         findings.append(_unsafe("cannot-start", text, "name each once"))
-    if (
-        cooperative
-        and config.client is Client.CONFLUENT
-        and len(cooperative) < len(config.assignors)
-    ):
-        text = f"{config}: librdkafka refuses eager and cooperative assignors in one list"
-        findings.append(_unsafe("cannot-start", text, "stop all of its members for the change"))
     return findings
 
 

@@ -35,13 +35,14 @@ class BrokerLags:
     lookup : Lookup
         For begin and end offsets.
     reset : str
-        The group's ``auto.offset.reset``: how far behind a partition without a commit is.
+        The group's ``auto.offset.reset``: how far behind a partition without a commit is. A plug-in
+        sets it to that of its consumer.
     """
 
     def __init__(self, link: GroupLink, lookup: Lookup, reset: str):
         self._link = link
         self._lookup = lookup
-        self._reset = reset
+        self.reset = reset
         self._connections: Connections | None = None
 
     @classmethod
@@ -89,7 +90,7 @@ class BrokerLags:
             self._lookup.list_offsets(tps, LATEST),
         )
         begin, committed, end = (_column(tps, f.result()) for f in asked)
-        lag = lag_of_columns(begin, np.maximum(begin, end), committed, self._reset)
+        lag = lag_of_columns(begin, np.maximum(begin, end), committed, self.reset)
         by_topic: dict[str, list[int]] = {topic: [] for topic in partitions}
         for (topic, _), messages in zip(tps, lag.tolist(), strict=True):
             by_topic[topic].append(messages)

@@ -13,7 +13,7 @@ References: KIP-429; Kafka's ConsumerCoordinator ("metadata snapshot").
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -24,7 +24,7 @@ from holdfast.adapters.cluster.lookup import FoundTopics, Lookup
 from holdfast.adapters.member.host import MemberHost
 from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.member.member_log import MemberLog
-from holdfast.adapters.member.membership import Leadership, assignors_of, make_member
+from holdfast.adapters.member.membership import Leadership, make_member
 from holdfast.adapters.member.metrics import Counters, MemberMetrics
 from holdfast.adapters.records.data_plane import ConfluentPlane, DataPlane, KafkaPythonPlane
 from holdfast.adapters.records.data_plane_aiokafka import AiokafkaPlane
@@ -34,6 +34,7 @@ from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError, nearest
 from holdfast.machine import events
 from holdfast.machine.codes import FATAL, ErrorCode, describe
+from holdfast.machine.leader.designs import Assignor
 from holdfast.machine.member.holdings import Identity
 
 Matches = Callable[[str], bool]
@@ -46,13 +47,14 @@ class Assembly:
     ----------
     settings : Settings
         The consumer's configuration.
+    assignors : sequence of Assignor
+        What it offers, from :func:`~holdfast.adapters.member.membership.assignors_of`.
     """
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: Settings, assignors: Sequence[Assignor]):
         self._settings = settings
         self.counters = Counters()
         self._log = log = MemberLog(settings)
-        assignors = assignors_of(settings)
         member = make_member(settings, assignors)
         connections = Connections(settings)
         connections.open()

@@ -1,9 +1,10 @@
 """The member machine of a configuration, and the work of a member that leads.
 
 **Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.machine.policies`), and
-``partition.assignment.strategy`` names assignors of the registry. Under ``simple`` and ``eager``
-every assignor is offered to the group, in order, so KIP-726's two bounces can be configured. Under
-the other policies the one assignor computes targets. A topic that cannot be described costs its
+``partition.assignment.strategy`` lists assignors and protocols of designs. Every entry of the list
+is offered to the group, in order, so each step of KIP-726's two bounces can be configured. Under
+the policy of a design one assignor alone computes targets. A policy and a list that contradict each
+other are refused. A topic that cannot be described costs its
 subscribers that topic for the round, and nobody anything else. A leader that cannot ask for topics
 or plan at all lets every member keep what it claims. If a lag source is slow or broken, the leader
 plans by counts (the fall-back of KAFKA-5337): no round waits for lags longer than
@@ -23,31 +24,66 @@ from holdfast.adapters.cluster.lag_source import AskedInTime, LagSource
 from holdfast.adapters.cluster.lookup import FoundTopics
 from holdfast.adapters.member.member_log import MemberLog
 from holdfast.adapters.member.missing_topics import MissingTopics
-from holdfast.adapters.settings import KEYS, Settings
-from holdfast.assignors.registry import find
+from holdfast.adapters.own_assignors import resolve
+from holdfast.adapters.settings import Settings
+from holdfast.assignors.registry import ASSIGNORS, find
 from holdfast.errors import HoldfastError
 from holdfast.machine import actions, events
-from holdfast.machine.leader.designs import Assignor, compute, read_round, stay
-from holdfast.machine.member.member import Member
+from holdfast.machine.leader.designs import Assignor, DesignAssignor, compute, read_round, stay
+from holdfast.machine.member.member import Member, choose_mode
 from holdfast.machine.member.options import MemberOptions
-from holdfast.machine.policies import POLICIES, assignors_for
+from holdfast.machine.policies import (
+    DEFAULTS,
+    DESIGNS,
+    Offered,
+    assignors_for,
+    check_agreement,
+    of_group,
+    offered,
+)
 from holdfast.machine.policy import Policy, When
+from holdfast.wire.layouts.incremental import Design
 
 Racks = Mapping[str, Sequence[Sequence[str]]]
 
 
-def policy_of(settings: Settings) -> Policy:
-    """Return the options of a design."""
-    names: tuple[str, ...] = settings["partition.assignment.strategy"]
+def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
+    """Return the options of a design.
+
+    Parameters
+    ----------
+    settings : Settings
+        The configuration.
+    listed : sequence of str or Assignor
+        ``partition.assignment.strategy``, resolved; one assignor of the registry computes targets,
+        unless ``holdfast.target.assignor`` names another one.
+    """
+    alone = [a for a in listed if isinstance(a, str) and a not in DESIGNS]
+    target: str | None = settings["holdfast.target.assignor"]
+    if target is None:
+        target = alone[0] if len(alone) == len(listed) == 1 else DEFAULTS.assignor
     return Policy(
         delay_ms=settings["scheduled.rebalance.max.delay.ms"],
         first_member=When(settings["holdfast.first.member"]),
         clean_leave=When(settings["holdfast.clean.leave"]),
         batch=settings["holdfast.incremental.batch"],
         interval_ms=settings["holdfast.incremental.interval.ms"],
-        assignor=names[0],
+        assignor=target,
         options=settings["holdfast.assignor.options"],
     )
+
+
+def listed_in(settings: Settings) -> tuple[Offered, ...]:
+    """The entries of ``partition.assignment.strategy``, or none if the user wrote none.
+
+    Raises
+    ------
+    ConfigError
+        An entry that is neither an assignor's name nor a factory or an assignor of the user.
+    """
+    if "partition.assignment.strategy" not in settings.given:
+        return ()
+    return tuple(resolve(entry) for entry in settings["partition.assignment.strategy"])
 
 
 def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
@@ -56,13 +92,28 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
     Raises
     ------
     ConfigError
-        For a name that is not in the registry, or names that do not go with the policy.
+        For an unknown name, or for a list that contradicts ``holdfast.policy`` or that has no
+        rebalance protocol in common.
     """
-    names: tuple[str, ...] = settings["partition.assignment.strategy"]
-    is_default = names == KEYS["partition.assignment.strategy"].default
-    return assignors_for(
-        settings["holdfast.policy"], policy_of(settings), () if is_default else names
-    )
+    listed = listed_in(settings)
+    policy = policy_of(settings, listed)
+    name: str = settings["holdfast.policy"]
+    if not listed or "holdfast.policy" in settings.given:
+        made = assignors_for(name, policy, listed)
+        check_agreement(name, made)
+    else:
+        made = offered(listed, policy)
+    choose_mode(made)
+    return tuple(of_group(a, settings["group.id"]) for a in made)
+
+
+def uses_lags(assignor: Assignor) -> bool:
+    """Whether the targets of an assignor depend on lags; a user's own says so by ``uses_lags``."""
+    if isinstance(assignor, DesignAssignor):
+        return find(assignor.policy.assignor).uses_lags
+    if assignor.name in ASSIGNORS:
+        return ASSIGNORS[assignor.name].uses_lags
+    return bool(getattr(assignor, "uses_lags", False))
 
 
 def make_member(
@@ -100,7 +151,10 @@ def make_member(
         retry_backoff_max_ms=max(1, settings["retry.backoff.max.ms"]),
         error_timeout_ms=settings["holdfast.error.timeout.ms"],
         auto_commit=polls and settings["enable.auto.commit"],
-        announce_leave=POLICIES[settings["holdfast.policy"]].defers,
+        announce_leave=any(
+            isinstance(a, DesignAssignor) and a.policy.design is not Design.SIMPLE
+            for a in assignors
+        ),
     )
     return Member(assignors, options)
 
@@ -111,7 +165,7 @@ class Leadership:
     Parameters
     ----------
     settings : Settings
-        The lag source's time-out, and the strategies.
+        The lag source's time-out.
     assignors : sequence of Assignor
         The member's own.
     count_partitions : callable
@@ -140,9 +194,7 @@ class Leadership:
         self._ask = AskedInTime(lag_source, settings["holdfast.lag.timeout.ms"], log=self._log)
         self._find_racks = find_racks
         self._missing = MissingTopics(self._log)
-        self._wants_lags = any(
-            find(name).uses_lags for name in settings["partition.assignment.strategy"]
-        )
+        self._wants_lags = any(map(uses_lags, assignors))
 
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         """Plan a round; other members' topics are looked up, not guessed."""

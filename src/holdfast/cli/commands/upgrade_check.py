@@ -11,22 +11,23 @@ import json
 import re
 import sys
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from holdfast.assignors.registry import canonical
 from holdfast.cli.options import OutputFile, PrintFormat
 from holdfast.cli.output import Format, print_note, write_json, write_rows
 from holdfast.command_lines import holdfast_line
 from holdfast.errors import ConfigError, SourceError
 from holdfast.machine.upgrade import (
-    JAVA_NAMES,
     Client,
     Config,
     UpgradeFinding,
     check_step,
-    plan_upgrade,
+    plan_group,
 )
 
 _SIDE = ("assignors", "client", "version", "protocol_type")
@@ -79,15 +80,15 @@ def run(
         bounces = [Bounce(member="all", before=before, after=after)]
     else:
         raise ConfigError("found neither a file nor --from and --to")
-    ways = [b.way(plan) for b in bounces]
-    steps = _steps([b.before for b in bounces], ways)
+    now, then = [b.before for b in bounces], [b.after for b in bounces]
+    stages = plan_group(now, then) if plan else [now, then]
     rows = [
         _row(number, finding)
-        for number, (a, b) in enumerate(steps, start=1)
+        for number, (a, b) in enumerate(pairwise(stages if len(stages) > 1 else stages * 2), 1)
         for finding in check_step(a, b)
     ]
     safe = not any(row["verdict"] == "unsafe" for row in rows)
-    shown = _grouped(bounces, ways)
+    shown = _grouped([b.member for b in bounces], stages) if safe else []
     if plan:
         for line in (text for entry in shown for text in _way_text(entry, len(shown) > 1)):
             print_note(line)
@@ -110,12 +111,6 @@ class Bounce:
     before: Config
     after: Config
 
-    def way(self, plan: bool) -> list[Config]:
-        """The configurations that it rolls through."""
-        if plan:
-            return plan_upgrade(self.before, self.after)
-        return [] if self.before == self.after else [self.after]
-
 
 def _row(step: int, finding: UpgradeFinding) -> dict[str, Any]:
     return {
@@ -127,28 +122,20 @@ def _row(step: int, finding: UpgradeFinding) -> dict[str, Any]:
     }
 
 
-def _steps(
-    before: list[Config], ways: list[list[Config]]
-) -> list[tuple[list[Config], list[Config]]]:
-    """Bounce by bounce, at least one; a member with fewer bounces stays where it is."""
-    steps, now = [], before
-    for number in range(max(1, *map(len, ways))):
-        after = [w[min(number, len(w) - 1)] if w else c for w, c in zip(ways, now, strict=True)]
-        steps.append((now, after))
-        now = after
-    return steps
-
-
-def _grouped(bounces: list[Bounce], ways: list[list[Config]]) -> list[dict[str, Any]]:
+def _grouped(members: list[str], stages: list[list[Config]]) -> list[dict[str, Any]]:
     """Members with the same way, once."""
     found: dict[tuple[Config, ...], list[str]] = {}
-    for bounce, way in zip(bounces, ways, strict=True):
-        found.setdefault((bounce.before, *way), []).append(bounce.member)
+    for member, way in zip(members, zip(*stages, strict=True), strict=True):
+        found.setdefault(way, []).append(member)
     return [
         {
             "members": members,
             "from": _shown(way[0]),
-            "steps": [_shown(config) for config in way[1:]],
+            "steps": [
+                {"bounce": number, "before": _shown(before), **_shown(after)}
+                for number, (before, after) in enumerate(pairwise(way), 1)
+                if before != after
+            ],
         }
         for way, members in found.items()
     ]
@@ -163,18 +150,19 @@ def _shown(config: Config) -> dict[str, Any]:
 
 
 def _way_text(entry: dict[str, Any], several: bool) -> list[str]:
-    """What the client is configured with, one line a bounce."""
+    """What the client is configured with before and after, two lines a bounce."""
     who = f" of {', '.join(entry['members'])}" if several else ""
     if not entry["steps"]:
         return [f"bounces{who}: none needed"]
     return [
-        f"bounce {number}{who}: {step['client']}: {step['setting']}"
-        for number, step in enumerate(entry["steps"], 1)
+        f"bounce {step['bounce']}{who}, {when}: {side['client']}: {side['setting']}"
+        for step in entry["steps"]
+        for when, side in (("before", step["before"]), ("after", step))
     ]
 
 
 def _names(text: str) -> tuple[str, ...]:
-    names = [JAVA_NAMES.get(part.strip(), part.strip()) for part in text.split(",")]
+    names = [canonical(part.strip()) for part in text.split(",")]
     return tuple(name for name in names if name)
 
 
@@ -224,7 +212,7 @@ def _config(row: dict[str, Any]) -> Config:
     if version and numbers is None:
         raise ValueError(f"version {version!r}, expected one such as 2.3")
     return Config(
-        assignors=tuple(JAVA_NAMES.get(a, str(a)) for a in assignors),
+        assignors=tuple(canonical(a) for a in assignors),
         client=Client(row.get("client", "holdfast")),
         version=tuple(map(int, numbers[0].split("."))) if numbers else (),
         protocol_type=str(row.get("protocol_type", "consumer")),

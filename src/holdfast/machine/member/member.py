@@ -421,7 +421,8 @@ def _advance_leave(member: MemberData) -> Actions:
     if not member.coordinator_known:  # the session timeout will tell the group
         die(member)
         return ()
-    announce = member.options.announce_leave and not member.leaving.returns
+    hears = member.mode is RebalanceMode.COOPERATIVE  # no eager assignor reads it
+    announce = member.options.announce_leave and hears and not member.leaving.returns
     if announce and not member.departure_announced and member.generation >= 0:
         member.departure_announced = True
         return (send_join(member),)

@@ -1,0 +1,255 @@
+"""Every step that a plan prints: the real client takes it, and the group goes through it safely.
+
+**Rules.** A pair is a way from one assignor or design to another. For each pair and client the
+plan's configurations go, as they are printed, to the client's own constructor. Then a group of
+three takes all bounces in the simulated world, with the assignors that the constructed clients
+offer; clients without holdfast are stood for by members that speak the same protocol. A pair for
+which there is no plan needs a configuration that the client's constructor refuses.
+
+**Strategy.** A client is constructed as far as that goes without a broker. Java's constructor is
+asked in ``tests/live/test_upgrades.py``.
+
+References: KIP-726, "Upgrade path"; Incremental Cooperative Rebalancing, "Compatibility".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise, permutations
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AiokafkaRange
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
+    StickyPartitionAssignor as AiokafkaSticky,
+)
+from kafka.coordinator.assignors.cooperative_sticky import (
+    CooperativeStickyAssignor as KafkaPythonCooperativeSticky,
+)
+from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
+from kafka.coordinator.assignors.sticky.sticky_assignor import (
+    StickyPartitionAssignor as KafkaPythonSticky,
+)
+
+from holdfast import AsyncConsumer, Consumer, Worker
+from holdfast.adapters import aiokafka_assignor, kafka_python
+from holdfast.errors import ConfigError
+from holdfast.machine.leader.designs import Assignor, DesignAssignor
+from holdfast.machine.leader.embedded import RebalanceMode
+from holdfast.machine.policies import DESIGNS, offered
+from holdfast.machine.upgrade import Client, Config, check_group, plan_group, plan_upgrade
+from holdfast.sim.world.costs import Costs
+from holdfast.sim.world.world import World, WorldOptions
+
+NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+PROTOCOLS = ("range", "sticky", "cooperative-sticky", *DESIGNS)
+PAIRS = list(permutations(PROTOCOLS, 2))
+DELAY_MS = 10_000
+
+
+def of_holdfast(config: Config) -> tuple[Assignor, ...]:
+    key, _, value = config.setting.partition("=")
+    mine = Consumer({**NEEDED, key: value}).assignors
+    assert AsyncConsumer({**NEEDED, key: value}).assignors == mine
+    return mine
+
+
+def of_worker(config: Config) -> tuple[Assignor, ...]:
+    key, _, value = config.setting.partition("=")
+    return Worker({**NEEDED, key: value}, {"t": 6}).assignors
+
+
+def of_kafka_python(config: Config) -> tuple[Assignor, ...]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # the client leaves a socket open
+        try:
+            return constructed_by_kafka_python(config)
+        finally:
+            gc.collect()
+
+
+def constructed_by_kafka_python(config: Config) -> tuple[Assignor, ...]:
+    names = {
+        "RangePartitionAssignor": KafkaPythonRange,
+        "StickyPartitionAssignor": KafkaPythonSticky,
+        "CooperativeStickyAssignor": KafkaPythonCooperativeSticky,
+        "assignor": kafka_python.assignor,
+    }
+    made = eval(config.setting.partition("=")[2], names)
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=NEEDED["bootstrap.servers"],
+        group_id="g",
+        api_version=(2, 6),  # or the constructor asks a broker
+        partition_assignment_strategy=made,
+    )
+    try:
+        attached = kafka_python.attach(consumer)
+        plugins = [a for a in made if isinstance(a, kafka_python.PluginAssignor)]
+        if not plugins:
+            return offered(config.assignors)
+        eager = any(RebalanceMode.COOPERATIVE not in a.spoken.modes for a in plugins)
+        assert attached.is_eager() == eager
+        for plugin in plugins:
+            plugin.metadata(["t"])  # a design would refuse to join without attach
+        return tuple(a.spoken for a in plugins)
+    finally:
+        consumer.close(autocommit=False)
+
+
+def of_aiokafka(config: Config) -> tuple[Assignor, ...]:
+    async def made() -> list[object]:
+        names = {
+            "RangePartitionAssignor": AiokafkaRange,
+            "StickyPartitionAssignor": AiokafkaSticky,
+            "assignor": aiokafka_assignor.assignor,
+        }
+        listed = eval(config.setting.partition("=")[2], names)
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=NEEDED["bootstrap.servers"],
+            group_id="g",
+            partition_assignment_strategy=listed,
+        )
+        aiokafka_assignor.attach(consumer)
+        await consumer.stop()
+        return listed
+
+    listed = asyncio.run(made())
+    if all(isinstance(a, aiokafka_assignor.AiokafkaAssignor) for a in listed):
+        return tuple(a.spoken for a in listed)
+    return offered(config.assignors)
+
+
+def of_confluent(config: Config) -> tuple[Assignor, ...]:
+    key, _, value = config.setting.partition("=")
+    made = confluent_kafka.Consumer({**NEEDED, key: value}, logger=None)
+    made.close()
+    return offered(config.assignors)
+
+
+def of_java(config: Config) -> tuple[Assignor, ...]:
+    return offered(config.assignors)
+
+
+OFFERS_OF = {
+    Client.HOLDFAST: of_holdfast,
+    Client.WORKER: of_worker,
+    Client.JAVA: of_java,
+    Client.KAFKA_PYTHON: of_kafka_python,
+    Client.KAFKA_PYTHON_PLUGIN: of_kafka_python,
+    Client.AIOKAFKA: of_aiokafka,
+    Client.AIOKAFKA_PLUGIN: of_aiokafka,
+    Client.CONFLUENT: of_confluent,
+}
+"""What a client that is constructed with the printed configuration offers to its group."""
+
+HAVE_A_WAY = {
+    Client.HOLDFAST: set(PROTOCOLS),
+    Client.WORKER: set(DESIGNS),
+    Client.JAVA: {"range", "sticky", "cooperative-sticky"},
+    Client.KAFKA_PYTHON: set(PROTOCOLS),  # by way of the plug-ins
+    Client.KAFKA_PYTHON_PLUGIN: set(PROTOCOLS),
+    Client.AIOKAFKA: {"range", "sticky"},
+    Client.AIOKAFKA_PLUGIN: {"range", "sticky"},
+    Client.CONFLUENT: set(),
+}
+"""Between any two of these there is a plan for the client; written down, not computed."""
+
+
+def name_of(value: object) -> str:
+    return "-to-".join(value) if isinstance(value, tuple) else str(value)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=name_of)
+@pytest.mark.parametrize("client", Client, ids=str)
+def test_a_client_takes_every_step_that_its_plan_prints(client, pair):
+    start, goal = (Config(client=client, assignors=(name,)) for name in pair)
+    if not HAVE_A_WAY[client].issuperset(pair):
+        with pytest.raises(ConfigError, match="stop all first"):
+            plan_upgrade(start, goal)
+        return
+    first, *steps = (configs[0] for configs in plan_group([start], [goal]))
+    assert plan_upgrade(start, goal) == steps
+    assert len(steps) == (1 if client is Client.WORKER else 2)
+    stages = [OFFERS_OF[config.client](config) for config in (first, *steps)]
+    for config, offers in zip((first, *steps), stages, strict=True):
+        assert tuple(a.name for a in offers) == config.offers
+    assert (stages[0][0].name, stages[-1][0].name) == pair
+    for before, after in pairwise(stages):
+        assert {a.name for a in before} & {a.name for a in after}
+    bounce(stages)
+
+
+@pytest.mark.parametrize(
+    ("client", "assignors", "refusal"),
+    [
+        (Client.HOLDFAST, ("range", "range"), ConfigError),
+        (Client.WORKER, ("range",), ConfigError),
+        (Client.WORKER, ("holdfast-deferred", "range"), ConfigError),
+        (Client.KAFKA_PYTHON, ("cooperative-sticky", "range"), kafka.errors.KafkaError),
+        (Client.AIOKAFKA_PLUGIN, ("cooperative-sticky",), ConfigError),
+        (Client.AIOKAFKA_PLUGIN, ("holdfast-deferred", "range"), ConfigError),
+        (
+            Client.CONFLUENT,
+            ("cooperative-sticky", "range"),
+            (confluent_kafka.KafkaException, ValueError),
+        ),
+        (Client.CONFLUENT, ("sticky",), (confluent_kafka.KafkaException, ValueError)),
+    ],
+)
+def test_what_a_plan_may_not_print_the_client_refuses(client, assignors, refusal):
+    config = Config(client=client, assignors=assignors)
+    with pytest.raises(refusal):
+        OFFERS_OF[client](config)
+    assert any(finding.unsafe for finding in check_group([config]))
+
+
+COSTS = Costs(
+    heartbeat_ms=500,
+    session_ms=6_000,
+    slow_members=0,
+    rebuild_ms=0,
+    restart_ms=500,
+    initial_delay_ms=200,
+)
+
+
+def quick(offers: Sequence[Assignor]) -> list[Assignor]:
+    """The same assignors; designs wait and pause for less than the default minutes."""
+    return [
+        replace(a, policy=replace(a.policy, delay_ms=DELAY_MS, interval_ms=500))
+        if isinstance(a, DesignAssignor)
+        else a
+        for a in offers
+    ]
+
+
+def bounce(stages: Sequence[Sequence[Assignor]]) -> None:
+    """Three members roll through the stages one by one; no rule is broken, nothing is unowned."""
+    offers = [quick(stage) for stage in stages]
+    phase = [0] * 3
+    world = World(
+        WorldOptions(assignors=lambda slot: offers[phase[slot]], partitions={"t": 6}, costs=COSTS),
+        seed=1,
+    )
+    world.checker.waiting.delay_ms = DELAY_MS
+    for slot in range(3):
+        world.start(slot)
+    world.run(8_000)
+    for stage in range(1, len(stages)):
+        for slot in range(3):
+            world.stop(slot)
+            world.run(world.now_ms + 1_500)
+            phase[slot] = stage
+            world.start(slot)
+            world.run(world.now_ms + 8_000)
+    world.run(world.now_ms + 20_000)
+    assert world.ledger.violations == []
+    assert [p.failed for p in world.living()] == ["", "", ""]
+    assert {p.member.data.protocol_name for p in world.living()} == {stages[-1][0].name}
+    assert sorted(len(p.running) for p in world.living()) == [2, 2, 2]
