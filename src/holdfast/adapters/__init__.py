@@ -2,8 +2,8 @@
 
 ``consumer`` and ``async_consumer`` are the members for topics (``holdfast.Consumer``,
 ``AsyncConsumer``), ``worker`` is the member for other resources (``holdfast.Worker``), ``settings``
-holds their configuration. ``kafka_python`` and ``aiokafka_assignor`` are plug-ins for these
-clients; ``kafka_python_attach`` has all private access to kafka-python, and ``readable`` keeps odd
+holds their configuration, and ``own_assignors`` takes a user's own assignor. ``kafka_python`` and
+``aiokafka_assignor`` are plug-ins for these clients; ``kafka_python_attach`` has all private access to kafka-python, and ``readable`` keeps odd
 subscriptions from both clients. ``kafka_python_version`` says which version is needed, and
 ``login_log`` keeps logins out of the logs of these clients.
 

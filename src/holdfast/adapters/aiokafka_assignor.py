@@ -98,7 +98,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         self._ask = None if lags is None else AskedInTime(lags, lag_timeout_ms)
         self._read_generation: Callable[[], int] | None = None
         self._prepare: Callable[[], None] = lambda: None
-        self._memory = _Remembered()
+        self._memory = AiokafkaMemory()
         self._written_at = time.monotonic()
 
     @property
@@ -111,7 +111,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         read_generation: Callable[[], int],
         prepare: Callable[[], None],
         *,
-        memory: _Remembered | None = None,
+        memory: AiokafkaMemory | None = None,
         group_id: str = "",
         reset: str = "",
     ) -> None:
@@ -181,7 +181,7 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
 
 
 @dataclass(slots=True)
-class _Remembered:
+class AiokafkaMemory:
     """What the assignors of one consumer know of its last round: aiokafka tells only the chosen.
 
     Membership that was lost changes nothing: an eager member still claims its last assignment, at
@@ -284,7 +284,7 @@ def attach(consumer: Any, *, allow_untested: bool = False) -> None:
             prepared[:] = [coordinator]
             _read_leniently(coordinator)
 
-    memory = _Remembered()
+    memory = AiokafkaMemory()
     for one in consumer._partition_assignment_strategy:
         if isinstance(one, AiokafkaAssignor):
             one.bind(

@@ -86,7 +86,7 @@ _NOTHING = Instruction(assigned=frozenset())
 
 
 @dataclass(slots=True, kw_only=True)
-class Remembered:
+class PluginMemory:
     """What the plug-ins of one consumer know of its last round.
 
     Parameters
@@ -149,7 +149,7 @@ class Host(Protocol):
     def auto_offset_reset(self) -> str:
         """The consumer's ``auto_offset_reset``, as Kafka names it."""
 
-    def remembered(self, own: Remembered) -> Remembered:
+    def remembered(self, own: PluginMemory) -> PluginMemory:
         """What all plug-ins of the consumer remember; ``own`` if this is the first of them."""
 
 
@@ -206,7 +206,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         self._leaving = Leaving.STAYS
         self._nonce = 0
         self._written_at = clock()
-        self._memory = Remembered(instructed_at=clock())
+        self._memory = PluginMemory(instructed_at=clock())
 
     @property
     def name(self) -> str:
@@ -224,7 +224,7 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
             self._lags.reset = host.auto_offset_reset()
 
     def forget(self) -> None:
-        """Note that the member lost its membership; see :class:`Remembered`."""
+        """Note that the member lost its membership; see :class:`PluginMemory`."""
         memory = self._memory
         memory.is_lost, memory.instruction, memory.n_announced = True, _NOTHING, 0
 
