@@ -3,9 +3,10 @@
 ``consumer`` and ``async_consumer`` are the members for topics (``holdfast.Consumer``,
 ``AsyncConsumer``), ``worker`` is the member for other resources (``holdfast.Worker``), ``settings``
 holds their configuration, and ``own_assignors`` takes a user's own assignor. ``kafka_python`` and
-``aiokafka_assignor`` are plug-ins for these clients; ``kafka_python_attach`` has all private access to kafka-python, and ``readable`` keeps odd
-subscriptions from both clients. ``kafka_python_version`` says which version is needed, and
-``login_log`` keeps logins out of the logs of these clients.
+``aiokafka_assignor`` are plug-ins for these clients; ``kafka_python_attach`` has all private access
+to kafka-python, and ``readable`` keeps odd subscriptions from both clients.
+``kafka_python_version`` says which version is needed, and ``login_log`` keeps logins out of the
+logs of these clients.
 
 ===============  ==================================================================
 ``member/``      one running member: its thread, its requests and answers
