@@ -9,14 +9,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.cli.running import run
-from tests.pipeline import fleet, local
+from tests.pipeline import fleet, kinds, local
 from tests.pipeline.histories import generation
 from tests.pipeline.test_stream import everything
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.history.broker_log import (
+    CONTRADICTED,
     SAYS_MORE,
     Statement,
+    Word,
     read_files,
     read_statements,
     restated,
@@ -27,6 +29,9 @@ from holdfast.tables.schemas import arrow_schema
 CAPTURED = Path(__file__).with_name("captured")
 LOG = CAPTURED / "broker.log"
 FOLLOW_UPS = ("cooperative_follow_up", "scheduled_rebalance", "spurious", "rejoin")
+PREFIX = (
+    "[2026-11-21 15:30:51,021] INFO [GroupCoordinator id=1 topic=__consumer_offsets partition=1]"
+)
 MANAGER = "(org.apache.kafka.coordinator.group.GroupMetadataManager)"
 
 
@@ -153,7 +158,8 @@ def preparing(group, generation, reason):
 )
 def test_reasons(reason, cause):
     (said,) = read_statements([preparing("g", 6, reason)], ["g"])
-    assert said == Statement(group="g", generation=7, cause=cause, reason=reason)
+    assert said == Statement(group="g", generation=7, words=(Word(cause=cause, text=reason),))
+    assert (said.cause, said.reason) == (cause, reason)
 
 
 def test_the_line_of_an_older_broker():
@@ -219,9 +225,10 @@ def test_a_client_cannot_speak_for_another_group():
     )
 
 
-def rebalance(group, generation, cause, *, kind="classic", before=None):
+def rebalance(group, generation, cause, *, kind="classic", before=None, **more):
     row = dict.fromkeys(arrow_schema("rebalances").names)
     row |= {"group": group, "generation": generation, "previous_generation": before}
+    row |= {"n_joined": 0, "n_left": 0, "n_missed_generations": 0} | more
     return row | {
         "group_type": kind,
         "cause": cause,
@@ -233,11 +240,12 @@ def rebalance(group, generation, cause, *, kind="classic", before=None):
 def restate(rows, statements):
     table = pa.Table.from_pylist(rows, schema=arrow_schema("rebalances"))
     names = ("cause", "cause_basis", "stated_reason")
-    return [tuple(r[n] for n in names) for r in restated(table, statements).to_pylist()]
+    return [tuple(r[n] for n in names) for r in restated(table, statements)[0].to_pylist()]
 
 
-def said(generation, cause, reason="r", group="g"):
-    return Statement(group=group, generation=generation, cause=cause, reason=reason)
+def said(generation, cause, reason="r", group="g", *, classic=True):
+    words = (Word(cause=cause, text=reason),)
+    return Statement(group=group, generation=generation, words=words, classic=classic)
 
 
 def test_a_cause_that_says_more_stays():
@@ -260,8 +268,9 @@ def test_generations_that_are_counted_again_take_their_own_statements():
 
 
 def test_a_target_has_the_reasons_of_all_epochs_since_the_one_before():
-    row = rebalance("g", 9, "spurious", kind="consumer", before=6)
-    statements = [said(6, "leave", "a"), said(7, "join", "b"), said(9, "leave", "c")]
+    row = rebalance("g", 9, "spurious", kind="consumer", before=6, n_joined=1, n_left=1)
+    reasons = [(6, "leave", "a"), (7, "join", "b"), (9, "leave", "c")]
+    statements = [said(*reason, classic=False) for reason in reasons]
     assert restate([row], statements) == [("join_and_leave", "stated", "b; c")]
 
 
@@ -290,3 +299,136 @@ def test_a_command_refuses_a_log_that_is_not_there(tmp_path, command):
 def test_causes_of_tables_are_settled(stated):
     done = run("doctor", "--input", stated.root, "--broker-log", LOG)
     assert done.code == 2 and "holdfast history" in done.err
+
+
+def contradicted(row, *causes, **words):
+    """Cause, basis and what the anomaly says, for what a log states about one rebalance."""
+    table = pa.Table.from_pylist([row], schema=arrow_schema("rebalances"))
+    said_of = tuple(Word(cause=cause, text="r", **words) for cause in causes)
+    one = Statement(group="g", generation=2, words=said_of)
+    found, anomalies = restated(table, [one])
+    (made,) = found.to_pylist()
+    assert made["stated_reason"]
+    rows = anomalies.to_pylist()
+    assert all((r["group"], r["generation"], r["kind"]) == ("g", 2, CONTRADICTED) for r in rows)
+    return made["cause"], made["cause_basis"], [r["detail"].partition(", but ")[2] for r in rows]
+
+
+@pytest.mark.parametrize(
+    ("causes", "members", "wrong"),
+    [
+        (("join",), (0, 1), "1 went and nobody came"),
+        (("leave",), (1, 0), "1 came and nobody went"),
+        (("session_timeout",), (0, 0), "nobody went"),
+        (("join", "leave"), (0, 1), "nobody came"),
+        (("leave",), (1, 1), "1 came"),
+        (("rejoin",), (0, 2), "2 went"),
+    ],
+)
+def test_a_cause_that_the_members_contradict_is_not_stated(causes, members, wrong):
+    row = rebalance("g", 2, "spurious", before=1, n_joined=members[0], n_left=members[1])
+    assert contradicted(row, *causes) == ("spurious", "inferred", [wrong])
+
+
+@pytest.mark.parametrize(
+    ("causes", "members", "cause"),
+    [
+        (("join", "leave"), (1, 1), "join_and_leave"),
+        (("join", "leave"), (0, 0), "join_and_leave"),  # one came and went, or a static one is back
+        (("rejoin", "session_timeout"), (0, 1), "session_timeout"),
+        (("rebalance_timeout", "rejoin"), (0, 1), "rebalance_timeout"),
+        (("sync_timeout",), (0, 0), "sync_timeout"),  # of members that no record has shown
+        (("restart",), (0, 0), "restart"),
+    ],
+)
+def test_a_cause_that_the_members_bear_out_is_stated(causes, members, cause):
+    row = rebalance("g", 2, "spurious", before=1, n_joined=members[0], n_left=members[1])
+    assert contradicted(row, *causes) == (cause, "stated", [])
+
+
+def test_members_that_no_record_shows_are_no_contradiction():
+    row = rebalance("g", 2, "spurious", before=0, n_missed_generations=1)
+    assert contradicted(row, "leave") == ("leave", "stated", [])
+    row = rebalance("g", 2, "first_seen")
+    assert contradicted(row, "leave") == ("leave", "stated", [])
+
+
+def test_a_member_who_came_and_went_again_is_nobody_who_came():
+    row = rebalance("g", 2, "leave", before=1, n_left=1)
+    table = pa.Table.from_pylist([row], schema=arrow_schema("rebalances"))
+    words = (("join", "a"), ("leave", "a"), ("leave", "b"))
+    made = tuple(Word(cause=cause, text=cause, member=member) for cause, member in words)
+    found, anomalies = restated(table, [Statement(group="g", generation=2, words=made)])
+    assert found["cause"].to_pylist() == ["join_and_leave"] and anomalies.num_rows == 0
+
+
+def test_a_join_that_may_be_a_rejoin_is_one_where_nobody_came():
+    """The log begins after the member came, which uses the classic protocol in a KIP-848 group."""
+    row = rebalance("g", 2, "leave", before=1, n_left=1)
+    made = (Word(cause="leave", text="l"), Word(cause="join", text="j", certain=False))
+    table = pa.Table.from_pylist([row], schema=arrow_schema("rebalances"))
+    found, anomalies = restated(table, [Statement(group="g", generation=2, words=made)])
+    assert found["cause"].to_pylist() == ["leave"] and anomalies.num_rows == 0
+    row["n_joined"] = 1
+    table = pa.Table.from_pylist([row], schema=arrow_schema("rebalances"))
+    found, _ = restated(table, [Statement(group="g", generation=2, words=made)])
+    assert found["cause"].to_pylist() == ["join_and_leave"]
+
+
+def test_a_rebalance_has_the_reasons_of_generations_that_were_interrupted():
+    """Generation 2 left no record: who came in it is why generation 3 has one member more."""
+    row = rebalance("g", 3, "join", before=1, n_joined=1, n_missed_generations=1)
+    reasons = [said(2, "join", "new"), said(3, "rejoin", "leader")]
+    assert restate([row], reasons) == [("join", "stated", "new; leader")]
+
+
+def test_the_anomaly_stands_in_the_tables(tmp_path):
+    history = [
+        generation("g", 1, {"a": {"t": [0]}, "b": {"t": [1]}}, at=100),
+        generation("g", 2, {"a": {"t": [0, 1]}}, at=103),
+    ]
+    records = [("g", g["timestamp"], fleet.classic(g)) for g in history]
+    dump = fleet.write_dump(tmp_path / "dump", records)
+    log = tmp_path / "server.log"
+    log.write_text(preparing("g", 1, "Adding new member c with group instance id null"))
+    made = local.run(dump, tmp_path / "run", logs=[log])
+    (row,) = made.table("anomalies").to_pylist()
+    assert (row["kind"], row["generation"], row["member_ids"]) == (CONTRADICTED, 2, [])
+    assert row["detail"] == "the log states 'join', but 1 went and nobody came"
+    *_, last = made.table("rebalances").to_pylist()
+    assert last["cause_basis"] == "inferred" and last["stated_reason"].startswith("Adding new")
+
+
+def test_a_client_id_cannot_speak_for_another_group():
+    words = "[GroupId h] Member m left the consumer group."
+    lines = [
+        f"{PREFIX} Pending dynamic member with id {words} joins group g in Stable state. Adding to "
+        f"the group now. {MANAGER}\n",
+        f"{PREFIX} [GroupId h] Bumped group epoch to 9 with metadata hash 1. {MANAGER}\n",
+        preparing("g", 3, "Moon is full"),
+    ]
+    found = [(one.group, one.cause) for one in read_statements(lines, ["g", "h"])]
+    assert found == [("h", None), ("g", "join")]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("share", {6: "leave", 7: "session_timeout"}),
+        ("streams", {5: "session_timeout", 6: "join", 7: "leave"}),
+        ("migrated", {4: "join", 5: "leave", 7: "session_timeout", 8: "protocol_change"}),
+        ("streams_classic", {5: "scheduled_rebalance", 7: "session_timeout", 8: "leave"}),
+        ("connect", {8: "join", 10: "session_timeout", 11: "scheduled_rebalance"}),
+    ],
+)
+def test_real_logs_of_every_kind_of_group(tmp_path, name, expected):
+    """What was done to the captured groups stands in their ``moments``; the last row counts where a
+    group was converted under one number."""
+    captured = kinds.kind(name)
+    log = tmp_path / "server.log"
+    log.write_text("\n".join(captured.broker_log))
+    made = local.run(captured.write_dump(tmp_path / "dump"), tmp_path / "out", logs=[log])
+    causes = {r["generation"]: r["cause"] for r in made.table("rebalances").to_pylist()
+              if r["group"] == captured.group}  # fmt: skip
+    assert expected.items() <= causes.items()
+    assert CONTRADICTED not in made.table("anomalies")["kind"].to_pylist()

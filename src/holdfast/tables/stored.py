@@ -345,7 +345,10 @@ ANOMALIES = Table(
         _GROUP,
         _GENERATION,
         Column(
-            "kind", _S, "double_owner, unreadable_assignment, unknown_topic_id, generation_reset"
+            "kind",
+            _S,
+            "double_owner, unreadable_assignment, unknown_topic_id, generation_reset, "
+            "contradicted_cause",
         ),
         Column("topic", _S, "topic, where one is meant", nullable=True),
         Column("partition", _I, "partition, where one is meant", nullable=True),

@@ -259,7 +259,11 @@ class Job:
         whole = pa.concat_tables(self._tables(self.files.pop("rebalances")))
         said = read_files(logs, pc.unique(whole["group"]).to_pylist())
         said = unmistakable(said) if self.keep_state else said
-        self.files["rebalances"] = self._rewritten(restated(whole, said))
+        rebalances, anomalies = restated(whole, said)
+        self.files["rebalances"] = self._rewritten(rebalances)
+        writer = BatchWriter(str(self.tables.root), self.batch)
+        writer.write("anomalies", anomalies)
+        self.files.setdefault("anomalies", []).extend(files_of(writer.close()).get("anomalies", []))
 
     @property
     def notes(self) -> dict[str, Any]:
