@@ -54,6 +54,30 @@ def test_what_is_refused(resources, extra, weights, words):
         Worker({**CONFIG, **extra}, resources, weights=weights)
 
 
+def test_kinds_have_a_policy_and_a_delay_of_their_own():
+    worker = Worker(
+        {**CONFIG, "holdfast.policy": "deferred"},
+        {"connector": 2, "task": 9},
+        isolate=False,
+        kinds={
+            "connector": {"holdfast.policy": "simple"},
+            "task": {"scheduled.rebalance.max.delay.ms": "7000"},
+        },
+    )
+    policy = worker._leadership._assignors[0].policy
+    assert policy.isolate is False
+    assert (policy.delay_of("connector"), policy.delay_of("task")) == (0, 7_000)
+    assert policy.longest_delay_ms == 300_000
+    for kinds, words in (
+        ({"x": {}}, r"kinds\['x'\]: not one of the resources"),
+        ({"task": {"holdfast.polices": "simple"}}, r"kinds\['task'\]: found 'holdfast.polices'"),
+        ({"task": {"holdfast.policy": "eager"}}, "a worker takes simple"),
+        ({"task": {"scheduled.rebalance.max.delay.ms": -1}}, r"kinds\['task'\]: "),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            Worker(CONFIG, {"task": 9}, kinds=kinds)
+
+
 def test_an_unchanged_assignment_is_not_sent_again():
     worker = Worker({**CONFIG, "holdfast.policy": "deferred"}, {"k": 2})
     claims = {"A": (0,), "B": (1,)}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 from tests.machine.clients import Group
 from tests.machine.subscribed import awaited, carried, reports, subscribed
+from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.errors import ConfigError
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.events import JoinedMember
+from holdfast.machine.leader.deferral import owed
 from holdfast.machine.leader.designs import (
     CooperativeAssignor,
     DesignAssignor,
@@ -17,10 +22,11 @@ from holdfast.machine.leader.designs import (
 )
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
 from holdfast.machine.leader.leader import plan_round
+from holdfast.machine.leader.recall import Memory
 from holdfast.machine.leader.ring import LeftOut
 from holdfast.machine.leader.subscriptions import SubscribedMember, subscribed_members
 from holdfast.machine.policies import assignors_for
-from holdfast.machine.policy import Policy
+from holdfast.machine.policy import KindPolicy, Policy
 from holdfast.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     decode_assignment,
@@ -30,6 +36,7 @@ from holdfast.wire.layouts.consumer_protocol import (
 from holdfast.wire.layouts.container import MemberAssignment, encode_member_assignment
 from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.incremental import Design
+from holdfast.wire.layouts.memory import RememberedMember
 from holdfast.wire.layouts.sticky_user_data import decode_sticky_user_data
 
 SIMPLE = Policy(design=Design.SIMPLE)
@@ -316,3 +323,88 @@ def test_a_member_does_not_come_back_as_something_else():
     assert answer.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert g.group.state.name == "STABLE"
     assert a in g.group.members
+
+
+def test_a_kind_may_wait_shorter_or_not_at_all():
+    kinds = {"now": KindPolicy(delay_ms=0), "soon": KindPolicy(delay_ms=5_000)}
+    policy = replace(POLICY, kinds=kinds)
+    counts = {"late": 2, "now": 2, "soon": 2}
+    play = HandPlayedGroup(policy, counts)
+    for name in "AB":
+        play.join(name, *counts)
+    play.settle()
+    lost = set(play.owned("B").split(","))
+    play.leave("B")
+    done = play.round()
+    assert done.delay_ms == 5_000
+    assert [p for p in lost if p in play.owned("A")] == [p for p in lost if p.startswith("now")]
+    play.now_ms += 5_000
+    done = play.round()
+    assert done.delay_ms == 25_000
+    assert {p for p in lost if p not in play.owned("A")} == {
+        p for p in lost if p.startswith("late")
+    }
+    play.now_ms += 5_000
+    play.join("C", *counts)
+    play.settle()
+    assert {p for p in lost if p.startswith("late")} <= set(play.owned("C").split(","))
+
+
+def test_a_newcomer_takes_the_place_of_one_member_whatever_its_kinds_wait():
+    policy = replace(POLICY, kinds={"soon": KindPolicy(delay_ms=5_000)})
+    counts = {"late": 4, "soon": 4}
+    play = HandPlayedGroup(policy, counts)
+    for name in "AB":
+        play.join(name, *counts)
+    play.settle()
+    lost = play.owned("B")
+    play.leave("B")
+    assert play.round().delay_ms == 5_000
+    play.now_ms += 1_000
+    play.join("C", *counts)
+    done = play.round()
+    assert (done.delay_ms, play.owned("C")) == (0, lost)
+
+
+@pytest.mark.parametrize("design", [Design.SIMPLE, Design.DEFERRED])
+def test_a_kind_may_be_handed_over_by_a_design_of_its_own(design):
+    kinds = {"slow": KindPolicy(design=Design.INCREMENTAL)}
+    policy = replace(POLICY, design=design, kinds=kinds, isolate=True)
+    counts = {"fast": 6, "slow": 6}
+    play = HandPlayedGroup(policy, counts)
+    play.join("A", *counts)
+    play.settle()
+    play.join("B", *counts)
+    revoked = []
+    while True:
+        done = play.round()
+        revoked.append(
+            Counter(t for s in done.assignments.values() for t, n in s.revoked for _ in n)
+        )
+        play.now_ms += done.delay_ms
+        if not (done.again or done.delay_ms):
+            break
+    assert revoked[0] == {"fast": 3, "slow": 1}
+    assert sum(revoked, Counter()) == {"fast": 3, "slow": 3}
+    assert max(r["slow"] for r in revoked) == 1
+    if design is Design.DEFERRED:
+        return
+    play.leave("B")  # of a group that waits for nobody, only this kind waits
+    assert play.round().delay_ms == POLICY.delay_ms
+    assert play.owned("A").count("fast") == 6
+    assert play.owned("A").count("slow") == 3
+
+
+def test_what_a_leader_without_a_plan_owes_waits_as_its_kind_does():
+    policy = replace(POLICY, kinds={"a": KindPolicy(delay_ms=0), "b": KindPolicy(delay_ms=7)})
+    gone = RememberedMember(identity=b"12345678", owned=(("a", (0,)), ("b", (1,)), ("c", (2, 3))))
+    memory = Memory(generation=1, named=(gone,))
+    assert [(w.delay_ms, w.owned) for w in owed(policy, [], memory)] == [
+        (7, (("b", (1,)),)),
+        (POLICY.delay_ms, (("c", (2, 3)),)),
+    ]
+
+
+def test_a_delay_of_a_kind_is_checked():
+    with pytest.raises(ConfigError, match="delay_ms of k: found -1"):
+        Policy(kinds={"k": KindPolicy(delay_ms=-1)})

@@ -7,17 +7,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import strategies
 from tests.machine.subscribed import subscribed
 
 from holdfast.assignors.registry import assign
+from holdfast.machine.actions import ComputeAssignment, LedRound
+from holdfast.machine.events import JoinedMember
+from holdfast.machine.leader.designs import DesignAssignor, compute, led_round
 from holdfast.machine.leader.leader import plan_round
 from holdfast.machine.leader.targets import isolated_target, weighted_target
 from holdfast.machine.policy import Policy
 from holdfast.model.columns import NO_OWNER
 from holdfast.model.group import Group
+from holdfast.model.partitions import grouped, resources_of
+from holdfast.wire.layouts.container import MemberSubscription, encode_member_subscription
 from holdfast.wire.layouts.incremental import Design
 
 
@@ -184,6 +189,144 @@ def test_weighted_targets_are_whole_allowed_and_level(snapshot, weights):
         for other, others in topics.items():
             if name in others and other != member:
                 assert max(loads[member] - weight, loads[other] + weight) >= loads[member]
+
+
+class WorkersByHand:
+    """Workers of one kind of group, their leader's rounds in bytes, its last round included."""
+
+    def __init__(self, policy: Policy, kinds: dict[str, int]):
+        self.design = DesignAssignor(replace(policy, isolate=True))
+        self.kinds, self.generation = kinds, 1
+        self.members: dict[str, MemberSubscription] = {}
+        self.led: LedRound | None = None
+        self.moved: set[tuple[str, int]] = set()
+
+    def join(self, *names: str) -> None:
+        for name in names:
+            self.members[name] = MemberSubscription(topics=())
+        self.settle()
+
+    def leave(self, name: str) -> None:
+        del self.members[name]
+        self.settle()
+
+    def change(self, kind: str, count: int) -> None:
+        self.kinds = {**self.kinds, kind: count}
+        self.settle()
+
+    def settle(self) -> None:
+        """Play rounds until none is asked for; what was revoked stands in ``moved``."""
+        self.moved = set()
+        while self.round():
+            pass
+
+    def round(self) -> bool:
+        self.generation += 1
+        topics = tuple(sorted(self.kinds))
+        joined = tuple(
+            JoinedMember(
+                member_id=name,
+                metadata=encode_member_subscription(replace(said, topics=topics)),
+            )
+            for name, said in self.members.items()
+        )
+        request = ComputeAssignment(
+            token=0,
+            generation=self.generation,
+            protocol_name=self.design.name,
+            members=joined,
+            partitions=tuple(self.kinds.items()),
+            member_id=min(self.members),
+            waited_ms=0,
+            led=self.led,
+        )
+        done = compute((self.design,), request)
+        assert done.failure is None
+        self.led = led_round(request, done)
+        plan = dict(done.assignments)
+        again = False
+        for name, data in plan.items():
+            told = self.design.read(data)
+            said = self.members[name]
+            owned = (resources_of(said.owned) - told.revoked) | told.assigned
+            again |= told.again
+            self.moved |= told.revoked
+            self.members[name] = replace(
+                said,
+                owned=grouped(sorted(owned)),
+                generation=self.generation,
+                given_up=grouped(sorted(told.revoked)),
+                memory=told.memory,
+            )
+        return again
+
+    def loads(self) -> dict[str, int]:
+        return {name: len(resources_of(s.owned)) for name, s in self.members.items()}
+
+    def each_kind_is_even(self) -> bool:
+        of = {
+            name: Counter(k for k, _ in resources_of(s.owned)) for name, s in self.members.items()
+        }
+        counts = [[own[kind] for own in of.values()] for kind in self.kinds]
+        whole = all(sum(c) == n for c, n in zip(counts, self.kinds.values(), strict=True))
+        return whole and all(max(c) - min(c) <= 1 for c in counts)
+
+
+AT_ONCE = {design: Policy(design=design, delay_ms=0, interval_ms=0) for design in Design}
+
+
+@pytest.mark.parametrize("design", list(Design))
+def test_a_worker_that_joins_gets_its_share_of_small_kinds(design):
+    play = WorkersByHand(AT_ONCE[design], {f"c{i}": 1 for i in range(8)})
+    play.join("a")
+    play.join("b")
+    assert play.loads() == {"a": 4, "b": 4}
+    assert len(play.moved) == 4
+    play = WorkersByHand(AT_ONCE[design], {f"c{i}": 2 for i in range(6)})
+    play.join("a", "b", "c")
+    play.join("d")
+    assert play.loads() == {"a": 3, "b": 3, "c": 3, "d": 3}
+    assert len(play.moved) == 3
+    play.leave("a")
+    assert play.loads() == {"b": 4, "c": 4, "d": 4}
+    assert play.each_kind_is_even()
+
+
+def test_a_change_in_one_kind_leaves_the_others_alone_even_if_totals_differ():
+    play = WorkersByHand(AT_ONCE[Design.SIMPLE], {f"c{i}": 1 for i in range(8)})
+    play.join("a", "b")
+    for kind, _ in resources_of(play.members["b"].owned):
+        play.change(kind, 0)
+        assert play.moved <= {(kind, 0)}
+    assert play.loads() == {"a": 4, "b": 0}
+    play.join("c")  # who comes or goes makes totals even again
+    assert sorted(play.loads().values()) == [1, 1, 2]
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_kinds_are_isolated_and_totals_are_even_whoever_comes_and_goes(data):
+    names = [f"k{i}" for i in range(data.draw(st.integers(1, 7)))]
+    sizes = st.integers(0, 7)
+    policy = AT_ONCE[data.draw(st.sampled_from(list(Design)))]
+    play = WorkersByHand(policy, {name: data.draw(sizes) for name in names})
+    workers = [f"w{i}" for i in range(5)]
+    play.join(workers[0])
+    for _ in range(data.draw(st.integers(1, 6))):
+        event = data.draw(st.sampled_from(["join", "leave", "change"]))
+        others = [name for name in workers if name not in play.members]
+        if event == "join" and others:
+            play.join(others[0])
+        elif event == "leave" and len(play.members) > 1:
+            play.leave(data.draw(st.sampled_from(sorted(play.members))))
+        else:
+            kind = data.draw(st.sampled_from(names))
+            play.change(kind, data.draw(sizes))
+            assert {k for k, _ in play.moved} <= {kind}
+            assert play.each_kind_is_even()
+            continue
+        assert play.each_kind_is_even()
+        assert max(play.loads().values()) - min(play.loads().values()) <= 1
 
 
 def test_nothing_to_own():

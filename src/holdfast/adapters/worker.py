@@ -3,7 +3,8 @@
 **Rules.** A resource is ``(kind, number)``. Every worker of a group is given the same kinds and
 counts; if they differ, those of the leader count. Work on a resource begins in ``on_assigned`` and
 has ended when ``on_revoked`` returns; only then may another worker begin. Each kind is balanced by
-itself, so a change in one kind never moves another. With weights all kinds are balanced together.
+itself, so a change in one kind moves nothing of another. When workers come or go, totals are evened
+too. With weights, or without ``isolate``, all kinds are balanced together.
 A worker offers its own design first and the other designs behind it, as Connect's workers offer
 all built-in protocols: one rolling bounce changes the design of a group. A list of designs in
 ``partition.assignment.strategy`` is offered as it stands.
@@ -39,7 +40,7 @@ from holdfast.adapters.member.host import MemberHost
 from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.member.member_log import NAME, Log, MemberLog
 from holdfast.adapters.member.membership import Leadership, listed_in, make_member, policy_of
-from holdfast.adapters.settings import Settings
+from holdfast.adapters.settings import KEYS, Settings
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import (
     AdapterError,
@@ -51,7 +52,9 @@ from holdfast.machine import actions, events
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.leader.designs import Assignor
 from holdfast.machine.policies import DESIGNS, POLICIES, assignors_for, offered
+from holdfast.machine.policy import KindPolicy
 from holdfast.model import partitions
+from holdfast.wire.layouts.incremental import Design
 
 PROTOCOL_TYPE = "holdfast"
 _LOOK_S = 0.05  # how soon run() sees that it was stopped
@@ -93,6 +96,14 @@ class Worker:
         Begins and ends work.
     weights : mapping of str to int, optional
         Load of one resource of a kind, 1 where not given.
+    isolate : bool, optional
+        Whether each kind is balanced by itself; by default that is so if there are no weights. Both
+        cannot always be had: if a change in one kind may move nothing of another, totals can differ
+        until the next worker comes or goes. ``isolate=False`` keeps totals even at any time.
+    kinds : mapping of str to mapping, optional
+        What is different for a kind: its ``holdfast.policy`` (``simple``: nothing of it waits,
+        ``incremental``: it moves in batches) and its ``scheduled.rebalance.max.delay.ms``. All
+        workers of a group should be given the same; what the leader was given counts.
 
     Attributes
     ----------
@@ -112,10 +123,15 @@ class Worker:
         listener: WorkerListener | None = None,
         *,
         weights: Mapping[str, int] | None = None,
+        isolate: bool | None = None,
+        kinds: Mapping[str, Mapping[str, object]] | None = None,
     ):
         self._settings = settings = Settings.parse(config)
         self._resources = _checked(resources)
-        self.assignors = assignors = _assignors(settings, self._resources, weights or {})
+        own = _kind_policies(self._resources, kinds or {})
+        self.assignors = assignors = _assignors(
+            settings, self._resources, weights or {}, isolate, own
+        )
         log = MemberLog(settings)
         self._leadership = Leadership(
             settings, assignors, lambda _: FoundTopics(counts=self._resources), log=log
@@ -386,22 +402,63 @@ def _checked(resources: Mapping[Any, Any]) -> dict[str, int]:
     return dict(resources)
 
 
+_OF_KINDS = ("holdfast.policy", "scheduled.rebalance.max.delay.ms")
+"""What may be set for one kind."""
+
+
+def _kind_policies(
+    resources: Mapping[str, int], kinds: Mapping[str, Mapping[str, object]]
+) -> dict[str, KindPolicy]:
+    """What is different for single kinds, checked."""
+    result = {}
+    for kind, given in kinds.items():
+        if kind not in resources:
+            raise ConfigError(f"kinds[{kind!r}]: not one of the resources {sorted(resources)}")
+        for key in given:
+            if key not in _OF_KINDS:
+                raise ConfigError(
+                    f"kinds[{kind!r}]: found {key!r}, expected {' or '.join(_OF_KINDS)}"
+                )
+        try:
+            values: dict[str, Any] = {key: KEYS[key].parse(value) for key, value in given.items()}
+        except ValueError as error:
+            raise ConfigError(f"kinds[{kind!r}]: {error}") from None
+        name = values.get("holdfast.policy")
+        result[kind] = KindPolicy(
+            design=None if name is None else _design_of(name),
+            delay_ms=values.get("scheduled.rebalance.max.delay.ms"),
+        )
+    return result
+
+
+def _design_of(name: str) -> Design:
+    """The design that a worker runs under the name of a policy."""
+    design = POLICIES[POLICIES[name].worker].design if POLICIES[name].worker else None
+    if design is None:
+        known = ", ".join(info.name for info in POLICIES.values() if info.worker)
+        raise ConfigError(f"holdfast.policy: a worker takes {known}, found {name}")
+    return design
+
+
 def _assignors(
-    settings: Settings, resources: Mapping[str, int], weights: Mapping[str, int]
+    settings: Settings,
+    resources: Mapping[str, int],
+    weights: Mapping[str, int],
+    isolate: bool | None,
+    kinds: Mapping[str, KindPolicy],
 ) -> tuple[Assignor, ...]:
     """The assignors that a worker offers under its policy."""
     name: str = settings["holdfast.policy"]
-    if not POLICIES[name].worker:
-        known = ", ".join(info.name for info in POLICIES.values() if info.worker)
-        raise ConfigError(f"holdfast.policy: a worker takes {known}, found {name}")
+    _design_of(name)
     for kind in weights:
         if kind not in resources:
             raise ConfigError(f"weights[{kind!r}]: not one of the resources {sorted(resources)}")
     listed = listed_in(settings)
     policy = replace(
         policy_of(settings, listed),
-        isolate=not weights,
+        isolate=not weights if isolate is None else isolate,
         weights=dict(weights),
+        kinds=dict(kinds),
         omit_unchanged=True,  # only members read the assignments of this protocol type
     )
     own = POLICIES[POLICIES[name].worker]

@@ -93,13 +93,15 @@ class SendLeave:
 class LedRound:
     """A round that this member led, for its next turn: what members said, and what it told them.
 
-    A caller keeps the last one, until its member completes a round that it did not lead.
+    A caller keeps the last one, until its member completes a round that it did not lead. It is
+    ``settled`` if a round with these members has left nothing to do since one of them came or went.
     """
 
     generation: int
     protocol_name: str
     members: tuple[JoinedMember, ...]
     assignments: Mapping[str, bytes]
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

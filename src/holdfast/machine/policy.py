@@ -25,6 +25,24 @@ class When(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KindPolicy:
+    """What is different for the resources of one kind, or for one topic; None: as for the others.
+
+    Parameters
+    ----------
+    design : Design, optional
+        Under SIMPLE nothing of the kind waits, under INCREMENTAL it moves in batches.
+    delay_ms : int, optional
+        How long the kind's resources wait for the member that left; 0: not at all.
+
+    References: Incremental Cooperative Rebalancing, "Benefits" (connectors and tasks).
+    """
+
+    design: Design | None = None
+    delay_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Settings of a design.
 
@@ -55,8 +73,12 @@ class Policy:
         lists all that a member shall hold, so that other tools and clients can read it from the
         broker's log.
     isolate : bool
-        Whether each topic or kind is balanced by itself, so that a change in one never moves
-        another.
+        Whether each topic or kind is balanced by itself. A change in one then moves nothing of
+        another. When members come or go, totals are evened too, by moving what makes one more of a
+        kind. Between two such rounds a change in one kind may leave totals uneven, because both
+        cannot be had: A owns one of each of four kinds, B too, and B's kinds are deleted.
+    kinds : mapping of str to KindPolicy
+        What is different for single topics or kinds.
     weights : mapping of str to int
         Load of one resource of a kind, 1 where not given. Each isolated kind is even by itself;
         weights then decide which members hold the one resource more of a kind.
@@ -81,6 +103,7 @@ class Policy:
     omit_unchanged: bool = False
     isolate: bool = False
     weights: Mapping[str, int] = field(default_factory=dict)
+    kinds: Mapping[str, KindPolicy] = field(default_factory=dict)
     memory_limit_bytes: int = 512 << 10
     record_limit_bytes: int = 1_000_000
 
@@ -94,11 +117,40 @@ class Policy:
                 raise ConfigError(f"{name}: found {getattr(self, name)}, expected 0 or more bytes")
         if self.batch < 1:
             raise ConfigError(f"batch: found {self.batch}, expected at least 1")
+        for kind, own in self.kinds.items():
+            if not 0 <= (own.delay_ms or 0) <= INT32_MAX:
+                text = f"delay_ms of {kind}: found {own.delay_ms}, expected 0 to {INT32_MAX} ms"
+                raise ConfigError(text)
         for kind, weight in self.weights.items():
             if weight < 1:
                 raise ConfigError(f"weight of {kind}: found {weight}, expected at least 1")
 
     @property
     def defers(self) -> bool:
-        """Whether the resources of a member that left wait for its return."""
-        return self.design is not Design.SIMPLE and self.delay_ms > 0
+        """Whether resources of a member that left wait for its return, of some kind at least."""
+        return self.longest_delay_ms > 0
+
+    @property
+    def longest_delay_ms(self) -> int:
+        """The delay of the kind that waits longest, 0 if none waits."""
+        others = 0 if self.design is Design.SIMPLE else self.delay_ms
+        return max([others, *(self.delay_of(kind) for kind in self.kinds)])
+
+    @property
+    def remembers(self) -> bool:
+        """Whether members carry the leader's memory."""
+        return self.design is not Design.SIMPLE or any(
+            own.design not in (None, Design.SIMPLE) for own in self.kinds.values()
+        )
+
+    def design_of(self, kind: str) -> Design:
+        """The design by which a kind's resources are handed over."""
+        own = self.kinds.get(kind)
+        return self.design if own is None or own.design is None else own.design
+
+    def delay_of(self, kind: str) -> int:
+        """How long a kind's resources wait for a member that left, in ms."""
+        if self.design_of(kind) is Design.SIMPLE:
+            return 0
+        own = self.kinds.get(kind)
+        return self.delay_ms if own is None or own.delay_ms is None else own.delay_ms

@@ -42,7 +42,6 @@ from holdfast.machine.policies import (
     offered,
 )
 from holdfast.machine.policy import Policy, When
-from holdfast.wire.layouts.incremental import Design
 
 Racks = Mapping[str, Sequence[Sequence[str]]]
 
@@ -151,10 +150,7 @@ def make_member(
         retry_backoff_max_ms=max(1, settings["retry.backoff.max.ms"]),
         error_timeout_ms=settings["holdfast.error.timeout.ms"],
         auto_commit=polls and settings["enable.auto.commit"],
-        announce_leave=any(
-            isinstance(a, DesignAssignor) and a.policy.design is not Design.SIMPLE
-            for a in assignors
-        ),
+        announce_leave=any(isinstance(a, DesignAssignor) and a.policy.remembers for a in assignors),
     )
     return Member(assignors, options)
 

@@ -158,6 +158,11 @@ class Levelling:
         price: F64 = (2.0 * self.count[members] + 1.0) / self.weight[members]
         return price
 
+    def takers(self, topic: int) -> list[int]:
+        """Members that may take a partition of the topic, in the dealing order."""
+        takers: list[int] = self.readers.of(topic).tolist()
+        return takers
+
     def _search(self, source: int, saved: float) -> tuple[list[Move] | None, list[int]]:
         """Breadth first from ``source``: the chain, or everything that can be reached."""
         limit = saved - abs(saved) * _RELATIVE
@@ -171,7 +176,7 @@ class Levelling:
                     if topic in seen_topics:
                         continue
                     seen_topics.add(topic)
-                    for end in self.readers.of(topic).tolist():
+                    for end in self.takers(topic):
                         if end not in came and not self.closed[end]:
                             came[end] = (member, topic)
                             new.append(end)
@@ -191,6 +196,10 @@ class Levelling:
             self._topics[member] = topics[np.argsort(-counts, kind="stable")].tolist()
         return self._topics[member]
 
+    def _fits(self, end: int, topics: I32) -> Mask:
+        """Whether a member may take a partition of each of these topics."""
+        return self.may_read(end)[topics]
+
     def _givable(self, member: int) -> I64:
         row = self.rows[member]
         return row if self.movable is None else row[self.movable[row]]
@@ -208,7 +217,7 @@ class Levelling:
         tps = self._givable(source)
         topic_of = self.group.topics.topic_of
         topics = topic_of[tps]
-        may = self.may_read(end)[topics]
+        may = self._fits(end, topics)
         tps, topics = tps[may], topics[may]
         claimed = self.claimed[tps]
         cost = (claimed == source).astype(np.int64) - (claimed == end)

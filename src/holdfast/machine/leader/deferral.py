@@ -17,7 +17,8 @@ of one topic, with a delay of 30 s.
    large to say what its members owned, every unclaimed partition that nobody reports to have given
    up counts as one of the departed member that comes first by identity.
    Example: the topic grows to four partitions; nobody ever owned partition 3, so it does not wait.
-3. Each departed member has a deadline of its own; a later departure does not change it. A member
+3. Each departed member has a deadline of its own; a later departure does not change it. Kinds with
+   a delay of their own (``Policy.kinds``) wait so long, or not at all. A member
    that leaves for good counts as departed; under ``Policy.clean_leave`` immediate nothing waits
    for it.
    Example: C departs, 20 s later B. Partition 2 waits 10 s more, partition 1 waits 30 s.
@@ -64,6 +65,7 @@ from holdfast.machine.policy import Policy, When
 from holdfast.model.columns import I32, NO_OWNER, Mask
 from holdfast.model.group import Group
 from holdfast.model.partition_columns import tps_of
+from holdfast.model.topics import Topics
 from holdfast.wire.layouts.memory import RememberedMember
 
 UNKNOWN_OWNER = RememberedMember(identity=b"")
@@ -205,15 +207,16 @@ def _departed(
         tps = tps_of(topics, who.owned) if who.owned else np.empty(0, np.int32)
         tps = tps[unowned[tps]]
         unowned[tps] = False
-        if waits and len(tps):
-            remaining_ms = who.delay_ms or policy.delay_ms
-            departed.append(DepartedMember(who=who, remaining_ms=remaining_ms, tps=tps))
+        if waits and who.delay_ms:
+            departed.append(DepartedMember(who=who, remaining_ms=who.delay_ms, tps=tps))
+        elif waits:
+            departed += _by_delay(policy, topics, who, tps)
     given_up = tuple(entry for m in members for entry in m.subscription.given_up)
     unowned[tps_of(topics, given_up)] = False
     if owning:
         # The memory was too large to say what its members owned.
         tps = np.flatnonzero(unowned).astype(np.int32)
-        departed.append(DepartedMember(who=owning[0], remaining_ms=policy.delay_ms, tps=tps))
+        departed += _by_delay(policy, topics, owning[0], tps)
     elif not memory.complete and unowned.any():
         departed += _guess(policy, claims, members, unowned, _is_new)
     return sorted(departed, key=lambda w: (w.remaining_ms, w.who.identity))
@@ -245,8 +248,21 @@ def _guess(
         seen = np.zeros(topics.n_topics, bool)
         seen[topics.topic_of[claimed]] = True
         who, lost = UNKNOWN_OWNER, free & seen[topics.topic_of]
-    tps = np.flatnonzero(lost).astype(np.int32)
-    return [DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
+    return _by_delay(policy, topics, who, np.flatnonzero(lost).astype(np.int32))
+
+
+def _by_delay(
+    policy: Policy, topics: Topics, who: RememberedMember, tps: I32
+) -> list[DepartedMember]:
+    """What was lost with a member just now, once for each delay; what does not wait is left out."""
+    if not policy.kinds:
+        return [DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
+    delay_ms = np.array([policy.delay_of(name) for name in topics.names], np.int64)
+    own = delay_ms[topics.topic_of[tps]]
+    return [
+        DepartedMember(who=who, remaining_ms=each, tps=tps[own == each])
+        for each in np.unique(own[own > 0]).tolist()
+    ]
 
 
 def _return_known(
@@ -308,29 +324,32 @@ def _serve_newcomers(
     total = int(np.count_nonzero(free)) + len(group.claim_tp)
     share = -(-total // max(1, takers))
     queues = _Queues(newcomers, group)
-    places = sum(not w.who.static for w in lost)
-    placed, rest = [], []
-    for waiting in lost:
-        if waiting.who.static:
-            rest.append(waiting)
-            continue
+    rest = [w for w in lost if w.who.static]
+    of_member: dict[bytes | int, list[DepartedMember]] = {}
+    for at, waiting in enumerate(lost):
+        if not waiting.who.static:
+            of_member.setdefault(waiting.who.identity or at, []).append(waiting)
+    places = len(of_member)
+    placed = []
+    for own in of_member.values():
         places -= 1
-        known = waiting.who.identity != b"" and waiting.who.owned is not None
-        of = group.topics.topic_of[waiting.tps]
+        who, waits = own[0].who, np.sort(np.concatenate([w.tps for w in own]))
+        known = who.identity != b"" and who.owned is not None
+        of = group.topics.topic_of[waits]
         edges = np.flatnonzero(np.diff(of)) + 1
-        parts = np.split(waiting.tps, edges)  # sorted, so each topic is one part
+        parts = np.split(waits, edges)  # sorted, so each topic is one part
         left = {int(group.topics.topic_of[part[0]]): part.tolist()[::-1] for part in parts}
         dividing = max(1, queues.at_most(left) - places)
-        most = max(share, -(-len(waiting.tps) // dividing)) if known else share
+        most = max(share, -(-len(waits) // dividing)) if known else share
         while (member := queues.first(left)) is not None:
             if known and dividing == 1:
                 placed.append(member)
             for tp in queues.take(member, left, most):
                 pinned[tp] = member
         tps = np.array(sorted(tp for numbers in left.values() for tp in numbers), np.int32)
-        if len(tps):
-            rest.append(replace(waiting, tps=tps))
-    return placed, rest
+        each = [replace(w, tps=w.tps[np.isin(w.tps, tps)]) for w in own]
+        rest += [w for w in each if len(w.tps)]
+    return placed, sorted(rest, key=lambda w: (w.remaining_ms, w.who.identity))
 
 
 def owed(
@@ -347,11 +366,15 @@ def owed(
         return member is not None and not _is_back(who, members[member])
 
     gone = (*memory.waiting, *(w for w in memory.named if not claims_it(w)))
-    return tuple(
-        replace(w, delay_ms=w.delay_ms or policy.delay_ms)
-        for w in gone
-        if w.owned and (w.delay_ms or policy.delay_ms)
-    )
+    return tuple(entry for w in gone for entry in _owed_by_delay(policy, w))
+
+
+def _owed_by_delay(policy: Policy, who: RememberedMember) -> list[RememberedMember]:
+    """An entry for each time that a member's partitions wait, from now on."""
+    by_delay: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
+    for topic, numbers in who.owned or ():
+        by_delay.setdefault(who.delay_ms or policy.delay_of(topic), []).append((topic, numbers))
+    return [replace(who, delay_ms=d, owned=tuple(o)) for d, o in sorted(by_delay.items()) if d]
 
 
 def _is_back(who: RememberedMember, member: SubscribedMember) -> bool:

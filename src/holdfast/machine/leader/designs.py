@@ -220,13 +220,18 @@ def _turn_of(request: ComputeAssignment) -> LeaderRound:
         leader_id=request.member_id,
         waited_ms=request.waited_ms,
         unbroken=request.unbroken,
-        led=_just_before(request),
+        led=just_before(request),
     )
 
 
 def led_round(request: ComputeAssignment, done: AssignmentComputed) -> LedRound:
     """What the leader keeps of a round for its next turn."""
+    before = just_before(request)
+    settled = before is not None and before.settled and _same_members(before, request.members)
+    if not settled and done.failure is None and request.protocol_name in NAMES.values():
+        settled = any(_is_at_rest(data) for _, data in done.assignments)
     return LedRound(
+        settled=settled,
         generation=request.generation,
         protocol_name=request.protocol_name,
         members=request.members,
@@ -234,7 +239,17 @@ def led_round(request: ComputeAssignment, done: AssignmentComputed) -> LedRound:
     )
 
 
-def _just_before(request: ComputeAssignment) -> LedRound | None:
+def _same_members(led: LedRound, members: Sequence[JoinedMember]) -> bool:
+    return {m.member_id for m in led.members} == {m.member_id for m in members}
+
+
+def _is_at_rest(assignment: bytes) -> bool:
+    """Whether an assignment announces no other round."""
+    message = decode_member_assignment(assignment)
+    return message.revoked is None and not message.delay_ms
+
+
+def just_before(request: ComputeAssignment) -> LedRound | None:
     """The round that the leader led, if it is the one just before and in the same protocol."""
     led = request.led
     if led is None or not request.unbroken or led.protocol_name != request.protocol_name:
@@ -422,6 +437,7 @@ class DesignAssignor:
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """Plan one round; see :func:`holdfast.machine.leader.leader.plan_round`."""
         members = subscribed_members(turn.members, turn.leader_id, turn.waited_ms)
+        led = turn.led
         done = plan_round(
             self.policy,
             members,
@@ -431,6 +447,7 @@ class DesignAssignor:
             lags=turn.lags,
             racks=turn.racks,
             unbroken=turn.unbroken,
+            same_members=led is not None and led.settled and _same_members(led, turn.members),
             believe=lambda group: without_false_claims(group, turn.led, self.read),
         )
         assignments = dict(done.assignments)
@@ -503,7 +520,7 @@ class DesignAssignor:
         keeps: Mapping[str, TopicPartitions],
     ) -> RoundMemory | None:
         """The memory of a round without a plan; None if it would claim to know what it does not."""
-        if self.policy.design is Design.SIMPLE:
+        if not self.policy.remembers:
             return None
         memory = recall(self.policy, members, turn.generation, turn.leader_id)
         if memory is None or not memory.complete:

@@ -109,6 +109,7 @@ def plan_round(
     lags: Mapping[str, Sequence[int]] | None = None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
     unbroken: bool = True,
+    same_members: bool = False,
     believe: Callable[[Group], Group] = lambda group: group,
 ) -> PlannedRound:
     """Plan one round of Design I, II or III.
@@ -130,6 +131,9 @@ def plan_round(
     unbroken : bool
         Whether no claim of this or a later generation can be true, as in
         :class:`~holdfast.machine.actions.ComputeAssignment`.
+    same_members : bool
+        Whether a round with exactly these members has left nothing to do, and this leader has led
+        all rounds since. Isolated kinds are then left alone unless they have changed themselves.
     believe : callable, optional
         Takes claims away that the leader knows to be false.
 
@@ -146,10 +150,11 @@ def plan_round(
     reported, group = group, believe(group)
     claims = normalise(group)
     memory = None
-    if policy.design is not Design.SIMPLE:
+    if policy.remembers:
         memory = recall(policy, members, generation, leader_id)
     deferral = defer(policy, claims, members, memory, _unclaimed(claims))
-    done = _RoundPlanner(policy, claims, members, deferral).finish(generation, leader_id)
+    planner = _RoundPlanner(policy, claims, members, deferral, same_members=same_members)
+    done = planner.finish(generation, leader_id)
     lies = np.diff(reported.claim_start) > np.diff(group.claim_start)
     lies[reported.foreign_member] = len(reported.foreign_tp) > len(group.foreign_tp)
     if unbroken:
@@ -205,8 +210,11 @@ class _RoundPlanner:
         claims: Claims,
         members: Sequence[SubscribedMember],
         deferral: Deferral,
+        *,
+        same_members: bool = False,
     ):
         self.policy = policy
+        self.same_members = same_members
         self.claims = claims
         self.members = members
         self.group = claims.group
@@ -244,7 +252,8 @@ class _RoundPlanner:
     def _computed(self, group: Group) -> I32:
         policy = self.policy
         if policy.isolate:
-            return isolated_target(group, self._registry, policy.weights)
+            level = not self.same_members
+            return isolated_target(group, self._registry, policy.weights, level=level)
         if policy.weights:
             return weighted_target(group, policy.weights)
         return self._registry(group)
@@ -318,13 +327,25 @@ class _RoundPlanner:
 
     def _moves(self, owner: I32, target: I32) -> I32:
         """Topic-partitions to ask back for balance, int32[...]."""
-        none = np.empty(0, np.int32)
         moves = np.flatnonzero((owner != NO_OWNER) & (target != owner)).astype(np.int32)
+        paced = self._is_paced()[self.group.topics.topic_of[moves]]
+        batch = self._batch(moves[paced], owner, target)
+        return np.sort(np.concatenate((moves[~paced], batch))) if len(batch) else moves[~paced]
+
+    def _is_paced(self) -> Mask:
+        """Whether Design III moves a topic's partitions, bool[n_topics]."""
+        names = self.group.topics.names
+        paced = np.full(len(names), self.policy.design is Design.INCREMENTAL)
+        for kind in self.policy.kinds.keys() & self.group.topics.index.keys():
+            paced[self.group.topics.index[kind]] = self.policy.design_of(kind) is Design.INCREMENTAL
+        return paced
+
+    def _batch(self, moves: I32, owner: I32, target: I32) -> I32:
+        """Those of Design III's moves that are made in this round."""
+        none = np.empty(0, np.int32)
         if not len(moves):
             self.pace_ms = self.deferral.pace_ms
             return none
-        if self.policy.design is not Design.INCREMENTAL:
-            return moves
         if self.deferral.pace_ms > self.policy.tolerance_ms:
             self.pace_ms, self.moves_left = self.deferral.pace_ms, len(moves)
             return none
@@ -358,7 +379,7 @@ class _RoundPlanner:
     def _memory(
         self, generation: int, leader_id: str, held: Mapping[int, TopicPartitions]
     ) -> RoundMemory | None:
-        if self.policy.design is Design.SIMPLE:
+        if not self.policy.remembers:
             return None
         topics = self.group.topics
         return RoundMemory(

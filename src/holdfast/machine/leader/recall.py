@@ -178,7 +178,7 @@ def _waiting(
         if found:
             age_ms = _age_ms(of_generation)
             return tuple(
-                replace(w, delay_ms=max(1, min(w.delay_ms, policy.delay_ms) - age_ms))
+                replace(w, delay_ms=max(1, min(w.delay_ms, policy.longest_delay_ms) - age_ms))
                 for w in found
             ), True
     return (), False

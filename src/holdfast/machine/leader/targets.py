@@ -2,15 +2,19 @@
 
 **Rules.**
 
-- Isolated: each kind is assigned by itself, so a change in one kind never moves a resource of
-  another ("a worker leaving does not have to interrupt connectors that do not run on it"). If a
-  kind cannot be divided evenly, its extra resources go to the members with the lowest load so far,
-  weights counted. Example: ten kinds of one resource each go to ten members.
+- Isolated: each kind is assigned by itself, so every member has as many resources of a kind as any
+  other, or one more or less. Of the resources that have no owner, those that make one more go to
+  members so that the totals are even, weights counted. Example: ten kinds of one resource each go
+  to ten members.
+- Isolated and levelled: where totals still differ by more than one resource, owned ones that make
+  one more of a kind move until no chain of such moves evens the totals any further. Example: A owns
+  eight kinds of one resource, B joins and gets four of them.
 - Weighted, not isolated: the load of a member is the sum of the weights of its resources. A claimed
   resource moves only if that lowers the larger of two members' loads. Example: A owns resources of
   weight 2, 1 and 1, B owns nothing; the heavy one moves to B, and then nothing more.
 
-**Strategy.** Both begin with the claims. The isolated target calls an assignor for each kind; the
+**Strategy.** Both begin with the claims. The isolated target calls an assignor for each kind, and
+then makes chains of moves, first of what moves anyway, then of claims if it is to level. The
 weighted one keeps what fits, places what is free by weight, then makes the best move until none
 helps.
 
@@ -25,14 +29,19 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from holdfast.assignors.claims import normalise
-from holdfast.model.columns import I32, I64, NO_OWNER, Mask, frozen, row_of, starts
+from holdfast.assignors.optimal.chains import Levelling, Members, Move
+from holdfast.model.columns import F64, I32, I64, NO_OWNER, Mask, frozen, row_of, starts
 from holdfast.model.group import Group
 
 
 def isolated_target(
-    group: Group, assignor: Callable[[Group], I32], weights: Mapping[str, int] | None = None
+    group: Group,
+    assignor: Callable[[Group], I32],
+    weights: Mapping[str, int] | None = None,
+    *,
+    level: bool = False,
 ) -> I32:
-    """Assign each topic by itself.
+    """Assign each topic by itself, with totals as even as that allows.
 
     Parameters
     ----------
@@ -42,11 +51,18 @@ def isolated_target(
         Group -> int32[n_tps], here always called with one topic.
     weights : mapping of str to int, optional
         Weight of one resource of a kind, 1 where not given; decides who gets extra resources.
+    level : bool
+        Whether claims may move for even totals. Without it, a change in one kind moves nothing of
+        another.
 
     Returns
     -------
     int32[n_tps]
         Owner wanted, NO_OWNER where nobody subscribes.
+
+    Notes
+    -----
+    Without weights no assignment that is even in each kind has more even totals.
 
     References: Incremental Cooperative Rebalancing, "Motivation", 2.
     """
@@ -67,7 +83,87 @@ def isolated_target(
         part = np.where(part == NO_OWNER, NO_OWNER, order[part]).astype(np.int32)
         target[first:last] = part
         load += weight[topic] * np.bincount(part[part != NO_OWNER], minlength=n_members)
+    owner = normalise(group).owner
+    _level(group, target, owner, weight, movable=target != owner)
+    if level:
+        _level(group, target, owner, weight, movable=np.ones(len(target), bool))
     return target
+
+
+def _level(group: Group, target: I32, owner: I32, weight: I64, *, movable: Mask) -> None:
+    """Even the totals out, in place; only kinds of one weight move along a chain."""
+    values = np.unique(weight[group.set_topic])[::-1].tolist()
+    topic_of = group.topics.topic_of
+    found = True
+    while found:
+        found = False
+        for value in values:
+            alike = movable & (weight[topic_of] == value)
+            kinds = _KindLevelling(group, target, owner, weight, movable=alike, value=value)
+            while (moves := kinds.step()) is not None:
+                kinds.apply(moves)
+                found = len(values) > 1
+
+
+class _KindLevelling(Levelling):
+    """Chains that leave every kind as even as it is: each step gives one that makes one more.
+
+    Parameters
+    ----------
+    weight : int64[n_topics]
+        Load of one resource of each kind.
+    value : int
+        Weight of the resources that are movable.
+    """
+
+    def __init__(
+        self, group: Group, owner: I32, claimed: I32, weight: I64, *, movable: Mask, value: int
+    ):
+        held = owner != NO_OWNER
+        topic_of = group.topics.topic_of
+        n = group.n_members
+        self.value = value
+        self.load = np.zeros(n, np.int64)
+        np.add.at(self.load, owner[held], weight[topic_of[held]])
+        self.of_kind = np.zeros((group.topics.n_topics, n), np.int64)
+        np.add.at(self.of_kind, (topic_of[held], owner[held]), 1)
+        readers = _may(group)
+        self.low = np.where(readers, self.of_kind, np.iinfo(np.int64).max).min(axis=1)
+        high = np.where(readers, self.of_kind, -1).max(axis=1)
+        movable = movable & (high == self.low + 1)[topic_of]
+        super().__init__(group, owner, claimed, np.ones(n), movable=movable)
+
+    def apply(self, moves: list[Move]) -> None:
+        """Move resources."""
+        topic_of = self.group.topics.topic_of
+        for move in moves:
+            self.load[[move.source, move.end]] += (-self.value, self.value)
+            self.of_kind[topic_of[move.tp], [move.source, move.end]] += (-1, 1)
+        super().apply(moves)
+
+    def saved(self, members: Members = slice(None)) -> F64:
+        """Load of each of these members less what it gives."""
+        return (self.load[members] - self.value).astype(np.float64)
+
+    def price(self, members: Members = slice(None)) -> F64:
+        """Load of each of these members."""
+        return self.load[members].astype(np.float64)
+
+    def takers(self, topic: int) -> list[int]:
+        """Members that have the fewest of the kind."""
+        able = self.readers.of(topic)
+        takers: list[int] = able[self.of_kind[topic, able] == self.low[topic]].tolist()
+        return takers
+
+    def _fits(self, end: int, topics: I32) -> Mask:
+        fits: Mask = self.of_kind[topics, end] == self.low[topics]
+        return fits & super()._fits(end, topics)
+
+    def _givable(self, member: int) -> I64:
+        row = super()._givable(member)
+        topics = self.group.topics.topic_of[row]
+        givable: I64 = row[self.of_kind[topics, member] > self.low[topics]]
+        return givable
 
 
 def _only(group: Group, topic: int) -> Group:

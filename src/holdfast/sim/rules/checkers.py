@@ -34,6 +34,7 @@ from holdfast.machine.leader.designs import (
     DesignAssignor,
     EagerAssignor,
     LeaderRound,
+    just_before,
 )
 from holdfast.machine.leader.embedded import Embedded
 from holdfast.machine.member.holdings import ordered
@@ -266,6 +267,7 @@ class RoundChecker:
             leader_id=request.member_id,
             waited_ms=request.waited_ms,
             unbroken=request.unbroken,
+            led=just_before(request),
         )
         other, given = assignor.lead(turn), dict(done.assignments)
         if other != given:
@@ -283,18 +285,19 @@ class RoundChecker:
             fail("S9", now_ms, f"{n_revoked} revoked beside a delay of {delay_ms} ms")
         if 0 < delay_ms <= policy.tolerance_ms:
             fail("D5", now_ms, f"a delay of {delay_ms} ms")
-        paced = policy.design is Design.INCREMENTAL and policy.interval_ms > 0
+        designs = {policy.design, *map(policy.design_of, policy.kinds)}
+        paced = Design.INCREMENTAL in designs and policy.interval_ms > 0
         if delay_ms and not policy.defers and not paced:
             fail("D6", now_ms, f"a delay of {delay_ms} ms where the policy has none")
         if n_revoked and not all(s.assignment.another_round for s in turn.members):
             fail("again", now_ms, "a member does not learn that another round is coming")
-        if delay_ms and policy.design is Design.DEFERRED and _levels(policy, turn):
-            loads = sorted(len(s.after) for s in turn.members if s.stays)
+        if delay_ms and Design.INCREMENTAL not in designs and _levels(policy, turn):
+            loads = sorted(sum(map(turn.exists, s.after)) for s in turn.members if s.stays)
             if loads and loads[-1] - loads[0] > 1:
                 text = f"beside a delay of {delay_ms} ms members own {loads[0]} to {loads[-1]}"
                 fail("D9", now_ms, text)
-        if policy.design is Design.INCREMENTAL:
-            moves = _moves(turn)
+        if Design.INCREMENTAL in designs:
+            moves = _moves(turn, policy)
             if moves > policy.batch:
                 fail("III", now_ms, f"{moves} moves in a round, batch {policy.batch}")
 
@@ -332,8 +335,11 @@ def _levels(policy: Policy, turn: SeenTurn) -> bool:
     return best and not (policy.isolate or policy.weights) and len(subscribed) == 1
 
 
-def _moves(turn: SeenTurn) -> int:
-    """Revocations of claims that stand: newest, single, of what exists and is subscribed to."""
+def _moves(turn: SeenTurn, policy: Policy) -> int:
+    """Revocations of claims that stand: newest, single, of what exists and is subscribed to.
+
+    Those of a kind that Design III does not pace do not count.
+    """
     if not any(s.revoked for s in turn.members):
         return 0
     newest: dict[Resource, int] = {}
@@ -348,6 +354,7 @@ def _moves(turn: SeenTurn) -> int:
         and times[r, newest[r]] == 1
         and r[0] in s.subscription.topics
         and turn.exists(r)
+        and policy.design_of(r[0]) is Design.INCREMENTAL
         for s in turn.members
         for r in s.revoked & s.claims
     )

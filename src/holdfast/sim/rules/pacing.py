@@ -95,7 +95,7 @@ def balance_score(claims: Mapping[str, frozenset[Resource]], policy: Policy) -> 
 def moves_left(turn: SeenTurn, policy: Policy) -> int:
     """How many resources are not where the target wants them."""
     done = plan_round(
-        replace(policy, design=Design.SIMPLE),
+        replace(policy, design=Design.SIMPLE, kinds={}),
         [s.member for s in turn.members],
         turn.partitions,
         generation=turn.generation,

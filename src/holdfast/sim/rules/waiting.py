@@ -197,11 +197,17 @@ class WaitingRules:
         each = own or [found for _, found in last]
         return max(each, key=lambda found: sum(found is other for other in each))
 
+    def _delay_ms(self, resource: Resource, policy: Policy) -> int:
+        """How long a resource waits."""
+        return policy.delay_of(resource[0]) if policy.kinds else self.delay_ms
+
+    def _deadline(self, resource: Resource, at: Moment) -> int:
+        return at.now_ms + self._delay_ms(resource, at.policy)
+
     def _write_down(self, at: Moment) -> None:
         turn, past = at.turn, at.past
-        deadline_ms = at.now_ms + self.delay_ms
         owner = {
-            r: Awaited(s.name, s.member.instance_id, identity_of(s.member), deadline_ms)
+            r: Awaited(s.name, s.member.instance_id, identity_of(s.member), self._deadline(r, at))
             for s in turn.members
             for r in s.after
         }
@@ -210,9 +216,9 @@ class WaitingRules:
             absent = None
             if past is not None and r not in at.unknown:
                 lost = past.owner.get(r)
-                fresh = None if lost is None else replace(lost, deadline_ms=deadline_ms)
+                fresh = None if lost is None else replace(lost, deadline_ms=self._deadline(r, at))
                 absent = past.waiting.get(r, fresh)
-            waiting[r] = absent or Awaited("", None, b"", deadline_ms)
+            waiting[r] = absent or Awaited("", None, b"", self._deadline(r, at))
         record = SeenRound(
             generation=turn.generation,
             present=turn.present,
@@ -273,7 +279,8 @@ class WaitingRules:
             and r not in at.unknown
             and turn.exists(r)
         }
-        if not gone or at.policy.delay_ms <= EARLY_MS:
+        gone = {r: w for r, w in gone.items() if at.policy.delay_of(r[0]) > EARLY_MS}
+        if not gone:
             return
         owner = {r: s.name for s in turn.members for r in s.after & gone.keys()}
         places = _places_taken(replace(at, owed={**at.owed, **gone}), owner)
@@ -330,7 +337,8 @@ class WaitingRules:
     def _unassigned(self, resource: Resource, at: Moment) -> None:
         """Check that only lost resources wait (D3, D4), and no longer than their delay (L5, L6)."""
         turn, now_ms = at.turn, at.now_ms
-        if not at.policy.defers:
+        delay_ms = self._delay_ms(resource, at.policy)
+        if not at.policy.delay_of(resource[0]):
             text = f"{resource} is claimed by nobody and assigned to nobody"
             self.ledger.fail("L1", now_ms, text)
             return
@@ -341,8 +349,8 @@ class WaitingRules:
         if loss is None or resource not in at.owed:
             present = turn.present & (at.there if at.past else turn.present)
             self.losses[resource] = Loss(now_ms, present, turn.leader_id)
-        elif now_ms > loss.since_ms + self.delay_ms + self.slack_ms:
-            text = f"{resource} waits {now_ms - loss.since_ms} ms of {self.delay_ms}"
+        elif now_ms > loss.since_ms + delay_ms + self.slack_ms:
+            text = f"{resource} waits {now_ms - loss.since_ms} ms of {delay_ms}"
             self.ledger.fail(_late(loss, turn), now_ms, text)
 
     def _promises(self, at: Moment) -> None:
@@ -358,8 +366,8 @@ class WaitingRules:
         for _, share in sorted(lists.items()):
             for m in share.waiting:
                 name = _name_of(m.identity, at)
-                if m.delay_ms > policy.delay_ms:
-                    text = f"{m.delay_ms} ms are left of {policy.delay_ms} for {name}"
+                if m.delay_ms > policy.longest_delay_ms:
+                    text = f"{m.delay_ms} ms are left of {policy.longest_delay_ms} for {name}"
                     self.ledger.fail("D7", now_ms, text)
                 if name in leaves and at_once:
                     text = f"{name} leaves for good, and {m.delay_ms} ms are waited for it"
@@ -371,9 +379,10 @@ class WaitingRules:
         loss = self.losses.get(resource)
         if loss is None:
             return
-        late_ms = at.now_ms + left_ms - (loss.since_ms + self.delay_ms)
+        delay_ms = self._delay_ms(resource, at.policy)
+        late_ms = at.now_ms + left_ms - (loss.since_ms + delay_ms)
         if late_ms > self.slack_ms:
-            text = f"{resource} is to wait {late_ms} ms longer than {self.delay_ms}"
+            text = f"{resource} is to wait {late_ms} ms longer than {delay_ms}"
             self.ledger.fail(_late(loss, at.turn), at.now_ms, text)
 
     # Who is served
