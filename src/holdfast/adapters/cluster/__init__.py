@@ -1,6 +1,7 @@
 """Connections and questions to a cluster, over kafka-python's network layer.
 
 ``connections`` wraps this layer, ``refused`` closes the sockets that it leaves open, ``render``
-spells settings for each client library. ``lookup`` (for a member) and ``cluster`` (for the command
+spells settings for each client library, ``properties`` reads files of them. ``diagnosis`` says why
+a cluster does not answer. ``lookup`` (for a member) and ``cluster`` (for the command
 line) ask for topics and offsets; ``broker_lags`` and ``lag_source`` ask for lags.
 """

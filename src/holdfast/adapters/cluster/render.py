@@ -20,9 +20,6 @@ from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
 
-# librdkafka insists on a group id even where no group is used; nothing is ever committed to it.
-_NO_GROUP = "holdfast-data-plane"
-
 # By default librdkafka rests a partition for a second once its queue is full, and while it rests
 # the application empties the queue and waits. A short rest needs a smaller queue as well.
 _LIBRDKAFKA_QUEUE = {"fetch.queue.backoff.ms": 20, "queued.max.messages.kbytes": 32_768}
@@ -140,7 +137,9 @@ def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
     result: dict[str, Any] = {
         **{key: settings[key] for key in _LIBRDKAFKA_SAME if settings[key] is not None},
         "bootstrap.servers": ",".join(settings["bootstrap.servers"]),
-        "group.id": _NO_GROUP,
+        # librdkafka insists on one, and asks for its coordinator: a name of our own would need an
+        # ACL. It neither joins the group nor commits to it.
+        "group.id": settings["group.id"],
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error" if reset == "none" else reset,
