@@ -6,11 +6,15 @@ under these paths by the driver and by every executor.
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.session import get_session
 
-dump, out = sys.argv[1:3]
-made = run(get_session(), dump, out)
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`")
+parser.add_argument("out", metavar="OUT", help="folder for the tables")
+wanted = parser.parse_args()
+made = run(get_session(), wanted.dump, wanted.out)
 sys.stdout.write(f"{made.n_records} records, {made.tables.rows('rebalances')} rebalances\n")

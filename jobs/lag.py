@@ -6,13 +6,25 @@ to OUT and prints the largest sums, one group a line.
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from holdfast.pipeline.history.history import run
 from holdfast.pipeline.session import get_session
 
-dump, out, *reset = sys.argv[1:4]
-made = run(get_session(), dump, out, auto_offset_reset=reset[0] if reset else "latest")
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`")
+parser.add_argument("out", metavar="OUT", help="folder for the tables")
+parser.add_argument(
+    "reset",
+    metavar="RESET",
+    nargs="?",
+    choices=("latest", "earliest"),
+    default="latest",
+    help="what the groups' auto.offset.reset is: latest (the default) or earliest",
+)
+wanted = parser.parse_args()
+made = run(get_session(), wanted.dump, wanted.out, auto_offset_reset=wanted.reset)
 sums = made.table("lag").group_by("group").aggregate([("lag", "sum")])
 for row in (
     sums.sort_by([("lag_sum", "descending"), ("group", "ascending")]).slice(0, 20).to_pylist()

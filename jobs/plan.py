@@ -6,6 +6,7 @@ the output of ``jobs/history.py`` for DUMP.
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 import pyarrow.parquet as pq
@@ -15,10 +16,15 @@ from holdfast.pipeline.plan.plan import plan
 from holdfast.pipeline.session import get_session
 from holdfast.tables.reading import open_tables
 
-dump, tables, assignor, out = sys.argv[1:5]
-topics = Dump.open(dump).partition_counts()
-found = plan(get_session(), open_tables(tables), topics, assignor)
-pq.write_table(found, out)
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`")
+parser.add_argument("tables", metavar="TABLES", help="folder of jobs/history.py for DUMP")
+parser.add_argument("assignor", metavar="ASSIGNOR", help="such as sticky; docs/assignors.md")
+parser.add_argument("out", metavar="OUT.parquet", help="file for the plans")
+wanted = parser.parse_args()
+topics = Dump.open(wanted.dump).partition_counts()
+found = plan(get_session(), open_tables(wanted.tables), topics, wanted.assignor)
+pq.write_table(found, wanted.out)
 sys.stdout.write(
     f"{found.num_rows} groups, {sum(found['n_moved'].drop_null().to_pylist())} moves\n"
 )

@@ -8,6 +8,7 @@ settings are always replayed too; the fidelity of that row holds for the other r
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 import pyarrow.parquet as pq
@@ -19,14 +20,21 @@ from holdfast.pipeline.replay.replay_world import ReplaySettings
 from holdfast.pipeline.session import get_session
 from holdfast.tables.reading import open_tables
 
-dump, tables, out, *wanted = sys.argv[1:]
-topics = Dump.open(dump).partition_counts()
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`")
+parser.add_argument("tables", metavar="TABLES", help="folder of jobs/history.py for DUMP")
+parser.add_argument("out", metavar="OUT.parquet", help="file for the rows")
+parser.add_argument(
+    "settings", metavar="SETTING", nargs="*", help="policy:assignor or policy:assignor:delay_ms"
+)
+wanted = parser.parse_args()
+topics = Dump.open(wanted.dump).partition_counts()
 settings = []
-for text in wanted:
+for text in wanted.settings:
     policy, assignor, *delay = text.split(":")
     delay_ms = int(delay[0]) if delay else 0
     settings.append(ReplaySettings(policy=policy, assignor=assignor, delay_ms=delay_ms))
-told = list(stories(open_tables(tables), topics, lags=True))
+told = list(stories(open_tables(wanted.tables), topics, lags=True))
 found = replay(get_session, told, Request(settings=tuple(settings)))
-pq.write_table(found, out)
+pq.write_table(found, wanted.out)
 sys.stdout.write(f"{len(told)} groups, {found.num_rows} rows\n")

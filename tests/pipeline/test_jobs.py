@@ -1,0 +1,43 @@
+"""The jobs for spark-submit say their arguments, before Spark is started."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+JOBS = sorted((Path(__file__).parents[2] / "jobs").glob("*.py"))
+
+
+def arguments_of(job: Path) -> set[str]:
+    """What the job asks its parser for."""
+    calls = [node for node in ast.walk(ast.parse(job.read_text())) if isinstance(node, ast.Call)]
+    added = [c for c in calls if isinstance(c.func, ast.Attribute)]
+    return {
+        str(key.value.value)
+        for call in added
+        if call.func.attr == "add_argument"
+        for key in call.keywords
+        if key.arg == "metavar"
+    }
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
+def test_help_names_every_argument(job):
+    done = subprocess.run(
+        [sys.executable, job, "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert arguments_of(job)
+    assert all(name in done.stdout for name in arguments_of(job))
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
+def test_a_job_without_arguments_says_what_is_missing(job):
+    done = subprocess.run([sys.executable, job], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "the following arguments are required: " in done.stderr
+    assert "Traceback" not in done.stderr
