@@ -39,6 +39,7 @@ TOOLS = {
     "configs": "kafka.admin.ConfigCommand",
 }
 CONNECT = "org.apache.kafka.connect.cli.ConnectDistributed"
+CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 
 @cache
@@ -83,6 +84,18 @@ class Members:
         """Start a member of a share group."""
         self._start(name, java(str(JAVA / "LiveShare.java"), self.bootstrap, topic, group, name))
 
+    def consumer(self, name: str, group: str, topic: str, **settings: str) -> None:
+        """Start Java's consumer, which reads from the start and commits as it goes."""
+        config = {
+            "client.id": name,
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": "500",
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+        where = ("--bootstrap-server", self.bootstrap, "--topic", topic, "--group", group)
+        file = self._properties(name, config)
+        self._start(name, java(CONSUMER, *where, "--command-config", file))
+
     def connect(self, name: str, group: str, **settings: str) -> None:
         """Start a distributed Connect worker, and wait until it answers."""
         with socket.socket() as free:
@@ -106,9 +119,7 @@ class Members:
             "session.timeout.ms": "6000",
             **{key.replace("_", "."): value for key, value in settings.items()},
         }
-        file = self.folder / f"{name}.properties"
-        file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
-        self._start(name, java(CONNECT, str(file), heap_mb=192))
+        self._start(name, java(CONNECT, self._properties(name, config), heap_mb=192))
         until(lambda: self._answers(name), lambda: f"{name} does not answer: {self.said(name)}")
 
     def request(self, worker: str, path: str, body: object = None) -> Any:
@@ -119,6 +130,11 @@ class Members:
         request.method = "GET" if body is None else "PUT"
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
+
+    def _properties(self, name: str, config: dict[str, str]) -> str:
+        file = self.folder / f"{name}.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+        return str(file)
 
     def _answers(self, name: str) -> bool:
         assert self.running[name].poll() is None, self.said(name)

@@ -1,0 +1,252 @@
+"""Classic Streams, Connect, migration and Workers: what the tables say, and what Kafka says then.
+
+Members are Kafka's own clients, and our own ``Worker``. What is expected comes from Kafka's tools,
+from the REST interface of Connect, and from the admin protocol, at the same time.
+"""
+
+from __future__ import annotations
+
+import pytest
+from kafka import KafkaAdminClient
+from tests.live.kinds import ask, members
+from tests.live.processes import create_topic
+from tests.live.test_kinds import last, produce, tables_of
+from tests.live.test_worker import Desk, close_all, shared
+from tests.live.waiting import until
+from tests.pipeline.kinds import printed
+from tests.pipeline.test_kinds import said_partitions
+
+pytestmark = pytest.mark.broker
+
+
+def assigned(tables, generation, role="active"):
+    """{member: {(topic, partition)}} of a row of the table generations."""
+    found = {}
+    for row in tables.table("assignments").to_pylist():
+        of = (row["group"], row["generation"], row["timestamp"], row["role"])
+        if of == (generation["group"], generation["generation"], generation["timestamp"], role):
+            found.setdefault(row["member_id"], set()).add((row["topic"], row["partition"]))
+    return found
+
+
+def described(bootstrap, group):
+    """{member: {(topic, partition)}} as ConsumerGroupCommand says; none while it changes."""
+    own = ("--describe", "--group", group, "--members", "--verbose")
+    found = {}
+    for row in printed(ask("consumer", bootstrap, *own)):
+        if row["TARGET-EPOCH"] != "-" and row["TARGET-EPOCH"] != row["CURRENT-EPOCH"]:
+            return {}
+        found[row["CONSUMER-ID"]] = said_partitions(row["CURRENT-ASSIGNMENT"])
+    return found
+
+
+def lags(bootstrap, group):
+    """{(topic, partition): (lag, reader)} as ConsumerGroupCommand says, where there is a commit."""
+    own = ("--describe", "--group", group, "--offsets")
+    return {
+        (row["TOPIC"], int(row["PARTITION"])): (int(row["LAG"]), row["CONSUMER-ID"])
+        for row in printed(ask("consumer", bootstrap, *own))
+        if row["LAG"] != "-"
+    }
+
+
+def our_lags(tables, group):
+    """The same by our table."""
+    return {
+        (row["topic"], row["partition"]): (row["lag"], row["member_id"] or "-")
+        for row in tables.table("lag").to_pylist()
+        if row["group"] == group and row["current_offset"] is not None
+    }
+
+
+def spread(said, counts, total):
+    """Whether the members own so many partitions each, and all of them together."""
+    owned = [tp for tps in said.values() for tp in tps]
+    return sorted(map(len, said.values())) == counts and len(set(owned)) == len(owned) == total
+
+
+def test_a_classic_streams_group(broker, tmp_path):
+    bootstrap = broker.bootstrap
+    topic = create_topic(bootstrap, 2)
+    group = f"streams-classic-{topic}"
+    produce(bootstrap, topic, 100)
+    given = {"num_standby_replicas": "1", "session_timeout_ms": "6000"}
+    given |= {"heartbeat_interval_ms": "500", "acceptable_recovery_lag": "100000"}
+    place = {topic: "0", f"{group}-counts-repartition": "1"}
+    seen = {}
+
+    def steady(counts):
+        seen["said"] = described(bootstrap, group)
+        return spread(seen["said"], counts, 4)
+
+    def compare():
+        """The last generation, which says what ConsumerGroupCommand said."""
+        tables = tables_of(bootstrap, tmp_path / str(len(list(tmp_path.glob("[0-9]")))))
+        generation = last(tables, group)
+        assert (generation["protocol"], generation["n_members"]) == ("stream", len(seen["said"]))
+        assert assigned(tables, generation) == {
+            member: {(place[name], number) for name, number in tps}
+            for member, tps in seen["said"].items()
+        }
+        return tables, generation
+
+    with members(bootstrap, tmp_path) as crew:
+        for name in ("a", "b"):
+            crew.streams(name, group, topic, group_protocol="classic", **given)
+        until(lambda: steady([2, 2]), lambda: f"two tasks each: {seen}; {crew.said('a', 500)}")
+        until(
+            lambda: {lag for lag, _ in lags(bootstrap, group).values()} == {0},
+            lambda: f"all is read: {lags(bootstrap, group)}",
+        )
+        tables, generation = compare()
+        assert our_lags(tables, group) == lags(bootstrap, group)
+        active, standby = (assigned(tables, generation, role) for role in ("active", "standby"))
+        for member, tasks in standby.items():  # a store's state is kept by the other member
+            assert tasks <= {("1", 0), ("1", 1)} and not tasks & active[member]
+        assert set().union(*standby.values()) == {("1", 0), ("1", 1)}
+        crew.kill("b")
+        until(lambda: steady([4]), lambda: f"a has all: {seen}")
+        tables, _ = compare()
+    rows = [r for r in tables.table("rebalances").to_pylist() if r["group"] == group]
+    assert {row["cooperative"] for row in rows if row["n_members"]} == {True}
+    assert rows[-1]["n_left"] == 1
+
+
+def test_a_connect_group(broker, tmp_path):
+    bootstrap = broker.bootstrap
+    topic = create_topic(bootstrap, 2)
+    group = f"connect-{topic}"
+    sink = {"connector.class": "FileStreamSink", "tasks.max": "4", "topics": topic}
+    delay = {"scheduled_rebalance_max_delay_ms": "8000"}
+    with members(bootstrap, tmp_path) as crew:
+
+        def running(worker):
+            """{worker: {(connector, task)}} as Connect says; -1 is the connector itself."""
+            name_of = {url.removeprefix("http://"): name for name, url in crew.urls.items()}
+            status = crew.request(worker, "/connectors/sink/status")
+            parts = [(-1, status["connector"]), *((t["id"], t) for t in status["tasks"])]
+            found = {}
+            for number, part in parts:
+                found.setdefault(name_of[part["worker_id"]], set()).add(("sink", number))
+            return found if all(p["state"] == "RUNNING" for _, p in parts) else {}
+
+        def read():
+            """Tables, rows of the generations, and {worker: {(connector, task)}} of one."""
+            tables = tables_of(bootstrap, tmp_path / str(len(list(tmp_path.glob("[0-9]")))))
+            rows = [r for r in tables.table("generations").to_pylist() if r["group"] == group]
+
+            def given(generation):
+                found = assigned(tables, generation)
+                return {member.split("-")[0]: tasks for member, tasks in found.items()}
+
+            return tables, rows, given
+
+        crew.connect("w1", group, **delay)
+        file = str(tmp_path / "sink")
+        crew.request("w1", "/connectors/sink/config", {**sink, "file": file})
+        crew.connect("w2", group, **delay)
+        until(
+            lambda: sorted(map(len, running("w1").values())) == [2, 3],
+            lambda: f"two tasks each: {crew.request('w1', '/connectors/sink/status')}",
+        )
+        both = running("w1")
+        tables, rows, given = read()
+        assert given(rows[-1]) == both
+        assert (rows[-1]["protocol_type"], rows[-1]["n_members"]) == ("connect", 2)
+        assert rows[-1]["protocol"] in ("compatible", "sessioned")
+        revoked = [m for m in tables.table("members").to_pylist() if m["group"] == group]
+        assert sum(row["n_revoked"] or 0 for row in revoked) == 2  # w1 gave two to w2
+        crew.kill("w2")
+        until(lambda: running("w1").keys() == {"w1"}, "w1 takes over")
+        tables, rows, given = read()
+        assert given(rows[-1]) == running("w1") == {"w1": both["w1"] | both["w2"]}
+        (waiting,) = [row for row in rows if row["delay_ms"]]  # for w2
+        assert (waiting["delay_ms"], waiting["n_members"]) == (8_000, 1)
+        assert given(waiting) == {"w1": both["w1"]}
+    causes = [r["cause"] for r in tables.table("rebalances").to_pylist() if r["group"] == group]
+    assert causes[-2:] == ["leave", "scheduled_rebalance"]
+
+
+def test_a_group_that_migrates_to_kip_848_and_back(broker, tmp_path):
+    bootstrap = broker.bootstrap
+    topic = create_topic(bootstrap, 4)
+    group = f"migrates-{topic}"
+    produce(bootstrap, topic, 100)
+    seen = {}
+
+    def steady(counts):
+        seen["said"] = described(bootstrap, group)
+        return spread(seen["said"], counts, 4)
+
+    def compare(kind):
+        tables = tables_of(bootstrap, tmp_path / str(len(list(tmp_path.glob("[0-9]")))))
+        rows = [r for r in tables.table("generations").to_pylist() if r["group"] == group]
+        generation = max(rows, key=lambda row: row["log_offset"])
+        assert (generation["group_type"], generation["n_members"]) == (kind, len(seen["said"]))
+        assert assigned(tables, generation) == seen["said"]
+        rows = [r for r in tables.table("rebalances").to_pylist() if r["group"] == group]
+        return [(r["group_type"], r["cause"], r["n_joined"], r["n_left"]) for r in rows]
+
+    with members(bootstrap, tmp_path) as crew:
+        for name in ("c1", "c2"):
+            crew.consumer(name, group, topic, group_protocol="classic")
+        until(lambda: steady([2, 2]), lambda: f"two partitions each: {seen}")
+        before = compare("classic")
+        crew.consumer("n1", group, topic, group_protocol="consumer")
+        until(lambda: steady([1, 1, 2]), lambda: f"three members: {seen}; {crew.said('n1')}")
+        there = compare("consumer")
+        crew.stop("n1")
+        until(lambda: steady([2, 2]), lambda: f"two members again: {seen}")
+        back = compare("classic")
+        left = lags(bootstrap, group)
+    assert back[: len(there)] == there and there[: len(before)] == before
+    assert ("consumer", "join", 1, 0) in there[len(before) :]
+    assert ("classic", "leave", 0, 1) in back[len(there) :]
+    assert sum(left for *_, left in back) == 1  # n1 alone has left, and once
+    assert {lag for lag, _ in left.values()} == {0}
+
+
+def admin_view(bootstrap, group):
+    """What a broker says of a group: protocol type, state and member ids."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        (found,) = admin.describe_groups([group]).values()
+    finally:
+        admin.close()
+    ids = {member["member_id"] for member in found["members"]}
+    return found["protocol_type"], found["protocol_data"], found["group_state"], ids
+
+
+def test_a_group_of_our_own_workers(broker, tmp_path):
+    bootstrap = broker.bootstrap
+    group = f"workers-{tmp_path.name}"
+    kinds = {"connector": 3, "task": 5}
+    desks = [Desk(broker, group, kinds, client_id=name).start() for name in ("w1", "w2")]
+
+    def compare():
+        tables = tables_of(bootstrap, tmp_path / str(len(list(tmp_path.glob("[0-9]")))))
+        generation = last(tables, group)
+        protocol_type, protocol, state, ids = admin_view(bootstrap, group)
+        assert (generation["protocol_type"], generation["protocol"]) == (protocol_type, protocol)
+        assert (generation["state"], generation["n_members"]) == (state, len(ids))
+        found = assigned(tables, generation)
+        assert found.keys() == ids
+        held = [{(r.kind, r.number) for r in desk.held} for desk in desks]
+        assert sorted(map(sorted, found.values())) == sorted(map(sorted, held))
+        assert generation["generation"] == desks[0].worker.generation
+        return tables
+
+    try:
+        until(lambda: shared(desks, kinds), lambda: f"{[sorted(desk.held) for desk in desks]}")
+        compare()
+        desks.append(Desk(broker, group, kinds, client_id="w3").start())
+        until(lambda: shared(desks, kinds), lambda: f"{[sorted(desk.held) for desk in desks]}")
+        compare()
+        close_all([desks.pop(0)])
+        until(lambda: shared(desks, kinds), lambda: f"{[sorted(desk.held) for desk in desks]}")
+        tables = compare()
+    finally:
+        close_all(desks)
+    rows = [row for row in tables.table("rebalances").to_pylist() if row["group"] == group]
+    assert {row["cooperative"] for row in rows if row["n_members"]} == {True}
+    assert sum(row["n_left"] for row in rows) == 1
