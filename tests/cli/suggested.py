@@ -109,13 +109,15 @@ def parse(line: str) -> list[str]:
     return words
 
 
-def fleet_of(names: dict[str, str]) -> dict[str, Any]:
+def fleet_of(names: dict[str, str], topic: str = "t") -> dict[str, Any]:
     """Tables of one group for each code of the doctor, in which that code is found.
 
     Parameters
     ----------
     names : dict
         Code -> name of its group.
+    topic : str
+        Name of the topic that each of them reads.
     """
     scripts = [Script("clock", {}).settle(1200, ["z"], {})]  # the window ends here
     for code, name in names.items():
@@ -124,5 +126,9 @@ def fleet_of(names: dict[str, str]) -> dict[str, Any]:
         for rows in script.rows.values():
             for row in rows:
                 row["group"] = name
+                if row.get("topic") == "t":
+                    row["topic"] = topic
+                if "subscribed_topics" in row:
+                    row["subscribed_topics"] = [topic]
         scripts.append(script)
     return tables(*scripts)

@@ -37,7 +37,7 @@ from holdfast.tables.reading import Tables, read_tables
 
 ODD = ("it's", "a b", "-x", "--group", "$HOME", "DOMAIN\\etl", "a*[1]", "\u202eltr", "=1+1", "é")
 NAMES = {code: f"{ODD[i % len(ODD)]}{i}" for i, code in enumerate(CASES)}
-KINDS = ("share", "streams", "streams_classic", "connect", "migrated")
+KINDS = ("share", "streams", "streams_classic", "connect", "migrated", "worker")
 TOOLS = {
     "kafka-consumer-groups.sh",
     "kafka-share-groups.sh",

@@ -32,7 +32,7 @@ from holdfast.wire.layouts.container import (
 )
 
 MODERN = ("streams", "share")
-EVERY = (*MODERN, "streams_classic", "connect", "migrated")
+EVERY = (*MODERN, "streams_classic", "connect", "migrated", "worker")
 
 
 @pytest.fixture(scope="module")
@@ -456,6 +456,46 @@ def test_what_is_not_read_is_named():
         BAD_SHARE,
         "what members of protocol type sr were given is not read (2 groups, such as a)",
     ]
+
+
+def test_resources_of_captured_workers_are_those_that_they_held(tables):
+    rows = {row["generation"]: row for row in tables["worker"].table("generations").to_pylist()}
+    for moment in kind("worker").moments:
+        said, row = moment["admin"], rows[moment["generation"]]
+        assert (row["protocol_type"], row["protocol"], row["state"]) == (
+            said["protocol_type"],
+            said["protocol_data"],
+            said["group_state"],
+        )
+        assert row["n_members"] == len(said["members"])
+        found = assigned(tables["worker"], moment["generation"], "active")
+        held = {
+            name: {(what, number) for what, number in of} for name, of in moment["held"].items()
+        }
+        ids = said["members"]
+        assert found == {ids[name]: resources for name, resources in held.items()}, moment["what"]
+
+
+def test_rebalances_of_captured_workers(tables):
+    rows = {row["generation"]: row for row in tables["worker"].table("rebalances").to_pylist()}
+    causes = [rows[number]["cause"] for number in range(1, 8)]
+    assert causes == [
+        "join",
+        *["join", "cooperative_follow_up"] * 2,
+        "leave",
+        "scheduled_rebalance",  # the end of the delay
+    ]
+    assert [rows[number]["n_moved_through_gap"] for number in (3, 5, 7)] == [4, 2, 2]
+    assert all(rows[number]["cooperative"] for number in range(1, 11))
+    delays = {
+        r["generation"]: r["delay_ms"] for r in tables["worker"].table("generations").to_pylist()
+    }
+    assert delays[6] == 5_000 and delays[7] is None
+    pauses = tables["worker"].table("pauses").to_pylist()
+    assert {row["basis"] for row in pauses} == {"unowned"}
+    waited = [row["pause_lower_seconds"] for row in pauses if row["generation"] == 7]
+    assert len(waited) == 2 and all(5 <= seconds < 5.5 for seconds in waited)
+    assert not tables["worker"].rows("anomalies") and not tables["worker"].rows("lag")
 
 
 def worker_round(number, members):

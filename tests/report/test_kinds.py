@@ -17,6 +17,7 @@ TOOLS = {
     "streams_classic": ("stream", "kafka-consumer-groups.sh"),
     "migrated": ("consumer", "kafka-consumer-groups.sh"),
     "connect": ("connect", "holdfast history --input DUMP"),
+    "worker": ("worker", "holdfast history --input DUMP"),
 }
 
 
@@ -47,7 +48,14 @@ def test_a_group_is_shown_by_a_tool_that_takes_it(captured):
 
 def test_the_heading_counts_what_the_group_divides_or_shares(captured):
     name, facts = captured
-    wanted = {"share": 2, "streams": 8, "streams_classic": 8, "migrated": 6, "connect": 7}
+    wanted = {
+        "share": 2,
+        "streams": 8,
+        "streams_classic": 8,
+        "migrated": 6,
+        "connect": 7,
+        "worker": 8,
+    }
     assert summary(facts)["partitions"] == wanted[name]
 
 
@@ -65,5 +73,6 @@ def test_rows_are_what_one_member_alone_owns(captured):
             "streams_classic": tasks,
             "migrated": {f"few-{number}" for number in range(6)},
             "connect": sinks | {"source", "source-0"},
+            "worker": {*(f"connector-{n}" for n in range(2)), *(f"task-{n}" for n in range(6))},
         }[name]
     )

@@ -4,9 +4,10 @@
 
 Starts a broker and lets Kafka's own Java clients make a classic Streams group, a streams group
 (KIP-1071), a share group (KIP-932) and a Connect group, and librdkafka one that migrates to KIP-848
-and back. ``KIND.jsonl`` has the group's records in the form of ``offsets_topic.jsonl``, for a share
-group those of ``__share_group_state`` too (``"topic"``). ``KIND.json`` has the topics of the
-cluster, their begin and end offsets, and moments: what was done, and what Kafka's tools said then.
+and back, and Workers of our own. ``KIND.jsonl`` has the group's records in the form of
+``offsets_topic.jsonl``, for a share group those of ``__share_group_state`` too (``"topic"``).
+``KIND.json`` has the topics of the cluster, their begin and end offsets, and moments: what was
+done, and what Kafka's tools said then (of Workers: the admin protocol, and the Workers themselves).
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from tests.live.kinds import Members, ask, members
 from tests.pipeline.captured.capture import LOGGERS, Stage
 
+from holdfast import Worker
 from holdfast.adapters.broker import broker as brokers
 from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.adapters.worker import Resource
 
 FOLDER = Path(__file__).parent / "captured"
 OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"
@@ -228,6 +231,60 @@ def migrated(scene: Scene) -> None:
         process.kill()
 
 
+class Desk:
+    """One holdfast.Worker in this process, and what it holds."""
+
+    def __init__(self, scene: Scene, name: str):
+        settings = {"bootstrap.servers": scene.bootstrap, "group.id": scene.group}
+        settings |= {"client.id": name, "holdfast.policy": "deferred"}
+        settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+        settings |= {"scheduled.rebalance.max.delay.ms": 5000}
+        self.held: set[tuple[str, int]] = set()
+        self.worker = Worker(settings, {"connector": 2, "task": 6}, self)
+        self.worker.start()
+
+    def on_assigned(self, resources: list[Resource]) -> None:
+        self.held |= {(resource.kind, resource.number) for resource in resources}
+
+    def on_revoked(self, resources: list[Resource]) -> None:
+        self.held -= {(resource.kind, resource.number) for resource in resources}
+
+    def on_lost(self, resources: list[Resource]) -> None:
+        self.on_revoked(resources)
+
+
+def worker(scene: Scene) -> None:
+    """Workers of our own under Design II: joins, one that goes and is waited for, one for good."""
+    desks: dict[str, Desk] = {}
+
+    def start(name: str) -> None:
+        desks[name] = Desk(scene, name)
+
+    def note(what: str) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=scene.bootstrap)
+        (said,) = admin.describe_groups([scene.group]).values()
+        admin.close()
+        view = {name: said[name] for name in ("group_state", "protocol_type", "protocol_data")}
+        view["members"] = {m["client_id"]: m["member_id"] for m in said["members"]}
+        held = {name: sorted(desk.held) for name, desk in desks.items()}
+        number = max(desk.worker.generation for desk in desks.values())
+        moment = {"at_ms": int(time.time() * 1000), "what": what, "generation": number}
+        scene.moments.append({**moment, "admin": view, "held": held})
+
+    for name in ("w1", "w2", "w3"):
+        scene.do(f"{name} starts", lambda name=name: start(name), quiet_s=6)  # type: ignore[misc]
+        note(f"{name} runs")
+    gone = desks.pop("w3")
+    scene.do("w3 goes for a while", gone.worker.close, quiet_s=2)
+    note("the work of w3 waits")
+    scene.do("the delay ends", lambda: None, quiet_s=6)
+    note("the work of w3 is taken over")
+    gone = desks.pop("w2")
+    scene.do("w2 goes for good", lambda: gone.worker.close(returns=False), quiet_s=6)
+    note("w1 alone")
+    desks.pop("w1").worker.close()
+
+
 def produce(bootstrap: str, topic: str, n: int) -> None:
     """Records with keys, spread over the partitions."""
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -271,6 +328,7 @@ KINDS = {
     "share": share,
     "connect": connect,
     "migrated": migrated,
+    "worker": worker,
 }
 
 

@@ -1,0 +1,113 @@
+"""Suggested commands that need a broker: ours, and those of Kafka's own tools, each to exit 0."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.running import run
+from tests.cli.suggested import fleet_of, parse, words_of
+from tests.cli.test_suggestions import CASES_OF_ERRORS
+from tests.live.kinds import ask, members
+from tests.live.processes import create_topic
+from tests.live.small_group import small_group
+from tests.live.waiting import until
+from tests.pipeline.kinds import printed
+from tests.report.test_findings import CASES
+
+from holdfast.command_lines import FOLDER, SERVERS, GivenSource
+from holdfast.report.columns.timeline import last_time
+from holdfast.report.findings.facts import read_facts
+from holdfast.report.findings.finding import RULES, Finding, Limits
+from holdfast.tables.reading import read_tables
+
+pytestmark = pytest.mark.broker
+GROUP = "it's $HOME of \\group\\ *[1]"
+TOOLS = {
+    "kafka-consumer-groups.sh": "consumer",
+    "kafka-share-groups.sh": "share",
+    "kafka-streams-groups.sh": "streams",
+    "kafka-configs.sh": "configs",
+}
+
+
+def found(group: str, topic: str, kind: str, source: GivenSource) -> list[Finding]:
+    """A finding of every code, about one group of a cluster."""
+    findings = []
+    for code, rule in RULES.items():
+        tables = read_tables(fleet_of({code: group}, topic))
+        facts = read_facts(tables, group, last_time(tables), source)
+        object.__setattr__(facts, "kind", kind)
+        findings += rule.find(facts, Limits())
+    return findings
+
+
+def asked_of_kafka(bootstrap: str, findings: list[Finding]) -> set[str]:
+    """Run every command of Kafka's tools; what they printed."""
+    lines = {f.command for f in findings if not f.command.startswith("holdfast ")}
+    said = set()
+    for line in sorted(lines):
+        tool, *words = words_of(line)
+        at = words.index("--bootstrap-server")
+        assert words[at + 1] == bootstrap
+        text = ask(TOOLS[tool], bootstrap, *words[:at], *words[at + 2 :])
+        assert "rror" not in text.splitlines()[0], (line, text)
+        said.add(tool)
+    return said
+
+
+def test_tools_of_kafka_take_what_is_suggested(broker, tmp_path):
+    bootstrap, given = broker.bootstrap, GivenSource(servers=broker.bootstrap)
+    with small_group(bootstrap, GROUP) as (topic, _):
+        findings = found(GROUP, topic, "consumer", given)
+        assert len({f.code for f in findings}) == len(CASES)
+        assert asked_of_kafka(bootstrap, findings) == {
+            "kafka-consumer-groups.sh",
+            "kafka-configs.sh",
+        }
+
+
+@pytest.mark.parametrize(("kind", "tool"), [("share", "share"), ("streams", "streams")])
+def test_tools_of_other_kinds_take_what_is_suggested(broker, tmp_path, kind, tool):
+    bootstrap, topic = broker.bootstrap, create_topic(broker.bootstrap, 1)
+    group = f"{kind}-of-{topic}"
+    own = ("--describe", "--group", group, "--members")
+    with members(bootstrap, tmp_path) as crew:
+        if kind == "share":
+            crew.share("a", group, topic)
+        else:
+            crew.streams("a", group, topic, group_protocol="streams")
+        until(lambda: printed(ask(tool, bootstrap, *own)), f"{group} has a member")
+        findings = found(group, topic, kind, GivenSource(servers=bootstrap))
+        assert f"kafka-{kind}-groups.sh" in asked_of_kafka(bootstrap, findings)
+
+
+@pytest.mark.spark
+def test_our_commands_run_on_the_cluster_that_was_given(broker, spark, tmp_path):
+    bootstrap = broker.bootstrap
+    with small_group(bootstrap, GROUP) as (topic, _):
+        done = run("doctor", "-b", bootstrap, "--group", "it's*", "--format", "json")
+        (group,) = json.loads(done.out)["groups"]
+        assert group["group"] == GROUP
+        findings = found(GROUP, topic, "consumer", GivenSource(servers=bootstrap))
+        commands = {f.command for f in findings if f" -b {bootstrap} " in f.command}
+        commands |= {f["command"] for f in group["findings"] if f["command"].startswith("hold")}
+        of_each = {words[0]: words for words in map(parse, sorted(commands))}
+        assert of_each.keys() == {"history", "lag", "plan", "replay"}
+        for words in of_each.values():
+            ended = run(*words)
+            assert ended.code == 0, ended.err
+            assert "no record of a group" not in ended.err
+
+
+@pytest.mark.spark
+def test_commands_of_errors_run_on_a_cluster(broker, spark, tmp_path, monkeypatch):
+    lines = {case.suggested for case in CASES_OF_ERRORS.values() if SERVERS in case.suggested}
+    assert {line.split()[1] for line in lines} == {"dump", "history", "watch"}
+    (tmp_path / "a b.log").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for number, line in enumerate(sorted(lines)):
+        folder = str(tmp_path / f"made {number}")
+        given = {SERVERS: broker.bootstrap, FOLDER: folder, "THERE": folder}
+        ended = run(*(given.get(word, word) for word in parse(line)))
+        assert ended.code == 0, (line, ended.err)
