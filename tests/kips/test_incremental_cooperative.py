@@ -125,16 +125,23 @@ class TestDesignII:
         now.join("A")
         assert now.round().delay_ms == 0
         assert now.owned("A") == "T0,T1,T2,T3"
-        later = HandPlayedGroup(replace(DEFERRED, first_member=When.DEFERRED), {"T": 4})
-        later.join("A")
-        assert later.round().delay_ms == 30_000
-        later.now_ms += 10_000
-        later.join("B")
-        assert later.round().delay_ms == 20_000
-        assert later.all_owned() == {"A": "", "B": ""}
-        later.now_ms += 20_000
-        later.settle()
-        assert later.all_owned() == {"A": "T0,T2", "B": "T1,T3"}
+        # This wait stands for group.initial.rebalance.delay.ms and has a setting of its own.
+        for delay_ms, first_ms in ((30_000, 3_000), (0, 3_000), (1_000, 7_000)):
+            policy = replace(DEFERRED, first_member=When.DEFERRED, delay_ms=delay_ms)
+            later = HandPlayedGroup(replace(policy, first_member_delay_ms=first_ms), {"T": 4})
+            later.join("A")
+            assert later.round().delay_ms == first_ms
+            later.now_ms += 1_000
+            later.join("B")
+            assert later.round().delay_ms == first_ms - 1_000
+            assert later.all_owned() == {"A": "", "B": ""}
+            later.now_ms += first_ms - 1_000
+            later.settle()
+            assert later.all_owned() == {"A": "T0,T2", "B": "T1,T3"}
+            later.leave("B")
+            assert later.round().delay_ms == delay_ms
+        assert Policy().first_member_delay_ms == 3_000
+        assert not replace(policy, first_member_delay_ms=0).waits_first
 
     def test_additional_members_are_served_by_two_step_revoke_and_assign(self):
         play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0,T3", B="T1", C="T2")
@@ -267,6 +274,31 @@ class TestDesignII:
         assert done.delay_ms == 30_000
         done = plan_round(DEFERRED, claims(), {"T": 3, "U": 1}, generation=5)
         assert done.delay_ms == 0
+
+    @pytest.mark.parametrize("generation", [3, 2, -1])
+    def test_the_heuristic_asks_whether_a_member_should_have_had_one(self, generation):
+        members = [
+            *(
+                subscribed(m, topics=("T",), owned=(("T", (p,)),), generation=3)
+                for m, p in {"A": 0, "B": 1}.items()
+            ),
+            subscribed("idle", topics=("T",), generation=generation),
+        ]
+        done = plan_round(DEFERRED, members, {"T": 3}, generation=5)
+        # In the last generation there was nothing for it: it is not the member that is missing.
+        assert (done.delay_ms, done.assignments["idle"].gained) == (
+            (30_000, ()) if generation == 3 else (0, (("T", (2,)),))
+        )
+
+    def test_without_memory_what_was_given_up_on_request_waits_for_nobody(self):
+        members = [
+            subscribed(
+                "A", topics=("T",), owned=(("T", (0,)),), generation=3, given_up=(("T", (1,)),)
+            ),
+            subscribed("B", topics=("T",), generation=3),  # joined in the round before
+        ]
+        done = plan_round(DEFERRED, members, {"T": 2}, generation=4)
+        assert (done.delay_ms, done.assignments["B"].gained) == (0, (("T", (1,)),))
 
     def test_member_process_plans_to_rejoin_after_the_timeout(self):
         play = four(DEFERRED)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from tests.assignors import laws
 from tests.assignors.groups import run, snapshot, tp
+from tests.machine.subscribed import subscribed
 from tests.strategies import snapshots
 
+from holdfast import Worker
+from holdfast.adapters.member.membership import assignors_of
+from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
+from holdfast.machine.leader.designs import DesignAssignor
+from holdfast.machine.leader.leader import plan_round
+from holdfast.machine.policy import Policy
+from holdfast.wire.layouts.incremental import Design
 
 
 def topic_counts(rows: dict[str, dict[str, list[int]]], topic: str) -> list[int]:
@@ -142,3 +151,35 @@ def test_each_topic_has_the_lags_of_the_loop_of_the_document(group: dict[str, An
 def test_a_group_id_that_is_not_text_is_refused() -> None:
     with pytest.raises(ConfigError, match="group_id: 3, expected a string"):
         run(snapshot({"t0": 1}, ["C0"]), "lag", group_id=3)
+
+
+@pytest.mark.parametrize("design", list(Design))
+def test_under_a_design_lag_is_refused_because_it_never_rests(design) -> None:
+    with pytest.raises(ConfigError, match=r"lag would move .* in every round.*take lag-sticky"):
+        DesignAssignor(Policy(design=design, assignor="lag"))
+
+
+@pytest.mark.parametrize("design", list(Design))
+def test_lag_sticky_rests_under_a_design_while_lags_vary(design) -> None:
+    policy = Policy(design=design, assignor="lag-sticky", delay_ms=0, interval_ms=0)
+    members = [subscribed(m, topics=("t",), owned=(), generation=-1) for m in "abc"]
+    rng, again = np.random.default_rng(3), []
+    for generation in range(60):
+        lags = {"t": (1000 + rng.integers(-50, 50, 12)).tolist()}
+        done = plan_round(policy, members, {"t": 12}, generation=generation, lags=lags)
+        again.append(done.again)
+        members = [
+            subscribed(m, topics=("t",), owned=a.listed, generation=generation)
+            for m, a in done.assignments.items()
+        ]
+    assert sum(again) <= 3
+    assert not any(again[10:])
+
+
+@pytest.mark.parametrize("policy", ["deferred", "incremental", "holdfast-simple"])
+def test_no_client_of_ours_is_given_lag_with_a_design(policy) -> None:
+    config = {"bootstrap.servers": "localhost:1", "group.id": "g", "holdfast.policy": policy}
+    with pytest.raises(ConfigError, match="take lag-sticky"):
+        assignors_of(Settings.parse({**config, "partition.assignment.strategy": "lag"}))
+    with pytest.raises(ConfigError, match="take lag-sticky"):
+        Worker({**config, "partition.assignment.strategy": "lag"}, {"k": 2})

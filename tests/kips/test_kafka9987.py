@@ -8,11 +8,25 @@ import pytest
 from hypothesis import given, settings
 from tests.assignors import laws
 from tests.assignors.groups import run, settled, snapshot, tp
+from tests.machine.player import Player
 from tests.strategies import snapshots
 
 from holdfast.assignors.claims import normalise
 from holdfast.errors import InfeasibleError
+from holdfast.machine.actions import ComputeAssignment, Warn
+from holdfast.machine.events import AssignmentComputed, JoinedMember
+from holdfast.machine.leader.designs import (
+    EAGER,
+    Assignor,
+    CooperativeAssignor,
+    DesignAssignor,
+    EagerAssignor,
+    compute,
+)
+from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.policy import Policy
 from holdfast.model.group import Group
+from holdfast.wire.layouts.incremental import Design
 
 NAME = "constrained-sticky"
 COOPERATIVE = "constrained-cooperative-sticky"
@@ -176,6 +190,69 @@ def test_unequal_subscriptions_are_refused_by_name(name: str) -> None:
     group = snapshot({"t0": 1, "t1": 1}, {"a": ["t0"], "b": ["t0"], "c": ["t0", "t1"]})
     with pytest.raises(InfeasibleError, match=r"members\[2\]: .*'a' and 'c'.*'t1'"):
         run(group, name)
+
+
+DEPLOYED = {"A": ("t",), "B": ("t", "u")}  # B is restarted already and wants a new topic
+OWNED = {"A": (("t", (0, 1)),), "B": ()}
+
+
+def led(assignor: Assignor) -> AssignmentComputed:
+    """One leader's turn in the middle of the deploy."""
+    members = []
+    for name, topics in DEPLOYED.items():
+        view = MemberView(
+            topics=topics,
+            owned=() if assignor.modes == EAGER else resources(OWNED[name]),
+            previous=resources(OWNED[name]),
+            generation=3 if OWNED[name] else -1,
+            mode=RebalanceMode.EAGER if assignor.modes == EAGER else RebalanceMode.COOPERATIVE,
+        )
+        members.append(JoinedMember(member_id=name, metadata=assignor.subscribe(view)))
+    request = ComputeAssignment(
+        token=1,
+        generation=4,
+        protocol_name=assignor.name,
+        members=tuple(members),
+        partitions=(("t", 4), ("u", 2)),
+        member_id="A",
+        waited_ms=0,
+    )
+    return compute((assignor,), request)
+
+
+def resources(owned) -> tuple[tuple[str, int], ...]:
+    return tuple((topic, p) for topic, numbers in owned for p in numbers)
+
+
+@pytest.mark.parametrize(
+    "assignor",
+    [
+        EagerAssignor(NAME),
+        CooperativeAssignor(name=COOPERATIVE),
+        DesignAssignor(Policy(design=Design.SIMPLE, assignor=COOPERATIVE)),
+    ],
+    ids=lambda a: a.name,
+)
+def test_a_deploy_that_adds_a_topic_is_planned_by_the_unconstrained_assignor(assignor) -> None:
+    done = led(assignor)
+    told = {name: assignor.read(data).assigned for name, data in done.assignments}
+    every = {("t", p) for p in range(4)} | {("u", p) for p in range(2)}
+    assert told["A"] | told["B"] == every  # nothing is without an owner until the deploy is over
+    assert told["A"] >= {("t", 0), ("t", 1)}
+    assert told["B"] >= {("u", 0), ("u", 1)}
+    assert done.failure is None
+    (note,) = done.notes
+    assert "sticky plans this round instead of constrained" in note
+    assert "'A' and 'B' do not subscribe to the same topics" in note
+
+
+def test_a_member_says_which_assignor_planned() -> None:
+    play = Player()
+    play.start()
+    play.join(leader=True, members=(JoinedMember(member_id="m", metadata=b""),))
+    token = play.last(ComputeAssignment).token
+    play(AssignmentComputed(token, (("m", b""),), notes=("sticky plans this round instead",)))
+    assert play.last(Warn).text == "sticky plans this round instead"
 
 
 def test_2100_members_of_2100_partitions() -> None:

@@ -177,6 +177,8 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         )
         if computed.failure is not None:
             log.error("%s: no plan, partitions go by range: %s", self.name, computed.failure)
+        for note in computed.notes:
+            log.warning("%s: %s", self.name, note)
         return dict(computed.assignments)
 
 

@@ -341,6 +341,8 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         self._memory.planned = designs.led_round(request, computed)
         if computed.failure is not None:
             log.error("%s: no plan, members keep what they have: %s", self.name, computed.failure)
+        for note in computed.notes:
+            log.warning("%s: %s", self.name, note)
         return dict(computed.assignments)
 
     def _mode(self) -> RebalanceMode:

@@ -181,6 +181,9 @@ KEYS: dict[str, Key] = {
     "holdfast.incremental.batch": Key(parse=_integer(1), default=DEFAULTS.batch),
     "holdfast.incremental.interval.ms": Key(parse=_integer(0), default=DEFAULTS.interval_ms),
     "holdfast.first.member": Key(parse=_one_of(*When), default=DEFAULTS.first_member),
+    "holdfast.first.member.delay.ms": Key(
+        parse=_integer(0), default=DEFAULTS.first_member_delay_ms
+    ),
     "holdfast.clean.leave": Key(parse=_one_of(*When), default=DEFAULTS.clean_leave),
     "holdfast.lag.source": Key(parse=_lag_source, default="broker"),
     "holdfast.lag.timeout.ms": Key(parse=_integer(0), default=2_000),

@@ -25,7 +25,7 @@ from holdfast.assignors.range import range_by_topic
 from holdfast.assignors.result import Result, Solution
 from holdfast.assignors.roundrobin import roundrobin
 from holdfast.assignors.sticky import sticky
-from holdfast.errors import ConfigError, suggest
+from holdfast.errors import ConfigError, InfeasibleError, suggest
 from holdfast.model.group import Group
 
 Check = Callable[[str, object], object]
@@ -58,6 +58,9 @@ class AssignorInfo:
         assignor that uses lags. It looks up racks when a member names a rack.
     needs_equal_subscriptions : bool
         Whether it raises InfeasibleError for members that subscribe to different topics.
+    fallback : str
+        The assignor of the same mode that plans a round of a running group which this one refuses,
+        "" for none.
     closed_form : bool
         Whether its target for equal subscriptions, without racks and options, is the closed form
         of :mod:`holdfast.assignors.optimal.sticky_equal`, which plans many groups at once.
@@ -79,6 +82,7 @@ class AssignorInfo:
     uses_lags: bool = False
     uses_racks: bool = False
     needs_equal_subscriptions: bool = False
+    fallback: str = ""
     closed_form: bool = False
     java_class: str = ""
     in_librdkafka: bool = False
@@ -137,6 +141,7 @@ _ROWS: dict[str, AssignorInfo] = {
             twin="constrained-cooperative-sticky",
             uses_claims=True,
             needs_equal_subscriptions=True,
+            fallback="sticky",
         ),
         AssignorInfo(
             name="constrained-cooperative-sticky",
@@ -147,6 +152,7 @@ _ROWS: dict[str, AssignorInfo] = {
             twin="constrained-sticky",
             uses_claims=True,
             needs_equal_subscriptions=True,
+            fallback="cooperative-sticky",
         ),
         AssignorInfo(
             name="fair",
@@ -227,6 +233,25 @@ def assign(group: Group, name: str, /, **options: Any) -> Result:
 def canonical(name: str) -> str:
     """The registry's name of an assignor that may be named by its Java class."""
     return JAVA_NAMES.get(name, name)
+
+
+def assign_in_round(group: Group, name: str, /, notes: list[str], **options: Any) -> Result:
+    """Run an assignor for a round of a running group, in which nobody can wait for another group.
+
+    While a deploy adds a topic, members subscribe to different topics until the last one is
+    restarted. A round that the assignor refuses for that is planned by its fallback, and ``notes``
+    says so.
+
+    References: KAFKA-9987, "Public Interfaces" (use the CooperativeStickyAssignor instead).
+    """
+    try:
+        return assign(group, name, **options)
+    except InfeasibleError as error:
+        fallback = find(name).fallback
+        if not fallback:
+            raise
+        notes.append(f"{fallback} plans this round instead of {name}: {error}")
+        return assign(group, fallback)
 
 
 def find(name: str) -> AssignorInfo:

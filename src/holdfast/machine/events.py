@@ -130,11 +130,13 @@ class AssignmentComputed:
     """The leader's assignments are computed: one message for each member.
 
     ``failure`` is None, or says why planning failed; then each member only keeps what it claims.
+    ``notes`` are for people: each says what is unusual about the plan.
     """
 
     token: int
     assignments: tuple[tuple[str, bytes], ...]
     failure: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ DESIGNS: Mapping[str, Design] = MappingProxyType({name: design for design, name 
 DEFAULTS = Policy()
 """The default of every option of every design."""
 
-_WAITS = ("delay_ms", "first_member", "clean_leave")
+_WAITS = ("delay_ms", "first_member", "first_member_delay_ms", "clean_leave")
 _ANY_CLIENT = "any client that has the assignor"
 _HOLDFAST_ONLY = "every member of the group runs holdfast"
 

@@ -54,7 +54,9 @@ class Policy:
         ``scheduled.rebalance.max.delay.ms``: how long the resources of a member that
         left wait for its return; 0: not at all.
     first_member : When
-        Whether a new group assigns at once or waits one delay for more members (KIP-134's case).
+        Whether a new group assigns at once or waits for more members (KIP-134's case).
+    first_member_delay_ms : int
+        How long such a group waits; Kafka's ``group.initial.rebalance.delay.ms`` is as long.
     clean_leave : When
         When the resources of a member that announced to leave for good are handed out.
     batch : int
@@ -94,6 +96,7 @@ class Policy:
     design: Design = Design.DEFERRED
     delay_ms: int = 300_000
     first_member: When = When.IMMEDIATE
+    first_member_delay_ms: int = 3_000
     clean_leave: When = When.DEFERRED
     batch: int = 1
     interval_ms: int = 10_000
@@ -108,7 +111,7 @@ class Policy:
     record_limit_bytes: int = 1_000_000
 
     def __post_init__(self) -> None:
-        for name in ("delay_ms", "interval_ms", "tolerance_ms"):
+        for name in ("delay_ms", "first_member_delay_ms", "interval_ms", "tolerance_ms"):
             value = getattr(self, name)
             if not 0 <= value <= INT32_MAX:
                 raise ConfigError(f"{name}: found {value}, expected 0 to {INT32_MAX} ms")
@@ -135,6 +138,12 @@ class Policy:
         """The delay of the kind that waits longest, 0 if none waits."""
         others = 0 if self.design is Design.SIMPLE else self.delay_ms
         return max([others, *(self.delay_of(kind) for kind in self.kinds)])
+
+    @property
+    def waits_first(self) -> bool:
+        """Whether a new group waits for more members."""
+        waits = self.first_member is When.DEFERRED and self.first_member_delay_ms > 0
+        return waits and self.design is not Design.SIMPLE
 
     @property
     def remembers(self) -> bool:

@@ -64,6 +64,7 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
     return Policy(
         delay_ms=settings["scheduled.rebalance.max.delay.ms"],
         first_member=When(settings["holdfast.first.member"]),
+        first_member_delay_ms=settings["holdfast.first.member.delay.ms"],
         clean_leave=When(settings["holdfast.clean.leave"]),
         batch=settings["holdfast.incremental.batch"],
         interval_ms=settings["holdfast.incremental.interval.ms"],

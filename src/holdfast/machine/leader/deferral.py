@@ -35,14 +35,17 @@ of one topic, with a delay of 30 s.
    has lost its membership is one if it comes under another id. If it brings the only share that
    tells of the last round, it counts as a member that was there.
 5. Without any memory the leader guesses. If no member claims anything of a topic, the topic is new
-   and does not wait. If some member claims nothing, it counts as a departed member that is back,
-   and nothing waits. Else the unclaimed partitions wait for an unknown owner. The leader guesses in
+   and does not wait, nor does what members report to have given up. If some member claims nothing
+   and was not in the last generation, it counts as a departed member that is back, and nothing
+   waits. A member that was there and owned nothing is idle, as where members are more than
+   partitions. Else the unclaimed partitions wait for an unknown owner. The leader guesses in
    the same way about partitions that no member names if the memory is not complete, because more
    than three neighbours of a member have gone with it; there a newcomer counts as the member that
-   is back, and what members report to have given up does not wait.
+   is back.
    Example: A and B join with claims of 0 and 1 and without memory: partition 2 waits 30 s.
 6. Without memory and without any claim the group is new: ``Policy.first_member`` decides whether
-   its partitions are assigned now or after one delay.
+   its partitions are assigned now or after ``Policy.first_member_delay_ms``, which has nothing to
+   do with the delay of a departed member.
 
 **Strategy.** Pure functions from claims and a memory to masks over topic-partitions, linear in
 both: newcomers stand in one queue for each topic, and each is served once.
@@ -52,13 +55,13 @@ References: Incremental Cooperative Rebalancing, Design II, "Leader process" and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from holdfast.assignors.claims import Claims
-from holdfast.machine.leader.recall import Memory
+from holdfast.machine.leader.recall import Memory, is_first_wait
 from holdfast.machine.leader.ring import identity_of
 from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.machine.policy import Policy, When
@@ -148,7 +151,8 @@ def defer(
     pinned = np.full(topics.n_tps, NO_OWNER, np.int32)
     pace_ms = 0 if memory is None else memory.pace_ms
     if not policy.defers:
-        return Deferral(waiting=(), pinned=pinned, exact=(), pace_ms=pace_ms)
+        first = _first_wait(policy, claims, memory, free) if policy.waits_first else []
+        return Deferral(waiting=tuple(first), pinned=pinned, exact=(), pace_ms=pace_ms)
     lost = _departed(policy, claims, members, memory, free)
     exact, lost = _return_known([w for w in lost if len(w.tps)], members, pinned)
     lost = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
@@ -156,6 +160,24 @@ def defer(
     placed, lost = _serve_newcomers(lost, newcomers, members, pinned, free=free, group=claims.group)
     exact = tuple(sorted({*exact, *placed}))
     return Deferral(waiting=tuple(lost), pinned=pinned, exact=exact, pace_ms=pace_ms)
+
+
+def _first_wait(
+    policy: Policy, claims: Claims, memory: Memory | None, free: Mask
+) -> list[DepartedMember]:
+    """What waits for the first members of a group that waits for nobody afterwards (rule 6)."""
+    topics, tps = claims.group.topics, np.flatnonzero(free).astype(np.int32)
+    if memory is None:
+        left_ms = 0 if len(claims.claim_tp) else policy.first_member_delay_ms
+    else:
+        waits = [w for w in memory.waiting if is_first_wait(w)]
+        left_ms = max((w.delay_ms for w in waits), default=0)
+        tps = np.intersect1d(
+            tps, tps_of(topics, tuple(own for w in waits for own in w.owned or ()))
+        )
+    if left_ms <= policy.tolerance_ms or not len(tps):
+        return []
+    return [DepartedMember(who=FIRST_MEMBERS, remaining_ms=left_ms, tps=tps.astype(np.int32))]
 
 
 class _Present:
@@ -184,7 +206,10 @@ def _departed(
 ) -> list[DepartedMember]:
     """Departed members by deadline, with their unclaimed partitions (rules 2, 3 and 5)."""
     if memory is None:
-        return _guess(policy, claims, members, free, lambda m: m.stays)
+        was_there = claims.group.generation == claims.group.generation.max(initial=-1)
+        back = [m.stays and not last for m, last in zip(members, was_there.tolist(), strict=True)]
+        left = free & ~_given_up(claims.group.topics, members)
+        return _guess(policy, claims, left, back)
     if not free.any():
         return []
     topics, present = claims.group.topics, _Present(members)
@@ -211,15 +236,21 @@ def _departed(
             departed.append(DepartedMember(who=who, remaining_ms=who.delay_ms, tps=tps))
         elif waits:
             departed += _by_delay(policy, topics, who, tps)
-    given_up = tuple(entry for m in members for entry in m.subscription.given_up)
-    unowned[tps_of(topics, given_up)] = False
+    unowned &= ~_given_up(topics, members)
     if owning:
         # The memory was too large to say what its members owned.
         tps = np.flatnonzero(unowned).astype(np.int32)
         departed += _by_delay(policy, topics, owning[0], tps)
     elif not memory.complete and unowned.any():
-        departed += _guess(policy, claims, members, unowned, _is_new)
+        departed += _guess(policy, claims, unowned, [_is_new(m) for m in members])
     return sorted(departed, key=lambda w: (w.remaining_ms, w.who.identity))
+
+
+def _given_up(topics: Topics, members: Sequence[SubscribedMember]) -> Mask:
+    """Topic-partitions that members report to have given up, bool[n_tps]."""
+    mask = np.zeros(topics.n_tps, bool)
+    mask[tps_of(topics, tuple(entry for m in members for entry in m.subscription.given_up))] = True
+    return mask
 
 
 def _is_new(member: SubscribedMember) -> bool:
@@ -228,27 +259,20 @@ def _is_new(member: SubscribedMember) -> bool:
 
 
 def _guess(
-    policy: Policy,
-    claims: Claims,
-    members: Sequence[SubscribedMember],
-    free: Mask,
-    may_be_back: Callable[[SubscribedMember], bool],
+    policy: Policy, claims: Claims, free: Mask, may_be_back: Sequence[bool]
 ) -> list[DepartedMember]:
     """The waiting partitions if no member carries a memory of them (rules 5 and 6)."""
     topics = claims.group.topics
     claimed = claims.claim_tp
     if not len(claimed):
-        if policy.first_member is When.IMMEDIATE:
-            return []
-        who, lost = FIRST_MEMBERS, free
-    else:
-        n_claims = np.diff(claims.group.claim_start).tolist()
-        if any(n == 0 and may_be_back(m) for m, n in zip(members, n_claims, strict=True)):
-            return []
-        seen = np.zeros(topics.n_topics, bool)
-        seen[topics.topic_of[claimed]] = True
-        who, lost = UNKNOWN_OWNER, free & seen[topics.topic_of]
-    return _by_delay(policy, topics, who, np.flatnonzero(lost).astype(np.int32))
+        return _first_wait(policy, claims, None, free) if policy.waits_first else []
+    n_claims = np.diff(claims.group.claim_start).tolist()
+    if any(n == 0 and back for n, back in zip(n_claims, may_be_back, strict=True)):
+        return []
+    seen = np.zeros(topics.n_topics, bool)
+    seen[topics.topic_of[claimed]] = True
+    lost = free & seen[topics.topic_of]
+    return _by_delay(policy, topics, UNKNOWN_OWNER, np.flatnonzero(lost).astype(np.int32))
 
 
 def _by_delay(

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from holdfast.assignors.registry import assign, find
+from holdfast.assignors.registry import assign_in_round, find
 from holdfast.errors import ConfigError
 from holdfast.machine.actions import ComputeAssignment, LedRound
 from holdfast.machine.events import AssignmentComputed, JoinedMember
@@ -98,6 +98,8 @@ class LeaderRound:
         Of this round.
     leader_id : str
         The leader, whose own subscription was written ``waited_ms`` ago.
+    notes : list of str
+        Takes what a person should know of the plan.
     unbroken, led
         As in :class:`~holdfast.machine.actions.ComputeAssignment`; ``led`` only where it is the
         round just before.
@@ -116,6 +118,7 @@ class LeaderRound:
     read: ReadMembers | None = None
     unbroken: bool = True
     led: LedRound | None = None
+    notes: list[str] = field(default_factory=list)
 
     @property
     def first_impossible(self) -> int | None:
@@ -197,7 +200,7 @@ def compute(
         plan = _chosen(assignors, request).lead(ready)
     except Exception as error:  # whatever is wrong with the plan, the group must not hang
         return stay(assignors, request, error)
-    return AssignmentComputed(request.token, tuple(sorted(plan.items())))
+    return AssignmentComputed(request.token, tuple(sorted(plan.items())), notes=tuple(ready.notes))
 
 
 def stay(
@@ -308,6 +311,7 @@ class EagerAssignor:
             lags=turn.lags,
             racks=turn.racks,
             generation=turn.first_impossible,
+            notes=turn.notes,
             **self.options,
         )
 
@@ -360,7 +364,7 @@ class CooperativeAssignor:
             generation=turn.first_impossible,
         )
         group = without_false_claims(group, turn.led, self.read)
-        result = assign(group, self.name, **self.options)
+        result = assign_in_round(group, self.name, turn.notes, **self.options)
         plan = {
             member_id: tuple((topic, tuple(numbers)) for topic, numbers in own.items())
             for member_id, own in result.to_dict().items()
@@ -396,6 +400,15 @@ class DesignAssignor:
 
     policy: Policy
     modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
+
+    def __post_init__(self) -> None:
+        info = find(self.policy.assignor)
+        if info.uses_lags and not info.uses_claims:
+            raise ConfigError(
+                f"partition.assignment.strategy: under {self.name}, {info.name} would move "
+                "partitions in every round, because lags are different in every round; take "
+                f"lag-sticky, which moves nothing without a reason, or holdfast.policy=eager"
+            )
 
     @property
     def name(self) -> str:
@@ -450,6 +463,7 @@ class DesignAssignor:
             same_members=led is not None and led.settled and _same_members(led, turn.members),
             believe=lambda group: without_false_claims(group, turn.led, self.read),
         )
+        turn.notes.extend(done.notes)
         assignments = dict(done.assignments)
         for m in members:
             if gone := _vanished(m.subscription.owned, turn.partitions):

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from holdfast.assignors.claims import Claims, normalise
-from holdfast.assignors.registry import assign
+from holdfast.assignors.registry import assign_in_round
 from holdfast.machine.leader.deferral import Deferral, defer
 from holdfast.machine.leader.recall import recall
 from holdfast.machine.leader.ring import RoundMemory
@@ -89,6 +89,8 @@ class PlannedRound:
         Moves that a later batch makes (Design III).
     disbelieved : set of str
         Members of which some claim counted as none, because it cannot be true.
+    notes : tuple of str
+        What a person should know of the plan.
     """
 
     assignments: dict[str, PlannedAssignment]
@@ -97,6 +99,7 @@ class PlannedRound:
     memory: RoundMemory | None
     moves_left: int = 0
     disbelieved: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
 
 
 def plan_round(
@@ -226,6 +229,7 @@ class _RoundPlanner:
         self.claimed = np.zeros(self.group.topics.n_tps, bool)
         self.claimed[claims.claim_tp] = True
         self.again = False
+        self.notes: list[str] = []
         self.moves_left = 0
         self.pace_ms = 0
 
@@ -259,7 +263,8 @@ class _RoundPlanner:
         return self._registry(group)
 
     def _registry(self, group: Group) -> I32:
-        return assign(group, self.policy.assignor, **dict(self.policy.options)).target
+        name, options = self.policy.assignor, dict(self.policy.options)
+        return assign_in_round(group, name, self.notes, **options).target
 
     def _with_pins(self) -> Group:
         group = self.group
@@ -315,6 +320,7 @@ class _RoundPlanner:
             again=self.again,
             memory=memory,
             moves_left=self.moves_left,
+            notes=tuple(dict.fromkeys(self.notes)),
         )
 
     def _wrong_claims(self, owner: I32) -> tuple[I32, I32]:

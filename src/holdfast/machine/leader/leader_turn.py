@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.assignors.registry import ASSIGNORS, assign
+from holdfast.assignors.registry import ASSIGNORS, assign, assign_in_round
 from holdfast.assignors.result import Result
 from holdfast.model.group import Group
 from holdfast.model.lag import MAX_LAG, lag_column, lag_column_of
@@ -39,6 +39,7 @@ def perform_assignment(
     lags: Mapping[str, Sequence[int]] | None = None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
     generation: int | None = None,
+    notes: list[str] | None = None,
     **options: Any,
 ) -> dict[str, bytes]:
     """Decode every subscription, assign, encode every assignment.
@@ -59,6 +60,8 @@ def perform_assignment(
     generation : int, optional
         Of the round, from JoinGroup; the answer of :func:`read_members` may know it as well.
         Without it the leader cannot tell that a claimed generation does not exist yet.
+    notes : list of str, optional
+        Takes what a person should know of the plan, as that another assignor made it.
     **options
         Those of the assignor.
 
@@ -75,7 +78,8 @@ def perform_assignment(
     References: KIP-54; KIP-429, "Consumer leader".
     """
     read = _read(name, members, partitions, generation)
-    result = assign(_group_of(read, partitions, lags=lags, racks=racks), name, **options)
+    group = _group_of(read, partitions, lags=lags, racks=racks)
+    result = assign_in_round(group, name, [] if notes is None else notes, **options)
     topics, n_members = result.group.topics, result.group.n_members
     messages = encode_assignments(topics, result.owner, n_members, read.table)
     return dict(zip(read.member_ids, messages, strict=True))

@@ -178,10 +178,20 @@ def _waiting(
         if found:
             age_ms = _age_ms(of_generation)
             return tuple(
-                replace(w, delay_ms=max(1, min(w.delay_ms, policy.longest_delay_ms) - age_ms))
+                replace(w, delay_ms=max(1, min(w.delay_ms, longest_wait_ms(policy, w)) - age_ms))
                 for w in found
             ), True
     return (), False
+
+
+def is_first_wait(entry: RememberedMember) -> bool:
+    """Whether an entry of what waits stands for the first members of a new group."""
+    return entry.static and not entry.identity
+
+
+def longest_wait_ms(policy: Policy, entry: RememberedMember) -> int:
+    """How long an entry of what waits may wait at most (rule 5)."""
+    return policy.first_member_delay_ms if is_first_wait(entry) else policy.longest_delay_ms
 
 
 # Who was there

@@ -138,7 +138,7 @@ def on_plan(member: MemberData, event: AssignmentComputed | AssignmentFailed) ->
         member.record = _with_assignments(member.record, event.assignments)
     if event.failure is None:
         member.plan_failures = 0
-        return (send_sync(member, event.assignments),)
+        return (*map(Warn, event.notes), send_sync(member, event.assignments))
     member.plan_failures += 1
     text = f"could not plan, everybody keeps what it claims: {event.failure}"
     return (Warn(text), send_sync(member, event.assignments))

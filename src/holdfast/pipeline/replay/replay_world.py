@@ -267,7 +267,8 @@ class _ReplayedSession:
         self._rebuilt()
         self._take(total)
         total.gave_up |= any(v.rule == "L4" for v in world.ledger.violations)
-        total.failures += sum("could not plan" in text for text in world.warnings)
+        refused = ("could not plan", "plans this round instead")
+        total.failures += sum(any(r in text for r in refused) for text in world.warnings)
         if self.setting.actual:
             total.generations += self._generations(records)
 

@@ -287,7 +287,7 @@ class RoundChecker:
             fail("D5", now_ms, f"a delay of {delay_ms} ms")
         designs = {policy.design, *map(policy.design_of, policy.kinds)}
         paced = Design.INCREMENTAL in designs and policy.interval_ms > 0
-        if delay_ms and not policy.defers and not paced:
+        if delay_ms and not (policy.defers or paced or policy.waits_first):
             fail("D6", now_ms, f"a delay of {delay_ms} ms where the policy has none")
         if n_revoked and not all(s.assignment.another_round for s in turn.members):
             fail("again", now_ms, "a member does not learn that another round is coming")

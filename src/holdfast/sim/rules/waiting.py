@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from holdfast.machine.leader.recall import longest_wait_ms
 from holdfast.machine.leader.ring import identity_of, topic_hash
 from holdfast.machine.policy import Policy, When
 from holdfast.model.partitions import Resource
@@ -42,11 +43,13 @@ SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection
 
 @dataclass(slots=True)
 class Loss:
-    """A resource that waits: since when, which members were there, and which one led."""
+    """A resource that waits: since when, how long, which members were there, and which one led."""
 
     since_ms: int
+    delay_ms: int
     present: frozenset[str]
     leader_id: str
+    first: bool = False  # for the first members of a new group
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,20 +340,23 @@ class WaitingRules:
     def _unassigned(self, resource: Resource, at: Moment) -> None:
         """Check that only lost resources wait (D3, D4), and no longer than their delay (L5, L6)."""
         turn, now_ms = at.turn, at.now_ms
-        delay_ms = self._delay_ms(resource, at.policy)
-        if not at.policy.delay_of(resource[0]):
+        loss = self.losses.get(resource) if resource in at.owed else None
+        first = at.policy.waits_first and at.past is None and not turn.claimed
+        first = loss.first if loss is not None else first
+        if not (at.policy.delay_of(resource[0]) or first):
             text = f"{resource} is claimed by nobody and assigned to nobody"
             self.ledger.fail("L1", now_ms, text)
             return
         rule = _at_once(resource, at)
         if rule is not None:
             self.ledger.fail(rule, now_ms, f"{resource} was not lost and is not assigned")
-        loss = self.losses.get(resource)
-        if loss is None or resource not in at.owed:
+        if loss is None:
             present = turn.present & (at.there if at.past else turn.present)
-            self.losses[resource] = Loss(now_ms, present, turn.leader_id)
-        elif now_ms > loss.since_ms + delay_ms + self.slack_ms:
-            text = f"{resource} waits {now_ms - loss.since_ms} ms of {delay_ms}"
+            waits_ms = at.policy.first_member_delay_ms if first else None
+            delay_ms = self._delay_ms(resource, at.policy) if waits_ms is None else waits_ms
+            self.losses[resource] = Loss(now_ms, delay_ms, present, turn.leader_id, first)
+        elif now_ms > loss.since_ms + loss.delay_ms + self.slack_ms:
+            text = f"{resource} waits {now_ms - loss.since_ms} ms of {loss.delay_ms}"
             self.ledger.fail(_late(loss, turn), now_ms, text)
 
     def _promises(self, at: Moment) -> None:
@@ -366,8 +372,8 @@ class WaitingRules:
         for _, share in sorted(lists.items()):
             for m in share.waiting:
                 name = _name_of(m.identity, at)
-                if m.delay_ms > policy.longest_delay_ms:
-                    text = f"{m.delay_ms} ms are left of {policy.longest_delay_ms} for {name}"
+                if m.delay_ms > (longest_ms := longest_wait_ms(policy, m)):
+                    text = f"{m.delay_ms} ms are left of {longest_ms} for {name}"
                     self.ledger.fail("D7", now_ms, text)
                 if name in leaves and at_once:
                     text = f"{name} leaves for good, and {m.delay_ms} ms are waited for it"
@@ -379,10 +385,9 @@ class WaitingRules:
         loss = self.losses.get(resource)
         if loss is None:
             return
-        delay_ms = self._delay_ms(resource, at.policy)
-        late_ms = at.now_ms + left_ms - (loss.since_ms + delay_ms)
+        late_ms = at.now_ms + left_ms - (loss.since_ms + loss.delay_ms)
         if late_ms > self.slack_ms:
-            text = f"{resource} is to wait {late_ms} ms longer than {delay_ms}"
+            text = f"{resource} is to wait {late_ms} ms longer than {loss.delay_ms}"
             self.ledger.fail(_late(loss, at.turn), at.now_ms, text)
 
     # Who is served
