@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.pipeline import local
-from tests.pipeline.kinds import kind
+from tests.pipeline.kinds import kind, printed
+from tests.pipeline.test_kinds import said_partitions, said_tasks
 
-from holdfast.report.findings.doctor import summary
+from holdfast.report.drawing.writing import render
+from holdfast.report.findings.doctor import examine_fleet, summary
 from holdfast.report.findings.examination import examine
 from holdfast.report.findings.facts import read_facts
 from holdfast.report.findings.finding import describe
+from holdfast.report.metrics import exposition
 
 TOOLS = {
     "share": ("share", "kafka-share-groups.sh"),
@@ -76,3 +81,65 @@ def test_rows_are_what_one_member_alone_owns(captured):
             "worker": {*(f"connector-{n}" for n in range(2)), *(f"task-{n}" for n in range(6))},
         }[name]
     )
+
+
+def at_moment(name, what, folder):
+    """Tables of a capture as of a moment, and the moment."""
+    captured = kind(name)
+    (moment,) = [moment for moment in captured.moments if moment["what"] == what]
+    dump = captured.write_dump(folder / "dump", moment["at_ms"])
+    return local.run(dump, folder / "out").hold(), moment
+
+
+def exported(tables):
+    """{(metric, values of its labels but the group's): value}."""
+    text = exposition(tables, examine_fleet(tables))
+    return {
+        (metric, *re.findall(r'(?:role|kind|topic|partition)="([^"]*)"', labels)): int(value)
+        for metric, labels, value in re.findall(r"^(\w+)\{(.*)\} (\d+)$", text, re.MULTILINE)
+    }
+
+
+def test_a_share_group_is_exported_and_its_readers_are_in_the_report(tmp_path):
+    tables, moment = at_moment("share", "c runs", tmp_path)
+    readers = {}  # of each partition, as ShareGroupCommand said
+    for row in printed(moment["members"]):
+        for tp in said_partitions(row["ASSIGNMENT"]):
+            readers.setdefault(tp, set()).add(row["CONSUMER-ID"])
+    said = exported(tables)
+    assert said["holdfast_group_kind", "share"] == 1
+    assert said["kafka_consumergroup_members",] == 3
+    assert said["holdfast_group_assigned", "shared"] == sum(map(len, readers.values())) == 4
+    for row in tables.table("lag").to_pylist():
+        place = (row["topic"], str(row["partition"]))
+        assert said["holdfast_share_group_delivered", *place] == row["delivered"]
+        assert said["kafka_consumergroup_lag", *place] == row["lag"]
+    page = render(tables, "share")
+    section = page[page.index("<h3>Readers") : page.index("<h3>Lag")]
+    assert "3 members read 2 partitions, 4 pairs." in section
+    found = re.findall(r">(pair-\d)</bdi><td[^>]*>(\d)<.*?<td><bdi[^>]*>([^<]*)<", section)
+    assert {(name, int(n), frozenset(names.split(", "))) for name, n, names in found} == {
+        (f"{topic}-{n}", len(of), frozenset(of)) for (topic, n), of in readers.items()
+    }
+    assert '<th scope="col">Owner' not in page  # no reader owns a lag
+
+
+def test_tasks_of_a_streams_group_are_exported_by_role(tmp_path):
+    tables, moment = at_moment("streams", "a and c", tmp_path)
+    wanted = {}
+    for row in printed(moment["members"]):
+        for role, tasks in said_tasks(row["ASSIGNMENTS"]).items():
+            wanted[role] = wanted.get(role, 0) + len(tasks)
+    said = exported(tables)
+    found = {key[1]: n for key, n in said.items() if key[0] == "holdfast_group_assigned"}
+    assert found == wanted == {"active": 8, "standby": 4}
+    assert said["holdfast_group_kind", "streams"] == 1
+    epoch = int(printed(moment["members"])[0]["TARGET-ASSIGNMENT-EPOCH"])
+    assert said["holdfast_group_generation",] == epoch
+
+
+def test_warm_up_tasks_are_exported(tmp_path):
+    tables, _ = at_moment("streams_classic", "b warms up", tmp_path)
+    said = exported(tables)
+    found = {key[1]: n for key, n in said.items() if key[0] == "holdfast_group_assigned"}
+    assert found == {"active": 8, "warmup": 2}

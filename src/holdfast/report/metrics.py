@@ -71,7 +71,21 @@ METRICS: dict[str, Metric] = {
         _gauge(
             "kafka_consumergroup_members", "Amount of members in a consumer group", "consumergroup"
         ),
-        _gauge("holdfast_group_generation", "Last generation of the group.", "group"),
+        _gauge("holdfast_group_generation", "Last generation, or epoch, of the group.", "group"),
+        _gauge("holdfast_group_kind", "1 for the kind of the group's members.", "group", "kind"),
+        _gauge(
+            "holdfast_group_assigned",
+            "Partitions or tasks of the members, by role; a shared one counts for each reader.",
+            "group",
+            "role",
+        ),
+        _gauge(
+            "holdfast_share_group_delivered",
+            "Records of a share group behind its start offset that are done; its lag is the rest.",
+            "group",
+            "topic",
+            "partition",
+        ),
         _gauge("holdfast_group_state", "1 for the state the group is in.", "group", "state"),
         _counter("holdfast_group_rebalances_total", "Rebalances seen.", "group", "cause"),
         _counter(
@@ -117,7 +131,7 @@ METRICS: dict[str, Metric] = {
 def exposition(tables: Tables, examinations: Iterable[Examination]) -> str:
     """Text that ``/metrics`` serves: lag from the tables, the rest from one examination a group."""
     samples: dict[str, list[Sample]] = {name: [] for name in METRICS}
-    for name, sample in (*_kafka(tables), *_lag_seconds(tables)):
+    for name, sample in (*_kafka(tables), *_lag_seconds(tables), *_delivered(tables)):
         samples[name].append(sample)
     for examination in examinations:
         for name, sample in _ours(examination):
@@ -172,6 +186,16 @@ def _lag_seconds(tables: Tables) -> Iterator[tuple[str, Sample]]:
         yield "holdfast_group_lag_seconds", ({"group": group}, round(since, 3))
 
 
+def _delivered(tables: Tables) -> Iterator[tuple[str, Sample]]:
+    rows = tables.stored("lag")
+    rows = rows.filter(rows["delivered"].is_valid())
+    names = zip(words(rows, "group"), words(rows, "topic"), strict=True)
+    numbers = zip(ints(rows, "partition"), ints(rows, "delivered"), strict=True)
+    for (group, topic), (partition, done) in zip(names, numbers, strict=True):
+        labels = {"group": group, "topic": topic, "partition": str(partition)}
+        yield "holdfast_share_group_delivered", (labels, int(done))
+
+
 def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
     facts = examination.facts
     group = {"group": facts.group}
@@ -181,6 +205,9 @@ def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
         members = {"consumergroup": facts.group}
         yield "kafka_consumergroup_members", (members, int(g.n_members[last]))
         yield "holdfast_group_generation", (group, int(g.number[last]))
+        yield "holdfast_group_kind", ({**group, "kind": facts.kind}, 1)
+        for role, count in sorted(facts.roles.items()):
+            yield "holdfast_group_assigned", ({**group, "role": role}, count)
         yield "holdfast_group_state", ({**group, "state": facts.state}, 1)
         yield "holdfast_group_last_rebalance_timestamp_seconds", (group, g.at_ms[last] / 1000)
         unowned = int((facts.owner_at(last) == -1).sum())

@@ -12,6 +12,7 @@ import numpy as np
 
 from holdfast.report.drawing.lag_section import lag_section
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.report.drawing.readers_section import readers_section
 from holdfast.report.drawing.sections import (
     NONE,
     amount,
@@ -161,7 +162,7 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
         rows.append(
             [
                 tag("td", name_of(t.group)),
-                amount(len(t.row_partition)),
+                amount(group.facts.n_partitions),
                 amount(members),
                 amount(len(r.at_ms)),
                 amount(moved),
@@ -268,7 +269,8 @@ def _group_section(tables: Tables, group: Examination, index: int) -> Markup:
         findings_section(group.findings),
         rebalance_section(group.facts.rebalances),
         matrix_section(tables, timeline),
-        lag_section(tables, timeline),
+        readers_section(tables, timeline) if group.facts.kind == "share" else None,
+        lag_section(tables, timeline, by_owner=group.facts.kind != "share"),
         class_="card group",
         data_group=index,
     )

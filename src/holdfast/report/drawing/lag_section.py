@@ -45,8 +45,11 @@ def lag_columns(tables: Tables, group: str) -> tuple[dict[str, npt.ArrayLike], d
     return columns, {"lag_topics": topics, "lag_owners": owners}
 
 
-def lag_section(tables: Tables, timeline: Timeline) -> Markup | None:
-    """Section of one group; None where the tables hold no lag."""
+def lag_section(tables: Tables, timeline: Timeline, *, by_owner: bool = True) -> Markup | None:
+    """Section of one group; None where the tables hold no lag.
+
+    ``by_owner`` says whether a partition has one owner, so that its lag is that member's.
+    """
     rows = tables.of_group(timeline.group, "lag")
     if not rows.num_rows:
         return None
@@ -75,7 +78,7 @@ def lag_section(tables: Tables, timeline: Timeline) -> Markup | None:
         tag("h3", "Lag"),
         tag("p", lead, class_="lead"),
         picture,
-        _by_owner(rows, timeline),
+        _by_owner(rows, timeline) if by_owner else None,
         _worst(rows),
         whole,
     )

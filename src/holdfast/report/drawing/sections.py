@@ -127,7 +127,7 @@ def group_figures(facts: Facts) -> Markup:
         [
             (
                 "Partitions",
-                number(len(timeline.row_partition)),
+                number(facts.n_partitions),
                 counted(len(timeline.topics), "topic"),
             ),
             ("Members now", number(members), f"{number(len(timeline.members))} ids were seen"),

@@ -6,13 +6,15 @@ reads a table itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from holdfast.command_lines import NOT_KNOWN, GivenSource
 from holdfast.model.columns import I32, I64, NO_OWNER
+from holdfast.report.columns.given import count_roles
 from holdfast.report.columns.history import Rebalances, read_rebalances
 from holdfast.report.columns.timeline import Settlements, Timeline, build_timeline
 from holdfast.tables.reading import Tables
@@ -127,7 +129,8 @@ class Facts:
     :class:`holdfast.Worker`), ``streams`` (KIP-1071), or ``stream`` (Kafka Streams in a classic
     group). ``record_bytes`` has one entry per generation: bytes of its record, -1 where there is
     none. ``n_shared`` counts the partitions that members of a share group read at most in one
-    generation. ``source`` is where the tables come from, for commands that are suggested.
+    generation. ``roles`` counts what the members have now (:mod:`holdfast.report.columns.given`).
+    ``source`` is where the tables come from, for commands that are suggested.
     """
 
     group: str
@@ -142,6 +145,7 @@ class Facts:
     rebalance_index: I64
     kind: str = "consumer"
     n_shared: int = 0
+    roles: Mapping[str, int] = field(default_factory=dict)
     source: GivenSource = NOT_KNOWN
 
     @property
@@ -229,6 +233,7 @@ def read_facts(
         group_type=tuple(names[k] for k in np.unique(kinds) if k >= 0),
         kind=_kind(generations),
         n_shared=_n_shared(generations),
+        roles=count_roles(tables.of_group(group, "assignments"), timeline.generations),
         source=source,
         rebalance_index=timeline.generations.index_of(rebalances.generation, rebalances.at_ms),
     )
