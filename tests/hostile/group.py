@@ -100,8 +100,8 @@ class Round:
     again: bool
     failure: str | None
     lie: bytes | None
-    kept_by_liar: int  # of what it lists
-    n_handed: int  # members that list nothing and are handed something
+    listed: frozenset[Resource]  # by the liar
+    given: frozenset[Resource]  # to the liar
     truth: ComputeAssignment  # the same, if the liar said what is true (and wanted the same topics)
 
 
@@ -198,10 +198,6 @@ class HostileGroup:
         self.generation = request.generation
         self.led, self.leader = led_round(request, done), request.member_id
         told = {m: self.assignor.read(data) for m, data in done.assignments}
-        n_handed = sum(
-            bool(t.assigned and not (listed if m == LIAR else self.members[m].owned))
-            for m, t in told.items()
-        )
         self.given = told.pop(LIAR, self.given)
         for name, instruction in told.items():
             self.members[name].obey(instruction, self.generation, self.now_ms)
@@ -219,13 +215,16 @@ class HostileGroup:
             again=again,
             failure=done.failure,
             lie=lie,
-            n_handed=n_handed,
-            kept_by_liar=len(listed & self.given.assigned),
+            listed=listed,
+            given=frozenset() if lie is None else self.given.assigned,
             truth=replace(request, members=members),
         )
 
     def truth(self, lie: bytes) -> bytes:
-        """What an honest member would have said in the liar's place."""
+        """What an honest member would have said in the liar's place.
+
+        It was in the last round, unless the liar is new, and owns what it was given.
+        """
         said = read_subscribed_member(LIAR, None, lie).subscription
         topics = tuple(sorted({t for t in said.topics if t in TOPICS}))
         owned = frozenset(r for r in self.given.assigned if r[0] in topics)
@@ -234,7 +233,7 @@ class HostileGroup:
                 topics=topics,
                 owned=tuple(sorted(owned)),
                 previous=(),
-                generation=self.generation if owned else -1,
+                generation=-1 if self.given is NOTHING else self.generation,
                 mode=RebalanceMode.COOPERATIVE,
                 memory=self.given.memory,
             )

@@ -12,15 +12,15 @@ thread writes the rounds while the answers are read, so that neither pipe fills 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from subprocess import PIPE, Popen
 from threading import Thread
 
 from tests.assignors.java_assignors import SOURCE
-from tests.hostile.group import TOPICS, Round
-from tests.hostile.laws import KeptByJava
+from tests.hostile.group import TOPICS
+from tests.hostile.laws import NOTHING_KEPT, JavaRound, KeptByJava
 from tests.hostile.lies import LIAR
 
 from holdfast.jvm.jars import broker_jars
@@ -35,11 +35,14 @@ class JavaAnswers:
     thrown: dict[int, str]
 
 
-def line_of(done: Round) -> str:
+def line_of(asked: JavaRound) -> str:
     """A round as the oracle reads it."""
-    topics = ";".join(f"{topic}:{count}:-" for topic, count in TOPICS.items())
+    absent: dict[str, list[str]] = {topic: [] for topic in TOPICS}
+    for topic, number in sorted(asked.absent):
+        absent[topic].append(str(number))
+    topics = ";".join(f"{t}:{count}:-:{','.join(absent[t])}" for t, count in TOPICS.items())
     members = ";".join(
-        f"{m.member_id}:{m.instance_id or '-'}:{m.metadata.hex()}" for m in done.request.members
+        f"{m.member_id}:{m.instance_id or '-'}:{m.metadata.hex()}" for m in asked.members
     )
     return f"kept\t{topics}\t{members}\n"
 
@@ -58,7 +61,7 @@ class JavaAssignor:
         self._process.kill()
         self._process.communicate()
 
-    def ask(self, rounds: Sequence[Round]) -> JavaAnswers:
+    def ask(self, rounds: Sequence[JavaRound]) -> JavaAnswers:
         """Let Java plan each of these rounds."""
         feeder = Thread(target=self._feed, args=(rounds,))
         feeder.start()
@@ -68,7 +71,11 @@ class JavaAssignor:
             raise RuntimeError(f"Java ended after {len(lines)} of {len(rounds)} rounds")
         return answers_of(lines)
 
-    def _feed(self, rounds: Iterable[Round]) -> None:
+    def kept(self, rounds: Sequence[JavaRound]) -> list[KeptByJava]:
+        """What Java leaves to members in each of these rounds."""
+        return self.ask(rounds).kept
+
+    def _feed(self, rounds: Iterable[JavaRound]) -> None:
         assert self._process.stdin is not None
         self._process.stdin.writelines(map(line_of, rounds))
         self._process.stdin.flush()
@@ -78,28 +85,23 @@ class JavaAssignor:
         return (line.rstrip("\n") for line in self._process.stdout)
 
 
-def ask_java(rounds: Sequence[Round]) -> JavaAnswers:
-    """Let Java plan each of these rounds."""
-    with JavaAssignor() as java:
-        return java.ask(rounds)
-
-
 def answers_of(lines: Iterable[str]) -> JavaAnswers:
     """Read what the oracle printed."""
     kept, thrown = [], {}
     for i, line in enumerate(lines):
         if line.startswith("!"):
             thrown[i] = line[1:]
-            kept.append(KeptByJava(0, 0))
+            kept.append(NOTHING_KEPT)
         else:
-            counts = dict(_counts(line))
-            unread = counts.pop("")
-            in_all = sum(counts.values())
-            kept.append(KeptByJava(in_all - counts.get(LIAR, 0), in_all, unread))
+            *rows, (_, unread) = (row.rpartition("=")[::2] for row in line.split(";"))
+            counts = {name: tuple(map(int, count.split(","))) for name, count in rows}
+            honest = [count for name, count in counts.items() if name != LIAR]
+            kept.append(
+                KeptByJava(
+                    honest=sum(n for n, _ in honest),
+                    in_all=sum(n for n, _ in counts.values()),
+                    disputed=sum(n for _, n in honest),
+                    unread=int(unread),
+                )
+            )
     return JavaAnswers(kept, thrown)
-
-
-def _counts(line: str) -> Iterator[tuple[str, int]]:
-    for row in line.split(";"):
-        name, _, count = row.rpartition("=")
-        yield name, int(count)

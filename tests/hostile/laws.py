@@ -9,43 +9,79 @@
   had said what is true, of the same topics.
 - Honest members keep at least what Java's ``CooperativeStickyAssignor`` leaves them in the same
   round, of the same bytes. A round that Java cannot plan (it throws, so its group gets nothing)
-  counts as one that leaves them nothing. A round in which all members, the liar with its undisputed
-  claims among them, keep as much as in Java is a tie. A partition that Java gives to the liar
-  although it does not subscribe to the topic has to go to another member, so that for each of them
-  one fewer may be kept. Under Designs II and III a member that lists nothing and is handed what
-  waited for it has a right to one of the larger shares, which Java leaves to a member that stayed:
-  for each of them one fewer may be kept, if the lie is not the cause, so that as many would be kept
-  if the liar had said what is true.
+  counts as one that leaves them nothing. Two kinds of partitions that Java leaves to somebody do
+  not count, because no group can go on with them: those that it leaves to an honest member
+  although another one claims them under the same generation, and as many as it leaves to members
+  that do not subscribe to their topic.
+- Where all members, the liar among them, keep as much as in Java, honest members may keep one
+  fewer: of members with equal rights some have one partition more, and Java's choice is the order
+  of a hash table.
+- Under Designs II and III partitions wait for a departed member, and what waited goes back to a
+  member. Where honest members keep fewer than in Java, Java is asked again: what waits is not
+  there, and what came back is claimed by the member that has it now. Beside that answer they
+  keep no fewer (a tie is one again). A lie may make the liar a member that is served from what
+  others own, and not from what waits: beside what they would keep if it had said what is true,
+  they keep at most its fair share less.
 - One delay after the liar has left, everything is owned, evenly, and nothing moves or waits.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tests.hostile.group import ASSIGNORS, DELAY_MS, TOPICS, Round
+from tests.hostile.lies import LIAR
 
+from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.designs import compute
-from holdfast.model.partitions import Resource
+from holdfast.machine.leader.subscriptions import read_subscribed_member
+from holdfast.model.partitions import Resource, grouped
+from holdfast.wire.layouts.consumer_protocol import decode_subscription, encode_subscription
 
 MOST_IN_A_ROW = 2
+ONE = 1  # of members with equal rights some have one partition more
 DEFERRING = ("holdfast-deferred", "holdfast-incremental")
 
 
 class KeptByJava(NamedTuple):
-    """Partitions that honest members, and all members, keep of those that they list."""
+    """Partitions of those that members list."""
 
-    honest: int
-    in_all: int
-    unread: int = 0  # partitions that go to a member without a subscription to their topic
+    honest: int  # kept by honest members
+    in_all: int  # kept by all members
+    disputed: int  # kept by honest members, while others claim them under the same generation
+    unread: int  # given to a member without a subscription to the topic
+
+
+NOTHING_KEPT = KeptByJava(honest=0, in_all=0, disputed=0, unread=0)
+
+
+class JavaRound(NamedTuple):
+    """What Java is asked to plan."""
+
+    members: Sequence[JoinedMember]
+    absent: frozenset[Resource] = frozenset()
+
+
+Java = Callable[[Sequence[JavaRound]], Sequence[KeptByJava]]
 
 
 def broken_laws(
-    rounds: Sequence[Round], kept_by_java: Sequence[KeptByJava] | None = None
+    rounds: Sequence[Round], kept_by_java: Sequence[KeptByJava] = (), java: Java | None = None
 ) -> list[str]:
-    """Each broken law once a round, with the number of the round."""
+    """Each broken law once a round, with the number of the round.
+
+    Parameters
+    ----------
+    rounds : sequence of Round
+        Those of one group.
+    kept_by_java : sequence of KeptByJava
+        Java's answers to the first of these rounds; without it no round is compared.
+    java : callable, optional
+        Asks Java again.
+    """
     broken: list[str] = []
     in_a_row: Counter[str] = Counter()
     for i, done in enumerate(rounds):
@@ -57,19 +93,64 @@ def broken_laws(
             for name, n in in_a_row.items()
             if n > MOST_IN_A_ROW
         ]
-        if kept_by_java is not None and i < len(kept_by_java) and _is_loss(done, kept_by_java[i]):
-            broken.append(f"round {i}: honest keep {kept(done)}, Java {kept_by_java[i].honest}")
+    for i, (done, answer) in enumerate(zip(rounds, kept_by_java, strict=False)):
+        if _is_fewer(done, answer, {}) and not (java and _is_deferred(done, java)):
+            broken.append(f"round {i}: honest keep {kept(done)}, {answer}")
     return broken + [f"at the end: {text}" for text in _at_the_end(rounds[-1])]
 
 
-def _is_loss(done: Round, java: KeptByJava) -> bool:
-    """Whether honest members keep fewer than Java leaves them."""
-    fewer = java.honest - java.unread - kept(done)
-    if fewer <= 0 or kept(done) + done.kept_by_liar >= java.in_all:
+def _is_fewer(done: Round, java: KeptByJava, back: Mapping[str, frozenset[Resource]]) -> bool:
+    """Whether honest members keep fewer than Java leaves them.
+
+    What is ``back`` counts as kept by the member that has it now.
+    """
+    ours = kept(done) + sum(len(own) for name, own in back.items() if name != LIAR)
+    fewer = java.honest - java.disputed - java.unread - ours
+    in_all = ours + len((done.listed & done.given) | back.get(LIAR, frozenset()))
+    return fewer > (ONE if in_all >= java.in_all else 0)
+
+
+def _is_deferred(done: Round, java: Java) -> bool:
+    """Whether Java leaves no more to honest members when it is told what waits and what is back."""
+    if done.request.protocol_name not in DEFERRING:
         return False
-    if done.request.protocol_name in DEFERRING and fewer <= done.n_handed:
-        return kept(done) < kept_with_the_truth(done)
-    return True
+    share = -(-sum(TOPICS.values()) // len(done.request.members))
+    if kept(done) < kept_with_the_truth(done) - share:
+        return False
+    waits, back = deferred(done)
+    (told,) = java([told_what_waits(done, waits, back)])
+    return not _is_fewer(done, told, back)
+
+
+def deferred(done: Round) -> tuple[frozenset[Resource], dict[str, frozenset[Resource]]]:
+    """What waits, and what came back to members that list nothing.
+
+    What nobody lists and nobody is given waits.
+    """
+    said = read_subscribed_member(LIAR, None, done.lie or b"").subscription
+    listed = done.listed if said.generation < done.request.generation else frozenset[Resource]()
+    owners = {LIAR: listed, **done.before}
+    unclaimed = frozenset((t, n) for t, count in TOPICS.items() for n in range(count))
+    unclaimed = unclaimed.difference(*owners.values())
+    after = {LIAR: done.given, **done.after}
+    back = {name: unclaimed & own for name, own in after.items() if not owners[name]}
+    return unclaimed.difference(*after.values()), {m: own for m, own in back.items() if own}
+
+
+def told_what_waits(
+    done: Round, waits: frozenset[Resource], back: Mapping[str, frozenset[Resource]]
+) -> JavaRound:
+    """The round without what waits, in which members claim what came back to them."""
+    last = done.request.generation - 1
+    members = []
+    for m in done.request.members:
+        metadata = m.metadata
+        if own := back.get(m.member_id):
+            said = decode_subscription(metadata)
+            claim = replace(said, owned=grouped(sorted(own)), generation=last)
+            metadata = encode_subscription(claim, version=3)
+        members.append(replace(m, metadata=metadata))
+    return JavaRound(members, waits)
 
 
 def _in_one(done: Round) -> list[str]:

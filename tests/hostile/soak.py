@@ -23,7 +23,7 @@ from typing import Any
 from tests.hostile.cost import cost_of
 from tests.hostile.group import ASSIGNORS, N_LYING, TOPICS, HostileGroup, Round
 from tests.hostile.java import JavaAnswers, JavaAssignor
-from tests.hostile.laws import broken_laws, kept
+from tests.hostile.laws import JavaRound, broken_laws, kept
 
 REPORTED = 100
 EVERY = 1_000
@@ -91,8 +91,13 @@ def main() -> int:
             name = list(ASSIGNORS)[seed % len(ASSIGNORS)]
             rounds = list(HostileGroup(ASSIGNORS[name], seed, options.largest).run())
             lying = rounds[:N_LYING]
-            answers = None if java is None else java.ask(lying)
-            for law in broken_laws(rounds, None if answers is None else answers.kept):
+            answers = None
+            if java is None:
+                laws = broken_laws(rounds)
+            else:
+                answers = java.ask([JavaRound(done.request.members) for done in lying])
+                laws = broken_laws(rounds, answers.kept, java.kept)
+            for law in laws:
                 n_broken += 1
                 print(json.dumps({"assignor": name, "seed": seed, "broken": law}), flush=True)
             totals[name].add(lying, answers)

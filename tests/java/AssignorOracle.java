@@ -38,9 +38,10 @@ import org.apache.kafka.common.TopicPartition;
  * with RACKS = "a+b,a,,b", the racks of each partition.
  * Out: {@code MEMBER=TOPIC/PARTITION,...;...} in the order of Kafka's lists, members sorted, or {@code !message}.
  *
- * <p>Or in: {@code kept, TOPIC:COUNT;..., MEMBER:INSTANCE:HEX;...} with the bytes of each subscription, for
- * cooperative-sticky. Out: how many partitions each member keeps of those that it lists, {@code MEMBER=COUNT;...},
- * last {@code =COUNT} of the partitions that go to members without a subscription to their topic; or
+ * <p>Or in: {@code kept, TOPIC:COUNT:RACKS:ABSENT;..., MEMBER:INSTANCE:HEX;...} with the bytes of each subscription,
+ * for cooperative-sticky; ABSENT = "3,7" or nothing, partitions that are left out. Out: {@code MEMBER=KEPT,DISPUTED;...},
+ * how many partitions each member keeps of those that it lists, and how many of them another member lists under the
+ * same generation; last {@code =COUNT} of the partitions that go to members without a subscription to their topic; or
  * {@code !TwoOwners} or {@code !NoSuchPartition} if the assignment is none that members can follow.
  */
 public final class AssignorOracle {
@@ -99,8 +100,7 @@ public final class AssignorOracle {
         for (Map.Entry<String, Subscription> row : members.entrySet()) {
             Set<TopicPartition> given = new HashSet<>(result.get(row.getKey()).partitions());
             for (TopicPartition tp : given) {
-                Integer count = cluster.partitionCountForTopic(tp.topic());
-                if (count == null || tp.partition() < 0 || tp.partition() >= count)
+                if (cluster.partition(tp) == null)
                     return "!NoSuchPartition " + tp;
                 if (!row.getValue().topics().contains(tp.topic()))
                     unread++;
@@ -108,10 +108,19 @@ public final class AssignorOracle {
                     return "!TwoOwners " + tp;
             }
             given.retainAll(new HashSet<>(row.getValue().ownedPartitions()));
-            rows.add(row.getKey() + "=" + given.size());
+            Set<TopicPartition> disputed = new HashSet<>();
+            for (Map.Entry<String, Subscription> other : members.entrySet())
+                if (!other.getKey().equals(row.getKey()) && generation(other) == generation(row))
+                    disputed.addAll(other.getValue().ownedPartitions());
+            disputed.retainAll(given);
+            rows.add(row.getKey() + "=" + given.size() + "," + disputed.size());
         }
         rows.add("=" + unread);
         return String.join(";", rows);
+    }
+
+    private static int generation(Map.Entry<String, Subscription> member) {
+        return member.getValue().generationId().orElse(-1);
     }
 
     private static ConsumerPartitionAssignor assignor(String name) {
@@ -131,7 +140,10 @@ public final class AssignorOracle {
             String[] parts = topic.split(":", -1);
             int count = Integer.parseInt(parts[1]);
             String[] racks = parts[2].equals("-") ? null : parts[2].split(",", -1);
+            List<String> absent = parts.length < 4 ? List.of() : List.of(parts[3].split(","));
             for (int p = 0; p < count; p++) {
+                if (absent.contains(String.valueOf(p)))
+                    continue;
                 List<Node> replicas = new ArrayList<>();
                 for (String rack : split(racks == null ? "" : racks[p], "\\+"))
                     replicas.add(nodes.computeIfAbsent(rack, r -> new Node(nodes.size(), "host", 9092, r)));

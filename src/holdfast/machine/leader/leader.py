@@ -36,7 +36,7 @@ from holdfast.assignors.registry import assign_in_round
 from holdfast.machine.leader.deferral import Deferral, defer
 from holdfast.machine.leader.recall import recall
 from holdfast.machine.leader.ring import RoundMemory
-from holdfast.machine.leader.subscriptions import SubscribedMember
+from holdfast.machine.leader.subscriptions import SubscribedMember, without_claims
 from holdfast.machine.leader.targets import isolated_target, weighted_target
 from holdfast.machine.policy import Policy
 from holdfast.model.columns import I32, NO_OWNER, Mask, frozen
@@ -149,6 +149,9 @@ def plan_round(
     """
     members = sorted(members, key=lambda m: m.member_id)
     first_impossible = generation if unbroken else None
+    lies = np.array([unbroken and m.subscription.generation >= generation for m in members], bool)
+    for i in np.flatnonzero(lies).tolist():
+        members[i] = without_claims(members[i])
     group = group_of(members, partitions, generation=first_impossible, lags=lags, racks=racks)
     reported, group = group, believe(group)
     claims = normalise(group)
@@ -158,10 +161,8 @@ def plan_round(
     deferral = defer(policy, claims, members, memory, _unclaimed(claims))
     planner = _RoundPlanner(policy, claims, members, deferral, same_members=same_members)
     done = planner.finish(generation, leader_id)
-    lies = np.diff(reported.claim_start) > np.diff(group.claim_start)
-    lies[reported.foreign_member] = len(reported.foreign_tp) > len(group.foreign_tp)
-    if unbroken:
-        lies |= [m.subscription.generation >= generation for m in members]
+    lies |= np.diff(reported.claim_start) > np.diff(group.claim_start)
+    lies[reported.foreign_member] |= len(reported.foreign_tp) > len(group.foreign_tp)
     disbelieved = frozenset(group.member_ids[i] for i in np.flatnonzero(lies).tolist())
     return replace(done, disbelieved=disbelieved)
 

@@ -18,6 +18,7 @@ from functools import lru_cache
 
 from holdfast.errors import WireError
 from holdfast.machine.events import JoinedMember
+from holdfast.model.limits import NO_GENERATION
 from holdfast.model.partitions import TopicPartitions
 from holdfast.wire.layouts.consumer_protocol import decode_subscription
 from holdfast.wire.layouts.container import MemberSubscription, decode_member_subscription
@@ -86,6 +87,12 @@ def read_subscribed_member(
         subscription=read,
         size_bytes=len(metadata),
     )
+
+
+def without_claims(member: SubscribedMember) -> SubscribedMember:
+    """The member as one that has been in no generation and owns nothing."""
+    said = replace(member.subscription, owned=(), generation=NO_GENERATION)
+    return replace(member, subscription=said)
 
 
 def subscribers_of(
