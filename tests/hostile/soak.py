@@ -18,6 +18,8 @@ import json
 import sys
 from collections import Counter
 from contextlib import nullcontext
+from itertools import pairwise
+from subprocess import Popen
 from typing import Any
 
 from tests.hostile.cost import cost_of
@@ -75,6 +77,17 @@ class Totals:
         }
 
 
+def in_processes(options: argparse.Namespace) -> int:
+    """Run neighbouring ranges of the seeds side by side; return the worst exit code."""
+    edges = [i * options.seeds // options.processes for i in range(options.processes + 1)]
+    more = ["--largest", str(options.largest), *["--no-java"] * options.no_java]
+    running = []
+    for begin, end in pairwise(edges):
+        part = ["--first", str(options.first + begin), "--seeds", str(end - begin)]
+        running.append(Popen([sys.executable, "-m", "tests.hostile.soak", *part, *more]))
+    return max(each.wait() for each in running)
+
+
 def main() -> int:
     """Run the seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -82,7 +95,10 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=100_000)
     parser.add_argument("--largest", type=int, default=1 << 16, help="bytes of the largest lie")
     parser.add_argument("--no-java", action="store_true")
+    parser.add_argument("--processes", type=int, default=1, help="each runs a part of the seeds")
     options = parser.parse_args()
+    if options.processes > 1:
+        return in_processes(options)
     totals = {name: Totals() for name in ASSIGNORS}
     n_broken = 0
     gc.disable()
