@@ -1,9 +1,8 @@
 """What a leader's turn costs: memory and calls, counted; CPU time where a run asks for it.
 
-**Rules.** The measure is an honest turn: the same members, with one that says what is true in the
-place of the one that lies. A turn may cost ten times as much for as many bytes. Bytes are what
-members send, so that a large lie may cost what a large group costs, and no more for each byte than
-ten times what honest members cost.
+**Rules.** The measure is an honest turn of the same group: in the place of the member that lies
+stands one that says what is true and subscribes to as many topics, all of which exist. A turn may
+cost ten times as much, however many bytes the lie has.
 
 **Strategy.** Memory is the peak by ``tracemalloc``, calls are those of Python and C functions by
 ``sys.setprofile``. Both are the same in every run. What is remembered from round to round is let go
@@ -15,7 +14,7 @@ from __future__ import annotations
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tests.hostile.group import ASSIGNORS, TOPICS
@@ -23,6 +22,7 @@ from tests.hostile.group import ASSIGNORS, TOPICS
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.leader.designs import compute, read_round
 from holdfast.machine.leader.subscriptions import subscribed_members
+from holdfast.wire.layouts.consumer_protocol import decode_subscription, encode_subscription
 
 MOST = 10
 
@@ -31,29 +31,38 @@ MOST = 10
 class TurnCost:
     """Costs of one turn."""
 
-    n_bytes: int
     peak_bytes: int
     n_calls: int
     cpu_s: float
 
     def ratios(self, honest: TurnCost) -> dict[str, float]:
-        """Of memory, calls and CPU time, to those of an honest turn of as many bytes."""
-        scale = max(1.0, self.n_bytes / honest.n_bytes)
+        """Of memory, calls and CPU time, to those of an honest turn."""
         return {
-            "memory": self.peak_bytes / honest.peak_bytes / scale,
-            "calls": self.n_calls / honest.n_calls / scale,
-            "cpu": self.cpu_s / honest.cpu_s / scale,
+            "memory": self.peak_bytes / honest.peak_bytes,
+            "calls": self.n_calls / honest.n_calls,
+            "cpu": self.cpu_s / honest.cpu_s,
         }
 
 
-def cost_of(request: ComputeAssignment) -> TurnCost:
-    """Lead the round three times, once for each measure."""
+def ratios_of(request: ComputeAssignment, truth: ComputeAssignment) -> dict[str, float]:
+    """Of a round with a lie to one with the truth; the member that may lie stands last."""
+    named = read_round([ASSIGNORS[request.protocol_name]], request).topics
+    more = {t: 1 for t in named if t not in TOPICS}
+    *others, last = truth.members
+    said = decode_subscription(last.metadata)
+    last = replace(last, metadata=encode_subscription(replace(said, topics=(*said.topics, *more))))
+    honest = replace(truth, members=(*others, last))
+    return cost_of(request).ratios(cost_of(honest, {**TOPICS, **more}))
+
+
+def cost_of(request: ComputeAssignment, partitions: Mapping[str, int] = TOPICS) -> TurnCost:
+    """Lead the round three times, once for each measure; these partitions exist."""
     assignor = ASSIGNORS[request.protocol_name]
 
     def turn() -> None:
         subscribed_members.cache_clear()
         read = read_round([assignor], request)
-        asked = tuple((t, TOPICS[t]) for t in read.topics if t in TOPICS)
+        asked = tuple((t, partitions[t]) for t in read.topics if t in partitions)
         compute([assignor], replace(request, partitions=asked), read=read.read)
 
     turn()
@@ -61,7 +70,6 @@ def cost_of(request: ComputeAssignment) -> TurnCost:
     turn()
     cpu_s = time.process_time() - begun
     return TurnCost(
-        n_bytes=sum(len(m.metadata) for m in request.members),
         peak_bytes=_peak_bytes(turn),
         n_calls=_n_calls(turn),
         cpu_s=cpu_s,

@@ -22,7 +22,7 @@ from itertools import pairwise
 from subprocess import Popen
 from typing import Any
 
-from tests.hostile.cost import cost_of
+from tests.hostile.cost import ratios_of
 from tests.hostile.group import ASSIGNORS, N_LYING, TOPICS, HostileGroup, Round
 from tests.hostile.java import JavaAnswers, JavaAssignor
 from tests.hostile.laws import JavaRound, broken_laws, kept
@@ -63,7 +63,7 @@ class Totals:
         self.least[name] = min(value, self.least.get(name, value))
 
     def _measure(self, done: Round) -> None:
-        ratios = cost_of(done.request).ratios(cost_of(done.truth))
+        ratios = ratios_of(done.request, done.truth)
         for name, ratio in ratios.items():
             self.worst[name] = max(ratio, self.worst.get(name, 0))
 

@@ -19,11 +19,15 @@ from holdfast.model.limits import NO_GENERATION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
-    """One member as its leader sees it: metadata is the chosen protocol's subscription."""
+    """One member as its leader sees it: metadata is the chosen protocol's subscription.
+
+    ``sent_bytes`` is the size of the metadata as they came, where the leader has cut them down.
+    """
 
     member_id: str
     instance_id: str | None = None
     metadata: bytes
+    sent_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from holdfast.machine.leader.leader_turn import (
     read_group,
     read_members,
 )
+from holdfast.machine.leader.oversized import topics_alone, with_what_exists
 from holdfast.machine.leader.recall import recall
 from holdfast.machine.leader.record_limit import fitting_shares
 from holdfast.machine.leader.ring import LeftOut, RoundMemory
@@ -150,13 +151,17 @@ def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> Sub
 
     References: KIP-429, "Consumer leader"; KIP-881 (racks).
     """
+    modest = topics_alone(request.members, request.member_id)
     if isinstance(_chosen(assignors, request), DesignAssignor):
-        members = subscribed_members(request.members, request.member_id, request.waited_ms)
+        members = subscribed_members(modest, request.member_id, request.waited_ms)
         said = [m.subscription for m in members]
         topics = sorted(dict.fromkeys(topic for s in said for topic in s.topics))
         return SubscribedTopics(topics=tuple(topics), has_racks=any(s.rack for s in said))
-    read = read_members(request.protocol_name, _triples(request.members))
-    return SubscribedTopics(topics=read.topics, has_racks=read.has_racks, read=read)
+    read = read_members(request.protocol_name, _triples(modest))
+    whole = modest is request.members
+    return SubscribedTopics(
+        topics=read.topics, has_racks=read.has_racks, read=read if whole else None
+    )
 
 
 class Assignor(Embedded, Protocol):
@@ -195,7 +200,9 @@ def compute(
     AssignmentComputed
         If the plan could not be computed, ``failure`` is set and all members keep their claims.
     """
-    ready = replace(_turn_of(request), lags=lags, racks=racks, read=read)
+    turn = _turn_of(request)
+    whole = turn.members is request.members
+    ready = replace(turn, lags=lags, racks=racks, read=read if whole else None)
     try:
         plan = _chosen(assignors, request).lead(ready)
     except Exception as error:  # whatever is wrong with the plan, the group must not hang
@@ -216,9 +223,10 @@ def stay(
 
 
 def _turn_of(request: ComputeAssignment) -> LeaderRound:
+    partitions = dict(request.partitions)
     return LeaderRound(
-        members=request.members,
-        partitions=dict(request.partitions),
+        members=with_what_exists(request.members, partitions),
+        partitions=partitions,
         generation=request.generation,
         leader_id=request.member_id,
         waited_ms=request.waited_ms,

@@ -30,6 +30,7 @@ from holdfast.errors import WireError
 from holdfast.machine.actions import LedRound
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.embedded import Instruction
+from holdfast.machine.leader.oversized import with_what_exists
 from holdfast.model.columns import I32
 from holdfast.model.group import Group
 from holdfast.model.partition_columns import tps_of
@@ -85,6 +86,8 @@ def _owned_after(
     topics: Topics, member: JoinedMember, last: LedRound, read: Callable[[bytes], Instruction]
 ) -> I32:
     """Topic-partitions that a member owned after a round; none where its bytes cannot be read."""
+    counts = dict(zip(topics.names, topics.n_partitions.tolist(), strict=True))
+    (member,) = with_what_exists((member,), counts)
     try:
         told = read(last.assignments[member.member_id])
         before = resources_of(decode_member_subscription(member.metadata, lenient=True).owned)

@@ -66,15 +66,21 @@ def subscribed_members(
             m.instance_id,
             m.metadata,
             older_ms=waited_ms if m.member_id == leader_id else 0,
+            size_bytes=m.sent_bytes,
         )
         for m in members
     )
 
 
 def read_subscribed_member(
-    member_id: str, instance_id: str | None, metadata: bytes, *, older_ms: int = 0
+    member_id: str,
+    instance_id: str | None,
+    metadata: bytes,
+    *,
+    older_ms: int = 0,
+    size_bytes: int | None = None,
 ) -> SubscribedMember:
-    """Read one subscription that was written ``older_ms`` ago, leniently."""
+    """Read one subscription of ``size_bytes`` that was written ``older_ms`` ago, leniently."""
     try:
         read = decode_member_subscription(metadata, lenient=True)
     except WireError:
@@ -85,7 +91,7 @@ def read_subscribed_member(
         member_id=member_id,
         instance_id=instance_id,
         subscription=read,
-        size_bytes=len(metadata),
+        size_bytes=len(metadata) if size_bytes is None else size_bytes,
     )
 
 
