@@ -18,6 +18,7 @@ from functools import cache
 import numpy as np
 from tests.hostile.lies import LIAR, Known, Liar
 
+from holdfast.errors import WireError
 from holdfast.machine.actions import ComputeAssignment, LedRound
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.designs import (
@@ -32,7 +33,9 @@ from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceM
 from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.machine.policy import Policy
 from holdfast.model.partitions import Resource, resources_of
+from holdfast.wire.layouts.consumer_protocol import decode_subscription
 from holdfast.wire.layouts.incremental import Design
+from holdfast.wire.layouts.sticky_user_data import read_claims
 
 N_HONEST = 20
 N_LYING = 50
@@ -186,7 +189,7 @@ class HostileGroup:
         """One JoinGroup and SyncGroup of everybody."""
         lie = None if liar is None else liar.subscription(self._known())
         before = {m.name: m.owned for m in self.members.values()}
-        listed = _listed(lie or b"")
+        listed = _listed(lie or b"", self.assignor.name == "cooperative-sticky")
         truth = None if lie is None else self.truth(lie)
         request = self.request(lie)
         read = read_round([self.assignor], request)
@@ -283,8 +286,16 @@ def _settled(name: str) -> HostileGroup:
     return group
 
 
-def _listed(lie: bytes) -> frozenset[Resource]:
-    return resources_of(read_subscribed_member(LIAR, None, lie).subscription.owned)
+def _listed(lie: bytes, in_user_data: bool) -> frozenset[Resource]:
+    """What the liar lists; a cooperative leader also reads what an eager member lists."""
+    said = read_subscribed_member(LIAR, None, lie).subscription
+    if said.owned or not in_user_data:
+        return resources_of(said.owned)
+    try:
+        claims = read_claims(decode_subscription(lie), cooperative=False)
+    except WireError:
+        return frozenset()
+    return resources_of(claims.partitions)
 
 
 def _at_rest(done: Round) -> bool:
