@@ -49,7 +49,7 @@ PARTITION_BYTES = 28
 def topics_alone(members: tuple[JoinedMember, ...], leader_id: str) -> tuple[JoinedMember, ...]:
     """The members of a round with large messages cut down to topics and rack (rule 1)."""
     sizes = sorted(len(m.metadata) for m in members)
-    most = max(MODEST_BYTES, 4 * sizes[len(sizes) // 2]) if sizes else 0
+    most = max(MODEST_BYTES, 4 * sizes[(len(sizes) - 1) // 2]) if sizes else 0
     if not sizes or sizes[-1] <= most:
         return members
     most_topics = MOST_MORE + _n_topics(members, leader_id)

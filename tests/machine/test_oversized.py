@@ -1,0 +1,97 @@
+"""What a leader takes of a subscription that is larger than an honest one can be."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.machine.actions import ComputeAssignment
+from holdfast.machine.events import JoinedMember
+from holdfast.machine.leader import oversized
+from holdfast.machine.leader.designs import DesignAssignor, compute, read_round
+from holdfast.machine.leader.oversized import most_bytes, topics_alone, with_what_exists
+from holdfast.machine.leader.subscriptions import subscribed_members
+from holdfast.machine.policy import Policy
+from holdfast.wire.layouts.consumer_protocol import (
+    Subscription,
+    decode_subscription,
+    encode_subscription,
+)
+from holdfast.wire.layouts.incremental import Design
+
+TOPICS = {"orders": 4, "clicks": 2}
+MANY = tuple(range(100_000))
+
+
+def joined(name: str, **said) -> JoinedMember:
+    """A member with a subscription."""
+    value = Subscription(**({"topics": ("orders",), "generation": 6} | said))
+    return JoinedMember(member_id=name, metadata=encode_subscription(value))
+
+
+def test_claims_of_what_does_not_exist_are_not_read() -> None:
+    owned = (("clicks", MANY), ("gone", MANY), ("orders", (3, 1, 3)))
+    liar = joined("liar", owned=owned, topics=("gone", "orders", "clicks"), rack="r")
+    (taken,) = with_what_exists((liar,), TOPICS)
+    said = decode_subscription(taken.metadata)
+    assert said.topics == ("clicks", "orders")
+    assert dict(said.owned)["orders"] == (1, 3)
+    assert dict(said.owned)["clicks"] == MANY[: 2 + 256]  # told to give these up, then the next
+    assert (said.generation, said.rack, "gone" in dict(said.owned)) == (6, "r", False)
+
+
+def test_an_honest_member_that_owns_everything_is_read_as_it_is() -> None:
+    members = (joined("a", owned=tuple((t, tuple(range(n))) for t, n in TOPICS.items())),)
+    assert with_what_exists(members, TOPICS) is members
+    assert topics_alone(members, "a") is members
+
+
+def test_the_size_as_it_came_counts_for_the_record() -> None:
+    liar = joined("liar", user_data=bytes(100_000))
+    (read,) = subscribed_members(with_what_exists((liar,), TOPICS), "", 0)
+    assert read.size_bytes == len(liar.metadata)
+    assert read.subscription.memory is None
+
+
+@pytest.mark.parametrize("cut", [3, 5, 20, 100, -1])
+def test_a_large_message_that_ends_early_is_a_member_that_says_nothing(cut: int) -> None:
+    whole = joined("liar", owned=(("orders", MANY),)).metadata
+    short = whole[:cut] + bytes(0) if cut < 0 else whole[: len(whole) - cut]
+    (taken,) = with_what_exists((JoinedMember(member_id="liar", metadata=short),), TOPICS)
+    (read,) = subscribed_members((taken,), "", 0)
+    assert (read.subscription.topics, read.subscription.owned) == ((), ())
+
+
+def test_too_many_names_beyond_those_of_the_leader_are_none(monkeypatch) -> None:
+    monkeypatch.setattr(oversized, "MOST_MORE", 1_000)
+    names = tuple(f"topic-{i}" for i in range(1_001))
+    for n, read in ((999, 999), (1_002, 0)):
+        said = tuple(f"name-{i}" for i in range(n))
+        taken = topics_alone((joined("lead"), joined("liar", topics=said)), "lead")
+        (found,) = subscribed_members(taken[1:], "", 0)
+        assert len(found.subscription.topics) == read
+    both = (joined("lead", topics=names), joined("m", topics=names))
+    assert topics_alone(both, "lead") is both
+
+
+def test_a_leader_looks_up_the_topics_of_a_large_message() -> None:
+    assignor = DesignAssignor(Policy(design=Design.DEFERRED))
+    large = joined("b", topics=("clicks", "new"), owned=(("orders", MANY),), rack="r")
+    request = ComputeAssignment(
+        token=1,
+        generation=7,
+        protocol_name=assignor.name,
+        members=(joined("a"), large),
+        partitions=(),
+        member_id="a",
+        waited_ms=0,
+    )
+    asked = read_round([assignor], request)
+    assert (asked.topics, asked.has_racks) == (("clicks", "new", "orders"), True)
+    done = compute([assignor], request)
+    assert done.failure is None
+
+
+def test_an_honest_message_is_never_longer_than_the_most() -> None:
+    everything = tuple((t, tuple(range(n))) for t, n in TOPICS.items())
+    said = joined("a", topics=tuple(TOPICS), owned=everything, user_data=bytes(1_000))
+    assert len(said.metadata) <= most_bytes(TOPICS)
