@@ -32,6 +32,8 @@ FOLLOW_UPS = ("cooperative_follow_up", "scheduled_rebalance", "spurious", "rejoi
 PREFIX = (
     "[2026-11-21 15:30:51,021] INFO [GroupCoordinator id=1 topic=__consumer_offsets partition=1]"
 )
+UNTOLD = {("next", "n0"), ("next", "n1"), ("etl", "a")}
+"""Members that left, and neither a commit nor a record says so."""
 MANAGER = "(org.apache.kafka.coordinator.group.GroupMetadataManager)"
 
 
@@ -67,7 +69,9 @@ def truth(*, log):
         cause = step["what"]
         # A static member that closes says nothing: its place is kept until its session ends.
         if cause == "crash" or (cause, step["group"]) == ("leave", "static"):
-            cause = "session_timeout" if log else "leave"
+            cause = "session_timeout" if log else "leave_or_timeout"
+        if not log and cause == "leave" and who in UNTOLD:
+            cause = "leave_or_timeout"
         if cause == "join" and who in gone:
             cause = "restart"
         if step["what"] in ("crash", "leave"):
@@ -77,6 +81,7 @@ def truth(*, log):
 
 
 def test_what_is_inferred_of_a_real_history_is_what_was_done(inferred):
+    """Who left is told by a commit or by the record before it; of who was killed, neither tells."""
     assert causes(inferred) == truth(log=False)
 
 

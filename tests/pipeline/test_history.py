@@ -84,7 +84,7 @@ def test_a_bounce(spark, tmp_path):
         (1, "first_seen", 0, 0, None),
         (2, "leave", 2, 2, 2),
         (3, "restart", 2, 2, 2),
-        (4, "leave", 0, 0, 0),
+        (4, "leave_or_timeout", 0, 0, 0),
     ]
     # b's partition 2 was committed at 108; the others were last seen in the record at 100.
     upper = {

@@ -130,7 +130,7 @@ def test_rebalances_of_a_share_group_count_readers(tables):
         assert (row["stickiness"], row["n_avoidable_moves"]) == (None, 0)
     causes = [row["cause"] for row in rows]
     assert causes[:2] == ["first_seen", "partition_count_change"]
-    assert causes[2:] == ["join", "join", "leave", "leave"]
+    assert causes[2:] == ["join", "join", "leave_or_timeout", "leave_or_timeout"]
 
 
 def test_a_task_that_moves_between_streams_members_has_a_recorded_pause(tables):
@@ -141,7 +141,10 @@ def test_a_task_that_moves_between_streams_members_has_a_recorded_pause(tables):
     assert {row["basis"] for row in pauses} == {"reconciled"}
     assert all(0 <= row["pause_lower_seconds"] <= row["pause_upper_seconds"] for row in pauses)
     rows = tables["streams"].table("rebalances").to_pylist()
-    assert [row["cause"] for row in rows] == ["first_seen", "join", "leave", "join", "leave"]
+    assert [row["cause"] for row in rows] == [
+        "first_seen",
+        *["join", "leave_or_timeout"] * 2,
+    ]
     assert [row["n_moved"] for row in rows] == [0, 4, 4, 4, 4]
     assert {row["cooperative"] for row in rows} == {True}
     assert {row["n_needed_moves"] for row in rows} == {None}  # tasks are not alike
@@ -219,7 +222,7 @@ def test_a_classic_streams_group_is_cooperative(tables):
     assert causes[4] == "cooperative_follow_up"
     assert causes[5] == "scheduled_rebalance"  # the probing rebalance
     assert causes[6] == "cooperative_follow_up"
-    assert causes[7] == "leave"
+    assert causes[7] == "leave_or_timeout"
     assert {row["n_needed_moves"] for row in living} == {None}
     bases = {row["basis"] for row in tables["streams_classic"].table("pauses").to_pylist()}
     assert bases == {"unowned", "handover"}  # none is eager
@@ -267,7 +270,7 @@ def test_rebalances_of_a_connect_group(tables):
         "join",
         *["configuration_change"] * 4,
         *["join", "cooperative_follow_up"] * 2,
-        "leave",
+        "leave_or_timeout",
         "scheduled_rebalance",
     ]
     revoked = {
@@ -308,13 +311,13 @@ def test_a_group_that_migrates_and_comes_back_keeps_identities_and_causes(tables
         (2, "classic", "join", 1, 0),
         (3, "classic", "join", 1, 0),
         (4, "consumer", "join", 1, 0),  # n1, under KIP-848; epoch 3 is generation 3 again
-        (5, "consumer", "leave", 0, 1),
-        (5, "classic", "leave", 0, 1),  # n1: in the record of the converted group
+        (5, "consumer", "leave_or_timeout", 0, 1),
+        (5, "classic", "leave_or_timeout", 0, 1),  # n1: in the record of the converted group
         (6, "classic", "protocol_change", 0, 0),
         (7, "consumer", "join", 1, 0),
-        (7, "classic", "leave", 0, 1),
+        (7, "classic", "leave_or_timeout", 0, 1),
         (8, "classic", "protocol_change", 0, 0),
-        (9, "classic", "leave", 0, 1),
+        (9, "classic", "leave_or_timeout", 0, 1),
     ]
     told = kind("migrated").moments[-1]["told"]
     assert [step["what"] for step in told] == [

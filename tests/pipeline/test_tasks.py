@@ -115,7 +115,11 @@ def test_a_restart_long_ago_is_a_join(tmp_path):
     steps = [{"a-1": {}, "b-1": {}}, {"a-1": {}}, {"a-1": {}, "b-2": {}}]
     history = [generation("g", n, m, at=n * 1000) for n, m in enumerate(steps)]
     tables = local.run(fleet.write_dump(tmp_path / "dump", classics(history)), tmp_path / "out")
-    assert [r[0] for r in rows(tables, "rebalances", "cause")] == ["first_seen", "leave", "join"]
+    assert [r[0] for r in rows(tables, "rebalances", "cause")] == [
+        "first_seen",
+        "leave_or_timeout",
+        "join",
+    ]
 
 
 def test_gaps_in_the_numbers_are_no_departures(tmp_path):

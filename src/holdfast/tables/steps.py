@@ -17,6 +17,7 @@ from holdfast.tables.stored import (
     MEMBERS,
     OFFSET_COMMITS,
     PAUSES,
+    REBALANCES,
 )
 
 _S, _I, _L, _T, _B = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP, DType.BOOL
@@ -143,9 +144,17 @@ PAUSE_INPUT = Table(
         *PAUSES.pick("group", "generation", "topic", "partitions"),
         *PAUSES.pick("pause_lower_seconds", "unowned_since", "last_seen"),
         Column("timestamp", _T, "end of the pause, or time of the commit"),
-        Column("basis", _S, "as in pauses; commit; or open: no owner yet"),
+        Column("basis", _S, "as in pauses; commit; open: no owner yet; or left: a member went"),
         Column("log_offset", _L, "a commit counts for a pause only before this place"),
+        Column("member", _I, "a number for the member that went", nullable=True),
+        *MEMBERS.pick("session_timeout_ms"),
     ),
+)
+
+DEPARTURES = Table(
+    name="departures",
+    doc="How the members of a rebalance went, by the last signs of them.",
+    columns=REBALANCES.pick("group", "generation", "timestamp", "cause"),
 )
 
 FLEET = Table(
@@ -182,6 +191,7 @@ STEP_TABLES: dict[str, Table] = {
         POSITION,
         LAG_INPUT,
         PAUSE_INPUT,
+        DEPARTURES,
         FLEET,
     )
 }

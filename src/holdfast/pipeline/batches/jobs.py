@@ -12,11 +12,13 @@ split      all records, once                                       offset_commit
 groups     all other records, by group                             generations, members, assignments
                                                                    movements, anomalies, bad_records
 lag        owners by the records, positions and end offsets        lag
-pauses     pauses by the records, and commits of those groups      pauses
+pauses     pauses by the records, members that went, and commits   pauses
+           of those groups
 =========  ======================================================  ================================
 
-Step ``groups`` makes ``rebalances``, and step ``pauses`` adds the sums of pauses. ``split`` and
-``groups`` are one action. The tasks write their files themselves (:mod:`holdfast.tables.writing`).
+Step ``groups`` makes ``rebalances``; step ``pauses`` adds sums of pauses, and how members went.
+``split`` and ``groups`` are one action. The tasks write their files themselves
+(:mod:`holdfast.tables.writing`).
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ from holdfast.pipeline.history.pauses import (
     commit_rows,
     pauses_task,
 )
+from holdfast.pipeline.history.signs import DEPARTURES, with_departures
 from holdfast.pipeline.ingest.positions import LATEST, POSITION_DDL, POSITIONS, from_commits
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump, plain_reader, reading
@@ -73,7 +76,7 @@ DRIVER_ROWS: Final = 200_000
 """Below so many rows a job is done where the driver is: starting it would cost more."""
 
 
-STAGED_TABLES: Final = (OWNERS, POSITIONS, PAUSES)
+STAGED_TABLES: Final = (OWNERS, POSITIONS, PAUSES, DEPARTURES)
 """What one step writes for another of the same batch."""
 
 STATE_TABLES: Final = (STATE, LATEST, SEEN)
@@ -178,6 +181,8 @@ class Job:
                 *self._tables(self.files.get("pauses", [])),
             ]
             whole = pa.concat_tables(self._tables(rebalances))
+            told = self._tables(self.files.pop(DEPARTURES, []))
+            whole = with_departures(whole, told)
             self.files["rebalances"] = self._rewritten(add_pauses(whole, pa.concat_tables(pauses)))
 
     def _by_group(self, frame: DataFrame, task: BatchTask) -> None:

@@ -32,6 +32,7 @@ from holdfast.pipeline.batches.state import (
 )
 from holdfast.pipeline.history.consumer_groups import fold
 from holdfast.pipeline.history.dense import cells_needed, dense, group_codes
+from holdfast.pipeline.history.departures import departure_rows
 from holdfast.pipeline.history.generations import (
     CLASSIC,
     DEAD,
@@ -244,6 +245,7 @@ def _write(
     tables["anomalies"] = anomaly_table(alone, layout, events)
     for name, rows in tables.items():
         writer.write(name, rows)
+    writer.write(PAUSES, departure_rows(alone, layout, events))
     last = np.append(layout.first_row[1:], gens.n_rows) - 1
     writer.write(OWNERS, owners_of(gens, np.delete(last, keep)))
     every = np.arange(len(layout.first_row))

@@ -25,6 +25,7 @@ from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import list_parts, make_lists, new_runs
+from holdfast.pipeline.history.signs import DEPARTURES, LEFT, how_they_went
 from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.tables.groups import whole_groups
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
@@ -38,7 +39,8 @@ SEEN: Final = "_seen"
 
 STAGED: Final = arrow_schema("pause_input")
 """Pauses, of which commits before ``log_offset`` count; or commits: basis ``commit``, one
-partition, their time in ``timestamp`` and their place; or ``open``: no owner yet."""
+partition, their time in ``timestamp`` and their place; or ``open``: no owner yet; or ``left``: a
+member that went, and what it owned."""
 STAGED_DDL: Final = spark_ddl("pause_input")
 
 COMMIT: Final = "commit"
@@ -46,12 +48,16 @@ OPEN: Final = "open"
 
 
 def pauses_task(root: str, batch: int) -> BatchTask:
-    """Turn rows of :data:`STAGED`, sorted by group, into ``pauses``; open pauses go to SEEN."""
+    """Turn rows of :data:`STAGED`, sorted by group, into ``pauses``; open pauses go to SEEN.
+
+    How members went goes to :data:`~holdfast.pipeline.history.signs.DEPARTURES`.
+    """
 
     def run(batches: Batches) -> Batches:
         writer = BatchWriter(root, batch)
         for rows in whole_groups(batches, STAGED):
             pauses, seen = narrow(rows)
+            writer.write(DEPARTURES, told(rows))
             writer.write("pauses", pauses)
             writer.write(SEEN, seen)
         yield from writer.close().to_batches()
@@ -80,7 +86,8 @@ def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """
     is_commit = pc.equal(rows["basis"], COMMIT)
     commits = rows.filter(is_commit)
-    pauses = rows.filter(pc.invert(is_commit))
+    is_left = pc.equal(rows["basis"], LEFT)
+    pauses = rows.filter(pc.invert(pc.or_(is_commit, is_left)))
     if pauses.num_rows == 0:
         return arrow_schema("pauses").empty_table(), STAGED.empty_table()
     starts, partition = list_parts(pauses["partitions"])
@@ -91,6 +98,24 @@ def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     seen = commits.take(pa.array(np.unique(found[wanted])))
     row, partition, found = row[~is_open[row]], partition[~is_open[row]], found[~is_open[row]]
     return _bounded(pauses, row, partition, _times(commits, found)), seen
+
+
+def told(rows: pa.Table) -> pa.Table:
+    """How the members that went from whole groups did so, by the last commits of what they owned.
+
+    Parameters
+    ----------
+    rows : Table of STAGED
+        Members that went, and commits in any order.
+    """
+    left = rows.filter(pc.equal(rows["basis"], LEFT))
+    commits = rows.filter(pc.equal(rows["basis"], COMMIT))
+    if left.num_rows == 0:
+        return arrow_schema("departures").empty_table()
+    starts, partition = list_parts(left["partitions"])
+    row = np.repeat(np.arange(left.num_rows), np.diff(starts))
+    found = _last_commits(left, row, partition.astype(np.int64), commits)
+    return how_they_went(left, row, _times(commits, found))
 
 
 def _times(commits: pa.Table, found: I64) -> I64:

@@ -17,7 +17,8 @@ cause                        when                                               
 first_seen                   nothing is known before it                                  1.0
 restart                      every member that came had gone a short while before        0.9
 join                         members came, none went                                     0.95
-leave                        members went, none came                                     0.95
+leave_or_timeout             members went, none came; their last signs may tell which,   0.99
+                             :mod:`holdfast.pipeline.history.signs`
 join_and_leave               both, and they do not match                                 0.8
 protocol_change              same members; the group was converted to another protocol   0.9
 scheduled_rebalance          same members; a planned time has come: a delay of Connect   0.9
@@ -44,6 +45,7 @@ from holdfast.model.columns import I64, Mask
 from holdfast.model.measure_history import balance_scores, kept_share, needed_moves
 from holdfast.pipeline.history.broker_log import INFERRED
 from holdfast.pipeline.history.dense import Dense, codes
+from holdfast.pipeline.history.departures import members_that_went
 from holdfast.pipeline.history.generations import (
     CONNECT,
     SHARE,
@@ -68,6 +70,7 @@ from holdfast.pipeline.history.movements import (
 )
 from holdfast.pipeline.history.needed import needed_of_unequal
 from holdfast.pipeline.history.readers import reader_numbers
+from holdfast.pipeline.history.signs import UNTOLD
 from holdfast.tables.schemas import arrow_schema, from_columns
 from holdfast.tables.values import ints
 
@@ -76,7 +79,7 @@ CAUSES: Final = (
     ("restart", 0.9),
     ("join_and_leave", 0.8),
     ("join", 0.95),
-    ("leave", 0.95),
+    (UNTOLD, 0.99),
     ("protocol_change", 0.9),
     ("scheduled_rebalance", 0.9),
     ("cooperative_follow_up", 0.9),
@@ -107,9 +110,8 @@ def turnover(gens: Generations, layout: Dense, events: Events) -> Turnover:
     row = ints(gens.members, "row")
     width = int(layout.identity.max(initial=0)) + 1
     key = row * width + layout.identity
-    follows = np.append(~events.fresh[1:], False) if n else events.fresh
     came = np.flatnonzero(~events.fresh[row] & ~np.isin(key - width, key))
-    went = np.flatnonzero(follows[row] & ~np.isin(key + width, key))
+    went = members_that_went(gens, layout, events)
     joined = np.bincount(row[came], minlength=n)
     left = np.bincount(row[went] + 1, minlength=n + 1)[:n]
     return Turnover(
@@ -190,7 +192,7 @@ def _causes(gens: Generations, changes: Turnover, numbers: RebalanceNumbers) -> 
         "restart": joined & (changes.restarted == changes.joined),
         "join_and_leave": joined & left,
         "join": joined,
-        "leave": left,
+        UNTOLD: left,
         "protocol_change": numbers.converted,
         "scheduled_rebalance": _planned(gens),
         "configuration_change": _reconfigured(gens),

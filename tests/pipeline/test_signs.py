@@ -1,0 +1,124 @@
+"""How members went, by the last signs of them: example by example."""
+
+from __future__ import annotations
+
+import pytest
+from tests.pipeline import fleet, local
+from tests.pipeline.histories import COOPERATIVE, generation
+
+from holdfast.pipeline.history.signs import AFTER_SESSION_MS, TOLD
+from holdfast.pipeline.ingest.source import Dump
+
+A, B, ALL = {"t": [0, 1]}, {"t": [2, 3]}, {"t": [0, 1, 2, 3]}
+SESSION = 10  # seconds, in the records of these histories
+SLACK = AFTER_SESSION_MS // 1000
+
+
+def went(tmp_path, *commits, at=130, before=100, members=None, **more):
+    """Cause and confidence of a rebalance at second ``at`` in which b went."""
+    history = [
+        generation("g", 1, members or {"a": A, "b": B}, at=before, **more),
+        generation("g", 2, {"a": ALL}, at=at, **more),
+    ]
+    records = [("g", g["timestamp"], fleet.classic(g)) for g in history]
+    records[1:1] = [
+        ("g", second, fleet.commit("g", "t", partition, 5, at=second))
+        for partition, second in commits
+    ]
+    tables = local.run(fleet.write_dump(tmp_path / "dump", records), tmp_path / "out")
+    *_, row = tables.table("rebalances").to_pylist()
+    assert row["cause_basis"] == "inferred"
+    assert row["confidence"] == TOLD.get(row["cause"], row["confidence"])
+    return row["cause"]
+
+
+@pytest.mark.parametrize("protocol", ["range", COOPERATIVE])
+@pytest.mark.parametrize(
+    ("seconds", "cause"),
+    [
+        (0, "leave"),
+        (SESSION - 0.001, "leave"),
+        (SESSION, "session_timeout"),
+        (SESSION + SLACK, "session_timeout"),
+        (SESSION + SLACK + 0.001, "leave_or_timeout"),
+    ],
+)
+def test_the_last_commit_tells(tmp_path, protocol, seconds, cause):
+    """A session cannot end less than a session after a commit, and a member that commits falls
+    silent little more than a session before its group notices."""
+    assert went(tmp_path, (2, 105), (3, 130 - seconds), protocol=protocol) == cause
+
+
+def test_nobodys_commit_and_a_commit_of_another_tell_nothing(tmp_path):
+    assert went(tmp_path / "none") == "leave_or_timeout"
+    assert went(tmp_path / "other", (0, 129)) == "leave_or_timeout"
+
+
+def test_a_commit_before_the_last_round_tells_nothing(tmp_path):
+    """b joined that round; whether it died a session before the next one, no commit says."""
+    assert went(tmp_path, (3, 115), before=118) == "leave_or_timeout"
+
+
+@pytest.mark.parametrize(("seconds", "cause"), [(7.9, "leave"), (8.1, "leave_or_timeout")])
+def test_who_was_in_the_round_before_was_alive(tmp_path, seconds, cause):
+    """The session begins anew with the join, a little before the record."""
+    assert went(tmp_path, at=100 + seconds) == cause
+
+
+def test_a_member_without_partitions_goes_too(tmp_path):
+    members = {"a": ALL, "b": {}}
+    assert went(tmp_path / "soon", members=members, at=101) == "leave"
+    assert went(tmp_path / "late", members=members) == "leave_or_timeout"
+
+
+@pytest.mark.parametrize(
+    ("commits", "cause"),
+    [
+        (((1, 129), (3, 129)), "leave"),
+        (((1, 118), (3, 118)), "session_timeout"),
+        (((1, 129), (3, 118)), "leave_or_timeout"),
+        (((1, 129),), "leave_or_timeout"),
+    ],
+)
+def test_several_members_that_went_must_agree(tmp_path, commits, cause):
+    members = {"a": {"t": [0]}, "b": {"t": [1]}, "c": {"t": [2, 3]}}
+    assert went(tmp_path, *commits, members=members) == cause
+
+
+def test_a_stream_has_the_commits_of_earlier_batches(tmp_path):
+    history = [
+        generation("g", 1, {"a": A, "b": B}, at=100),
+        generation("g", 2, {"a": ALL}, at=130),
+    ]
+    records = [("g", g["timestamp"], fleet.classic(g)) for g in history]
+    records.insert(1, ("g", 118, fleet.commit("g", "t", 3, 5, at=118)))
+    dump = fleet.write_dump(tmp_path / "dump", records)
+    assert Dump.open(dump).n_records() == 3
+    tables = local.stream(dump, tmp_path / "out", [119_000_000, 120_000_000])
+    assert [r["cause"] for r in tables.table("rebalances").to_pylist()][-1] == "session_timeout"
+
+
+def test_the_session_of_a_kip_848_member_is_in_no_record(tmp_path):
+    """Only a commit within the least session that brokers take tells a leave."""
+
+    def epoch(number, *targets):
+        return [
+            *(fleet.consumer_target("g", member, topics) for member, topics in targets),
+            fleet.consumer_epoch("g", number),
+            fleet.assignment_epoch("g", number),
+        ]
+
+    def cause(name, second):
+        first = [fleet.consumer_member("g", member, ["t"]) for member in ("a", "b")]
+        first += epoch(1, ("a", A), ("b", B))
+        then = [fleet.tombstone(5, "g", "b"), *epoch(2, ("a", ALL))]
+        records = [("g", 100, record) for record in first]
+        records.append(("g", second, fleet.commit("g", "t", 3, 5, at=second)))
+        records += [("g", 130, record) for record in then]
+        dump = fleet.write_dump(tmp_path / name, records, topics=[("t", 4)])
+        tables = local.run(dump, tmp_path / f"{name}-out")
+        return tables.table("rebalances").to_pylist()[-1]["cause"]
+
+    assert cause("soon", 125) == "leave"
+    assert cause("later", 123) == "leave_or_timeout"
+    assert cause("long", 110) == "leave_or_timeout"
