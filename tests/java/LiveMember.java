@@ -9,6 +9,7 @@ import java.util.Properties;
 import java.util.TreeSet;
 import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.WakeupException;
@@ -68,7 +69,11 @@ public final class LiveMember {
         try {
             consumer.subscribe(List.of(topic), listener);
             while (true) {
-                consumer.poll(Duration.ofMillis(100));
+                ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(100));
+                for (TopicPartition one : records.partitions()) {
+                    var some = records.records(one);
+                    write(journal, name, "batch", List.of(one), some.get(0).offset(), some.get(some.size() - 1).offset());
+                }
             }
         } catch (WakeupException stop) {
             consumer.close();
@@ -79,13 +84,18 @@ public final class LiveMember {
     }
 
     private static void write(PrintStream journal, String name, String event, Collection<TopicPartition> partitions) {
+        write(journal, name, event, partitions, -1, -1);
+    }
+
+    private static void write(
+            PrintStream journal, String name, String event, Collection<TopicPartition> partitions, long first, long last) {
         TreeSet<Integer> numbers = new TreeSet<>();
         for (TopicPartition one : partitions) {
             numbers.add(one.partition());
         }
         double seconds = System.currentTimeMillis() / 1000.0;
         synchronized (journal) {
-            journal.printf("[%.3f, \"%s\", \"%s\", %s, -1, -1]%n", seconds, name, event, numbers);
+            journal.printf("[%.3f, \"%s\", \"%s\", %s, %d, %d]%n", seconds, name, event, numbers, first, last);
         }
     }
 }

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from holdfast import Consumer
+from holdfast.adapters.records.delivery import TopicPartition
 from holdfast.demo.journal import Entry
 from holdfast.demo.lifeline import watch
 
@@ -21,9 +22,16 @@ def main(bootstrap, topic, group, name, journal, strategy) -> None:
     stop = watch()
     with Path(journal).open("a", encoding="utf-8") as file:
 
-        def write(event, partitions=()) -> None:
+        def write(event, partitions=(), first=-1, last=-1) -> None:
             numbers = tuple(sorted(tp.partition for tp in partitions))
-            entry = Entry(time_seconds=time.time(), member=name, event=event, partitions=numbers)
+            entry = Entry(
+                time_seconds=time.time(),
+                member=name,
+                event=event,
+                partitions=numbers,
+                first=first,
+                last=last,
+            )
             file.write(entry.to_line() + "\n")
             file.flush()
 
@@ -50,7 +58,9 @@ def main(bootstrap, topic, group, name, journal, strategy) -> None:
         )
         consumer.subscribe([topic], listener=Listener())
         while not stop.is_set():
-            consumer.poll(0.1)
+            for m in consumer.poll(0.1):
+                place = [TopicPartition(m.topic(), m.partition())]
+                write("batch", place, m.offset(), m.offset())
         consumer.close()
         write("end")
 

@@ -25,9 +25,16 @@ def main(bootstrap, topic, group, name, journal, strategy, session_ms) -> None:
     assignors = eval(f"[{strategy}]", names)
     with Path(journal).open("a", encoding="utf-8") as file:
 
-        def write(event, partitions=()) -> None:
+        def write(event, partitions=(), first=-1, last=-1) -> None:
             numbers = tuple(sorted(tp.partition for tp in partitions))
-            entry = Entry(time_seconds=time.time(), member=name, event=event, partitions=numbers)
+            entry = Entry(
+                time_seconds=time.time(),
+                member=name,
+                event=event,
+                partitions=numbers,
+                first=first,
+                last=last,
+            )
             file.write(entry.to_line() + "\n")
             file.flush()
 
@@ -60,7 +67,8 @@ def main(bootstrap, topic, group, name, journal, strategy, session_ms) -> None:
         kafka_python.attach(consumer)
         consumer.subscribe([topic], listener=Listener())
         while not stop.is_set():
-            consumer.poll(timeout_ms=100)
+            for tp, records in consumer.poll(timeout_ms=100).items():
+                write("batch", [tp], records[0].offset, records[-1].offset)
         consumer.close()
         write("end")
 

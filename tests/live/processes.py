@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+import confluent_kafka
 from kafka import KafkaAdminClient
 from tests.live.waiting import PATIENCE_SECONDS, until
 
@@ -45,6 +46,7 @@ class Crew:
         self.folder = folder
         self.journal = JournalReader(folder)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.n_each = 0  # records in every partition
 
     def python(self, name: str, strategy: str, *, session_ms: int = 30_000) -> None:
         """Start one of ours; ``strategy`` is an expression such as ``CooperativeSticky()``."""
@@ -115,6 +117,25 @@ class Crew:
     def led(self) -> list[str]:
         """Names of our members that led a round, one for each round."""
         return [entry.member for entry in self.journal.read() if entry.event == "led"]
+
+    def produce(self, n_each: int) -> None:
+        """Write so many records to every partition."""
+        producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        for partition in range(self.partitions):
+            for _ in range(n_each):
+                producer.produce(self.topic, b"x", partition=partition)
+        assert producer.flush(60) == 0
+        self.n_each += n_each
+
+    def unread(self) -> int:
+        """Records of the topic that no member has read."""
+        seen = {
+            (entry.partitions[0], offset)
+            for entry in self.journal.read()
+            if entry.event == "batch"
+            for offset in range(entry.first, entry.last + 1)
+        }
+        return self.n_each * self.partitions - len(seen)
 
     def overlaps(self) -> list[object]:
         """Two owners of one partition at once, by everybody's journal."""

@@ -68,6 +68,8 @@ _CLASSES = {
 }
 """Python clients whose setting lists classes -> the class of each assignor that they have."""
 
+_JAVA_CLASSES = {name: java_class for java_class, name in JAVA_NAMES.items()}
+
 KNOWN_TO = {
     Client.HOLDFAST: frozenset({*ASSIGNORS, *DESIGNS}),
     Client.WORKER: frozenset(DESIGNS),
@@ -131,7 +133,7 @@ class Config:
             policy = policy_of_protocol(self.assignors[0])
             return f"holdfast.policy={self.assignors[0] if policy is None else policy.name}"
         if self.client is Client.JAVA:
-            classes = [ASSIGNORS[a].java_class if a in ASSIGNORS else a for a in self.assignors]
+            classes = [_JAVA_CLASSES.get(a, a) for a in self.assignors]
             return f"partition.assignment.strategy={','.join(classes)}"
         if self.client in (Client.HOLDFAST, Client.WORKER, Client.CONFLUENT):
             return f"partition.assignment.strategy={','.join(self.assignors)}"
@@ -295,15 +297,15 @@ def plan_group(before: Sequence[Config], after: Sequence[Config]) -> list[list[C
         return [start]
     if not _unsafe_in(check_step(start, goal)):
         return [start, goal]
-    between = [
-        a if a == b else _with_plugin(replace(b, assignors=_merged(a, b)))
-        for a, b in zip(start, goal, strict=True)
-    ]
+    between = [a if a == b else _bridge(a, b) for a, b in zip(start, goal, strict=True)]
     return [start, between, goal]
 
 
-def _merged(start: Config, goal: Config) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*goal.assignors, *start.assignors)))
+def _bridge(start: Config, goal: Config) -> Config:
+    """What a member offers between two bounces, in the first client of the two that can."""
+    both = tuple(dict.fromkeys((*goal.assignors, *start.assignors)))
+    bridges = [_with_plugin(replace(side, assignors=both)) for side in (goal, start)]
+    return next((b for b in bridges if not _unsafe_in(_check_one(b))), bridges[0])
 
 
 def _with_plugin(config: Config) -> Config:
@@ -342,7 +344,7 @@ def _check_one(config: Config) -> list[UpgradeFinding]:
             advice = "stop all of its members for the change"
         findings.append(_unsafe("cannot-start", text, advice))
     if len(set(config.assignors)) < len(config.assignors):
-        text = f"{config}: clients refuse an assignor that is named twice"
+        text = f"{config}: holdfast and older Java clients refuse an assignor that is named twice"
         findings.append(_unsafe("cannot-start", text, "name each once"))
     return findings
 
