@@ -78,7 +78,7 @@ def subscriptions() -> SearchStrategy[Subscription]:
         topics=st.lists(topic_names, max_size=6).map(lambda names: tuple(sorted(names))),
         user_data=st.none() | blobs,
         owned=any_topic_partitions().map(sort_partitions),
-        generation=INT32,
+        generation=st.integers(-1, INT32_MAX),
         rack=st.none() | texts,
     ).map(cut)
 
@@ -135,7 +135,7 @@ def _claims(
         MemberSubscription,
         topics=st.lists(topic_names, max_size=4).map(lambda names: tuple(sorted(names))),
         owned=any_topic_partitions().map(sort_partitions),
-        generation=INT32,
+        generation=st.integers(-1, INT32_MAX),
         rack=st.none() | texts,
         nonce=nonces,
         leaving=st.sampled_from(Leaving),

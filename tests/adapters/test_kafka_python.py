@@ -14,7 +14,9 @@ from kafka.structs import TopicPartition
 from tests.adapters.plugin_group import Cluster, Group
 
 from holdfast.adapters import kafka_python_attach
+from holdfast.adapters.cluster.broker_lags import BrokerLags
 from holdfast.adapters.kafka_python import (
+    Attached,
     CooperativeSticky,
     Deferred,
     HoldfastSimple,
@@ -443,3 +445,103 @@ def test_rounds_that_are_announced_are_paced_as_those_of_our_own_members():
     assert pauses(settled, announced) == [None, 50]
     plugin.forget()
     assert pauses(announced) == [50]
+
+
+class AttachedMember:
+    """As much of an attached consumer as plug-ins use; made for several of them."""
+
+    def __init__(self, *, eager=False):
+        self.shared = None
+        self.eager = eager
+        self.owned = set()
+
+    def is_eager(self):
+        return self.eager
+
+    def held(self):
+        return set(self.owned)
+
+    def rack(self):
+        return None
+
+    def generation(self):
+        return 5
+
+    def group_id(self):
+        return "etl"
+
+    def auto_offset_reset(self):
+        return "earliest"
+
+    def heartbeat_interval_ms(self):
+        return 3_000
+
+    def rejoin_after(self, delay_ms):
+        pass
+
+    def ms_until_rejoin(self):
+        return None
+
+    def remembered(self, own):
+        self.shared = self.shared or own
+        return self.shared
+
+
+def given(*partitions):
+    message = AssignmentMessage(partitions=(("t", partitions),), user_data=None)
+    return ConsumerProtocolAssignment.decode(encode_assignment(message))
+
+
+def test_plug_ins_of_one_consumer_share_the_last_assignment():
+    """The client tells only the chosen one; when the group changes, the other one must know."""
+    member = AttachedMember()
+    member.owned = {TopicPartition("t", 0), TopicPartition("t", 1)}
+    chosen, other = CooperativeSticky(), assignor("holdfast-deferred")
+    for plugin in (chosen, other):
+        plugin.bind(member)
+    chosen.on_assignment(given(0, 1), 5)
+    read = decode_subscription(other.metadata(["t"]))
+    assert (read.owned, read.generation) == ((("t", (0, 1)),), 5)
+
+
+def test_an_eager_plug_in_of_two_keeps_its_claims_over_a_loss_and_a_change_of_assignor():
+    member = AttachedMember(eager=True)
+    plain, sticky, cooperative = Range(), Sticky(), CooperativeSticky(upgrading=True)
+    for plugin in (plain, sticky, cooperative):
+        plugin.bind(member)
+    plain.on_assignment(given(0, 1), 5)
+    for plugin in (plain, sticky, cooperative):
+        plugin.forget()
+    claim = decode_sticky_user_data(decode_subscription(sticky.metadata(["t"])).user_data)
+    assert (claim.partitions, claim.generation) == ((("t", (0, 1)),), 5)
+    lost = decode_subscription(cooperative.metadata(["t"]))
+    assert (lost.owned, lost.generation) == ((), -1)
+
+
+def test_lag_takes_group_and_reset_from_its_consumer():
+    lags = BrokerLags(None, None, "latest")
+    plugin = assignor("lag", lags=lags)
+    plugin.bind(AttachedMember(eager=True))
+    assert plugin.spoken.options == {"group_id": "etl"}
+    assert lags.reset == "earliest"
+    own = assignor("lag", group_id="mine")
+    own.bind(AttachedMember(eager=True))
+    assert own.spoken.options == {"group_id": "mine"}
+
+
+@pytest.mark.parametrize("given", ["earliest", "smallest", "latest", "largest"])
+def test_the_old_names_of_auto_offset_reset_are_understood(given):
+    consumer = SimpleNamespace(
+        _coordinator=SimpleNamespace(_assignors={}), config={"auto_offset_reset": given}
+    )
+    attached = Attached.__new__(Attached)
+    attached.consumer = consumer
+    assert attached.auto_offset_reset() in ("earliest", "latest")
+    assert (attached.auto_offset_reset() == "earliest") == (given in ("earliest", "smallest"))
+
+
+def test_options_of_a_design_are_checked_when_it_is_made():
+    with pytest.raises(ConfigError, match="unknown option 'delay'; did you mean delay_ms"):
+        assignor("holdfast-deferred", delay=3)
+    assert assignor("holdfast-deferred", delay_ms=3).spoken.policy.delay_ms == 3
+    assert Deferred(upgrading=True).supported_protocols()[-1] is RebalanceProtocol.EAGER

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast import Consumer, Worker
+from holdfast.adapters import aiokafka_assignor, kafka_python
 from holdfast.adapters.cluster.lookup import FoundTopics
 from holdfast.adapters.member.member_log import MemberLog
 from holdfast.adapters.member.membership import Leadership, assignors_of
@@ -14,6 +16,7 @@ from holdfast.errors import AdapterError, ConfigError
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.events import JoinedMember
+from holdfast.machine.leader.designs import EagerAssignor
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
 from holdfast.machine.leader.subscriptions import subscribed_members
 from holdfast.wire.layouts.consumer_protocol import (
@@ -268,3 +271,140 @@ def test_a_count_of_zero_is_asked_for_again_and_is_no_topic():
     request = asking("simple", *HONEST, ("z", ("u",), ()))
     leading("simple", count).compute(replace(request, partitions=(("t", 4), ("u", 0))))
     assert asked == [{"t", "u"}]
+
+
+JAVA = "org.apache.kafka.clients.consumer."
+
+
+@pytest.mark.parametrize(
+    ("written", "offered"),
+    [
+        (f"{JAVA}StickyAssignor", ["sticky"]),
+        (f"{JAVA}CooperativeStickyAssignor,{JAVA}RangeAssignor", ["cooperative-sticky", "range"]),
+        ([f"{JAVA}RoundRobinAssignor", "range"], ["roundrobin", "range"]),
+        ("holdfast-deferred,cooperative-sticky", ["holdfast-deferred", "cooperative-sticky"]),
+        (["holdfast-deferred", "range"], ["holdfast-deferred", "range"]),
+    ],
+)
+def test_a_list_is_offered_as_it_is_written(written, offered):
+    made = assignors_of(settings(partition_assignment_strategy=written))
+    assert [a.name for a in made] == offered
+
+
+@pytest.mark.parametrize(
+    ("policy", "listed", "words"),
+    [
+        ("eager", "cooperative-sticky", r"holdfast\.policy=eager contradicts .*cooperative-sticky"),
+        ("eager", "holdfast-simple", r"holdfast\.policy=eager contradicts"),
+        ("eager-sticky", "range", r"holdfast\.policy=eager-sticky contradicts"),
+        ("simple", "range", r"holdfast\.policy=simple contradicts"),
+        ("deferred", "cooperative-sticky,range", "lacks holdfast-deferred"),
+        ("deferred", "holdfast-incremental", "lacks holdfast-deferred"),
+        ("deferred", "rnage", "unknown assignor 'rnage'; did you mean range"),
+    ],
+)
+def test_a_policy_and_a_list_that_contradict_each_other_are_refused_at_construction(
+    policy, listed, words
+):
+    config = {
+        **NEEDED,
+        "holdfast.policy": policy,
+        "partition.assignment.strategy": listed,
+    }
+    with pytest.raises(ConfigError, match=words):
+        Consumer(config)
+
+
+def test_a_policy_beside_a_list_that_has_it_is_no_contradiction():
+    both = settings(
+        holdfast_policy="deferred",
+        partition_assignment_strategy="holdfast-deferred,range",
+        holdfast_target_assignor="lag-sticky",
+    )
+    design, other = assignors_of(both)
+    assert (design.policy.assignor, other.name) == ("lag-sticky", "range")
+
+
+class Mine(EagerAssignor):
+    """An assignor of a user: range, in the other order of preference."""
+
+    def __init__(self):
+        super().__init__("range")
+
+
+def broken_factory():
+    raise OSError("no licence")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [Mine, Mine(), f"{__name__}.Mine", f"{__name__}:Mine", [f"{__name__}:Mine", "sticky"]],
+)
+def test_a_users_own_assignor_is_taken_by_every_client(written):
+    first = written[0] if isinstance(written, list) else written
+    mine = Consumer({**NEEDED, "partition.assignment.strategy": written}).assignors[0]
+    assert isinstance(mine, Mine)
+    worker = Worker({**NEEDED, "partition.assignment.strategy": [first]}, {"k": 1})
+    assert [type(a) for a in worker.assignors] == [Mine]
+    assert isinstance(kafka_python.assignor(first).spoken, Mine)
+    assert isinstance(aiokafka_assignor.assignor(first).spoken, Mine)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("nowhere.at.all", "no factory either: No module named 'nowhere'"),
+        (f"{__name__}.absent", "no factory either"),
+        (f"{__name__}.broken_factory", "its factory raised OSError"),
+        (object(), "object has no name, modes, subscribe"),
+        (len, "its factory raised TypeError"),
+    ],
+)
+def test_what_is_no_assignor_is_refused(written, words):
+    for make in (
+        lambda: Consumer({**NEEDED, "partition.assignment.strategy": [written]}),
+        lambda: Worker({**NEEDED, "partition.assignment.strategy": [written]}, {"k": 1}),
+        lambda: kafka_python.assignor(written),
+        lambda: aiokafka_assignor.assignor(written),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            make()
+
+
+@pytest.mark.parametrize("option", ["partition.assignment.strategy", "holdfast.target.assignor"])
+def test_an_unknown_assignor_is_refused_when_a_worker_is_made(option):
+    with pytest.raises(ConfigError, match="unknown assignor 'bogus'"):
+        Worker({**NEEDED, option: "bogus"}, {"k": 1})
+    for design in (kafka_python.HoldfastSimple, kafka_python.Deferred, kafka_python.Incremental):
+        with pytest.raises(ConfigError, match="unknown assignor 'nonsense'"):
+            design(assignor="nonsense")
+
+
+def test_the_group_id_reaches_the_last_tie_break_of_lag():
+    (mine,) = assignors_of(settings(partition_assignment_strategy="lag", group_id="etl"))
+    assert mine.options == {"group_id": "etl"}
+    (given,) = assignors_of(
+        settings(
+            partition_assignment_strategy="lag",
+            group_id="etl",
+            holdfast_assignor_options={"group_id": "other"},
+        )
+    )
+    assert given.options == {"group_id": "other"}
+
+
+def test_a_worker_offers_its_own_design_first_and_a_list_as_it_stands():
+    def names(**more):
+        config = {**NEEDED, **{k.replace("_", "."): v for k, v in more.items()}}
+        return [a.name for a in Worker(config, {"k": 1}).assignors]
+
+    assert names() == ["holdfast-simple", "holdfast-deferred", "holdfast-incremental"]
+    assert names(holdfast_policy="deferred")[0] == "holdfast-deferred"
+    assert set(names(holdfast_policy="deferred")) == set(names())
+    assert names(partition_assignment_strategy="holdfast-deferred") == ["holdfast-deferred"]
+    two = ["holdfast-deferred", "holdfast-simple"]
+    assert names(partition_assignment_strategy=two) == two
+    with pytest.raises(ConfigError, match="found sticky in a list"):
+        names(partition_assignment_strategy=["holdfast-deferred", "sticky"])
+    with pytest.raises(ConfigError, match="lacks holdfast-incremental"):
+        names(holdfast_policy="incremental", partition_assignment_strategy=two)

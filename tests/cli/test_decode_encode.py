@@ -136,7 +136,7 @@ def test_a_record_of_the_share_state(holdfast) -> None:
     value = "0000 00000000 00000002 00000000 0000000000000005" + "00" * 16 + "01 00"
     expected = {
         "group": "g",
-        "topic_id": "00000000-0000-0000-0000-000000000001",
+        "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ",
         "partition": 3,
         "is_update": False,
         "start_offset": 5,

@@ -446,3 +446,19 @@ def test_scenario_58_clocks_that_jump_backwards_change_nothing():
     assert play(Tick(-50_000)) == ()
     assert play.member.data.now_ms == 2_000
     assert play.member.data.rejoin_at_ms == 10_000
+
+
+@pytest.mark.parametrize(
+    ("mode", "claims"), [(EAGER, ((T0, T1), 4)), (COOPERATIVE, ((), -1))], ids=["eager", "other"]
+)
+def test_what_a_member_still_reports_after_it_lost_its_membership(mode, claims):
+    """KIP-341: an eager one its last assignment at the old generation, as Kafka's client does."""
+    play = Player(Script(mode)).stable(T0, T1, generation=4)
+    at_ms = play.member.data.now_ms + 3_000
+    beat = play(Tick(at_ms), at_ms=at_ms)
+    request = next(a for a in beat if isinstance(a, SendHeartbeat)).request
+    play(HeartbeatAnswered(request, ErrorCode.UNKNOWN_MEMBER_ID))
+    play.last(SendJoin)
+    view = play.script.views[-1]
+    assert view.owned == ()
+    assert (view.previous, view.generation) == claims

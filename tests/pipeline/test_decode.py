@@ -29,6 +29,7 @@ from holdfast.wire.layouts.consumer_protocol import (
 from holdfast.wire.layouts.offsets_schemas import RECORD_SCHEMAS
 from holdfast.wire.layouts.record_size import batch_bytes
 from holdfast.wire.one.offsets_records import Record, decode_record, encode_record
+from holdfast.wire.one.topic_ids import topic_id_text
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -121,7 +122,7 @@ def test_offset_commits_say_what_the_scalar_form_says(some):
         epoch = value.get("leaderEpoch", -1)
         assert row["leader_epoch"] == (None if epoch < 0 else epoch)
         topic_id = value.get("topicId")
-        assert row["topic_id"] == (str(topic_id) if topic_id and topic_id.int else None)
+        assert row["topic_id"] == (topic_id_text(topic_id) if topic_id and topic_id.int else None)
         for column, field in (
             ("commit_timestamp", "commitTimestamp"),
             ("expire_timestamp", "expireTimestamp"),

@@ -143,3 +143,11 @@ def test_kio_reads_our_assignments(value: AssignmentMessage) -> None:
     read, _ = entity_reader(ConsumerProtocolAssignment)(encode_assignment(value), 2)
     partitions = tuple((entry.topic, entry.partitions) for entry in read.assigned_partitions)
     assert (partitions, read.user_data) == (value.partitions, value.user_data)
+
+
+@pytest.mark.parametrize("generation", [-1, -2, -(2**31)])
+def test_a_negative_generation_is_written_as_none(generation):
+    """Java's Subscription holds no negative generation, and ConsumerProtocol writes -1 for none."""
+    written = encode_subscription(Subscription(topics=("t",), version=3, generation=generation))
+    assert written == encode_subscription(Subscription(topics=("t",), version=3, generation=-1))
+    assert decode_subscription(written).generation == -1

@@ -462,10 +462,11 @@ def _assignors(
         omit_unchanged=True,  # only members read the assignments of this protocol type
     )
     own = POLICIES[POLICIES[name].worker]
-    if not listed or (listed[0] in ASSIGNORS and len(listed) == 1):
+    named = [a for a in listed if isinstance(a, str)]
+    if not listed or (len(listed) == 1 and named and named[0] in ASSIGNORS):
         others = [design for design in DESIGNS if design not in own.protocols]
         return offered((*own.protocols, *others), policy)
-    if kafkas := [a for a in listed if isinstance(a, str) and a not in DESIGNS]:
+    if kafkas := [a for a in named if a not in DESIGNS]:
         raise ConfigError(
             f"partition.assignment.strategy: a worker offers {', '.join(DESIGNS)}, or takes one "
             f"assignor that computes its targets; found {kafkas[0]} in a list"

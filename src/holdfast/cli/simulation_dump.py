@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from holdfast.sim.world.broker import WALL_MS
 from holdfast.sim.world.process import RECORD_MS
 from holdfast.sim.world.world import World
+from holdfast.wire.one.topic_ids import topic_id_text
 
 if TYPE_CHECKING:
     from holdfast.pipeline.ingest.source import Dump
@@ -48,7 +49,7 @@ def snapshot_of(world: World) -> SimulatedCluster:
     return SimulatedCluster(
         cluster_id=CLUSTER_ID,
         topics=tuple(
-            (str(uuid.uuid5(uuid.NAMESPACE_URL, name)), name, world.partitions[name])
+            (topic_id_text(uuid.uuid5(uuid.NAMESPACE_URL, name)), name, world.partitions[name])
             for name in names
         ),
         offsets=tuple(

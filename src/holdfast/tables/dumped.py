@@ -30,7 +30,7 @@ TOPICS = Table(
     name="topics",
     doc="Topics of the cluster with their ids: part of a dump.",
     columns=(
-        Column("topic_id", _S, "UUID"),
+        Column("topic_id", _S, "22 characters of base64url, as Kafka's tools show it"),
         Column("topic", _S, "name"),
         Column("partitions", _I, "number of partitions", "partitions"),
     ),

@@ -21,6 +21,7 @@ from holdfast.adapters.cluster import render
 from holdfast.adapters.cluster.diagnosis import why_no_answer
 from holdfast.adapters.settings import Settings
 from holdfast.errors import SourceError
+from holdfast.wire.one.topic_ids import topic_id_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ class ClusterSnapshot:
     cluster_id : str
         The cluster's own id.
     topics : sequence of (str, str, int)
-        Topic id (UUID), topic, partitions; sorted by topic.
+        Topic id (22 characters), topic, partitions; sorted by topic.
     offsets : sequence of (str, int, int, int)
         Topic, partition, begin offset, end offset; sorted.
     taken_at : str
@@ -152,7 +153,9 @@ class LiveCluster:
         return ClusterSnapshot(
             share_state=self._records(SHARE_TOPIC, _led(share[0])) if share else (),
             cluster_id=cluster_id,
-            topics=[(str(t["topic_id"]), t["name"], len(t["partitions"])) for t in described],
+            topics=[
+                (topic_id_text(t["topic_id"]), t["name"], len(t["partitions"])) for t in described
+            ],
             offsets=offsets,
             taken_at=datetime.now(UTC).isoformat(),
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from holdfast.machine.actions import Actions, Fail, Warn
 from holdfast.machine.codes import EXPECTED, ErrorCode, describe
+from holdfast.machine.leader.embedded import RebalanceMode
 from holdfast.machine.member.member_data import NO_REQUEST, MemberData
 from holdfast.machine.states import MemberState
 from holdfast.model.partitions import Resource
@@ -116,12 +117,21 @@ def doubled_ms(first_ms: int, n_before: int, most_ms: int) -> int:
 
 
 def lose(member: MemberData, *, reset_id: bool, reason: str) -> Actions:
-    """Membership is lost: drop everything that is owned, then join without claims."""
-    member.generation = member.claim_generation = -1
+    """Membership is lost: drop everything that is owned, then join.
+
+    A member that goes on during a round joins without claims. An eager member still reports its
+    last assignment at the old generation, as Kafka's ``AbstractStickyAssignor`` does: what no other
+    member has had since comes back to it.
+
+    References: KAFKA-12983; KIP-341.
+    """
+    member.generation = -1
+    if member.mode is not RebalanceMode.EAGER:
+        member.claim_generation, member.previous = -1, ()
     if reset_id:
         member.member_id = ""
     member.is_leader = False
-    member.given_up = member.previous = ()
+    member.given_up = ()
     forget_round(member)
     member.heartbeat_request = NO_REQUEST
     member.state = MemberState.UNJOINED

@@ -42,6 +42,7 @@ from holdfast.tables.folder import check_folder, remove_table
 from holdfast.tables.lease import WriterLease
 from holdfast.tables.manifest import Batch, Manifest, batch_folder, has_manifest
 from holdfast.tables.reading import Tables
+from holdfast.wire.one.topic_ids import names_by_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,7 +119,7 @@ class Stream:
             past=before.notes["state"] if before else {},
         )
         cluster = self.snapshot()
-        names = {topic_id: topic for topic_id, topic, _ in cluster.topics}
+        names = names_by_id((topic_id, topic) for topic_id, topic, _ in cluster.topics)
         job.read(records, self.selection, names)
         job.lag(self._ends(cluster))
         job.pauses()
@@ -133,7 +134,7 @@ class Stream:
     def _ends(self, cluster: SourceSnapshot) -> Ends:
         taken_at = to_us(cluster.taken_at) or 0
         offsets = offsets_table(cluster)
-        names = {topic_id: topic for topic_id, topic, _ in cluster.topics}
+        names = names_by_id((topic_id, topic) for topic_id, topic, _ in cluster.topics)
         share, n_bad = share_positions(share_table(cluster), names, self.selection)
         return Ends(
             offsets=offsets,

@@ -65,7 +65,7 @@ def fold(
     events : iterable of ConsumerGroupEvent
         Of any groups, in any order.
     topic_names : mapping
-        Topic id (UUID string) to topic.
+        Topic id to topic.
     reported : mapping, optional
         Group to (log partition, log offset): generations up to there are not wanted again.
 

@@ -30,6 +30,7 @@ from holdfast.tables.folder import check_folder, remove_table, remove_tree
 from holdfast.tables.lease import WriterLease
 from holdfast.tables.manifest import Batch
 from holdfast.tables.reading import Tables
+from holdfast.wire.one.topic_ids import names_by_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -237,6 +238,7 @@ def to_us(text: str) -> int | None:
 
 
 def topic_names(dump: Dump) -> dict[str, str]:
-    """Topic id to name, as KIP-848 records need it."""
+    """Topic id, in either form, to name, as KIP-848 records need it."""
     topics = dump.topics()
-    return dict(zip(topics["topic_id"].to_pylist(), topics["topic"].to_pylist(), strict=True))
+    pairs = zip(topics["topic_id"].to_pylist(), topics["topic"].to_pylist(), strict=True)
+    return names_by_id(pairs)

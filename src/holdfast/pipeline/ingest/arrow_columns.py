@@ -6,6 +6,7 @@ milliseconds becomes a UTC timestamp in microseconds; it is null if below 0 or b
 
 from __future__ import annotations
 
+from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Any, Final
 
 import numpy as np
@@ -19,12 +20,14 @@ from holdfast.tables.schemas import TIMESTAMP
 from holdfast.wire.layouts.offsets_schemas import Field, Kind, Layout, layout
 from holdfast.wire.many.columns import Column, Columns, Ids, Items, Numbers, Optional, Slices, Text
 from holdfast.wire.many.offsets_batch import Binary
+from holdfast.wire.one.topic_ids import TEXT_LENGTH
 
 Ints = npt.NDArray[Any]
 
 _YEAR_9999_MS: Final = 253_402_300_799_999
-_HEX: Final = np.frombuffer("".join(f"{n:02x}" for n in range(256)).encode(), np.uint16)
-_ID_PARTS: Final = ((0, 8), (9, 13), (14, 18), (19, 23), (24, 36))
+_BASE64URL: Final = np.frombuffer(
+    f"{ascii_uppercase}{ascii_lowercase}{digits}-_".encode("ascii"), np.uint8
+)
 _NUMBERS: Final = {
     Kind.INT8: pa.int8(),
     Kind.INT16: pa.int16(),
@@ -79,7 +82,7 @@ def text(column: Column) -> pa.Array:
 
 
 def id_text(values: Ints, *, zero_is_null: bool = False) -> pa.Array:
-    """Canonical text of UUIDs, uint8[n, 16]; each different one is written once."""
+    """Topic ids, uint8[n, 16], as Kafka's tools write them; each is written once."""
     ids = pa.Array.from_buffers(pa.binary(16), len(values), [None, pa.py_buffer(values)])
     coded = ids.dictionary_encode()
     different = np.frombuffer(coded.dictionary.buffers()[1], np.uint8, 16 * len(coded.dictionary))
@@ -88,14 +91,14 @@ def id_text(values: Ints, *, zero_is_null: bool = False) -> pa.Array:
 
 def _write_ids(values: Ints, *, zero_is_null: bool) -> pa.Array:
     n_rows = len(values)
-    pairs = _HEX[values].view(np.uint8).reshape(n_rows, 32)
-    out = np.full((n_rows, 36), ord("-"), np.uint8)
-    done = 0
-    for low, high in _ID_PARTS:
-        out[:, low:high] = pairs[:, done : done + high - low]
-        done += high - low
+    padded = np.zeros((n_rows, 18), np.uint8)  # 24 characters, of which the last two say nothing
+    padded[:, :16] = values
+    three = padded.reshape(n_rows, 6, 3).astype(np.uint32)
+    bits = three[:, :, 0] << 16 | three[:, :, 1] << 8 | three[:, :, 2]
+    letters = np.stack([bits >> shift & 63 for shift in (18, 12, 6, 0)], axis=2)
+    out = _BASE64URL[letters.reshape(n_rows, 24)[:, :TEXT_LENGTH]]
     valid = (values != 0).any(axis=1) if zero_is_null else None
-    return _runs(pa.string(), out.reshape(-1), np.arange(0, 36 * n_rows + 1, 36), valid)
+    return _runs(pa.string(), out.reshape(-1), np.arange(n_rows + 1) * TEXT_LENGTH, valid)
 
 
 def lists(start: Ints, child: pa.Array, valid: Mask | None = None) -> pa.Array:

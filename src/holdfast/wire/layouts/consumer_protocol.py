@@ -178,7 +178,7 @@ def encode_subscription(value: Subscription, version: int | None = None) -> byte
     if version >= 1:
         writer.raw(_owned_block(value.owned, version))
     if version >= 2:
-        writer.int32(value.generation, "generation_id")
+        writer.int32(max(value.generation, NO_GENERATION), "generation_id")
     if version >= 3:
         writer.string(value.rack, "rack_id", nullable=True)
     return writer.done()

@@ -26,6 +26,7 @@ from typing import Final
 
 from holdfast.wire.one.reader import Reader
 from holdfast.wire.one.reasons import Reason
+from holdfast.wire.one.topic_ids import topic_id_text
 
 SNAPSHOT, UPDATE = 0, 1
 _BATCH_MIN: Final = 20
@@ -38,7 +39,7 @@ class ShareState:
     Parameters
     ----------
     group, topic_id : str
-        The topic by its UUID.
+        The topic by its id, as Kafka's tools write it.
     partition : int
         Of the topic.
     is_update : bool
@@ -69,7 +70,7 @@ def decode_share_state(key: bytes, value: bytes | None) -> ShareState:
     kind = reader.int16("type")
     if kind not in (SNAPSHOT, UPDATE):
         reader.fail(Reason.UNKNOWN_TYPE, "type", 0, str(kind))
-    group, topic_id = reader.string("groupId"), str(reader.uuid("topicId"))
+    group, topic_id = reader.string("groupId"), topic_id_text(reader.uuid("topicId"))
     partition = reader.int32("partition")
     start, delivered = (None, -1) if value is None else _value(value, kind)
     return ShareState(

@@ -6,6 +6,7 @@
 ``reasons``          why bytes could not be read or a value not written
 ``offsets_records``  reads and writes one record of the offsets topic
 ``structs``          an array of structs in such a record
+``topic_ids``        topic ids as Kafka's tools show them
 ===================  ============================================================================
 
 **Rules.** A failure is a :class:`~holdfast.errors.WireError`. It names the reason, the schema, the

@@ -37,6 +37,7 @@ from holdfast.wire.layouts.offsets_schemas import (
 from holdfast.wire.one.reader import Reader
 from holdfast.wire.one.reasons import Reason
 from holdfast.wire.one.structs import Structs
+from holdfast.wire.one.topic_ids import read_topic_id, topic_id_text
 from holdfast.wire.one.writer import Writer
 
 ZERO_ID: Final = UUID(int=0)
@@ -196,7 +197,7 @@ def _jsonable(value: Any) -> Any:
         case bytes():
             return value.hex()
         case UUID():
-            return str(value)
+            return topic_id_text(value)  # every UUID of these schemas is a topic id
         case _:
             return value
 
@@ -342,9 +343,9 @@ def _write_uint16(writer: Writer, value: int, field: str) -> None:
 
 def _write_uuid(writer: Writer, value: UUID | str, field: str) -> None:
     try:
-        writer.uuid(UUID(value) if isinstance(value, str) else value)
+        writer.uuid(read_topic_id(value) if isinstance(value, str) else value)
     except ValueError:
-        writer.fail(Reason.OUT_OF_RANGE, field, f"{value!r} is no UUID")
+        writer.fail(Reason.OUT_OF_RANGE, field, f"{value!r} is no topic id")
 
 
 _WRITE_FIXED: Mapping[Kind, Callable[[Writer, Any, str], None]] = {
