@@ -83,6 +83,7 @@ RIGHT = {
     "rebalance_timeout": {"silence"},
     "sync_timeout": {"silence"},
     "leave_or_timeout": {"leave", "silence", "leave_and_silence"},
+    "leave_and_timeout": {"leave_and_silence"},
     "join_and_leave": {"join_and_leave"},
     **{cause: {"nobody"} for cause in NOBODY},
 }

@@ -342,6 +342,7 @@ def test_a_cause_that_the_members_contradict_is_not_stated(causes, members, wron
         (("join", "leave"), (0, 0), "join_and_leave"),  # one came and went, or a static one is back
         (("rejoin", "session_timeout"), (0, 1), "session_timeout"),
         (("rebalance_timeout", "rejoin"), (0, 1), "rebalance_timeout"),
+        (("leave", "session_timeout"), (0, 2), "leave_and_timeout"),
         (("sync_timeout",), (0, 0), "sync_timeout"),  # of members that no record has shown
         (("restart",), (0, 0), "restart"),
     ],

@@ -148,6 +148,59 @@ def unowned_seconds(
     return free
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseBounds:
+    """How long a partition had no owner as the broker saw it, in seconds, and when that ended."""
+
+    partition: int
+    end_seconds: float
+    lower_seconds: float
+    upper_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedPauses:
+    """Pauses whose truth the journals have.
+
+    Parameters
+    ----------
+    n_pauses, n_outside : int
+        Compared, and those among them whose true length lies outside the bounds.
+    most_seconds : float
+        How far outside, at most.
+    """
+
+    n_pauses: int
+    n_outside: int
+    most_seconds: float
+
+
+def compare_pauses(found: Sequence[Interval], pauses: Iterable[PauseBounds]) -> ComparedPauses:
+    """Compare the gaps between intervals of ownership with what the broker saw of them.
+
+    A gap of a partition is the one of a pause if it ends nearest to the pause's end, and began
+    before that. A pause without such a gap is left out.
+    """
+    gaps: dict[int, list[tuple[float, float]]] = {}
+    for partition in _partitions(found):
+        stop = partition[0].stop
+        for interval in partition[1:]:
+            gaps.setdefault(interval.partition, []).append((stop, max(stop, interval.start)))
+            stop = max(stop, interval.stop)
+    outside = []
+    for pause in pauses:
+        near = [gap for gap in gaps.get(pause.partition, ()) if gap[0] <= pause.end_seconds]
+        if near:
+            start, end = min(near, key=lambda gap: abs(gap[1] - pause.end_seconds))
+            true = end - start
+            outside.append(max(pause.lower_seconds - true, true - pause.upper_seconds, 0.0))
+    return ComparedPauses(
+        n_pauses=len(outside),
+        n_outside=sum(seconds > 0 for seconds in outside),
+        most_seconds=max(outside, default=0.0),
+    )
+
+
 def _partitions(found: Sequence[Interval]) -> Iterator[list[Interval]]:
     rows: dict[int, list[Interval]] = {}
     for interval in sorted(found, key=lambda i: (i.partition, i.start, i.stop)):

@@ -24,7 +24,14 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from holdfast.adapters.broker.broker import Broker
 from holdfast.demo.accounting import Account, settle
 from holdfast.demo.group import MemberProcesses
-from holdfast.demo.journal import Interval, intervals, overlaps, unowned_seconds
+from holdfast.demo.journal import (
+    ComparedPauses,
+    Interval,
+    compare_pauses,
+    intervals,
+    overlaps,
+    unowned_seconds,
+)
 from holdfast.demo.tables import Witnessed, read_witnessed, write_tables
 from holdfast.errors import AdapterError, ConfigError
 from holdfast.pipeline.command_session import open_session
@@ -97,6 +104,11 @@ class DemoResult:
     report: Path
     folder: Path | None
     stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def compared(self) -> ComparedPauses:
+        """What the offsets topic says of pauses, beside the members' journals."""
+        return compare_pauses(self.intervals, self.witnessed.pauses)
 
 
 class Stages(Protocol):

@@ -144,6 +144,11 @@ def _document(result: DemoResult, bootstrap: str | None) -> dict[str, Any]:
         "bounce_seconds": round(result.bounce_seconds, 3),
         "pause_lower_seconds": round(witnessed.pause_lower_seconds, 3),
         "pause_upper_seconds": round(witnessed.pause_upper_seconds, 3),
+        "pauses": {
+            "compared": result.compared.n_pauses,
+            "outside": result.compared.n_outside,
+            "most_seconds_outside": round(result.compared.most_seconds, 3),
+        },
         "commits": witnessed.commits,
         "bad_records": witnessed.bad_records,
         "records": {
@@ -186,6 +191,11 @@ def _print_summary(result: DemoResult, total_seconds: float) -> None:
         f"In all {sum(unowned):.1f} partition-seconds without an owner by the members' journals; "
         f"{witnessed.pause_lower_seconds:.1f} to {witnessed.pause_upper_seconds:.1f} "
         "by the broker's offsets topic."
+    )
+    compared = result.compared
+    console.print(
+        f"Of {compared.n_pauses} pauses {compared.n_outside} lie outside the bounds of what the "
+        f"broker saw, by {compared.most_seconds:.2f} s at most."
     )
     console.print(
         f"Records: {account.produced} produced = {account.consumed} consumed + {account.unread} "

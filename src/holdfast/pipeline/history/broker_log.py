@@ -69,13 +69,14 @@ SAYS_MORE: Final = {
     "leave": frozenset({"restart"}),
     "session_timeout": frozenset({"restart"}),
     "rebalance_timeout": frozenset({"restart"}),
+    "leave_and_timeout": frozenset({"restart"}),
     "join_and_leave": frozenset({"restart"}),
     "rejoin": _CHANGES,
 }
 """Inferred causes that stand although another one is stated."""
 
 DEPARTURES: Final = ("session_timeout", "rebalance_timeout", "sync_timeout", "leave")
-"""Causes by which members go; of several, the first one is stated."""
+"""Causes by which members go; of several timeouts, the first one is stated."""
 _OTHERS: Final = (
     "over_capacity",
     "protocol_change",
@@ -391,6 +392,8 @@ def stated_cause(reason: str) -> str | None:
 def together(causes: Collection[str | None]) -> str | None:
     """One cause for several: that members came and went, or the first that says most."""
     went = next((cause for cause in DEPARTURES if cause in causes), None)
+    if "leave" in causes and went != "leave":
+        went = "leave_and_timeout"
     if "join" in causes:
         return "join_and_leave" if went else "join"
     return went or next((cause for cause in _OTHERS if cause in causes), None)

@@ -173,7 +173,8 @@ def rebalance_section(rebalances: Rebalances) -> Markup:
     note = f"The {MAX_ROWS} costliest of {n:,} are shown. " if n > MAX_ROWS else ""
     lead = (
         "One row per generation. Stood still is partition-seconds without an owner, at least to "
-        "at most: the log says when a generation was settled, not when it began."
+        "at most, as the broker saw it: the log says when a generation was settled, not when it "
+        "began, nor when a member knew of it."
     )
     return tag(
         "div",

@@ -165,8 +165,8 @@ screen for each group, the worst first. It only reads, and joins no group. A fin
 - a **basis**: *stated* by a record, or *inferred* from several;
 - **evidence**: generations, times, members, partitions: the first ten of each, and how many more
   there are;
-- a **cost** in partition-seconds, at least and at most: the time in which a partition had no owner,
-  or an owner that did nothing for it, summed over partitions;
+- a **cost** in partition-seconds, at least and at most, as the broker saw it: the time in which a
+  partition had no owner, or an owner that did nothing for it, summed over partitions;
 - one **command** that helps. It reads the source that the doctor was given; where the doctor knows
   no broker, `HOST:PORT` stands for one.
 
