@@ -482,3 +482,94 @@ def test_a_loss_before_anything_was_handed_out_takes_nothing(delivery):
     delivery.start({A: 3}, fresh=[A])  # a position that is still to be committed
     delivery.drop([A])
     assert untold(delivery) == set()
+
+
+class CountingPlane(Plane):
+    """Also counts what was fetched anew, and what was thrown away."""
+
+    def start(self, positions):
+        self.calls.append(("start", dict(positions)))
+        super().start(positions)
+
+    def stop(self, partitions):
+        self.calls.append(("stop", sorted(partitions)))
+        super().stop(partitions)
+
+
+@pytest.fixture
+def counted():
+    made = Delivery(CountingPlane(), lambda m: (m.topic, m.partition), lambda m: m.offset)
+    made.start({A: 0, B: 0})
+    made.plane = made._plane
+    made.poll(0, 10)
+    made.processed()
+    made.committed({A: 2, B: 2})
+    made.plane.calls.clear()
+    return made
+
+
+def given_up(delivery):
+    """An eager round begins: everything is given up and its positions forgotten."""
+    delivery.stop([A, B], lambda: None, keeps=True)
+    delivery.forget([A, B])
+    delivery.release([A])
+
+
+def test_what_comes_back_with_the_same_position_is_not_fetched_again(counted):
+    given_up(counted)
+    assert counted.active() == set()
+    assert counted.plane.calls == [("stop", [B])]  # B went to another member
+    counted.start({A: 2}, term=1)
+    assert counted.plane.calls == [("stop", [B])]
+    assert [m.offset for m in counted.poll(0, 10)] == [2, 3]
+    assert counted.position(A) == 4
+
+
+def test_what_comes_back_elsewhere_is_fetched_from_there(counted):
+    given_up(counted)
+    counted.start({A: 7}, term=1)
+    assert counted.plane.calls == [("stop", [B]), ("stop", [A]), ("start", {A: 7})]
+    assert [m.offset for m in counted.poll(0, 10)] == [7, 8]
+
+
+@pytest.mark.parametrize(("position", "calls"), [(2, []), (7, [("stop", [A]), ("start", {A: 7})])])
+def test_a_prepared_partition_keeps_what_it_has_or_begins_anew(counted, position, calls):
+    given_up(counted)
+    counted.prepare({A: position})
+    counted.release([A])
+    counted.start({A: position}, term=1)
+    assert counted.plane.calls == [("stop", [B]), *calls]
+    assert [m.offset for m in counted.poll(0, 10)] == [position, position + 1]
+
+
+def test_what_arrives_while_nobody_owns_it_waits_and_is_dropped_with_its_partition(counted):
+    counted.stop([A], lambda: None, keeps=True)
+    assert {m.partition for m in counted.poll(0, 10)} == {1}  # A's records are put aside
+    counted.forget([A])
+    counted.start({A: 2}, term=1)
+    assert [m.offset for m in counted.poll(0, 10)] == [2, 3]
+    counted.stop([A], lambda: None, keeps=True)
+    counted.poll(0, 10)
+    counted.drop([A])
+    counted.start({A: 9}, term=2)
+    assert 9 in [m.offset for m in counted.poll(0, 10) if m.partition == 0]
+
+
+def test_a_paused_partition_keeps_nothing(counted):
+    counted.pause([A])
+    counted.plane.calls.clear()
+    counted.stop([A, B], lambda: None, keeps=True)
+    assert counted.plane.calls == [("stop", [A])]
+
+
+def test_a_stop_that_keeps_still_waits_for_what_is_in_flight(counted):
+    drained = []
+    counted.poll(0, 10)
+    counted.stop([A, B], lambda: drained.append(1), keeps=True)
+    assert drained == []
+    counted.processed()
+    assert drained == [1]
+    assert counted.uncommitted() == {A: 4, B: 4}
+    counted.forget([A, B])
+    counted.start({A: 4}, term=1)
+    assert [m.offset for m in counted.poll(0, 10) if m.partition == 0] == [4, 5]

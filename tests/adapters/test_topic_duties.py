@@ -60,6 +60,7 @@ class Records:
     def __init__(self):
         self.notes = []
         self.held = set()
+        self.kept_at_stop = []
 
     def prepare(self, positions):
         self.notes.append(("prepare", dict(positions)))
@@ -71,12 +72,16 @@ class Records:
         self.notes.append(("start", dict(positions), sorted(held_back), sorted(fresh)))
         self.held.update(positions)
 
-    def stop(self, partitions, drained):
+    def stop(self, partitions, drained, *, keeps):
+        self.kept_at_stop.append(keeps)
         self.held.difference_update(partitions)
         drained()
 
     def drop(self, partitions, told):
         self.held.difference_update(partitions)
+
+    def release(self, owned):
+        self.notes.append(("release", sorted(owned)))
 
     def seek(self, partition, offset):
         self.notes.append(("seek", partition, offset))
@@ -433,3 +438,12 @@ def test_only_the_callback_or_a_seek_sets_where_a_later_term_begins(duties):
     duties.seek(A, 5)
     assert duties.refused({A: 2}, {A: 5, B: 1}) == set()
     assert duties.refused({A: 2}, {A: 6}) == {A}
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_only_an_eager_members_fetched_records_wait_for_its_next_assignment(duties, keeps):
+    duties._keeps_fetched = keeps
+    duties.stop((A, B), lambda: None)
+    duties.completed(completed(owned=(A,)))
+    assert duties.delivery.kept_at_stop == [keeps]
+    assert duties.delivery.notes == ([("release", [A])] if keeps else [])

@@ -85,6 +85,33 @@ def test_others_go_on_while_one_member_is_busy_with_its_batch(broker):
     assert overlaps(hands) == []
 
 
+def test_an_eager_sticky_member_does_not_fetch_again_what_comes_back_to_it(broker):
+    """KIP-54, "Motivation": its records wait in the buffers for the end of the round."""
+    topic, group = Topic(broker.bootstrap, 4), fresh("group")
+    topic.produce(50)
+    sticky = {"partition_assignment_strategy": "sticky"}
+    first = Hand(broker.bootstrap, group, [topic.name], **sticky).start()
+    until(lambda: account([first], topic)[0] == 0, "every record is read")
+    parts = first.consumer._parts
+    assert parts is not None
+    plane = parts.duties.delivery._plane
+    begin, started = plane.start, []
+
+    def start(positions):
+        started.append(dict(positions))
+        begin(positions)
+
+    plane.start = start
+    second = Hand(broker.bootstrap, group, [topic.name], **sticky).start()
+    hands = [first, second]
+    until(lambda: spread(hands, topic), "two members share")
+    topic.produce(50)
+    until(lambda: account(hands, topic)[0] == 0, "every record is read")
+    assert started == []
+    assert closing(hands) == {}
+    assert account(hands, topic) == (0, 0)
+
+
 def test_a_static_member_returns_to_its_partitions_without_a_round(broker):
     topic, group = Topic(broker.bootstrap, 4), fresh("group")
     a = Hand(broker.bootstrap, group, [topic.name], group_instance_id="a").start()

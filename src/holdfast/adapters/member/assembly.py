@@ -35,7 +35,9 @@ from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError, ne
 from holdfast.machine import events
 from holdfast.machine.codes import FATAL, ErrorCode, describe
 from holdfast.machine.leader.designs import Assignor
+from holdfast.machine.leader.embedded import RebalanceMode
 from holdfast.machine.member.holdings import Identity
+from holdfast.machine.member.member import choose_mode
 
 Matches = Callable[[str], bool]
 
@@ -79,6 +81,7 @@ class Assembly:
                 fail=self._fail,
                 counters=self.counters,
                 log=log,
+                keeps_fetched=choose_mode(assignors) is RebalanceMode.EAGER,
             )
             self._closers = [self.duties.close, *self._closers, self.duties.end]
             self.host = MemberHost(

@@ -116,6 +116,7 @@ class Delivery:
         self._active: set[tuple[str, int]] = set()
         self._prepared: dict[tuple[str, int], int] = {}
         self._early: dict[tuple[str, int], list[Any]] = {}  # came before their partition started
+        self._parked: set[tuple[str, int]] = set()  # of those prepared: given up, may come back
         self._paused: set[tuple[str, int]] = set()
         self._leaving: set[tuple[str, int]] = set()  # stopped here, but not in the plane yet
         self._n_failures = 0
@@ -221,10 +222,22 @@ class Delivery:
 
     def prepare(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Fetch these from their positions on, but hand nothing out before :meth:`start`."""
+        new = self._not_kept(positions)
         with self._lock:
-            self._prepared.update(positions)
+            self._prepared.update(new)
         with self._gate.change():
-            self._plane.start(positions)
+            if new:
+                self._plane.start(new)
+
+    def _not_kept(self, positions: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """Those that are not fetched from exactly there already; what was fetched else is gone."""
+        with self._lock:
+            kept = {tp for tp in self._parked if self._prepared.get(tp) == positions.get(tp, -1)}
+            elsewhere = [tp for tp in positions if tp in self._parked and tp not in kept]
+            self._parked.difference_update(positions)
+        if elsewhere:
+            self._silence(elsewhere)
+        return {tp: at for tp, at in positions.items() if tp not in kept}
 
     def start(
         self,
@@ -241,6 +254,7 @@ class Delivery:
         """
         with self._lock:
             prepared = self._prepared
+            self._parked.difference_update(positions)
             elsewhere = [tp for tp in positions if prepared.get(tp, positions[tp]) != positions[tp]]
         if elsewhere:
             self._silence(elsewhere)
@@ -269,15 +283,46 @@ class Delivery:
                     self._paused.add(tp)
                     self._active.add(tp)
 
-    def stop(self, partitions: Collection[tuple[str, int]], drained: Callable[[], None]) -> None:
-        """Hand out no more of these; call ``drained`` once none of their records is in flight."""
-        self._silence(partitions)
+    def stop(
+        self,
+        partitions: Collection[tuple[str, int]],
+        drained: Callable[[], None],
+        *,
+        keeps: bool = False,
+    ) -> None:
+        """Hand out no more of these; call ``drained`` once none of their records is in flight.
+
+        With ``keeps``, what is fetched of them already stays until :meth:`release`. A partition
+        that is started again at the same position hands it out; at another position it is dropped.
+
+        References: KIP-54, "Motivation" (pre-fetched messages are not fetched again).
+        """
+        silenced = self._not_parked(partitions) if keeps else partitions
+        if silenced or not keeps:
+            self._silence(silenced)
         with self._lock:
             waiting_for = frozenset(tp for tp in partitions if tp in self._handed)
             if waiting_for:
                 self._stops.append(_Stop(waiting_for, drained))
                 return
         drained()
+
+    def _not_parked(self, partitions: Collection[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Park what is handed out now; the rest has nothing to keep."""
+        with self._gate.change(), self._lock:  # what a slice returned is handed out before
+            parked = (self._active - self._paused).intersection(partitions)
+            for tp in parked:
+                self._prepared[tp] = self._reached(tp)
+            self._active -= parked
+            self._parked |= parked
+            return [tp for tp in partitions if tp not in parked]
+
+    def release(self, owned: Collection[tuple[str, int]]) -> None:
+        """Drop what :meth:`stop` kept of partitions that did not come back."""
+        with self._lock:
+            gone = self._parked.difference(owned)
+        if gone:
+            self._silence(gone)
 
     def give_up_waiting(self, partitions: Collection[tuple[str, int]]) -> None:
         """Count records in flight of these as not processed; their stops are drained now."""
@@ -312,6 +357,7 @@ class Delivery:
             self._leaving.update(partitions)
             self._active.difference_update(partitions)
             self._paused.difference_update(partitions)
+            self._parked.difference_update(partitions)
         with self._gate.change():
             self._plane.stop(partitions)
         with self._lock:

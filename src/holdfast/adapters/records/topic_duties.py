@@ -101,6 +101,9 @@ class TopicDuties:
         Counts for the metrics.
     log : MemberLog
         The member's.
+    keeps_fetched : bool
+        Whether what is fetched of a partition that is given up stays until the next assignment, as
+        for an eager member, which gives everything up and gets most of it back.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class TopicDuties:
         fail: Callable[[BaseException], None],
         counters: Counters,
         log: MemberLog,
+        keeps_fetched: bool = False,
     ):
         self.delivery = delivery
         self.counters = counters
@@ -120,6 +124,7 @@ class TopicDuties:
         self.calls: Mailbox[PendingCall] = Mailbox()
         self._reset: str = settings["auto.offset.reset"]
         self._pause_s: float = settings["retry.backoff.max.ms"] / 1000
+        self._keeps_fetched = keeps_fetched
         self._link = link
         self._lookup = lookup
         self._fail = fail
@@ -141,7 +146,7 @@ class TopicDuties:
     def stop(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
         """See :class:`Duties`."""
         self._forget(resources)
-        self.delivery.stop(resources, drained)
+        self.delivery.stop(resources, drained, keeps=self._keeps_fetched)
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
         """See :class:`Duties`."""
@@ -263,6 +268,8 @@ class TopicDuties:
         self.counters.add("gained", len(action.gained))
         self.counters.add("revoked", len(action.revoked))
         self.delivery.forget(action.gained)  # positions of an earlier term
+        if self._keeps_fetched:
+            self.delivery.release(action.owned)
         with self._lock:
             self._held_back.intersection_update(action.owned)
             for tp in self._sought.keys() - set(action.owned):
