@@ -61,6 +61,8 @@ class Bounce:
     written: list[float] = field(default_factory=list)  # when offset i of every partition was
     began: float = 0.0
     ended: float = 0.0
+    stdin: int = subprocess.DEVNULL
+    """What members have for standard input; they join when it has a line, or ends."""
 
     def __post_init__(self) -> None:
         self.topic = f"bounce-{self.kind}"
@@ -71,6 +73,19 @@ class Bounce:
         """Start the member of a slot, in a process of its own."""
         name = f"{slot}.{self.n_starts[slot]}"
         self.n_starts[slot] += 1
+        task = {
+            "kind": self.kind,
+            "topic": self.topic,
+            "diary": str(self.folder / f"{self.kind}.{name}.jsonl"),
+            "restore": self.options.restore,
+            "work": self.options.slow if slot == 0 else 0.0,
+            "kafka": self.properties(slot),
+        }
+        with (self.folder / f"{self.kind}.{name}.err").open("wb") as errors:
+            return subprocess.Popen(self.command(task), stderr=errors, stdin=self.stdin)
+
+    def properties(self, slot: int) -> dict[str, Any]:
+        """Kafka's settings of a member."""
         kafka = {
             "bootstrap.servers": self.bootstrap,
             "group.id": self.topic,
@@ -83,17 +98,12 @@ class Bounce:
             kafka["holdfast.data.plane"] = self.options.plane
         if self.options.static:
             kafka["group.instance.id"] = f"member-{slot}"
-        task = {
-            "kind": self.kind,
-            "topic": self.topic,
-            "diary": str(self.folder / f"{self.kind}.{name}.jsonl"),
-            "restore": self.options.restore,
-            "work": self.options.slow if slot == 0 else 0.0,
-            "kafka": kafka,
-        }
+        return kafka
+
+    def command(self, task: dict[str, Any]) -> list[str]:
+        """The process of a member."""
         program = Path(__file__).with_name("bounce_member.py")
-        with (self.folder / f"{self.kind}.{name}.err").open("wb") as errors:
-            return subprocess.Popen([sys.executable, program, json.dumps(task)], stderr=errors)
+        return [sys.executable, str(program), json.dumps(task)]
 
     def run(self) -> None:
         """Write, bounce every member, and close."""

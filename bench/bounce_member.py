@@ -2,8 +2,9 @@
 
 ``python bench/bounce_member.py '{"kind": ..., "name": ..., "diary": ..., ...}'``. A line of the
 diary is ``[seconds, "read", partition, first offset, last offset]`` or ``[seconds, "assigned" |
-"revoked" | "lost" | "closed", partitions]``. State is rebuilt for a partition only when this
-process does not hold it already. SIGTERM closes the member, SIGKILL does not.
+"revoked" | "lost" | "joins" | "closed", partitions]``. State is rebuilt for a partition only when
+this process does not hold it already. The member joins when standard input has a line, or ends.
+SIGTERM closes the member, SIGKILL does not.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ KINDS = (
     *OURS,
     "confluent-range",
     "confluent-coop",
+    "confluent-848",
     "kafka-python-range",
     "kafka-python-coop",
     "aiokafka-range",
@@ -41,6 +43,11 @@ class Diary:
         self._given_up: set[int] = set()
         self.over = False
         signal.signal(signal.SIGTERM, self._end)
+
+    def ready(self) -> None:
+        """Wait until the group may be joined: a line of standard input, or its end."""
+        sys.stdin.readline()
+        self.write("joins", [])
 
     def _end(self, *_: object) -> None:
         self.over = True
@@ -89,9 +96,10 @@ def run_ours(task: dict[str, Any], diary: Diary) -> None:
     config = {
         **task["kafka"],
         "holdfast.policy": task["kind"],
-        "scheduled.rebalance.max.delay.ms": 20_000,
+        "scheduled.rebalance.max.delay.ms": task.get("delay_ms", 20_000),
     }
     with Consumer(config) as consumer:
+        diary.ready()
         consumer.subscribe([task["topic"]], diary)
         while not diary.over:
             messages = consumer.poll(POLL_SECONDS, MOST_RECORDS)
@@ -110,8 +118,13 @@ def run_confluent(task: dict[str, Any], diary: Diary) -> None:
     from confluent_kafka import Consumer
 
     coop = task["kind"].endswith("coop")
-    strategy = "cooperative-sticky" if coop else "range"
-    consumer = Consumer({**task["kafka"], "partition.assignment.strategy": strategy})
+    config = dict(task["kafka"])
+    if task["kind"].endswith("848"):
+        config["group.protocol"] = "consumer"
+    else:
+        config["partition.assignment.strategy"] = "cooperative-sticky" if coop else "range"
+    consumer = Consumer(config)
+    diary.ready()
     consumer.subscribe(
         [task["topic"]],
         on_assign=lambda _, parts: diary.on_partitions_assigned(parts),
@@ -142,6 +155,7 @@ def run_kafka_python(task: dict[str, Any], diary: Diary) -> None:
             CooperativeStickyAssignor if coop else RangePartitionAssignor
         ],
     )
+    diary.ready()
     consumer.subscribe([task["topic"]], listener=Listener())
     while not diary.over:
         found = consumer.poll(int(POLL_SECONDS * 1000), max_records=MOST_RECORDS)
@@ -158,6 +172,7 @@ def run_aiokafka(task: dict[str, Any], diary: Diary) -> None:
         on_partitions_revoked = staticmethod(diary.on_partitions_revoked)
 
     async def consume() -> None:
+        diary.ready()
         consumer = AIOKafkaConsumer(**_spelled(task["kafka"]))
         consumer.subscribe([task["topic"]], listener=Listener())
         await consumer.start()
@@ -178,6 +193,7 @@ RUN: dict[str, Callable[[dict[str, Any], Diary], None]] = {
     **dict.fromkeys(OURS, run_ours),
     "confluent-range": run_confluent,
     "confluent-coop": run_confluent,
+    "confluent-848": run_confluent,
     "kafka-python-range": run_kafka_python,
     "kafka-python-coop": run_kafka_python,
     "aiokafka-range": run_aiokafka,

@@ -17,8 +17,8 @@ from holdfast.assignors.result import Solution
 from holdfast.machine.policies import assignors_for
 from holdfast.pipeline.plan.plan import plan
 from holdfast.pipeline.replay.replay import Request, replay
+from holdfast.pipeline.replay.replay_settings import ReplaySettings
 from holdfast.pipeline.replay.replay_story import stories
-from holdfast.pipeline.replay.replay_world import ReplaySettings
 
 NAME = "all-to-first"
 

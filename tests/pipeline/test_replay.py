@@ -11,8 +11,8 @@ from tests.pipeline.test_replay_story import told
 
 from holdfast.pipeline.replay import replay as replays
 from holdfast.pipeline.replay.replay import REPLAY, Request, replay
+from holdfast.pipeline.replay.replay_settings import ReplaySettings, actual_setting
 from holdfast.pipeline.replay.replay_story import stories
-from holdfast.pipeline.replay.replay_world import ReplaySettings, actual_setting
 from holdfast.pipeline.replay.replay_world import replay as replay_story
 from holdfast.sim.world.costs import Costs
 
@@ -119,9 +119,10 @@ def test_members_are_as_quick_as_their_follow_up_rounds_show(tmp_path):
     run = worlds.play("g", policy="cooperative-sticky", scenario="rolling-bounce", costs=quick)
     dump = worlds.write(tmp_path / "dump", [run])
     (story,) = stories(local.run(dump, tmp_path / "tables"))
-    assert 0 < story.answer_ms <= 500
-    (row,) = replay(None, [story], Request()).to_pylist()
-    (slow,) = replay(None, [replace(story, answer_ms=-1)], Request()).to_pylist()
+    low, middle, high, n = story.costs["heartbeat_ms"]
+    assert low < 300 < high and middle == pytest.approx(300, rel=0.3) and n > 4
+    (row,) = replay(None, [story], Request(given=frozenset())).to_pylist()
+    (slow,) = replay(None, [story], Request()).to_pylist()
     truth = run.report.partition_seconds_unowned
     off = [abs(r["partition_seconds_unowned"] - truth) for r in (row, slow)]
     assert off[0] < off[1] / 2

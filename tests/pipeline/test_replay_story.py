@@ -12,8 +12,8 @@ from tests.pipeline.histories import COOPERATIVE, generation, histories, law
 
 from holdfast.pipeline.replay.replay_happenings import Do, Story
 from holdfast.pipeline.replay.replay_rows import GroupRows, RecordedGeneration, RecordedMember
+from holdfast.pipeline.replay.replay_settings import actual_setting
 from holdfast.pipeline.replay.replay_story import MAX_GENERATIONS, stories, story_of
-from holdfast.pipeline.replay.replay_world import actual_setting
 from holdfast.sim.world.costs import Costs
 
 CAPTURED = Path(__file__).with_name("captured") / "dump"

@@ -24,6 +24,7 @@ from holdfast.machine.leader.designs import Assignor
 from holdfast.machine.policies import DEFAULTS, POLICIES, assignors_for, find_policy
 from holdfast.machine.policy import Policy
 from holdfast.machine.states import MemberState
+from holdfast.sim.baselines import BASELINES
 from holdfast.sim.baselines.connect import ConnectAssignor
 from holdfast.sim.baselines.kip848 import run_kip848
 from holdfast.sim.world.calm import all_calm
@@ -37,9 +38,6 @@ LEADER = -1  # slot of a step: the member that leads when the step is taken
 
 Track = Callable[[range], Iterable[int]]
 """Passes on the members that are bounced, and may count them."""
-
-BASELINES = {"kip848": "KIP-848-like (model)", "connect": "Connect as shipped"}
-"""Baseline -> its name in tables of measurements."""
 
 SIMULATED = (*POLICIES, *BASELINES)
 """Policies and baselines. A setup may name an assignor as well."""

@@ -43,6 +43,16 @@ PLAN = Table(
     order=("group",),
 )
 
+
+def _bounds(name: str, unit: str = "") -> tuple[Column, Column]:
+    """Between which a number of a replay lies in nine cases of ten."""
+    low, high = f"{name}_low", f"{name}_high"
+    return (
+        Column(low, _F, f"`{name}`, at least", unit, nullable=True),
+        Column(high, _F, f"`{name}`, at most", unit, nullable=True),
+    )
+
+
 REPLAY = Table(
     name="replay",
     doc="One row per group and setting: what the group's history would have cost under it.",
@@ -91,10 +101,19 @@ REPLAY = Table(
             nullable=True,
             heading="Balanced after, s",
         ),
+        *_bounds("rebalances"),
+        *_bounds("moved"),
+        *_bounds("partition_seconds_unowned", "partition-seconds"),
+        *_bounds("partition_seconds_stopped", "partition-seconds"),
+        *_bounds("longest_stop_seconds", "seconds"),
+        *_bounds("time_to_balance_seconds", "seconds"),
+        Column("reason", _S, "why a number is missing", nullable=True),
+        Column("costs", _S, "JSON: the costs, their bounds and observations", nullable=True),
         Column("fidelity", _F, "of the actual setting, 0 to 1", nullable=True, heading="Fidelity"),
         Column("fidelity_rebalances", _F, "agreement of the rebalances, 0 to 1", nullable=True),
         Column("fidelity_moves", _F, "agreement of the moves, 0 to 1", nullable=True),
         Column("fidelity_pause", _F, "agreement of the pauses, 0 to 1", nullable=True),
+        Column("fidelity_interval", _F, "narrowness of the intervals, 0 to 1", nullable=True),
         Column("recorded_rebalances", _L, "rebalances on record"),
         Column("recorded_moved", _L, "moves on record"),
         Column(

@@ -28,8 +28,10 @@ from holdfast.model.fidelity import (
 )
 from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
+from holdfast.pipeline.replay.replay_draws import MODEL_SPREAD, ReplayInterval, drawn, interval
 from holdfast.pipeline.replay.replay_happenings import Story
-from holdfast.pipeline.replay.replay_world import ReplayCost, ReplaySettings, actual_setting
+from holdfast.pipeline.replay.replay_session import ReplayCost
+from holdfast.pipeline.replay.replay_settings import ReplaySettings, actual_setting
 from holdfast.pipeline.replay.replay_world import replay as replay_story
 from holdfast.sim.world.costs import Costs
 from holdfast.tables.schemas import arrow_schema
@@ -45,7 +47,25 @@ REPLAY: Final = arrow_schema("replay")
 
 REPLAY_DDL: Final = spark_ddl("replay")
 
-FIDELITY: Final = ("fidelity", "fidelity_rebalances", "fidelity_moves", "fidelity_pause")
+FIDELITY: Final = (
+    "fidelity",
+    "fidelity_rebalances",
+    "fidelity_moves",
+    "fidelity_pause",
+    "fidelity_interval",
+)
+
+COUNTS: Final = ("rebalances", "moved")
+SECONDS: Final = (
+    "partition_seconds_unowned",
+    "partition_seconds_stopped",
+    "longest_stop_seconds",
+    "time_to_balance_seconds",
+)
+"""Columns with an interval, ``NAME_low`` and ``NAME_high``."""
+
+WIDE: Final = 1.0
+"""An interval of which a bound is off by this part of the middle tells nothing: no number."""
 
 DRIVER_EVENTS: Final = 2_000
 """Below so many happenings x settings the driver does it: starting Spark would cost more."""
@@ -65,6 +85,8 @@ class Request:
         For a group that defers, where its records do not show its delay.
     costs : Costs
         What members do around a rebalance.
+    given : frozenset of str, optional
+        Fields of ``costs`` that hold, whatever the history says; None: all of them.
     seed : int
         Of all chance.
     """
@@ -72,6 +94,7 @@ class Request:
     settings: tuple[ReplaySettings, ...] = ()
     default_delay_ms: int = DEFAULTS.delay_ms
     costs: Costs = field(default_factory=Costs)
+    given: frozenset[str] | None = None
     seed: int = 0
 
 
@@ -97,44 +120,131 @@ def replay_rows(story: Story, setting: ReplaySettings, request: Request) -> dict
     }
     if story.refused:
         return row | {"note": story.refused}
+    row["costs"] = _costs(story, request)
     seed = request.seed + zlib.crc32(story.group.encode())
     try:
-        done = replay_story(story, setting, request.costs, seed=seed)
+        cases = drawn(story, request.costs, request.given, setting.policy, seed)
+        done = [
+            replay_story(told, setting, costs, seed=seed + number, vary=number > 0)
+            for number, (told, costs) in enumerate(cases)
+        ]
     except HoldfastError as error:
         return row | {"note": "; ".join(filter(None, (*notes, str(error))))}
-    if done.failures:
-        notes.append(f"the assignor refused the group in {done.failures} rounds")
-    if done.gave_up:
+    if done[0].failures:
+        notes.append(f"the assignor refused the group in {done[0].failures} rounds")
+    if done[0].gave_up:
         notes.append("the group did not become still")
+    notes.append(_assumed(story, setting, request))
     note = "; ".join(filter(None, notes)) or None
-    return row | _numbers(done) | _fidelity(story, setting, done) | {"note": note}
+    return (
+        row | _numbers(done, story, request) | _fidelity(story, setting, row, done) | {"note": note}
+    )
 
 
-def _numbers(done: ReplayCost) -> dict[str, Any]:
-    per = max(1, done.n_disturbances)
-    return {
-        "rebalances": done.rebalances,
-        "moved": done.moved,
-        "moved_to_third": done.moved_to_third,
-        "partition_seconds_unowned": round(done.unowned_seconds, 3),
-        "partition_seconds_stopped": round(done.stopped_seconds, 3),
-        "longest_stop_seconds": round(done.longest_stop_seconds, 3),
-        "time_to_balance_seconds": round(done.balancing_seconds / per, 3),
+def _costs(story: Story, request: Request) -> str:
+    """The costs that were replayed with, as JSON: at least, middle, at most, observations."""
+    found: dict[str, Any] = {}
+    for name, value, _ in request.costs.lines():
+        known = story.costs.get(name)
+        if request.given is None or name in request.given:
+            found[name] = {"given_ms": value}
+        elif known is not None:
+            low, mid, high, n = known
+            found[name] = {"low_ms": round(low), "ms": round(mid), "high_ms": round(high), "n": n}
+    return json.dumps(found)
+
+
+def _assumed(story: Story, setting: ReplaySettings, request: Request) -> str:
+    """What a setting rests on that no history of the group can tell."""
+    given = request.given
+    if given is None or setting.policy != "kip848" or story.costs.get("broker_heartbeat_ms"):
+        return ""
+    names = ("broker_heartbeat_ms", "broker_session_ms")
+    open_names = [name.removesuffix("_ms").replace("_", "-") for name in names if name not in given]
+    if not open_names:
+        return ""
+    return f"with the broker's defaults for {' and '.join(open_names)}: give them with --cost"
+
+
+def _numbers(done: Sequence[ReplayCost], story: Story, request: Request) -> dict[str, Any]:
+    """Numbers with their intervals; a number whose interval tells nothing is None."""
+    row: dict[str, Any] = {"moved_to_third": done[0].moved_to_third}
+    spread = 0.0 if request.given is None else MODEL_SPREAD
+    wide = []
+    for name in (*COUNTS, *SECONDS):
+        values = [_measured(one, name) for one in done]
+        found = interval(values, spread if name in SECONDS else 0.0)
+        if name in COUNTS:
+            row |= {
+                name: int(values[0]),
+                f"{name}_low": min(int(found.low), int(values[0])),
+                f"{name}_high": max(int(-(-found.high // 1)), int(values[0])),
+            }
+            continue
+        told = found.width <= WIDE
+        row |= {
+            name: round(found.mid, 3) if told else None,
+            f"{name}_low": round(found.low, 3),
+            f"{name}_high": round(found.high, 3),
+        }
+        if not told:
+            wide.append(f"{name} lies anywhere from {found.low:.3g} to {found.high:.3g}")
+    if wide:
+        row["reason"] = f"the history does not tell {_untold(story, request)}: " + "; ".join(wide)
+    return row
+
+
+def _untold(story: Story, request: Request) -> str:
+    """The costs that a history leaves open, widest first."""
+    given = request.given or frozenset[str]()
+    widths = {
+        name: known[2] - known[0]
+        for name, known in story.costs.items()
+        if name not in given and known[2] - known[0] > known[1] / 2
     }
+    widest = sorted(widths, key=lambda name: -widths[name])[:3]
+    return ", ".join(n.removesuffix("_ms").replace("_", "-") for n in widest) or "when it happened"
 
 
-def _fidelity(story: Story, setting: ReplaySettings, done: ReplayCost) -> dict[str, Any]:
+def _measured(done: ReplayCost, name: str) -> float:
+    match name:
+        case "rebalances" | "moved":
+            return float(getattr(done, name))
+        case "partition_seconds_unowned":
+            return done.unowned_seconds
+        case "partition_seconds_stopped":
+            return done.stopped_seconds
+        case "longest_stop_seconds":
+            return done.longest_stop_seconds
+        case _:
+            return done.balancing_seconds / max(1, done.n_disturbances)
+
+
+def _fidelity(
+    story: Story, setting: ReplaySettings, row: dict[str, Any], done: Sequence[ReplayCost]
+) -> dict[str, Any]:
     """Agreements of the actual replay; None where nothing was recorded to agree with."""
     if not setting.actual or not story.n_events:
         return {}
     recorded = [places for session in story.sessions for places in session.generations]
     bounds = (story.pause_lower_seconds, story.pause_upper_seconds)
+    bounds = (max(bounds[0], min(story.pause_least_seconds, bounds[1])), bounds[1])
+    unowned = interval([one.unowned_seconds for one in done], 0.0).mid
     found = (
-        agreement_of_sequences(recorded, done.generations),
-        agreement_of_counts(story.moved, done.moved),
-        None if story.blind else agreement_with_bounds(done.unowned_seconds, *bounds),
+        agreement_of_sequences(recorded, done[0].generations),
+        agreement_of_counts(story.moved, done[0].moved),
+        None if story.blind else agreement_with_bounds(unowned, *bounds),
     )
-    return dict(zip(FIDELITY, (fidelity(found), *found), strict=True))
+    return dict(zip(FIDELITY[1:4], found, strict=True))
+
+
+def _narrowness(row: dict[str, Any]) -> float | None:
+    """How much the interval of the stopped seconds says: 0.9 where nine of ten lie within 25 %."""
+    name = "partition_seconds_stopped"
+    if row[name] is None:
+        return None
+    found = ReplayInterval(low=row[f"{name}_low"], mid=row[name], high=row[f"{name}_high"])
+    return max(0.0, 1 - 0.4 * found.width)
 
 
 def settings_of(story: Story, request: Request) -> list[ReplaySettings]:
@@ -145,6 +255,8 @@ def settings_of(story: Story, request: Request) -> list[ReplaySettings]:
 
 
 def _key(setting: ReplaySettings) -> tuple[str | int | bool, ...]:
+    if setting.policy == "kip848":  # the model has one assignor, whatever the broker's is called
+        return (setting.policy,)
     extra = (setting.delay_ms,) if setting.defers else ()
     return (setting.policy, setting.assignor, *extra)
 
@@ -217,7 +329,10 @@ def _spread(spark: SparkSession, pairs: Sequence[Pair], request: Request) -> pa.
 def _ordered(done: pa.Table, pairs: Sequence[Pair]) -> pa.Table:
     """Rows in the order of the pairs, each with the fidelity of its group."""
     rows = {_row_key(row): row for row in done.to_pylist()}
-    faith = {row["group"]: {n: row[n] for n in FIDELITY} for row in rows.values() if row["actual"]}
+    of_group: dict[str, list[dict[str, Any]]] = {}
+    for row in rows.values():
+        of_group.setdefault(row["group"], []).append(row)
+    faith = {group: _faith(found) for group, found in of_group.items()}
     found = []
     for story, setting in pairs:
         row = rows[story.group, *_key(setting), setting.actual]
@@ -225,6 +340,19 @@ def _ordered(done: pa.Table, pairs: Sequence[Pair]) -> pa.Table:
     return pa.Table.from_pylist(found, schema=REPLAY)
 
 
+def _faith(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """The fidelity of a group: the agreements of its actual setting, and its widest interval."""
+    (actual,) = [row for row in rows if row["actual"]]
+    agreements = [actual[name] for name in FIDELITY[1:4]]
+    if all(value is None for value in agreements):
+        return dict.fromkeys(FIDELITY)
+    told = [value for value in map(_narrowness, rows) if value is not None]
+    agreements.append(min(told, default=None))
+    return dict(zip(FIDELITY, (fidelity(agreements), *agreements), strict=True))
+
+
 def _row_key(row: dict[str, Any]) -> tuple[str | int | bool, ...]:
+    if row["policy"] == "kip848":
+        return (row["group"], row["policy"], row["actual"])
     extra = (row["delay_ms"],) if row["delay_ms"] is not None else ()
     return (row["group"], row["policy"], row["assignor"], *extra, row["actual"])

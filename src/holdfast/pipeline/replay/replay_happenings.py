@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
-
-from holdfast.sim.world.costs import Costs
 
 
 class Do(StrEnum):
@@ -31,7 +29,8 @@ class Happening:
     """One thing that happens: ``do`` to a slot (or to ``topics[0]``: ``count`` partitions).
 
     ``expired``: a static member starts as soon as the coordinator has removed it. ``returns``: a
-    static member stops without a word to the coordinator, to come back.
+    static member stops without a word to the coordinator, to come back. ``vague_ms``: it may have
+    happened up to half of that earlier or later.
     """
 
     at_ms: int
@@ -41,6 +40,7 @@ class Happening:
     count: int = 0
     expired: bool = False
     returns: bool = False
+    vague_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +85,25 @@ class Story:
         Timeouts of the members, -1 where the records do not say.
     delay_ms : int
         How long lost partitions wait, as the group's own assignments say; -1: none says it.
-    answer_ms : int
-        How long all members took to come to a follow-up round; -1 never seen.
+    costs : dict of str to tuple of float
+        What the history says of a cost: at least, middle, at most, in ms, and from how many
+        observations; see :mod:`holdfast.pipeline.replay.replay_estimates`.
+    slow : tuple of int
+        Slots with slow batches.
+    rebuild_blocks : bool
+        A member that rebuilds does nothing else.
+    client : str
+        What its members run, as far as the records tell.
     n_partitions : int
         Most partitions that had an owner at once.
     moved : int
         Partitions that changed their place.
     pause_lower_seconds, pause_upper_seconds : float
         Partition-seconds without an owner, as ``rebalances`` has them.
+    pause_least_seconds : float
+        A closer lower bound: an owner commits when it gives up, or at its rhythm until then.
+    kip848 : bool
+        Its last generation is that of a KIP-848 group.
     refused : str
         Why the group has no replay; empty where it has one.
     blind : bool
@@ -117,7 +128,12 @@ class Story:
     lags: dict[str, tuple[int, ...]] = field(default_factory=dict)
     note: str = ""
     blind: bool = False
-    answer_ms: int = -1
+    costs: dict[str, tuple[float, float, float, int]] = field(default_factory=dict)
+    slow: tuple[int, ...] = ()
+    rebuild_blocks: bool = False
+    client: str = ""
+    pause_least_seconds: float = 0.0
+    kip848: bool = False
     refused: str = ""
 
     @property
@@ -141,6 +157,8 @@ class Story:
         value["sessions"] = tuple(_session(session) for session in value["sessions"])
         value["places"] = tuple(value["places"])
         value["asked"] = {int(slot): tuple(topics) for slot, topics in value["asked"].items()}
+        value["slow"] = tuple(value["slow"])
+        value["costs"] = {name: tuple(known) for name, known in value["costs"].items()}
         value["lags"] = {topic: tuple(lags) for topic, lags in value["lags"].items()}
         return cls(**value)
 
@@ -156,12 +174,3 @@ def _session(value: Mapping[str, Any]) -> RecordedSession:
         happenings=tuple(happenings),
         generations=tuple(tuple(places) for places in value["generations"]),
     )
-
-
-def as_seen(costs: Costs, answer_ms: int) -> Costs:
-    """Costs of members seen to answer in this time: no heartbeat, poll or flush takes longer."""
-    if answer_ms < 0:
-        return costs
-    most = max(1, answer_ms)
-    names = ("heartbeat_ms", "poll_ms", "slow_poll_ms", "revoke_ms")
-    return replace(costs, **{name: min(getattr(costs, name), most) for name in names})

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.pipeline.replay.replay_commits import CommitTimes
 from holdfast.tables.groups import GroupedTable
 from holdfast.tables.reading import Tables
 
@@ -33,6 +34,7 @@ class RecordedMember:
     topics: tuple[str, ...]
     session_ms: int | None
     rebalance_ms: int | None
+    rack: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,6 +100,7 @@ class GroupRows:
     pauses: list[RecordedPause]
     lags: dict[str, dict[int, int]] = field(default_factory=dict)
     """Lag by topic and partition; a partition without a row has none."""
+    commits: CommitTimes = field(default_factory=CommitTimes)
 
     @cached_property
     def _rebalance(self) -> dict[tuple[int, int], RecordedRebalance]:
@@ -154,12 +157,17 @@ _COLUMNS = {
         "subscribed_topics",
         "session_timeout_ms",
         "rebalance_timeout_ms",
+        "rack",
     ),
     "assignments": ("generation", "timestamp", "member_id", "topic", "partitions", "role"),
     "rebalances": tuple(RecordedRebalance.__annotations__),
     "pauses": tuple(RecordedPause.__annotations__),
     "lag": ("topic", "partition", "lag"),
+    "offset_commits": ("topic", "partition", "offset", "commit_timestamp", "leader_epoch"),
 }
+
+MOST_COMMITS: Final = 20_000_000
+"""A history with more commits is read without them: they would not fit into memory."""
 
 
 def group_rows(
@@ -176,19 +184,25 @@ def group_rows(
     lags : bool
         Read the lag table too.
     """
-    names = [name for name in _COLUMNS if lags or name != "lag"]
+    left_out = set() if lags else {"lag"}
+    if "offset_commits" not in tables or tables.rows("offset_commits") > MOST_COMMITS:
+        left_out.add("offset_commits")
+    names = [name for name in _COLUMNS if name not in left_out]
     cut = {name: _cut(tables, name, groups) for name in names}
     for group in cut["generations"].bounds:
         rows = {
             name: grouped.of_group(group).select(_COLUMNS[name]).to_pylist()
             for name, grouped in cut.items()
+            if name != "offset_commits"
         }
+        commits = cut.get("offset_commits")
         yield GroupRows(
             group=group,
             generations=_generations(rows),
             rebalances=rows["rebalances"],
             pauses=rows["pauses"],
             lags=_lags(rows.get("lag", [])),
+            commits=CommitTimes() if commits is None else CommitTimes.of(commits.of_group(group)),
         )
 
 
@@ -246,6 +260,7 @@ def _member(row: dict[str, Any], topics: tuple[str, ...]) -> RecordedMember:
         topics=topics,
         session_ms=row["session_timeout_ms"],
         rebalance_ms=row["rebalance_timeout_ms"],
+        rack=row["rack"],
     )
 
 

@@ -25,8 +25,11 @@ in a new generation         timeout and a heartbeat before the record, and a sta
 subscribe, resize           as a start
 ==========================  =====================================================================
 
-A heartbeat is that of the costs, or the time in which members joined a follow-up round if that is
-shorter.
+A heartbeat is that of the group's estimates (:mod:`holdfast.pipeline.replay.replay_estimates`).
+With commits at hand a rebalance began half a heartbeat and a round before its record; where members
+that stayed committed on purpose when they noticed it, half a heartbeat before the first of these
+commits. A member that crashed and came back in one record came back after the usual absence of the
+group's members, or, if there is none, at any time in between (``vague_ms``).
 """
 
 from __future__ import annotations
@@ -41,12 +44,12 @@ import numpy as np
 from holdfast.model.limits import believed_size
 from holdfast.pipeline.history.generations import STABLE, own_assignment
 from holdfast.pipeline.history.movements import COOPERATIVE_PROTOCOLS, RESTART_WINDOW_SECONDS
+from holdfast.pipeline.replay.replay_estimates import GOODBYE, HOPS, estimate
 from holdfast.pipeline.replay.replay_happenings import (
     Do,
     Happening,
     RecordedSession,
     Story,
-    as_seen,
 )
 from holdfast.pipeline.replay.replay_rows import (
     GroupRows,
@@ -138,9 +141,11 @@ class _StoryBuilder:
             self.note = f"the newest {MAX_GENERATIONS} of {n_rows} generations"
             del rows.generations[:-MAX_GENERATIONS]
         self.known = _KnownMembers.of(rows)
-        self.answer_ms = _answer_seen(rows)
-        self.costs = as_seen(costs, self.answer_ms)
-        self.lead_ms = self.costs.heartbeat_ms
+        self.costs = costs
+        self.seen = estimate(rows, rows.commits, costs)
+        self.heartbeat_ms = int(self.seen.costs["heartbeat_ms"].mid_ms)
+        self.lead_ms = self._lead()
+        self.restart_ms = _restarts(rows, self.lead_ms)
         self.n_places = len(self.known.place) if self.known.static else 0
         self.gone: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self.places_by_instance: dict[str, int] = {}
@@ -177,9 +182,56 @@ class _StoryBuilder:
             lags=_lag_columns(self.rows.lags, self.sizes),
             note=self.note,
             blind=cooperative and self.away,
-            answer_ms=self.answer_ms,
+            costs=self._costs(),
+            slow=tuple(sorted(self.known.slot_of[i] for i in self._slow_names())),
+            rebuild_blocks=self.seen.rebuild_blocks,
+            client=self.seen.client,
+            pause_least_seconds=self._least_pause(),
+            kip848=rows[-1].group_type == "consumer",
             refused=_refused(rows),
         )
+
+    def _lead(self) -> int:
+        """How long before its record a rebalance began: half a heartbeat, half a batch, the round.
+
+        Without commits a whole heartbeat: no time is known then, and all are off by as much.
+        """
+        if not self.seen.rhythm_ms:
+            return self.heartbeat_ms
+        round_ms = HOPS * self.seen.costs["latency_ms"].mid_ms
+        slow = self.seen.costs.get("slow_poll_ms")
+        batch_ms = slow.mid_ms / 2 if slow is not None else 0.0
+        flush_ms = self.seen.costs["revoke_ms"].mid_ms
+        return int(self.heartbeat_ms / 2 + round_ms + flush_ms + batch_ms)
+
+    def _costs(self) -> dict[str, tuple[float, float, float, int]]:
+        found = {
+            name: (one.low_ms, one.mid_ms, one.high_ms, one.n)
+            for name, one in self.seen.costs.items()
+        }
+        if self.restart_ms:
+            low, mid, high = np.quantile(self.restart_ms, (0.05, 0.5, 0.95)).tolist()
+            found["restart_ms"] = (low, mid, high, len(self.restart_ms))
+        return found
+
+    def _slow_names(self) -> set[str]:
+        """Names of the slots whose members, in any generation, have slow batches."""
+        return {
+            _name(m, static=self.known.static)
+            for row in self.rows.generations
+            for m in row.members
+            if m.member_id in self.seen.slow_ids
+        }
+
+    def _least_pause(self) -> float:
+        """Partition-seconds without an owner, at least: its last commit was no rhythm earlier."""
+        slack_ms = 0.0 if self.seen.flushes else self.seen.rhythm_ms
+        total_ms = 1000 * self.pause[0]
+        for row in self.rows.pauses:
+            if row["basis"] in {"eager", "handover"} and self.seen.rhythm_ms:
+                gap_ms = row["timestamp"] - row["last_seen"] - slack_ms
+                total_ms += max(0.0, gap_ms) * len(row["partitions"])
+        return min(total_ms / 1000, self.pause[1])
 
     def _add_session(self, run: Sequence[int]) -> None:
         """The generations at these indices are one session."""
@@ -258,7 +310,12 @@ class _StoryBuilder:
             key = (member.client_id, member.client_host)
             self.gone.setdefault(key, []).append((new.time_ms, self.known.place[slot]))
             again = self.known.static and new.number == old.number
-            found.append(Happening(at_ms=max(floor_ms, when), do=do, slot=slot, returns=again))
+            vague_ms = self.heartbeat_ms if do is Do.CRASH and self.seen.rhythm_ms else 0
+            found.append(
+                Happening(
+                    at_ms=max(floor_ms, when), do=do, slot=slot, returns=again, vague_ms=vague_ms
+                )
+            )
         left_ms = {self.known.place[h.slot]: h.at_ms for h in found}
         was = {(m.member_id, self.known.slot(m)) for m in old.members}
         came = [m for m in new.members if (m.member_id, self.known.slot(m)) not in was]
@@ -282,15 +339,31 @@ class _StoryBuilder:
         slot = self.known.slot(member)
         left = left_ms.get(self.known.place[slot])
         self.away |= self.known.static and left is not None
-        if left is not None and not expired:
-            at_ms = max(left + 1, min(left + self.costs.restart_ms, at_ms))
+        noticed = self.seen.noticed.get(row.time_ms)
+        vague_ms = self.heartbeat_ms if self.seen.rhythm_ms else 0
+        if noticed is not None:
+            at_ms = noticed - self.heartbeat_ms // 2
+        elif left is not None and not expired:
+            at_ms, vague_ms = self._return(left, at_ms, vague_ms)
+        if left is not None:
+            at_ms = max(left + 1, at_ms)
         return Happening(
             at_ms=at_ms,
             do=Do.START,
             slot=slot,
             topics=member.topics,
             expired=expired and left is not None,
+            vague_ms=vague_ms,
         )
+
+    def _return(self, left_ms: int, latest_ms: int, vague_ms: int) -> tuple[int, int]:
+        """When a member came back whose absence one record shows whole, and how vague that is."""
+        if self.restart_ms:
+            at_ms = left_ms + int(np.median(self.restart_ms))
+            return min(at_ms, latest_ms), vague_ms
+        if not self.seen.rhythm_ms:
+            return min(left_ms + self.costs.restart_ms, latest_ms), 0
+        return (left_ms + latest_ms) // 2, max(0, latest_ms - left_ms)
 
     def _departure(self, member: RecordedMember, before: int, after: int) -> tuple[Do, int]:
         """How and when a member went: by its last commit, or because it must have expired."""
@@ -304,9 +377,21 @@ class _StoryBuilder:
             return Do.STOP, new.time_ms - self.lead_ms
         silence_ms = new.time_ms - seen_ms
         session_ms = member.session_ms or self.costs.session_ms
-        if silence_ms >= session_ms:
+        if not self.seen.rhythm_ms and silence_ms >= session_ms:
             return Do.CRASH, new.time_ms - session_ms - self.lead_ms // 2
+        if silence_ms >= GOODBYE * session_ms and self.seen.rhythm_ms:
+            return Do.CRASH, self._crash(seen_ms, new.time_ms - session_ms)
         return Do.STOP, seen_ms
+
+    def _crash(self, seen_ms: int, expired_ms: int) -> int:
+        """A crash within a heartbeat after a member's last one, and a rhythm after its last commit.
+
+        ``expired_ms``: a session before the record.
+        """
+        beat_ms = expired_ms - (self.lead_ms - self.heartbeat_ms // 2)
+        low_ms = max(seen_ms, beat_ms)
+        high_ms = min(seen_ms + int(self.seen.rhythm_ms), beat_ms + self.heartbeat_ms)
+        return (low_ms + max(low_ms, high_ms)) // 2
 
     def _changes(
         self, old: RecordedGeneration, new: RecordedGeneration, at_ms: int
@@ -402,17 +487,30 @@ def _delay_told(rows: GroupRows) -> int:
     return longest
 
 
-def _answer_seen(rows: GroupRows) -> int:
-    """Median time from a record to that of a follow-up round, to which every member has come.
+def _restarts(rows: GroupRows, lead_ms: int) -> list[int]:
+    """Absences, in ms, of members whose departure and return are in different records.
 
-    A member that gave partitions up joins again at once, the others after their next heartbeat.
+    A place is taken by client id and host here. Above RESTART_WINDOW_SECONDS it is no absence.
     """
-    waits = [
-        after.time_ms - before.time_ms
-        for before, after in itertools.pairwise(rows.generations)
-        if rows.cause_of(after) == "cooperative_follow_up"
-    ]
-    return int(np.median(waits)) if waits else -1
+    gone: dict[tuple[str, str], list[int]] = {}
+    found = []
+    for before, after in itertools.pairwise(g for g in rows.generations if g.members):
+        was = {m.member_id for m in before.members}
+        now = {m.member_id for m in after.members}
+        left = [m for m in before.members if m.member_id not in now]
+        came = [m for m in after.members if m.member_id not in was]
+        for member in came:
+            since = gone.get((member.client_id, member.client_host))
+            if since:
+                away_ms = after.time_ms - lead_ms - since.pop()
+                if 0 <= away_ms <= RESTART_WINDOW_SECONDS * 1_000:
+                    found.append(away_ms)
+        for member in left:
+            own = dict(zip((m.member_id for m in before.members), before.owned, strict=True))
+            seen_ms = rows.last_sign_ms(after, own[member.member_id])
+            at_ms = seen_ms if seen_ms > before.time_ms else after.time_ms - lead_ms
+            gone.setdefault((member.client_id, member.client_host), []).append(at_ms)
+    return found
 
 
 def _most(values: Sequence[Any]) -> Any:

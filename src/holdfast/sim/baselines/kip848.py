@@ -15,6 +15,7 @@ References: KIP-848.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +24,7 @@ from holdfast.assignors.registry import assign
 from holdfast.machine.leader.leader import group_of
 from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.model.partition_columns import partitions_by_owner
-from holdfast.model.partitions import Resource, grouped
+from holdfast.model.partitions import Resource, grouped, resources_of_topic
 from holdfast.sim.world.clock import Clock
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ledger import Ledger
@@ -36,9 +37,10 @@ class SimulatedConsumer:
 
     slot: int
     client: str
+    topics: tuple[str, ...]
     beat_ms: int
     poll_ms: int
-    poll_phase_ms: int
+    phase_ms: int
     alive: bool = True
     owned: set[Resource] = field(default_factory=set)
     rebuilt_ms: int = 0
@@ -58,22 +60,33 @@ class RunTotals:
 
 
 class Group848:
-    """The group and its broker in one."""
+    """The group and its broker in one.
 
-    def __init__(self, partitions: int, costs: Costs, seed: int):
-        self.partitions, self.costs = partitions, costs
+    Parameters
+    ----------
+    partitions : mapping of str to int
+        Topics and their counts.
+    """
+
+    def __init__(self, partitions: Mapping[str, int], costs: Costs, seed: int):
+        self.partitions, self.costs = dict(partitions), costs
         self.rng = np.random.Generator(np.random.PCG64(seed))
-        self.resources: list[Resource] = [("topic", p) for p in range(partitions)]
+        self.resources = self._resources()
         self.ledger = Ledger(self.resources)
         self.members: dict[int, SimulatedConsumer] = {}
         self.count: dict[int, int] = {}
         self.target: dict[Resource, str] = {}
         self.epoch = 0
+        self.epochs: list[tuple[int, ...]] = []  # slots of the members of each target
         self.clock = Clock()
         self.changed_ms = 0
         self.bytes = 0
 
-    def start(self, slot: int) -> SimulatedConsumer:
+    def _resources(self) -> list[Resource]:
+        counts = sorted(self.partitions.items())
+        return [r for topic, count in counts for r in resources_of_topic(topic, range(count))]
+
+    def start(self, slot: int, topics: Sequence[str] | None = None) -> SimulatedConsumer:
         """A process starts and joins with its first heartbeat."""
         n = self.count.get(slot, 0)
         self.count[slot] = n + 1
@@ -82,9 +95,10 @@ class Group848:
         member = SimulatedConsumer(
             slot=slot,
             client=f"m{slot:04d}.{n}",
+            topics=tuple(sorted(self.partitions) if topics is None else topics),
             beat_ms=costs.heartbeat_ms,
             poll_ms=poll_ms,
-            poll_phase_ms=int(self.rng.integers(poll_ms)),
+            phase_ms=int(self.rng.integers(poll_ms)),
         )
         self.members[slot] = member
         self.retarget()
@@ -105,11 +119,29 @@ class Group848:
             self.ledger.stop(resource, runner=member.client, now_ms=self.clock.now_ms)
         self.clock.at(member.last_beat_ms + self.costs.session_ms, self._gone, member)
 
+    def subscribe(self, slot: int, topics: Sequence[str]) -> None:
+        """A member subscribes to other topics."""
+        self.members[slot].topics = tuple(topics)
+        self.retarget()
+
+    def resize(self, topic: str, count: int) -> None:
+        """A topic has so many partitions now."""
+        self.partitions[topic] = count
+        self.resources = self._resources()
+        self.ledger.add(self.resources, self.clock.now_ms)
+        self.retarget()
+
+    def settled(self) -> bool:
+        """Whether the target is reached, and everybody has had the time to hear of another one."""
+        owned = {r: m.client for m in self.members.values() for r in m.owned}
+        return (
+            owned == self.target and self.clock.now_ms - self.changed_ms > self.costs.heartbeat_ms
+        )
+
     def _gone(self, member: SimulatedConsumer) -> None:
         member.alive = False
         member.owned.clear()
-        if self.members.get(member.slot) is member:
-            del self.members[member.slot]
+        self.members = {slot: m for slot, m in self.members.items() if m is not member}
         self.retarget()
 
     def retarget(self) -> None:
@@ -121,12 +153,12 @@ class Group848:
             SubscribedMember(
                 member_id=m.client,
                 subscription=MemberSubscription(
-                    topics=("topic",), owned=grouped(sorted(m.owned)), generation=self.epoch
+                    topics=m.topics, owned=grouped(sorted(m.owned)), generation=self.epoch
                 ),
             )
             for m in sorted(living, key=lambda m: m.client)
         ]
-        group = group_of(members, {"topic": self.partitions})
+        group = group_of(members, self.partitions)
         owner = assign(group, "sticky").target
         rows = partitions_by_owner(group.topics, owner)
         self.target = {
@@ -136,6 +168,7 @@ class Group848:
             for p in numbers
         }
         self.epoch += 1
+        self.epochs.append(tuple(sorted(s for s, m in self.members.items() if m.alive)))
         self.changed_ms = self.clock.now_ms
 
     def _beat(self, member: SimulatedConsumer) -> None:
@@ -144,9 +177,9 @@ class Group848:
         self.clock.at(self.clock.now_ms + member.beat_ms, self._beat, member)
         member.last_beat_ms = self.clock.now_ms
         self._count_bytes(member)
-        extra = sorted(r for r in member.owned if self.target[r] != member.client)
+        extra = sorted(r for r in member.owned if self.target.get(r) != member.client)
         if extra:
-            wait_ms = (member.poll_phase_ms - self.clock.now_ms) % member.poll_ms
+            wait_ms = (member.phase_ms - self.clock.now_ms) % member.poll_ms
             self.clock.at(self.clock.now_ms + wait_ms, self._revoke, (member, tuple(extra)))
         taken = {r for m in self.members.values() for r in m.owned}
         for resource in self.resources:
@@ -181,27 +214,27 @@ class Group848:
         self.changed_ms = self.clock.now_ms
 
     def _begin(self, member: SimulatedConsumer, resource: Resource) -> None:
+        now_ms, costs = self.clock.now_ms, self.costs
         member.owned.add(resource)
-        member.rebuilt_ms = max(member.rebuilt_ms, self.clock.now_ms) + self.costs.rebuild_ms
-        self.changed_ms = self.clock.now_ms
+        member.rebuilt_ms = max(member.rebuilt_ms, now_ms) + costs.rebuild_ms
+        self.changed_ms = now_ms
         self.ledger.start(
             resource,
             runner=member.client,
             slot=member.slot,
             generation=self.epoch,
-            now_ms=self.clock.now_ms,
-            ready_ms=member.rebuilt_ms,
+            now_ms=now_ms,
+            ready_ms=member.rebuilt_ms + costs.first_fetch_ms,
             excused=False,
         )
+        if costs.rebuild_blocks and costs.rebuild_ms:
+            for other in sorted(member.owned):
+                self.ledger.hold(other, now_ms, member.rebuilt_ms)
 
     def settle(self) -> None:
         """Wait until the target is reached."""
         for _ in range(100_000):
-            owned = {r: m.client for m in self.members.values() for r in m.owned}
-            if (
-                owned == self.target
-                and self.clock.now_ms - self.changed_ms > self.costs.heartbeat_ms
-            ):
+            if self.settled():
                 return
             self.clock.run(self.clock.now_ms + 500)
 
@@ -241,7 +274,7 @@ def run_kip848(
     steps : int
         How many members scale or die.
     """
-    group = Group848(partitions, costs, seed)
+    group = Group848({"topic": partitions}, costs, seed)
     clock = group.clock
     for slot in range(members):
         group.start(slot)

@@ -25,6 +25,8 @@ from holdfast.sim.world.costs import Costs, Listener
 from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.process import RECORD_MS, Process
 
+NEVER_MS = 2**62
+
 LATE_MS = (0, 500, 1_000, 2_000, 4_000, 8_000, 12_000)
 """How long after a resource has ended an application commits the batch that it still holds."""
 
@@ -149,6 +151,7 @@ class Application:
         cost_ms = 0
         if action.call is actions.ListenerCall.REVOKED and action.resources:
             cost_ms = self.costs.revoke_ms
+            process.gave_up = True
         when_ms = process.boundary() + cost_ms
         self.ledger.called(process.client, action.call, action.resources, self.clock.now_ms)
         if self.trace.on:
@@ -169,10 +172,18 @@ class Application:
         coordinator = self.broker.coordinator
         if self.broker.lost_records and coordinator is not None:  # answers may be forgotten
             generation = min(generation, coordinator.generation)
+        costs = self.costs
         busy_ms = max(process.rebuilt_ms, now_ms)
+        gained = {r for r in action.resources if listener is Listener.OLD or r not in process.state}
+        done_ms = busy_ms + costs.rebuild_ms * len(gained)
+        blocks = costs.rebuild_blocks and bool(gained)
+        if blocks:
+            process.busy_until_ms = done_ms
+            for resource in sorted(process.running):
+                ledger.hold(resource, now_ms, done_ms)
         for resource in action.resources:
-            if listener is Listener.OLD or resource not in process.state:
-                busy_ms += self.costs.rebuild_ms
+            if resource in gained:
+                busy_ms += costs.rebuild_ms
             if resource not in member.holdings.owned or resource[0] not in member.data.topics:
                 text = f"{process.client} starts {resource} outside what it owns or subscribes"
                 ledger.fail("S6", now_ms, text)
@@ -182,7 +193,7 @@ class Application:
                 slot=process.slot,
                 generation=generation,
                 now_ms=now_ms,
-                ready_ms=busy_ms,
+                ready_ms=(done_ms if blocks else busy_ms) + costs.first_fetch_ms,
                 excused=self._excused(process, resource),
             )
             process.positions[resource] = (now_ms, ledger.committed.get(resource, 0))
@@ -223,8 +234,23 @@ class Application:
         )
         self.requests.send_commit(process, request)
 
+    def joining(self, process: Process, action: actions.SendJoin) -> None:
+        """Send a join. After giving something up, members of some clients stop the rest as well."""
+        stops = self.costs.joining_stops
+        if stops and process.gave_up and 100 * self.network.chance() < stops:
+            now_ms, ledger = self.clock.now_ms, self.ledger
+            for resource in sorted(process.running - process.held):
+                if ledger.spans[resource].ready_ms <= now_ms:
+                    ledger.hold(resource, now_ms, NEVER_MS)
+                    process.held.add(resource)
+        self.requests.send(process, action)
+
     def completed(self, process: Process, action: actions.JoinCompleted) -> None:
         """A round is over for this member."""
+        for resource in sorted(process.held & process.running):
+            self.ledger.resume(resource, self.clock.now_ms)
+        process.held.clear()
+        process.gave_up = False
         self.completed_join(action, self.clock.now_ms)
         if not self.trace.on:
             return

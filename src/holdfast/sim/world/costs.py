@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from holdfast.machine.member.options import AGAIN_PAUSE_MS
+
 
 class Listener(StrEnum):
     """Which of KIP-54's listeners the application has."""
@@ -43,7 +45,15 @@ class Costs:
     initial_delay_ms: int = _cost(3_000, "the broker's group.initial.rebalance.delay.ms")
     rebalance_ms: int = _cost(60_000, "the coordinator waits for joins")
     latency_ms: int = _cost(2, "of a message, one way, on average")
+    first_fetch_ms: int = _cost(0, "from an assignment to the first batch of it")
+    follow_up_ms: int = _cost(
+        AGAIN_PAUSE_MS, "until a member joins a follow-up round; Kafka's own clients: a heartbeat"
+    )
+    joining_stops: int = _cost(0, "of 100 joins after a revocation, how many stop the rest")
+    broker_heartbeat_ms: int = _cost(5_000, "the broker's group.consumer.heartbeat.interval.ms")
+    broker_session_ms: int = _cost(45_000, "the broker's group.consumer.session.timeout.ms")
     listener: Listener | None = None  # None: old for eager members, new for the others
+    rebuild_blocks: bool = False  # the member processes nothing while it rebuilds
 
     def lines(self) -> list[tuple[str, int, str]]:
         """Name, value and meaning of each part."""

@@ -156,6 +156,19 @@ class Ledger:
             self._ran(span)
             span.stopped_since_ms = now_ms
 
+    def hold(self, resource: Resource, now_ms: int, ready_ms: int) -> None:
+        """The owner of a resource processes nothing until ``ready_ms``."""
+        span = self.spans[resource]
+        if now_ms > span.ready_ms:
+            self._ran(span)
+            span.stopped_since_ms = now_ms
+        span.ready_ms = max(span.ready_ms, ready_ms)
+
+    def resume(self, resource: Resource, now_ms: int) -> None:
+        """The owner of a held resource goes on."""
+        span = self.spans[resource]
+        span.ready_ms = min(span.ready_ms, now_ms)
+
     def _ran(self, span: Span) -> None:
         """The resource was processed from ``ready_ms``: close the stop before it."""
         gap_ms = max(0, max(span.ready_ms, self.begin_ms) - span.stopped_since_ms)

@@ -3,7 +3,8 @@
 **Rules.**
 
 - The application has one thread: it finishes a batch before it drains or runs a callback. State is
-  rebuilt one resource after another, beside the batches.
+  rebuilt one resource after another, beside the batches, or in the callback (``rebuild_blocks``):
+  then the process does nothing else until all of it is rebuilt.
 - The member's actions are done in order, by the table of duties that the caller passes in.
 - Each process has a monotonic clock with another origin, so a time of one process means nothing to
   another process.
@@ -66,8 +67,11 @@ class Process:
     alive: bool = True
     exiting: bool = False
     running: set[Resource] = field(default_factory=set)
+    held: set[Resource] = field(default_factory=set)  # running, but stopped until a round ends
+    gave_up: bool = False  # since the last round
     state: set[Resource] = field(default_factory=set)  # with their state rebuilt and kept
     rebuilt_ms: int = 0
+    busy_until_ms: int = 0  # it rebuilds in a callback, and there is no batch before that ends
     stalled_until_ms: int = 0
     timer_ms: int = -1
     outstanding: set[int] = field(default_factory=set)  # requests without an answer
@@ -81,10 +85,10 @@ class Process:
 
     def boundary(self) -> int:
         """When the application is next between two batches; now if it has none to process."""
-        now_ms = self.clock.now_ms
+        free_ms = max(self.clock.now_ms, self.busy_until_ms)
         if not self.running:
-            return now_ms
-        return now_ms + (self.phase_ms - now_ms) % self.poll_ms
+            return free_ms
+        return free_ms + (self.phase_ms - free_ms) % self.poll_ms
 
     # Events
 

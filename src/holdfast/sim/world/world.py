@@ -207,6 +207,7 @@ class World:
             session_timeout_ms=costs.session_ms,
             heartbeat_interval_ms=costs.heartbeat_ms,
             rebalance_timeout_ms=costs.rebalance_ms,
+            again_pause_ms=costs.follow_up_ms,
             drain_timeout_ms=max(1, costs.rebalance_ms * 3 // 4),
             max_poll_interval_ms=options.max_poll_interval_ms,
             auto_commit=options.auto_commit,
@@ -291,7 +292,7 @@ def _duties(requests: Requests, application: Application) -> Duties:
     """What is done for each action of a member."""
     return {
         actions.FindCoordinator: requests.find,
-        actions.SendJoin: requests.send,
+        actions.SendJoin: application.joining,
         actions.SendSync: requests.send,
         actions.SendHeartbeat: requests.send,
         actions.SendLeave: requests.send,

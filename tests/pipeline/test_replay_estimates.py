@@ -1,0 +1,205 @@
+"""Costs read out of a history: against simulations that had these costs, and case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.pipeline import local, worlds
+from tests.pipeline.histories import generation
+from tests.pipeline.test_replay_story import rows_of
+
+from holdfast.pipeline.replay.replay import Request, replay
+from holdfast.pipeline.replay.replay_commits import CommitTimes
+from holdfast.pipeline.replay.replay_draws import drawn, interval
+from holdfast.pipeline.replay.replay_estimates import CLIENTS, client_of, estimate
+from holdfast.pipeline.replay.replay_rows import group_rows
+from holdfast.pipeline.replay.replay_settings import ReplaySettings
+from holdfast.pipeline.replay.replay_story import story_of
+from holdfast.sim.world.costs import Costs
+
+LIVED = Costs(
+    heartbeat_ms=1_000,
+    session_ms=6_000,
+    poll_ms=60,
+    revoke_ms=20,
+    rebuild_ms=0,
+    restart_ms=2_000,
+    follow_up_ms=1_000,
+    slow_members=0,
+)
+RHYTHM_MS = 1_000
+
+
+def lived(folder, policy):
+    """Rows of a group that was bounced under a policy with these costs, and what it really cost.
+
+    Members commit every second beside what the simulation commits when they give something up.
+    """
+    run = bounced(policy)
+    dump = worlds.write(folder / "dump", [run], topics=[("topic", 12)])
+    (rows,) = group_rows(local.run(dump, folder / "tables"))
+    times = {key: column.tolist() for key, column in rows.commits.times.items()}
+    stable = [g for g in rows.generations if g.members]
+    ends = [g.time_ms for g in stable[1:]] + [stable[-1].time_ms + 5_000]
+    for row, end_ms in zip(stable, ends, strict=True):
+        for own in row.owned:
+            made = [t for k in own for t in times.get(k, []) if row.time_ms < t < end_ms]
+            for key in own:
+                regular = range(row.time_ms + RHYTHM_MS, max(made, default=end_ms), RHYTHM_MS)
+                times.setdefault(key, []).extend(regular)
+    columns = {k: np.array(sorted(v), np.int64) for k, v in times.items()}
+    rows.commits = CommitTimes(times=columns, advanced=columns)
+    return rows, run.report
+
+
+def bounced(policy):
+    setup = {"scenario": "rolling-bounce", "members": 4, "partitions": 12, "seed": 3}
+    return worlds.play("g", policy=policy, costs=LIVED, **setup)
+
+
+@pytest.fixture(scope="module")
+def eager(tmp_path_factory):
+    return lived(tmp_path_factory.mktemp("eager"), "eager")
+
+
+@pytest.fixture(scope="module")
+def cooperative(tmp_path_factory):
+    return lived(tmp_path_factory.mktemp("cooperative"), "cooperative-sticky")
+
+
+@pytest.mark.parametrize("group", ["eager", "cooperative"])
+def test_the_heartbeat_of_a_bounced_group_is_found(group, request):
+    rows, _ = request.getfixturevalue(group)
+    found = estimate(rows, rows.commits, Costs()).costs["heartbeat_ms"]
+    assert found.n >= 3
+    assert found.low_ms <= 1_000 <= found.high_ms
+    assert found.mid_ms == pytest.approx(1_000, rel=0.4)
+
+
+def test_an_eager_round_and_its_members_in_step_are_found(eager):
+    rows, _ = eager
+    found = estimate(rows, rows.commits, Costs())
+    assert found.costs["latency_ms"].mid_ms < 40 and found.costs["latency_ms"].n >= 7
+    assert found.costs["rebuild_ms"].high_ms < 200 and not found.rebuild_blocks
+    assert len(found.noticed) == found.costs["latency_ms"].n
+
+
+def test_another_policy_costs_what_its_simulation_costs(eager):
+    """From an eager history alone: the truth is in the interval, deferral's within a quarter."""
+    rows, report = eager
+    story = story_of(rows, {"topic": 12}, Costs())
+    settings = (
+        ReplaySettings(policy="simple", assignor="cooperative-sticky"),
+        ReplaySettings(policy="deferred", assignor="cooperative-sticky", delay_ms=30_000),
+    )
+    request = Request(settings=settings, given=frozenset({"joining_stops"}))
+    found = replay(None, [story], request).to_pylist()
+    truths = [report.partition_seconds_stopped]
+    for policy in ("cooperative-sticky", "deferred"):
+        run = bounced(policy)
+        truths.append(run.report.partition_seconds_stopped)
+    for row, truth in zip(found, truths, strict=True):
+        name = "partition_seconds_stopped"
+        assert row[f"{name}_low"] <= truth <= row[f"{name}_high"], row["policy"]
+        if row["policy"] == "deferred":
+            assert row[name] == pytest.approx(truth, rel=0.25)
+    by_prediction = sorted(range(3), key=lambda i: found[i]["partition_seconds_stopped"])
+    assert by_prediction[-1] == 2 == max(range(3), key=lambda i: truths[i])
+
+
+def test_what_no_record_tells_has_no_number_but_a_reason():
+    """Two records and no commit: heartbeats may be anything, and so may rebuilding."""
+    story = story_of(
+        rows_of(
+            [
+                generation("g", 1, {"a-1": {"t": [0, 1]}, "b-1": {"t": [2, 3]}}, at=10),
+                generation("g", 2, {"a-1": {"t": [0, 1, 2, 3]}}, at=30),
+            ]
+        ),
+        {},
+        Costs(),
+    )
+    (row,) = replay(None, [story], Request(given=frozenset())).to_pylist()
+    assert row["partition_seconds_stopped"] is None
+    assert row["partition_seconds_stopped_low"] < row["partition_seconds_stopped_high"]
+    assert "rebuild" in row["reason"] and "partition_seconds_stopped" in row["reason"]
+    assert row["rebalances"] == 1 and row["moved"] == 2
+    (told,) = replay(None, [story], Request()).to_pylist()
+    assert told["partition_seconds_stopped"] is not None and told["reason"] is None
+
+
+def test_a_given_cost_is_that_cost_in_every_draw():
+    story = story_of(rows_of([generation("g", 1, {"a-1": {"t": [0]}}, at=1)]), {}, Costs())
+    costs = replace(Costs(), heartbeat_ms=777)
+    cases = drawn(story, costs, frozenset({"heartbeat_ms"}), "simple", 5)
+    assert {c.heartbeat_ms for _, c in cases} == {777}
+    assert len({c.rebuild_ms for _, c in cases}) == len(cases) > 4
+    assert cases == drawn(story, costs, frozenset({"heartbeat_ms"}), "simple", 5)
+    assert drawn(story, costs, None, "simple", 5) == [(story, costs)]
+
+
+def test_an_eager_group_has_no_free_fidelity(eager):
+    """Its owners commit when they give up: a replay that stops far too shortly is told so."""
+    rows, _ = eager
+    story = story_of(rows, {"topic": 12}, Costs())
+    assert 0 < story.pause_least_seconds <= story.pause_upper_seconds
+    assert story.pause_lower_seconds == 0
+    quick = replace(LIVED, heartbeat_ms=10, poll_ms=1, revoke_ms=0)
+    (row,) = replay(None, [story], Request(costs=quick)).to_pylist()
+    assert row["fidelity"] == row["fidelity_pause"] < 0.9
+
+
+@pytest.mark.parametrize(
+    ("extra", "epochs", "client"),
+    [
+        ({"rack": ""}, True, "librdkafka"),
+        ({"client_id": "kafka-python-3.0.12"}, True, "kafka-python"),
+        ({"client_id": "consumer-g-1"}, True, "java"),
+        ({"client_id": "consumer-g-1"}, False, "holdfast"),
+        ({"client_id": "app"}, True, ""),
+    ],
+)
+def test_what_members_run_is_told_by_what_only_one_client_writes(extra, epochs, client):
+    rows = rows_of([generation("g", 1, {"a-1": {"t": [0]}}, at=1)])
+    (row,) = rows.generations
+    row.members = [replace(m, **extra) for m in row.members]
+    commits = CommitTimes(times={("t", 0): np.array([1], np.int64)}, epochs=epochs)
+    assert client_of(rows, commits) == client and client in CLIENTS
+
+
+def test_an_interval_holds_nine_of_ten_draws():
+    rng = np.random.Generator(np.random.PCG64(1))
+    values = np.exp(rng.normal(3, 0.2, 400))
+    found = interval(values.tolist(), 0.0)
+    inside = np.mean((values >= found.low) & (values <= found.high))
+    assert 0.85 <= inside <= 0.95
+    assert interval([5.0], 0.0).width == 0
+    assert interval([5.0] * 9, 0.2).width > 0.2
+
+
+def test_a_migration_to_the_new_protocol_moves_twice_and_defers_nothing(cooperative):
+    """Under KIP-848 a member that is away for 2 s loses its partitions and gets as many back."""
+    rows, _ = cooperative
+    story = story_of(rows, {"topic": 12}, Costs())
+    settings = (
+        ReplaySettings(policy="kip848", assignor="uniform"),
+        ReplaySettings(policy="connect", assignor="connect", delay_ms=30_000),
+    )
+    names = frozenset({"broker_heartbeat_ms", "broker_session_ms", "joining_stops"})
+    costs = replace(Costs(), broker_heartbeat_ms=1_000, broker_session_ms=6_000)
+    actual, new, connect = replay(
+        None, [story], Request(settings=settings, costs=costs, given=names)
+    ).to_pylist()
+    assert (new["policy"], new["rebalances"]) == ("kip848", 8)
+    assert 20 <= new["moved"] <= 24
+    assert new["partition_seconds_unowned"] < actual["partition_seconds_unowned"]
+    assert new["note"] is None and new["delay_ms"] is None
+    assert (connect["policy"], connect["delay_ms"]) == ("connect", 30_000)
+    assert connect["partition_seconds_unowned"] > actual["partition_seconds_unowned"]
+    assert connect["moved_to_third"] <= connect["moved"]
+    (_, guessed) = replay(
+        None, [story], Request(settings=settings[:1], given=frozenset({"joining_stops"}))
+    ).to_pylist()
+    assert "broker-heartbeat and broker-session" in guessed["note"]
