@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.replay.replay import Request, replay
-from holdfast.pipeline.replay.replay_story import stories
 from holdfast.pipeline.replay.replay_settings import ReplaySettings
+from holdfast.pipeline.replay.replay_story import stories
 from holdfast.pipeline.session import get_session
 from holdfast.tables.reading import open_tables
 
