@@ -96,7 +96,8 @@ class MemberSubscription:
     memory : bytes or None
         This member's share of the leader's memory as it came, unread.
     assignor_data : bytes or None
-        The assignor's own bytes.
+        The document's ``PartitionAssignorData``: read where another program wrote it; no assignor
+        of ours has such state, so no member writes it.
     frame : int
         Version of the frame: 2, or 1 of a member that knows no other one.
     """

@@ -22,8 +22,9 @@ version  Subscription                                  Assignment
 * The timeout is in ms, 0 to 2**31 - 1; 0 means no timeout. A negative timeout is refused.
 * A version above 3 is read as 3, and bytes after the last known field are ignored.
 
-**Strategy.** These messages are for groups whose protocol type is not ``consumer``. In a group of
-type ``consumer`` the same content stands in :mod:`holdfast.wire.layouts.container`.
+**Strategy.** These messages are the document's reference, for ``holdfast decode`` and ``encode``.
+No member speaks them: in every group, of :class:`holdfast.Worker` too, the same content stands in
+:mod:`holdfast.wire.layouts.container`. Nothing of ours writes ``PartitionAssignorData``.
 
 References: Incremental Cooperative Rebalancing: Support and Policies, Designs I, II and III.
 """

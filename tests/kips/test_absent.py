@@ -1,0 +1,69 @@
+"""What the documents name and holdfast does not have; the docs say so."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from holdfast import Worker
+from holdfast.machine.leader.designs import DesignAssignor
+from holdfast.machine.leader.embedded import MemberView, RebalanceMode
+from holdfast.machine.policies import POLICIES, assignors_for
+from holdfast.wire.layouts import container, incremental
+from holdfast.wire.layouts.consumer_protocol import decode_subscription
+from holdfast.wire.layouts.container import decode_member_subscription
+
+ROOT = Path(__file__).parents[2]
+VIEW = MemberView(
+    topics=("t",),
+    owned=(("t", 0),),
+    previous=(("t", 0),),
+    generation=3,
+    mode=RebalanceMode.COOPERATIVE,
+    memory=b"share",
+)
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_kip_54s_example_listeners_are_no_part_of_the_package():
+    classes = {
+        node.name
+        for path in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    }
+    assert not {"OldListener", "NewListener", "MyOldRebalanceListener"} & classes
+    page = words((ROOT / "docs" / "members.md").read_text(encoding="utf-8"))
+    assert "KIP-54's two example listeners are no part of holdfast" in page
+    assert "`initializeOffset` is a `seek()` inside `on_partitions_assigned`" in page
+
+
+DESIGNS = [
+    design
+    for name, info in POLICIES.items()
+    if info.design is not None
+    for design in assignors_for(name)
+]
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=lambda d: d.name)
+def test_no_member_writes_partition_assignor_data_and_the_docs_say_so(design: DesignAssignor):
+    assert decode_member_subscription(design.subscribe(VIEW)).assignor_data is None
+    for text in (incremental.__doc__, container.MemberSubscription.__doc__):
+        assert "PartitionAssignorData" in (text or "")
+    decision = (ROOT / "docs/adr/0010-designs-in-user-data.md").read_text(encoding="utf-8")
+    assert "`PartitionAssignorData` has a place in the frames, and nothing writes it" in decision
+
+
+def test_a_worker_sends_kafkas_message_with_our_frame_and_the_docs_say_so():
+    worker = Worker({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}, {"t": 1})
+    for design in worker.assignors:
+        sent = decode_subscription(design.subscribe(VIEW))
+        assert (sent.version, sent.topics) == (3, ("t",))
+        assert (sent.user_data or b"").startswith(container.SUBSCRIPTION_MAGIC)
+    assert "No member speaks them" in words(incremental.__doc__ or "")
