@@ -260,3 +260,24 @@ def test_a_partition_that_cannot_be_makes_no_column_of_lags(tmp_path, number):
     fleet.write_dump(tmp_path / "d", [record], offsets=ends)
     (story,) = stories(local.run(tmp_path / "d", tmp_path / "t", reset="earliest"), lags=True)
     assert story.lags == {"t": (9, 9, 0)}
+
+
+def test_a_member_of_the_new_protocol_is_silent_for_the_brokers_session_before_it_is_removed():
+    """No record has its session: 12 s of silence are a crash at sessions of 10 s, not of 45 s."""
+    history = [
+        generation("g", 1, {"a-1": A, "b-1": B}, at=10, kind="consumer", protocol="uniform"),
+        generation("g", 2, {"a-1": A}, at=30, kind="consumer", protocol="uniform"),
+    ]
+    pause = {"timestamp": 30_000, "unowned_since": None, "last_seen": 18_000, "topic": "t"}
+    pauses = [{**pause, "partitions": [2, 3], "basis": "reconciled"}]
+
+    def departure(broker_session_ms):
+        rows = rows_of(history, pauses=pauses)
+        rows.generations[0].members = [
+            replace(m, session_ms=None) for m in rows.generations[0].members
+        ]
+        costs = Costs(slow_members=0, broker_session_ms=broker_session_ms)
+        return done(story_of(rows, {}, costs))[0][0]
+
+    assert departure(10_000) is Do.CRASH
+    assert departure(45_000) is Do.STOP

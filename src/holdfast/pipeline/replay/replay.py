@@ -28,7 +28,13 @@ from holdfast.model.fidelity import (
 )
 from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
-from holdfast.pipeline.replay.replay_draws import MODEL_SPREAD, ReplayInterval, drawn, interval
+from holdfast.pipeline.replay.replay_draws import (
+    MODEL_SPREAD,
+    ReplayInterval,
+    drawn,
+    interval,
+    n_draws,
+)
 from holdfast.pipeline.replay.replay_happenings import Story
 from holdfast.pipeline.replay.replay_session import ReplayCost
 from holdfast.pipeline.replay.replay_settings import ReplaySettings, actual_setting
@@ -67,8 +73,8 @@ SECONDS: Final = (
 WIDE: Final = 1.0
 """An interval of which a bound is off by this part of the middle tells nothing: no number."""
 
-DRIVER_EVENTS: Final = 2_000
-"""Below so many happenings x settings the driver does it: starting Spark would cost more."""
+DRIVER_EVENTS: Final = 4_000
+"""Below so many happenings x settings x draws the driver does it: Spark takes time to start."""
 
 ROWS_PER_TASK: Final = 64
 
@@ -301,7 +307,8 @@ def replay(
         Sorted by group; the actual setting first, the others in the order of the request.
     """
     pairs = [(story, setting) for story in stories for setting in settings_of(story, request)]
-    work = sum(story.n_events + 1 for story, _ in pairs)
+    drawn_often = request.given is not None
+    work = sum((story.n_events + 1) * (n_draws(story) if drawn_often else 1) for story, _ in pairs)
     if spark is None or work <= DRIVER_EVENTS:
         rows = [replay_rows(story, setting, request) for story, setting in track(pairs)]
         done = pa.Table.from_pylist(rows, schema=REPLAY)

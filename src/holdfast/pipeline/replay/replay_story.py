@@ -376,7 +376,10 @@ class _StoryBuilder:
         if seen_ms <= old.time_ms:
             return Do.STOP, new.time_ms - self.lead_ms
         silence_ms = new.time_ms - seen_ms
-        session_ms = member.session_ms or self.costs.session_ms
+        usual_ms = self.costs.session_ms
+        if old.group_type == "consumer":  # no record of a KIP-848 group has its session
+            usual_ms = self.costs.broker_session_ms
+        session_ms = member.session_ms or usual_ms
         if not self.seen.rhythm_ms and silence_ms >= session_ms:
             return Do.CRASH, new.time_ms - session_ms - self.lead_ms // 2
         if silence_ms >= GOODBYE * session_ms and self.seen.rhythm_ms:
