@@ -23,6 +23,7 @@ from holdfast.adapters.aiokafka_assignor import (
     assignor,
     attach,
 )
+from holdfast.adapters.cluster.broker_lags import BrokerLags
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.wire.layouts.consumer_protocol import decode_subscription
@@ -231,3 +232,23 @@ def test_live_group(broker, plugin):
                     await consumer.stop()
 
     asyncio.run(scenario())
+
+
+def test_attached_assignors_share_what_they_know_and_take_group_and_reset():
+    """aiokafka tells only the chosen assignor of an assignment."""
+    lags = BrokerLags(None, None, "latest")
+    made = [Range(), Sticky(), assignor("lag", lags=lags)]
+    consumer = SimpleNamespace(
+        _partition_assignment_strategy=made,
+        _coordinator=None,
+        _group_id="etl",
+        _auto_offset_reset="earliest",
+    )
+    attach(consumer)
+    made[0].on_assignment(
+        SimpleNamespace(partitions=lambda: [SimpleNamespace(topic="t", partition=0)])
+    )
+    claim = decode_sticky_user_data(decode_subscription(made[1].metadata(["t"])).user_data)
+    assert claim.partitions == (("t", (0,)),)
+    assert made[2].spoken.options == {"group_id": "etl"}
+    assert lags.reset == "earliest"

@@ -12,6 +12,9 @@ from tests.assignors.groups import snapshot
 
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.cli import app
+from holdfast.cli.commands.replay import settings_from
+from holdfast.cli.commands.simulate import _known_policy
+from holdfast.sim.scenarios import Setup
 
 Capture = pytest.CaptureFixture[str]
 
@@ -143,6 +146,20 @@ def test_compare_shows_several_side_by_side(group: str, capsys: Capture) -> None
     assert "needed moves" in out
     assert command(group, "--compare", "range,sticky", "--format", "csv") == 0
     assert len(capsys.readouterr().out.splitlines()) == 11
+
+
+def test_javas_classes_are_assignors_too(group: str, capsys: Capture) -> None:
+    sticky, ranges = (f"org.apache.kafka.clients.consumer.{n}Assignor" for n in ("Sticky", "Range"))
+    assert answer(capsys, group, "--assignor", sticky) == answer(
+        capsys, group, "--assignor", "sticky"
+    )
+    document = answer(capsys, group, "--compare", f"{sticky},sticky,{ranges}")
+    assert [each["assignor"] for each in document["compare"]] == ["sticky", "range"]
+    (made,) = settings_from(["holdfast-simple"], [sticky], [0])
+    assert made.assignor == "sticky"
+    (made,) = settings_from(["org.apache.kafka.clients.consumer.RangeAssignor"], [], [0])
+    assert (made.policy, made.assignor) == ("eager", "range")
+    assert Setup(policy=_known_policy(sticky)).policy == "sticky"
 
 
 def test_compare_shows_who_cannot_answer(tmp_path: Path, capsys: Capture) -> None:

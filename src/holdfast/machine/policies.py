@@ -184,8 +184,9 @@ def check_known(name: str, option: str) -> None:
     ConfigError
         With ``option``, for which the name was given.
     """
-    offered = {info.protocols for info in POLICIES.values()}
-    if name not in POLICIES and (name not in ASSIGNORS or (name,) not in offered):
+    by_default = {info.protocols for info in POLICIES.values()}
+    own = canonical(name)
+    if name not in POLICIES and (own not in ASSIGNORS or (own,) not in by_default):
         known = ", ".join(POLICIES)
         raise ConfigError(f"{option}: found {name!r}, which is not one of the expected {known}")
 

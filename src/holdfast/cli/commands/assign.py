@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.assignors.registry import ASSIGNORS, assign, find
+from holdfast.assignors.registry import ASSIGNORS, assign, canonical, find
 from holdfast.assignors.result import Result
 from holdfast.assignors.rounds import follow
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
@@ -76,13 +76,11 @@ def run(
     Exit codes: 0 done; 2 a wrong option or snapshot; 3 the snapshot cannot be read; 4 the
     assignor refuses this group.
     """
-    names = [assignor] if compare is None else _names(compare)
-    for name in names:
-        find(name)
+    names = [find(name).name for name in ([assignor] if compare is None else _names(compare))]
     options = dict(parse_option(text) for text in option or ())
     group = read_group(snapshot)
     if compare is None:
-        answer = answer_of(group, assignor, options, all_rounds=all_rounds)
+        answer = answer_of(group, names[0], options, all_rounds=all_rounds)
         _warn(answer, quiet)
         _write_one(answer, fmt, output)
     else:
@@ -141,7 +139,7 @@ def _names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise ConfigError(f"--compare {text!r}: expected names of assignors, such as sticky,lag")
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(map(canonical, names)))
 
 
 def parse_option(text: str) -> tuple[str, Any]:

@@ -42,11 +42,12 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     """
     from pyspark.sql import SparkSession
 
-    from holdfast.assignors.registry import check_options
+    from holdfast.assignors.registry import check_options, find
     from holdfast.pipeline.plan.plan import PLAN, plan
     from holdfast.pipeline.plan.plan_rows import topics_of
 
     assignor_options = dict(parse_option(text) for text in option or ())
+    assignor = find(assignor).name
     check_options(assignor, assignor_options)
     with open_source(
         source, bootstrap, command_config, group, auto_offset_reset="earliest", quiet=quiet

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.assignors.registry import find, in_mode
+from holdfast.assignors.registry import canonical, find, in_mode
 from holdfast.cli import options
 from holdfast.cli.commands.simulate import DELAY, INTERVAL, Batch, Interval, read_costs
 from holdfast.cli.durations import parse_duration_ms
@@ -170,9 +170,8 @@ def settings_from(
     from holdfast.pipeline.replay.replay_settings import ReplaySettings
 
     found: dict[ReplaySettings, None] = {}
-    for name in assignors:
-        find(name)
-    for policy in policies or COMPARED:
+    assignors = [find(name).name for name in assignors]
+    for policy in map(canonical, policies or COMPARED):
         if policy in BASELINES:
             waits = delays_ms if policy == "connect" else (0,)
             for delay_ms in waits:

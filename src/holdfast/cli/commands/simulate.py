@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.assignors.registry import ASSIGNORS
+from holdfast.assignors.registry import ASSIGNORS, canonical
 from holdfast.cli.durations import format_duration, parse_duration_ms
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
@@ -111,7 +111,7 @@ def run(
     Exit codes: 0 done; 1 a checker found a broken rule; 2 a wrong option; 3 a scenario file that
     cannot be read.
     """
-    _check_policy(policy)
+    policy = _known_policy(policy)
     settings = Policy(
         delay_ms=parse_duration_ms(delay, "--delay"),
         batch=batch,
@@ -158,10 +158,11 @@ def _print_costs(costs: Costs) -> None:
         print_note(f"{name.replace('_', '-')} = {value}: {text}")
 
 
-def _check_policy(name: str) -> None:
+def _known_policy(name: str) -> str:
     known = (*SIMULATED, *ASSIGNORS)
-    if name not in known:
+    if (own := canonical(name)) not in known:
         raise ConfigError(f"--policy {name}: {suggest(name, known, 2)}")
+    return own
 
 
 def _dump(world: World, folder: Path, *, quiet: bool) -> None:
