@@ -21,7 +21,7 @@ from holdfast.adapters.cluster import render
 from holdfast.adapters.cluster.diagnosis import why_no_answer
 from holdfast.adapters.settings import Settings
 from holdfast.errors import SourceError
-from holdfast.wire.one.topic_ids import topic_id_text
+from holdfast.wire.one.topic_ids import read_topic_id, topic_id_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,7 +154,9 @@ class LiveCluster:
             share_state=self._records(SHARE_TOPIC, _led(share[0])) if share else (),
             cluster_id=cluster_id,
             topics=[
-                (topic_id_text(t["topic_id"]), t["name"], len(t["partitions"])) for t in described
+                # kafka-python gives an id as a UUID or as its text, by the way it was asked.
+                (topic_id_text(read_topic_id(str(t["topic_id"]))), t["name"], len(t["partitions"]))
+                for t in described
             ],
             offsets=offsets,
             taken_at=datetime.now(UTC).isoformat(),
