@@ -214,12 +214,12 @@ def run(options: argparse.Namespace) -> None:
         groups = [
             LiveGroup(
                 kind=kind,
-                topic=chance.choice(("busy", "busy", "busy", "idle")),
+                topic=chance.choice(("busy", "busy", "idle")),
                 bootstrap=broker.bootstrap,
                 folder=Path(temporary),
                 chance=random.Random(chance.random()),
                 session_ms=options.session,
-                commit_ms=chance.choice((1_000, 5_000)),
+                commit_ms=chance.choice((1_000, 5_000, 30_000)),
             )
             for kind in options.kinds
         ]

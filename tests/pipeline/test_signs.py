@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import COOPERATIVE, generation
 
+from holdfast.pipeline.history.rebalances import CAUSES
 from holdfast.pipeline.history.signs import AFTER_SESSION_MS, TOLD
 from holdfast.pipeline.ingest.source import Dump
 
@@ -122,3 +126,15 @@ def test_the_session_of_a_kip_848_member_is_in_no_record(tmp_path):
     assert cause("soon", 125) == "leave"
     assert cause("later", 123) == "leave_or_timeout"
     assert cause("long", 110) == "leave_or_timeout"
+
+
+def test_the_confidences_are_those_that_were_measured():
+    """docs/metrics.md has, of each cause, how many of how many were right in live runs."""
+    page = Path(__file__).parents[2] / "docs" / "metrics.md"
+    rows = re.findall(
+        r"^\| `(\w+)` \|.*\| (\d+) of (\d+) \| ([\d.]+) \|$", page.read_text("utf-8"), re.MULTILINE
+    )
+    measured = {cause: float(shown) for cause, _, _, shown in rows}
+    assert measured.items() <= (dict(CAUSES) | TOLD).items() and TOLD.keys() <= measured.keys()
+    for _, right, n, shown in rows:
+        assert shown == f"{100 * (int(right) + 1) // (int(n) + 2) / 100:.2f}"

@@ -15,20 +15,20 @@ at most ``RESTART_WINDOW_SECONDS`` before. Each member that went is matched once
 cause                        when                                                        confidence
 ===========================  ==========================================================  ===========
 first_seen                   nothing is known before it                                  1.0
-restart                      every member that came had gone a short while before        0.9
-join                         members came, none went                                     0.95
-leave_or_timeout             members went, none came; their last signs may tell which,   0.99
+restart                      every member that came had gone a short while before        0.98
+join                         members came, none went                                     0.96
+leave_or_timeout             members went, none came; their last signs may tell which,   0.96
                              :mod:`holdfast.pipeline.history.signs`
-join_and_leave               both, and they do not match                                 0.8
+join_and_leave               both, and they do not match                                 0.75
 protocol_change              same members; the group was converted to another protocol   0.9
-scheduled_rebalance          same members; a planned time has come: a delay of Connect   0.9
+scheduled_rebalance          same members; a planned time has come: a delay of Connect   0.83
                              or of Designs II and III, or a probing one of Streams
-cooperative_follow_up        same members; withheld partitions are handed out            0.9
+cooperative_follow_up        same members; withheld partitions are handed out            0.97
 configuration_change         same workers; Connect's leader has read newer configs       0.9
 subscription_change          same members, other subscriptions                           0.9
 partition_count_change       same members, same topics, other partitions                 0.8
 leader_change                same members, another leader                                0.6
-spurious                     nothing is different                                        0.5
+spurious                     nothing is different                                        0.97
 ===========================  ==========================================================  ===========
 """
 
@@ -76,18 +76,18 @@ from holdfast.tables.values import ints
 
 CAUSES: Final = (
     ("first_seen", 1.0),
-    ("restart", 0.9),
-    ("join_and_leave", 0.8),
-    ("join", 0.95),
-    (UNTOLD, 0.99),
+    ("restart", 0.98),
+    ("join_and_leave", 0.75),
+    ("join", 0.96),
+    (UNTOLD, 0.96),
     ("protocol_change", 0.9),
-    ("scheduled_rebalance", 0.9),
-    ("cooperative_follow_up", 0.9),
+    ("scheduled_rebalance", 0.83),
+    ("cooperative_follow_up", 0.97),
     ("configuration_change", 0.9),
     ("subscription_change", 0.9),
     ("partition_count_change", 0.8),
     ("leader_change", 0.6),
-    ("spurious", 0.5),
+    ("spurious", 0.97),
 )
 """Name and confidence, in the order in which they are tried."""
 
