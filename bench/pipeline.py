@@ -14,6 +14,7 @@ assignments            to ``assignments`` alone
 groups                 to generations, members, assignments, movements, rebalances, pauses, ...
 history                all of a history: the last one, with commits, lag and bounds of pauses
 whale, small, both     ``groups`` over one group of 1M partitions, 3,000 small ones, and both
+streams, share, ...    ``groups`` over copies of a captured group of a kind (``--copies N...``)
 ...-by-...             peers: ``pipeline_peers.py``
 =====================  ==========================================================================
 """
@@ -42,7 +43,7 @@ from holdfast.pipeline.batches.jobs import Job, remove_staged
 from holdfast.pipeline.batches.schemas import FILES_DDL
 from holdfast.pipeline.batches.split import Pieces, named, numbers, pieces, read_pieces
 from holdfast.pipeline.history.generations import assignment_table
-from holdfast.pipeline.history.history import run
+from holdfast.pipeline.history.history import run, topic_names
 from holdfast.pipeline.ingest import decode
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
@@ -51,6 +52,7 @@ from holdfast.tables.manifest import Batch
 from holdfast.tables.reading import Tables
 from holdfast.tables.writing import BatchWriter
 from pipeline_cpu import Usage, Watcher
+from pipeline_kinds import KINDS
 from pipeline_peers import PEERS
 
 HERE = Path(__file__).parent
@@ -68,6 +70,8 @@ def data_for(stage: str, args: argparse.Namespace) -> list[list[str]]:
         return commits
     if stage == "history":
         return [[*fleet, *more] for fleet, more in product(fleets, commits)]
+    if stage in KINDS:
+        return [[stage, str(n)] for n in args.copies]
     small = ["--groups", "3000", "--generations", "2", "--members", "10", "--partitions", "50"]
     if stage in WHALE:
         return [[*(small if stage != "whale" else ["--groups", "0"]), *_whale(stage)]]
@@ -94,7 +98,7 @@ def run_stage(name: str, spark: Any, dump: Dump, out: Path) -> None:
         task = assignments_task(str(out), job.batch, parts)
         job.collect(numbers(spark, len(parts)).mapInArrow(task, FILES_DDL).toArrow())
     else:
-        job.read_dump(dump, Selection(), {})
+        job.read_dump(dump, Selection(), topic_names(dump))
     files = {table: found for table, found in job.files.items() if not table.startswith("_")}
     tables.commit(Batch(id=job.batch, files=files), replace=True)
     remove_staged(out)
@@ -118,6 +122,11 @@ def check(name: str, out: Path, truth: dict[str, int]) -> dict[str, int]:
         return {}
     tables = Tables(out)
     found = {table: rows for table in tables.batches()[0].files if (rows := tables.rows(table))}
+    if name in KINDS:
+        odd = {table: rows for table, rows in found.items() if rows % truth["groups"]}
+        assert found["generations"] and not odd, found
+        assert not {"anomalies", "bad_records"} & found.keys(), found
+        return found
     if name in ("commits", "history"):
         assert found["offset_commits"] == truth["commits"], found
     if name != "commits":
@@ -135,6 +144,7 @@ def main() -> None:
     parser.add_argument("--commits", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--assignments", type=int, nargs="+", default=[4_000_000])
     parser.add_argument("--generations", type=int, nargs="+", default=[20])
+    parser.add_argument("--copies", type=int, nargs="+", default=[4_000])
     parser.add_argument("--work", type=Path)
     parser.add_argument("--master", default="local[1]")
     parser.add_argument("--repeat", type=int, default=3)
@@ -159,7 +169,8 @@ def made(work: Path, size: list[str]) -> Path:
     """A dump of this size, generated once."""
     dump = work / ("dump" + "".join(size).replace("--", "-"))
     if not (dump / "dump.json").is_file():
-        command = [sys.executable, str(HERE / "pipeline_fleet.py"), str(dump), *size]
+        script = "pipeline_kinds.py" if size[0] in KINDS else "pipeline_fleet.py"
+        command = [sys.executable, str(HERE / script), str(dump), *size]
         subprocess.run(command, check=True)
     return dump
 
@@ -178,7 +189,8 @@ def measured(
             run_stage(name, spark, Dump.open(dump), out)
             cpu.append(usage.total() - before)
             wall.append(time.monotonic() - started)
-    millions = truth["commits" if name.startswith("commits") else "assignments"] / 1e6
+    what = "commits" if name.startswith("commits") else "assignments"
+    millions = truth["records" if name in KINDS else what] / 1e6
     found = check(name, out, truth)
     shutil.rmtree(out)
     return {
@@ -188,6 +200,7 @@ def measured(
         "cpus": os.cpu_count(),
         "commits": truth["commits"],
         "assignments": truth["assignments"],
+        "records": truth.get("records"),
         "cpu_seconds": [round(seconds, 2) for seconds in cpu],
         "wall_seconds": [round(seconds, 2) for seconds in wall],
         "cpu_seconds_per_million": round(min(cpu[1:] or cpu) / millions, 3),

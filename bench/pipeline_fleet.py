@@ -43,7 +43,7 @@ class Writer:
     def __init__(self, folder: Path):
         self.folder = folder
         self.heads = [0] * N_LOG_PARTITIONS
-        self.rows: list[tuple[int, int, int, bytes, bytes]] = []
+        self.rows: list[tuple[int, int, int, bytes, bytes | None]] = []
         self.n_files = 0
         self.n_bytes = 0
         (folder / "records").mkdir(parents=True, exist_ok=True)
@@ -66,12 +66,12 @@ class Writer:
         columns = (partition.astype(np.int32), offset, at_ms * 1000, _binary(keys), _binary(values))
         self._write(dict(zip(arrow_schema("records").names, columns, strict=True)), len(group))
 
-    def add(self, group: int, at_ms: int, key: bytes, value: bytes) -> None:
+    def add(self, group: int, at_ms: int, key: bytes, value: bytes | None) -> None:
         """Add a record; after 64 MB the file is closed."""
         partition = group % N_LOG_PARTITIONS
         self.rows.append((partition, self.heads[partition], at_ms * 1000, key, value))
         self.heads[partition] += 1
-        self.n_bytes += len(key) + len(value)
+        self.n_bytes += len(key) + len(value or b"")
         if self.n_bytes > 64 << 20:
             self.close()
 

@@ -8,6 +8,7 @@ interface at moments in between.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -30,6 +31,7 @@ from holdfast.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
+from holdfast.wire.one.offsets_records import decode_record, encode_record
 
 MODERN = ("streams", "share")
 EVERY = (*MODERN, "streams_classic", "connect", "migrated", "worker")
@@ -451,10 +453,15 @@ def test_what_is_not_read_is_named():
     said = []
     generations = pa.table({"group": ["a", "b", "c"], "protocol_type": ["sr", "sr", "consumer"]})
     made = SimpleNamespace(
-        n_records=9, unknown={99: 2, 24: 1}, n_bad_share=2, table=lambda _: generations
+        n_records=9,
+        unknown={99: 2, 24: 1},
+        n_bad_share=2,
+        table=lambda _: generations,
+        tables=SimpleNamespace(rows={"bad_records": 3}.__getitem__),
     )
     tell_unread(made, said.append)
     assert said == [
+        "3 of 9 records do not parse: `history --table bad_records` lists them",
         "3 of 9 records have a type that is not known: 1 of type 24, 2 of type 99",
         BAD_SHARE,
         "what members of protocol type sr were given is not read (2 groups, such as a)",
@@ -499,6 +506,106 @@ def test_rebalances_of_captured_workers(tables):
     waited = [row["pause_lower_seconds"] for row in pauses if row["generation"] == 7]
     assert len(waited) == 2 and all(5 <= seconds < 5.5 for seconds in waited)
     assert not tables["worker"].rows("anomalies") and not tables["worker"].rows("lag")
+
+
+STRANGE_VERSION = 99
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_version_that_nobody_knows_is_counted_in_every_type_of_every_kind(tmp_path, name):
+    captured = kind(name)
+    strangers = {}  # type of the key -> a record of it, its value in another version
+    for row in captured.records:
+        if row["value"] and "topic" not in row:
+            strangers[row["key"][:4]] = row | {"value": f"{STRANGE_VERSION:04x}{row['value'][4:]}"}
+    ends = {row["partition"]: row["offset"] for row in captured.records}
+    for number, row in enumerate(strangers.values(), start=1):
+        captured.records.append(row | {"offset": ends[row["partition"]] + number})
+    tables = local.run(captured.write_dump(tmp_path / "dump"), tmp_path / "out")
+    bad = tables.table("bad_records").to_pylist()
+    assert sorted(row["record_type"] for row in bad) == sorted(int(t, 16) for t in strangers)
+    assert {row["reason"] for row in bad} == {"bad-version"}
+    before = kind(name).write_dump(tmp_path / "before")
+    known = local.run(before, tmp_path / "known")
+    for table in ("generations", "assignments", "offset_commits"):
+        assert tables.rows(table) == known.rows(table)  # and nothing else is made of it
+    said = []
+    made = SimpleNamespace(
+        n_records=len(captured.records),
+        unknown={},
+        n_bad_share=0,
+        table=tables.table,
+        tables=tables,
+    )
+    tell_unread(made, said.append)
+    n, total = len(strangers), len(captured.records)
+    assert f"{n} of {total} records do not parse" in said[0]
+    batch, told = tables.batches()[0].id, []
+    tell_batch(tables, batch, {0}, told.append)
+    assert told[0].startswith(f"{n} of the batch's records do not parse")
+
+
+@pytest.mark.parametrize("name", ["streams_classic", "connect", "worker"])
+def test_messages_of_members_in_a_version_that_never_was_are_an_anomaly(tmp_path, name):
+    captured = kind(name)
+    (row,) = [r for r in captured.records if r["key"].startswith("0002")][-2:-1]
+    spoiled = spoil(bytes.fromhex(row["value"]), name)
+    assert spoiled.hex() != row["value"]
+    row["value"] = spoiled.hex()
+    tables = local.run(captured.write_dump(tmp_path / "dump"), tmp_path / "out")
+    found = tables.table("anomalies").to_pylist()
+    assert {one["kind"] for one in found} == {"unreadable_assignment"}
+    assert found[0]["member_ids"]
+
+
+def spoil(value, name):
+    """The record of a group, whose members' messages are of a version that never was."""
+    key = f"group-{name.replace('_', '-')}".encode()
+    record = decode_record(b"\0\2" + len(key).to_bytes(2, "big") + key, value)
+    known, strange = OTHER_VERSIONS[name]
+    members = [dict(member) for member in record.value["members"]]
+    for member in members:
+        message = member["assignment"]
+        at = 0 if name == "connect" else message.index(known)
+        member["assignment"] = message[:at] + strange + message[at + len(known) :]
+    return encode_record(replace(record, value={**record.value, "members": members}))[1]
+
+
+OTHER_VERSIONS = {
+    "connect": (b"\0\2", b"\xff\xff"),
+    "streams_classic": (b"\0\0\0\x0b\0\0\0\x0b", b"\0\0\0\0\0\0\0\x0b"),
+    "worker": (b"\xf4HV", b"\xf4HX"),  # no frame of ours
+}
+"""Of each kind, the version in a member's assignment, and one that was never. As in Kafka, a newer
+version is read as the newest known one."""
+
+
+def test_warm_up_tasks_of_a_streams_group_are_read(tmp_path):
+    """Kafka 4.3.1 assigns none yet: a target assignment has its standby tasks as warm-up tasks."""
+    captured = kind("streams")
+    warm = {}
+    for row in captured.records:
+        record = decode_record(
+            bytes.fromhex(row["key"]), row["value"] and bytes.fromhex(row["value"])
+        )
+        if (
+            record.name
+            in ("StreamsGroupTargetAssignmentMember", "StreamsGroupCurrentMemberAssignment")
+            and record.value
+        ):
+            value = record.value | {"warmupTasks": record.value["standbyTasks"], "standbyTasks": []}
+            row["value"] = encode_record(replace(record, value=value))[1].hex()
+            warm[record.key["memberId"]] = value["warmupTasks"]
+    assert any(warm.values())
+    tables = local.run(captured.write_dump(tmp_path / "dump"), tmp_path / "out")
+    before = local.run(kind("streams").write_dump(tmp_path / "old"), tmp_path / "known")
+    for epoch in range(1, 8):
+        assert assigned(tables, epoch, "warmup") == assigned(before, epoch, "standby")
+        assert assigned(tables, epoch, "active") == assigned(before, epoch, "active")
+        assert not assigned(tables, epoch, "standby")
+    counts = [(row["n_warmup"], row["n_standby"]) for row in tables.table("members").to_pylist()]
+    old = [(row["n_standby"], row["n_warmup"]) for row in before.table("members").to_pylist()]
+    assert counts == old and max(counts) > (0, 0)
 
 
 def worker_round(number, members):

@@ -88,9 +88,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             note=note,
             quiet=quiet,
         )
-        n_bad = made.tables.rows("bad_records")
-        if n_bad:
-            note(f"{n_bad} of {made.n_records} records do not parse (--table bad_records)")
         if output is not None:
             note(f"tables are in {output}")
         if fmt is options.TableFormat.DELTA:
@@ -125,7 +122,9 @@ def tell_unread(made: History, note: Any) -> None:
     """Say what the records hold that no table shows."""
     from holdfast.pipeline.history.generations import PROTOCOL_TYPES
 
-    tell_counts(made.unknown, made.n_bad_share, f"of {made.n_records}", note)
+    among = f"of {made.n_records}"
+    tell_bad(made.tables.rows("bad_records"), among, note)
+    tell_counts(made.unknown, made.n_bad_share, among, note)
     table = made.table("generations")
     named = zip(table["group"].to_pylist(), table["protocol_type"].to_pylist(), strict=True)
     others: dict[str, set[str]] = {}
@@ -138,6 +137,15 @@ def tell_unread(made: History, note: Any) -> None:
             f"({len(groups)} {'group' if len(groups) == 1 else 'groups'}, such as "
             f"{visible(min(groups))})"
         )
+
+
+def tell_bad(n_bad: int, among: str, note: Any) -> None:
+    """Say how many records do not parse, since their value's version is not known or is damaged.
+
+    ``among`` is as in :func:`tell_counts`.
+    """
+    if n_bad:
+        note(f"{n_bad} {among} records do not parse: `history --table bad_records` lists them")
 
 
 def tell_counts(unknown: Mapping[int, int], n_bad_share: int, among: str, note: Any) -> None:

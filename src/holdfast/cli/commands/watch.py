@@ -11,7 +11,13 @@ import typer
 
 from holdfast.cli import options
 from holdfast.cli.commands.export import write_metrics
-from holdfast.cli.commands.history import SMALL_RECORDS, check_logs, live_cluster, tell_counts
+from holdfast.cli.commands.history import (
+    SMALL_RECORDS,
+    check_logs,
+    live_cluster,
+    tell_bad,
+    tell_counts,
+)
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.pipeline.command_session import open_session
@@ -116,7 +122,10 @@ def tell_batch(tables: Tables, batch: int, told: set[int], note: Callable[[str],
     told : set of int
         The number of bad records of that topic that was said last; changed here.
     """
-    notes_of = next((one.notes for one in tables.batches() if one.id == batch), {})
+    found = [one for one in tables.batches() if one.id == batch]
+    notes_of = found[0].notes if found else {}
+    n_bad = sum(n for one in found for _, n in one.files.get("bad_records", []))
+    tell_bad(n_bad, "of the batch's", note)
     unknown = {int(number): n for number, n in notes_of.get("unknown_types", {}).items()}
     n_bad_share = int(notes_of.get("n_bad_share", 0))
     tell_counts(unknown, 0 if n_bad_share in told else n_bad_share, "of the batch's", note)
