@@ -153,11 +153,7 @@ class LiveCluster:
         return ClusterSnapshot(
             share_state=self._records(SHARE_TOPIC, _led(share[0])) if share else (),
             cluster_id=cluster_id,
-            topics=[
-                # kafka-python gives an id as a UUID or as its text, by the way it was asked.
-                (topic_id_text(read_topic_id(str(t["topic_id"]))), t["name"], len(t["partitions"]))
-                for t in described
-            ],
+            topics=topic_rows(described),
             offsets=offsets,
             taken_at=datetime.now(UTC).isoformat(),
         )
@@ -251,6 +247,17 @@ def _line(error: BaseException) -> str:
     """One line for people."""
     text = str(error).splitlines()[0] if str(error) else ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def topic_rows(described: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, int]]:
+    """Id, name and number of partitions of topics as kafka-python describes them.
+
+    It gives an id as a UUID or as its text, by the way it was asked.
+    """
+    return [
+        (topic_id_text(read_topic_id(str(t["topic_id"]))), t["name"], len(t["partitions"]))
+        for t in described
+    ]
 
 
 def _led(topic: Mapping[str, Any]) -> list[int]:
