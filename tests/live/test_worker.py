@@ -104,6 +104,22 @@ def test_workers_come_and_go(broker, policy):
     close_all(desks)
 
 
+def test_one_rolling_bounce_changes_the_design_of_a_group_and_another_one_changes_it_back(broker):
+    """As the document on Connect says; what ``upgrade-check --client holdfast-worker`` prints."""
+    counts, group = {"shard": 6}, fresh("workers")
+    desks = [Desk(broker, group, counts, holdfast_policy="simple").start() for _ in range(3)]
+    until(lambda: shared(desks, counts), "three workers share")
+    for policy, protocol in (("deferred", "holdfast-deferred"), ("simple", "holdfast-simple")):
+        for place in range(3):
+            desks[place].worker.close(returns=True)
+            assert not desks[place].held
+            desks[place] = Desk(broker, group, counts, holdfast_policy=policy).start()
+            until(lambda: shared(desks, counts), f"three workers share, {place} runs {policy}")
+        chosen = {desk.worker._host._member.data.protocol_name for desk in desks}
+        assert chosen == {protocol}
+    close_all(desks)
+
+
 def test_nobody_begins_before_the_old_owner_has_ended(broker):
     """Work on a resource has ended when ``on_revoked`` returns, however long that takes."""
     counts, group = {"shard": 4}, fresh("workers")
