@@ -16,11 +16,12 @@ from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.incremental import Design, DesignAssignment, DesignSubscription
 from holdfast.wire.layouts.memory import (
     COPIES,
+    CROWDS,
     DIGEST_BYTES,
     IDENTITY_BYTES,
-    TOPIC_BYTES,
     RememberedMember,
     Share,
+    Sizes,
     digest_of,
     encode_waiting,
 )
@@ -125,7 +126,11 @@ def design_assignments() -> SearchStrategy[DesignAssignment]:
 
 
 def claims() -> SearchStrategy[MemberSubscription]:
-    return st.one_of(_claims(1, INT64, st.integers(0, 2**63 - 1)), _claims(2, NONCES, DELAYS_MS))
+    return st.one_of(
+        _claims(1, INT64, st.integers(0, 2**63 - 1)),
+        _claims(2, NONCES, DELAYS_MS),
+        _claims(3, NONCES, DELAYS_MS),
+    )
 
 
 def _claims(
@@ -142,16 +147,22 @@ def _claims(
         delay_ms=DELAYS_MS,
         memory_age_ms=ages_ms,
         given_up=partition_sets(),
-        memory=st.none() | blobs,
+        memory=_memory_bytes(frame),
         assignor_data=st.none() | blobs,
         frame=st.just(frame),
     )
+
+
+def _memory_bytes(frame: int) -> SearchStrategy[bytes | None]:
+    """From version 3 on there is no empty memory."""
+    return st.none() | st.binary(min_size=frame // 3, max_size=24)
 
 
 def member_assignments() -> SearchStrategy[MemberAssignment]:
     return st.one_of(
         _member_assignments(1, INT64, st.none()),
         _member_assignments(2, NONCES, st.none() | blobs),
+        _member_assignments(3, NONCES, st.none() | blobs),
     )
 
 
@@ -164,7 +175,7 @@ def _member_assignments(
         revoked=st.none() | partition_sets(),
         delay_ms=DELAYS_MS,
         nonce=nonces,
-        memory=st.none() | blobs,
+        memory=_memory_bytes(frame),
         planned=planned,
         frame=st.just(frame),
     )
@@ -173,14 +184,24 @@ def _member_assignments(
 @st.composite
 def memories(draw: st.DrawFn) -> Share:
     """Shares as they come back: the digest is that of the list, where there is one."""
-    size, topic_size = draw(st.sampled_from(IDENTITY_BYTES)), draw(st.sampled_from(TOPIC_BYTES))
+    sizes = Sizes(
+        identity_bytes=draw(st.sampled_from(IDENTITY_BYTES)),
+        topic_bits=draw(st.sampled_from((0, 1, 8, 13, 31))),
+        partition_bits=draw(st.sampled_from((0, 1, 9, 31))),
+        crowd=draw(st.sampled_from(CROWDS)),
+        usual_count=draw(st.sampled_from((1, 2, 9, 1_000))),
+    )
+    size = sizes.identity_bytes
     times_ms = st.integers(1, INT32_MAX)
 
     def members(
         identities: SearchStrategy[bytes], delays_ms: SearchStrategy[int], most: int
     ) -> tuple[RememberedMember, ...]:
-        topics = st.binary(min_size=topic_size, max_size=topic_size).map(bytes.hex)
-        numbers = st.sets(st.integers(0, 300) | st.integers(0, INT32_MAX), min_size=1, max_size=9)
+        topics = st.text("01", min_size=sizes.topic_bits, max_size=sizes.topic_bits)
+        highest = (1 << sizes.partition_bits) - 1
+        numbers = st.sets(
+            st.integers(0, min(300, highest)) | st.integers(0, highest), min_size=1, max_size=9
+        )
         owned = st.dictionaries(topics, numbers.map(sorted).map(tuple), max_size=3)
         member = st.builds(
             RememberedMember,
@@ -198,14 +219,13 @@ def memories(draw: st.DrawFn) -> Share:
         pace_ms=draw(st.just(0) | times_ms),
         whole=not after and draw(st.booleans()),
         neighbours=members(st.binary(min_size=size, max_size=size), st.just(0), COPIES),
-        waiting=members(st.binary(max_size=8), times_ms, 3),
+        waiting=members(st.binary(max_size=8), times_ms | st.just(7), 3),
         digest=draw(st.just(b"") | st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)),
-        identity_bytes=size,
-        topic_bytes=topic_size,
+        **sizes._asdict(),
     )
     if not share.waiting:
         return share
-    return replace(share, digest=digest_of(encode_waiting(share.waiting, topic_size)))
+    return replace(share, digest=digest_of(encode_waiting(share.waiting, sizes)))
 
 
 # Groups: JSON snapshots, as Group.from_dict reads them

@@ -113,7 +113,7 @@ def _own_messages() -> list[bytes]:
     from holdfast.wire.layouts.memory import RememberedMember, Share, encode_share
 
     some = (("orders", (0, 3, 300)), ("clicks", (1,)))
-    hashed = (("05", (0, 3, 300)), ("a7", (1, 20_000, 90_000)))
+    hashed = (("00000101", (0, 3, 300)), ("10100111", (1, 20_000, 90_000)))
     gone = RememberedMember(identity=b"gone", static=True, delay_ms=9, owned=hashed)
     near = RememberedMember(identity=b"near", owned=hashed[:1])
     memory = encode_share(Share(generation=4, pace_ms=9, neighbours=(near,), waiting=(gone,)))

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.machine.subscribed import awaited, reports, subscribed
 
+import holdfast.machine.leader.ring as ring_room
+import holdfast.wire.layouts.memory as memory_layout
 from holdfast.assignors.claims import normalise
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.deferral import defer
@@ -161,10 +163,10 @@ def test_what_three_deaths_leave_is_planned_with():
         assert done.delay_ms == 1_000
         assert not any(a.gained or a.revoked for a in done.assignments.values())
         assert done.memory is not None
-        lost = {w.identity[:4]: w for w in done.memory.waiting}
+        lost = {w.identity[:3]: w for w in done.memory.waiting}
         for m in whole.members:
             if m.member_id in gone:
-                kept = lost[identity_of(m)[:4]]
+                kept = lost[identity_of(m)[:3]]
                 assert (kept.owned, kept.delay_ms) == (whole.owned[m.member_id], DELAY_MS)
 
 
@@ -199,7 +201,7 @@ def forged(whole: Group, *ghosts: RememberedMember, **fields) -> bytes:
 
 def ghost(name: str, *numbers: int, delay_ms: int = 2**31 - 1) -> RememberedMember:
     made = awaited(name, *numbers, delay_ms=delay_ms, instance_id=name)
-    return replace(made, owned=((topic_hash("t", 1), numbers),))
+    return replace(made, owned=((topic_hash("t", 8), numbers),))
 
 
 def test_a_forged_memory_holds_nothing():
@@ -310,13 +312,61 @@ def test_who_waits_by_another_list_than_that_of_most_is_dropped():
     carriers = [m for m in whole.members if decode_share(m.subscription.memory or b"").waiting]
     assert len(carriers) == 4
     share = decode_share(carriers[1].subscription.memory or b"")
-    other = replace(share, waiting=(*share.waiting, ghost("ghost", 1, 2, 3)))
+    of_t = replace(ghost("ghost"), owned=(("", (1, 2, 3)),))  # of the only topic
+    other = replace(share, waiting=(*share.waiting, of_t))
     present = [
         reports(m, memory=encode_share(other)) if m is carriers[1] else m for m in whole.members
     ]
     for leader_id in ("new", "m0", carriers[1].member_id):
         found = told([*present, newcomer], leader_id).waiting
         assert (len(found) == 2) == (leader_id == carriers[1].member_id)
+
+
+def test_a_list_with_the_digest_of_the_true_one_is_outvoted(monkeypatch):
+    """A digest is four bytes, so another list with the same one can be found."""
+    for room in (memory_layout, ring_room):
+        monkeypatch.setattr(room, "digest_of", lambda waiting: b"same")
+    whole = group(9, waits=1, salt="-same-digest")
+    carriers = [m for m in whole.members if decode_share(m.subscription.memory or b"").waiting]
+    share = decode_share(carriers[1].subscription.memory or b"")
+    of_t = replace(ghost("ghost"), owned=(("", (1, 2, 3)),))
+    other = replace(share, waiting=(*share.waiting, of_t))
+    present = [
+        reports(m, memory=encode_share(other)) if m is carriers[1] else m for m in whole.members
+    ]
+    newcomer = subscribed("new", topics=("t",))
+    for leader_id in ("new", whole.in_ring()[0], carriers[2].member_id):
+        assert len(told([*present, newcomer], leader_id).waiting) == 1
+
+
+@pytest.mark.parametrize("leader_id", ["m0", "new"])
+def test_a_topic_that_is_new_is_not_the_only_one_that_there_was(leader_id):
+    """A share of a group with one topic does not name it."""
+    whole = group(4, waits=1)
+    present = [reports(m, topics=("t", "u")) for m in whole.without("m3")]
+    new = subscribed("new", topics=("t", "u"))
+    memory = told([*present, new], leader_id)
+    assert {topic for w in (*memory.named, *memory.waiting) for topic, _ in w.owned} == {"t"}
+    # Nobody is left who owned anything: the leader cannot know which one it was.
+    (waits,) = told([reports(m, owned=()) for m in present], "m0").waiting
+    assert {topic for topic, _ in waits.owned} == {"t", "u"}
+
+
+def test_a_share_of_a_round_led_by_an_older_version_is_read():
+    """A neighbour that owned partition 7 of a topic whose hash begins with the byte, and a list."""
+    number = int(topic_hash("t", 8), 2)
+    gone, here = (
+        identity_of(subscribed("gone", topics=()))[:4],
+        identity_of(subscribed("m1", topics=()))[:4],
+    )
+    own = bytes((0x06, number, 0x07))
+    waiting = b"\0\1\4" + gone + b"\xe8\x07" + own
+    old = b"\2\5\7" + bytes((len(waiting) + 1,)) + waiting + here + own
+    left = reports(subscribed("m0", topics=("t",)), generation=7, memory=old, owned=(("t", (0,)),))
+    memory = told([left], "m0")
+    assert [(w.owned, w.delay_ms) for w in memory.waiting] == [((("t", (7,)),), 1_000)]
+    assert [n.identity for n in memory.named] == [here]
+    assert memory.named[0].owned == (("t", (7,)),)
 
 
 def test_a_share_of_this_round_or_a_later_one_is_a_lie():
@@ -495,7 +545,7 @@ def test_a_member_that_speaks_version_1_is_answered_in_version_1_and_waited_for(
     )
     _, given = lead([*whole.members[:3], old], 8, POLICY)
     answers = {m: decode_member_assignment(data) for m, data in given.items()}
-    assert {m: a.frame for m, a in answers.items()} == {"m0": 2, "m1": 2, "m2": 2, "m3": 1}
+    assert {m: a.frame for m, a in answers.items()} == {"m0": 3, "m1": 3, "m2": 3, "m3": 1}
     assert answers["m3"].memory is None
     # It departs: its neighbours, who are new, know what it owned.
     present = [
@@ -526,6 +576,6 @@ def test_a_leader_that_cannot_plan_keeps_deadlines_and_owners_going():
     done = plan_round(POLICY, after, {"t": whole.partitions}, generation=9, leader_id="m4")
     assert done.delay_ms == 600
     assert done.memory is not None
-    lost = {w.identity[:4]: w for w in done.memory.waiting}
-    assert lost[identity_of(whole.members[2])[:4]].owned == whole.owned["m2"]
+    lost = {w.identity[:3]: w for w in done.memory.waiting}
+    assert lost[identity_of(whole.members[2])[:3]].owned == whole.owned["m2"]
     assert not any(a.gained for a in done.assignments.values())

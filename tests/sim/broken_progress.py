@@ -225,7 +225,7 @@ def d8():
         gone = RememberedMember(
             identity=identity_of(subscribed("d", topics=("t",))),
             delay_ms=30_000,
-            owned=((topic_hash("t", share.topic_bytes), (3,)),),
+            owned=((topic_hash("t", share.topic_bits), (3,)),),
         )
         return replace(share, waiting=(gone,))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.errors import WireError
-from holdfast.machine.leader.ring import topic_hash
+from holdfast.machine.leader.ring import hash_of_topic
 from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.wire.one.reader import Reader
 from holdfast.wire.one.writer import Writer
@@ -30,7 +30,7 @@ def planned_counts(
     writer = Writer(SCHEMA)
     for topic in sorted({t for m in members for t in m.subscription.topics}):
         if topic in partitions:
-            writer.raw(bytes.fromhex(topic_hash(topic, HASH_BYTES)))
+            writer.raw(hash_of_topic(topic)[:HASH_BYTES])
             writer.uvarint(partitions[topic], "count")
     return writer.done()
 
@@ -70,5 +70,5 @@ def handed_out(
     ----------
     KIP-814: a static leader that comes back keeps the assignment, but must watch the topics.
     """
-    names = {bytes.fromhex(topic_hash(topic, HASH_BYTES)): topic for topic, _ in known}
+    names = {hash_of_topic(topic)[:HASH_BYTES]: topic for topic, _ in known}
     return tuple(sorted((names.get(found, found.hex()), count) for found, count in planned))

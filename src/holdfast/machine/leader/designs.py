@@ -65,6 +65,7 @@ from holdfast.wire.layouts.consumer_protocol import (
 )
 from holdfast.wire.layouts.container import (
     ASSIGNMENT_MAGIC,
+    SECOND_ASSIGNMENT_MAGIC,
     MemberAssignment,
     MemberSubscription,
     decode_member_assignment,
@@ -72,6 +73,7 @@ from holdfast.wire.layouts.container import (
     encode_member_subscription,
 )
 from holdfast.wire.layouts.incremental import Design
+from holdfast.wire.layouts.memory import holds_times
 from holdfast.wire.layouts.sticky_user_data import (
     StickyUserData,
     encode_cooperative_user_data,
@@ -80,6 +82,11 @@ from holdfast.wire.layouts.sticky_user_data import (
 
 EAGER = frozenset({RebalanceMode.EAGER})
 COOPERATIVE = frozenset({RebalanceMode.COOPERATIVE})
+
+NONCES = 128
+"""So many joins differ from one another by a nonce of one byte; two in a row have to."""
+
+_MAGICS = (ASSIGNMENT_MAGIC, SECOND_ASSIGNMENT_MAGIC)
 
 Lags = Mapping[str, Sequence[int]]
 Racks = Mapping[str, Sequence[Iterable[str]]]
@@ -357,7 +364,7 @@ class CooperativeAssignor:
         """All that the member shall own: absence revokes. A frame of ours announces a round."""
         message = decode_assignment(assignment)
         again = False
-        if message.user_data and message.user_data.startswith(ASSIGNMENT_MAGIC):
+        if message.user_data and message.user_data.startswith(_MAGICS):
             again = decode_member_assignment(assignment).revoked is not None
         return Instruction(assigned=resources_of(message.partitions), again=again)
 
@@ -425,16 +432,16 @@ class DesignAssignor:
 
     def subscribe(self, view: MemberView) -> bytes:
         """Topics and claims, the nonce, and the share of the memory as it came."""
+        timed = view.memory is not None and holds_times(view.memory)
         return encode_member_subscription(
             MemberSubscription(
                 topics=view.topics,
                 owned=grouped(view.owned),
                 generation=view.generation,
                 rack=view.rack,
-                nonce=view.nonce % 2**32,
+                nonce=view.nonce % NONCES,
                 leaving=view.leaving,
-                delay_ms=min(view.delay_ms, INT32_MAX),
-                memory_age_ms=min(view.memory_age_ms, INT32_MAX) if view.memory else 0,
+                memory_age_ms=min(view.memory_age_ms, INT32_MAX) if timed else 0,
                 given_up=grouped(view.given_up),
                 memory=view.memory,
             )
@@ -509,7 +516,6 @@ class DesignAssignor:
                     assigned=listed,
                     revoked=own.revoked if own.revoked or plan.again else None,
                     delay_ms=plan.delay_ms,
-                    nonce=turn.generation,
                     memory=None if old else given.get(m.member_id) or None,
                     planned=planned if m.member_id == turn.leader_id and not old else None,
                     frame=m.subscription.frame,

@@ -11,11 +11,15 @@
    in the ring do not name it, so there is no ghost.
 3. Which list of what waits is true is said by the leader's own share if it has the newest
    generation, else by most shares of that generation, each by its digest. Nobody else's list is
-   read. If no member carries the true list, the list of the generation before is looked for.
+   read. Of different lists with that digest the one that most members carry is true. If no member
+   carries the true list, the list of the generation before is looked for.
 4. A share ages by the clock of its member. The age of the memory is the leader's if the leader's
    share has that generation, else the median of the shares of that generation.
 5. What remains of a time in the memory is never more than this leader's configuration has for it.
 6. The memory is *complete* if the shares together cover the whole ring.
+7. A topic's hash that several topics have stands for those of them that some member claims, else
+   for all of them. Example: what C owned is of the only topic, t, so its share names no topic. C
+   dies, and members subscribe to u as well. They claim partitions of t, so nothing of u was C's.
 
 **Strategy.** One pass over the shares makes arcs of the ring; sorted ends of arcs count the
 witnesses of all identities at once. Names of departed members that own nothing any more cost
@@ -173,9 +177,10 @@ def _waiting(
         digest = max(counts, key=lambda d: (counts[d], d))
         if not digest:
             return (), True
-        lists = [c.share.waiting for c in of_generation if c.share.digest == digest]
-        found = max(lists, key=len)
-        if found:
+        carriers = [c for c in of_generation if c.share.digest == digest and c.share.waiting]
+        lists = Counter(c.share.waiting for c in [c for c in carriers if c.leads] or carriers)
+        if lists:
+            found = max(lists, key=lambda each: (lists[each], repr(each)))
             age_ms = _age_ms(of_generation)
             return tuple(
                 replace(w, delay_ms=max(1, min(w.delay_ms, longest_wait_ms(policy, w)) - age_ms))
@@ -280,20 +285,21 @@ def _arcs(carried: Sequence[_Carried]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Names:
-    """Names of the topics that somebody subscribes to, by their hashes."""
+    """Names of the topics that somebody subscribes to, by their hashes (rule 7)."""
 
     def __init__(self, members: Sequence[SubscribedMember]):
         self.topics = sorted({t for m in members for t in m.subscription.topics})
+        self.claimed = {t for m in members for t, numbers in m.subscription.owned if numbers}
         self.by_hash: dict[int, dict[str, list[str]]] = {}
 
     def named(self, entry: RememberedMember) -> RememberedMember:
-        """The same member with topics by name; a hash that two topics share stands for both."""
+        """The same member with topics by name."""
         if not entry.owned:
             return entry
         return replace(entry, owned=self._partitions(entry.owned))
 
     def _partitions(self, owned: TopicPartitions) -> TopicPartitions:
-        names = self._of_size(len(owned[0][0]) // 2)
+        names = self._of_size(len(owned[0][0]))
         return merge_topics(
             (name, numbers) for topic, numbers in owned for name in names.get(topic, ())
         )
@@ -303,5 +309,7 @@ class _Names:
             found: dict[str, list[str]] = {}
             for topic in self.topics:
                 found.setdefault(topic_hash(topic, size), []).append(topic)
+            for alike in found.values():
+                alike[:] = [topic for topic in alike if topic in self.claimed] or alike
             self.by_hash[size] = found
         return self.by_hash[size]

@@ -3,8 +3,10 @@
 **Rules.**
 
 1. The *identity* of a member is a hash of its instance id if it is static, else of its member id,
-   cut to the fewest bytes, 4 or more, at which no two members of the round are alike. Members in
-   the order of their identities are a *ring*: the last one stands before the first one.
+   cut to the fewest bytes at which no two members of the round are alike, and to no fewer than 3 in
+   a group of up to 32 members, 4 in a larger one. Members in the order of their identities are a
+   *ring*: the last one stands before the first one. So a member that comes has the identity of
+   another one by chance in two of a million cases at most, up to 8,192 members.
 2. The share of a member names its three predecessors in the ring: who they are, and what they own
    after the round. So three members know what a member owned, and its own claim says it too. Any
    three members may die at once: of a dead member and its three holders one is alive.
@@ -36,9 +38,11 @@ from holdfast.machine.leader.subscriptions import SubscribedMember
 from holdfast.model.partitions import TopicPartitions, merge_topics
 from holdfast.wire.layouts.memory import (
     COPIES,
+    CROWDS,
     IDENTITY_BYTES,
-    TOPIC_BYTES,
+    TOPIC_BITS,
     RememberedMember,
+    Sizes,
     digest_of,
     encode_neighbour,
     encode_waiting,
@@ -46,6 +50,9 @@ from holdfast.wire.layouts.memory import (
 )
 
 FULL_BYTES = IDENTITY_BYTES[-1]
+
+FEW = 32
+"""In a group of up to so many members identities are a byte shorter."""
 
 
 class LeftOut(IntEnum):
@@ -101,9 +108,14 @@ def identity_of(member: SubscribedMember) -> bytes:
     return _hashed(f"member {member.member_id}")
 
 
+def hash_of_topic(topic: str) -> bytes:
+    """The whole hash of a topic, 8 bytes."""
+    return _hashed(f"topic {topic}")
+
+
 def topic_hash(topic: str, size: int) -> str:
-    """How a topic stands in a share, in hex."""
-    return _hashed(f"topic {topic}")[:size].hex()
+    """How a topic stands in a share: so many bits of its hash."""
+    return f"{int.from_bytes(hash_of_topic(topic), 'big'):0{8 * FULL_BYTES}b}"[:size]
 
 
 def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str, bytes]:
@@ -118,20 +130,17 @@ def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str
     ring = sorted(memory.members, key=lambda m: (identity_of(m), m.member_id))
     if not ring or left_out >= LeftOut.MEMORY:
         return dict.fromkeys((m.member_id for m in ring), b"")
-    size = _fewest((identity_of(m) for m in ring), IDENTITY_BYTES)
-    named = {t for own in memory.owned.values() for t, _ in own}
-    named |= {t for w in memory.waiting for t, _ in w.owned or ()}
-    topic_size = _fewest((_hashed(f"topic {t}") for t in named), TOPIC_BYTES)
-    short = {topic: topic_hash(topic, topic_size) for topic in named}
+    sizes, short = _sizes(ring, memory)
     copies = 0 if left_out >= LeftOut.SHARES else max(1, COPIES - left_out)
-    entries = []
+    identities = [identity_of(m)[: sizes.identity_bytes] for m in ring]
+    entries: list[tuple[bytes, str]] = []
     if copies:
         names_owned = left_out < LeftOut.OWNED
         entries = [
-            encode_neighbour(_entry(m, memory.owned, short, size, names_owned), topic_size)
-            for m in ring
+            (identity, encode_neighbour(_entry(m, memory.owned, short, names_owned), sizes))
+            for identity, m in zip(identities, ring, strict=True)
         ]
-    waiting = _list_of(memory.waiting, short, topic_size) if memory.waiting else None
+    waiting = _list_of(memory.waiting, short, sizes) if memory.waiting else None
     digest = b"" if waiting is None else digest_of(waiting)
     carriers = _carriers(ring, memory.leader_id, 1 if left_out >= LeftOut.LISTS else 1 + COPIES)
     result = {}
@@ -143,26 +152,51 @@ def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str
         before = min(copies, len(ring) - 1)
         places = [(at - back) % len(ring) for back in range(before, 0, -1)]
         whole = bool(copies) and before == len(ring) - 1
-        after = b"" if whole or not copies else identity_of(ring[(at - before - 1) % len(ring)])
         result[member.member_id] = join_share(
+            sizes,
             generation=memory.generation,
             pace_ms=memory.pace_ms,
             whole=whole,
-            after=after[:size],
+            after=b"" if whole or not copies else identities[(at - before - 1) % len(ring)],
             neighbours=[entries[p] for p in places if ring[p].member_id in memory.owned],
             waiting=waiting if carries else None,
             digest=digest,
-            identity_bytes=size,
-            topic_bytes=topic_size,
         )
     return result
+
+
+def _sizes(
+    ring: Sequence[SubscribedMember], memory: RoundMemory
+) -> tuple[Sizes, Mapping[str, str]]:
+    """The fewest bits for identities, topics and partitions, and the topics in so many bits.
+
+    In a group with one topic, a topic is no bits: what was owned is of that topic.
+    """
+    owned = [*memory.owned.values(), *(w.owned or () for w in memory.waiting)]
+    named = {topic for own in owned for topic, _ in own}
+    subscribed = {m.subscription.topics for m in ring}
+    topics = named.union(*subscribed)
+    topic_bits = 0
+    if len(topics) > 1:
+        hashes = [topic_hash(topic, TOPIC_BITS[-1]) for topic in topics]
+        topic_bits = _fewest(hashes, TOPIC_BITS[8:])
+    numbers = [numbers for own in owned for _, numbers in own if numbers]
+    counts = sorted(map(len, numbers))
+    least = IDENTITY_BYTES[len(ring) > FEW]
+    sizes = Sizes(
+        identity_bytes=_fewest(map(identity_of, ring), range(least, IDENTITY_BYTES.stop)),
+        topic_bits=topic_bits,
+        partition_bits=max(map(max, numbers), default=0).bit_length(),
+        crowd=min((len(ring) - 1).bit_length(), CROWDS[-1]),
+        usual_count=counts[len(counts) // 2] if counts else 1,
+    )
+    return sizes, {topic: topic_hash(topic, topic_bits) for topic in named}
 
 
 def _entry(
     member: SubscribedMember,
     owned: Mapping[str, TopicPartitions],
     short: Mapping[str, str],
-    size: int,
     names_owned: bool,
 ) -> RememberedMember:
     """A member as it stands in the shares of others."""
@@ -170,15 +204,13 @@ def _entry(
     if own and not names_owned:
         own = None
     return RememberedMember(
-        identity=identity_of(member)[:size], static=member.instance_id is not None, owned=own
+        identity=identity_of(member), static=member.instance_id is not None, owned=own
     )
 
 
-def _list_of(
-    waiting: Sequence[RememberedMember], short: Mapping[str, str], topic_size: int
-) -> bytes:
+def _list_of(waiting: Sequence[RememberedMember], short: Mapping[str, str], sizes: Sizes) -> str:
     return encode_waiting(
-        [replace(w, owned=_hashed_topics(w.owned or (), short)) for w in waiting], topic_size
+        [replace(w, owned=_hashed_topics(w.owned or (), short)) for w in waiting], sizes
     )
 
 
@@ -192,7 +224,7 @@ def _carriers(ring: Sequence[SubscribedMember], leader_id: str, count: int) -> f
     return frozenset((first + step) % len(ring) for step in range(count))
 
 
-def _fewest(hashes: Iterable[bytes], sizes: range) -> int:
+def _fewest(hashes: Iterable[bytes] | Iterable[str], sizes: range) -> int:
     """The smallest of these sizes at which no two hashes are alike, else the largest."""
     found = list(hashes)
     for size in sizes:

@@ -514,7 +514,7 @@ def _name_of(identity: bytes, at: Moment) -> str:
 
 def _resources(member: RememberedMember, share: Share, turn: SeenTurn) -> frozenset[Resource]:
     """What a member owns by the memory, topics by name."""
-    names = {topic_hash(topic, share.topic_bytes): topic for topic in sorted(turn.subscribed)}
+    names = {topic_hash(topic, share.topic_bits): topic for topic in sorted(turn.subscribed)}
     owned = member.owned or ()
     return frozenset((names[t], p) for t, numbers in owned if t in names for p in numbers)
 

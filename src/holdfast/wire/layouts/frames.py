@@ -1,14 +1,21 @@
 """The parts of a frame of Designs I to III: magic, version, sets of partitions.
 
-A *frame* is a magic, a version, then compact types and tagged fields at the end. The magic of
-version 1 has four bytes, and the version is an int16. From version 2 on the magic has three bytes,
-and the version is an int8: a reader that knows version 1 alone takes such bytes for no frame.
-A *PartitionSet* is a compact array of uvarints: the first partition, then each gap less one.
+A *frame* is a magic, a version, then fields. A *PartitionSet* is a compact array of uvarints: the
+first partition, then each gap less one.
 
-**Rules.** A frame version above the highest known one is read as the highest known one, and bytes
-after the last known field are ignored. Unknown tags are skipped. The first bit of the magic is set.
-A foreign reader that takes the frame for a generation or a count therefore reads a negative number,
-and finds no claim.
+=======  ==========================================================================================
+version  magic and version
+=======  ==========================================================================================
+1        four bytes, then an int16; tagged fields at the end
+2        three bytes, then an int8; tagged fields at the end
+3        two bytes, which are the version too; the leader's memory at the end
+=======  ==========================================================================================
+
+**Rules.** A reader takes the magic of a version that it does not know for no frame. Only versions 1
+and 2 have numbers of their own: such a number above 2 is read as 2, bytes after the last known
+field are ignored, and unknown tags are skipped. The first bit of the magic is set. A foreign reader
+that takes the frame for a generation or a count therefore reads a negative number, and finds no
+claim.
 
 References: KIP-482 (compact types and tagged fields).
 """
@@ -25,10 +32,11 @@ from holdfast.wire.one.reader import Reader
 from holdfast.wire.one.reasons import Reason, within
 from holdfast.wire.one.writer import Writer
 
-FRAME_VERSION = 2
+FRAME_VERSION = 3
 """The highest version of a frame."""
 
-OLD_MAGIC_BYTES = 4
+VERSION_OF_MAGIC = {4: 1, 3: 2, 2: 3}
+"""Version of a frame by the bytes of its magic."""
 
 
 class Leaving(IntEnum):
@@ -44,28 +52,29 @@ LEAVING = {int(value): value for value in Leaving}
 
 
 def open_frame(data: bytes, schema: str, magic: bytes) -> Reader:
-    """A reader behind the magic and the version; a magic of four bytes is that of version 1."""
+    """A reader behind the magic and the version."""
     reader = Reader(data, schema)
     if not data.startswith(magic):
         reader.fail(Reason.BAD_MAGIC, "magic", 0, f"{data[:4].hex()} is not {magic.hex()}")
     start = reader.pos = len(magic)
-    if len(magic) == OLD_MAGIC_BYTES:
+    known = VERSION_OF_MAGIC[len(magic)]
+    if known == 1:
         reader.leading_version(1, lowest=1)
         return reader
-    version = reader.int8("version")
-    if version < FRAME_VERSION:
-        reader.fail(Reason.BAD_VERSION, "version", start, f"{version} is below {FRAME_VERSION}")
-    reader.version = FRAME_VERSION
+    if known == 2 and (version := reader.int8("version")) < 2:
+        reader.fail(Reason.BAD_VERSION, "version", start, f"{version} is below 2")
+    reader.version = known
     return reader
 
 
-def start_frame(schema: str, magic: bytes, version: int = FRAME_VERSION) -> Writer:
+def start_frame(schema: str, magic: bytes) -> Writer:
     """A writer with magic and version written."""
+    version = VERSION_OF_MAGIC[len(magic)]
     writer = Writer(schema, version)
     writer.raw(magic)
     if version == 1:
         writer.int16(version, "version")
-    else:
+    elif version == 2:
         writer.int8(version, "version")
     return writer
 

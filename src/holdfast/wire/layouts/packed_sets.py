@@ -1,16 +1,15 @@
 """Sets of partitions in few bits: the memory holds three copies of each.
 
-**Rules.** A *packed set* has at least one partition. Its count stands in front of it, in a field of
-the caller. The set itself is the highest partition as an uvarint, then for each other partition, in
-ascending order, the gap to the one before less one. Let ``k`` be the whole part of the logarithm to
-base 2 of (highest + 1) / count. For ``k`` below 7 a gap is an uvarint. From 7 on it is a Rice code:
-``gap >> k`` bits 1, a bit 0, then ``k`` bits of the gap; the codes are filled up with bits 0 to
-whole bytes. Example: {0, 2, 9} is 09 00 01.
+**Rules.** A *packed set* has at least one partition, all below 2**width. Its count and the width
+stand in front of it, in fields of the caller. The set itself is, for each partition in ascending
+order, the gap to the one before less one, as a Rice code. Its ``k`` is the width less the count's
+binary digits, at least 7, and never more than the width. Example: {0, 2, 9} with a width of 4 is
+00000 00001 00110.
 
-Every partition but the highest takes at least 8 bits, so a count is checked against the bytes left
-before anything is read, and at most 2 * count bits stand for quotients.
+A code takes at least 8 bits, or the partitions are below 128: a count is checked against that
+before anything is read. At most 2 * count + 1 bits stand for quotients, however the partitions lie.
 
-References: Rice, "Some Practical Universal Noiseless Coding Techniques" (1979).
+References: :mod:`holdfast.wire.one.bits`.
 """
 
 from __future__ import annotations
@@ -18,88 +17,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from holdfast.model.limits import INT32_MAX
-from holdfast.wire.one.reader import Reader
+from holdfast.wire.one.bits import Bits, rice
 from holdfast.wire.one.reasons import Reason
-from holdfast.wire.one.writer import Writer
 
-RICE_FROM = 7
-"""The first ``k`` for which gaps are Rice codes: from there on they are no longer than uvarints."""
-
-
-def write_packed(writer: Writer, partitions: Sequence[int]) -> None:
-    """Partitions, sorted, distinct and at least one; the caller writes their count."""
-    highest = partitions[-1]
-    if not 0 <= partitions[0] <= highest <= INT32_MAX:
-        writer.fail(Reason.OUT_OF_RANGE, "partitions", f"{partitions[0]} to {highest}")
-    writer.uvarint(highest, "partitions")
-    gaps = [after - before - 1 for before, after in pairwise((-1, *partitions[:-1]))]
-    k = _bits(highest, len(partitions))
-    if k < RICE_FROM:
-        for gap in gaps:
-            writer.uvarint(gap, "partitions")
-        return
-    mask = (1 << k) - 1
-    bits = "".join(f"{'1' * (gap >> k)}0{gap & mask:0{k}b}" for gap in gaps)
-    size = -(-len(bits) // 8)
-    writer.raw(int(bits.ljust(8 * size, "0") or "0", 2).to_bytes(size, "big"))
+LEAST_BITS = 7
+"""The smallest ``k`` of wider sets."""
 
 
-def read_packed(reader: Reader, count: int) -> tuple[int, ...]:
-    """``count`` partitions (at least one), sorted.
+def packed(partitions: Sequence[int], width: int) -> str:
+    """Partitions below 2**width, sorted and distinct, at least one."""
+    k = _bits_a_gap(len(partitions), width)
+    gaps = [after - before - 1 for before, after in pairwise((-1, *partitions))]
+    return "".join(rice(gap, k) for gap in gaps)
+
+
+def read_packed(bits: Bits, count: int, width: int, field: str) -> tuple[int, ...]:
+    """``count`` partitions (at least one) below 2**width, sorted.
 
     Raises
     ------
     WireError
-        If the bytes cannot hold them, or they are not below the highest one.
+        If the bits cannot hold them, or one is too high.
     """
-    start = reader.pos
-    highest = reader.uvarint("partitions")
-    if highest > INT32_MAX:
-        reader.fail(Reason.OUT_OF_RANGE, "partitions", start, f"partition {highest}")
-    if not 0 < count <= highest + 1 or count - 1 > reader.n_left:
-        reader.fail(Reason.BAD_COUNT, "partitions", start, f"{count} up to {highest}")
-    k = _bits(highest, count)
-    others = _read_uvarints if k < RICE_FROM else _read_codes
-    return (*others(reader, count - 1, highest, k), highest)
-
-
-def _bits(highest: int, count: int) -> int:
-    return ((highest + 1) // count).bit_length() - 1
-
-
-def _read_uvarints(reader: Reader, count: int, highest: int, k: int) -> list[int]:
+    start, k = bits.at, _bits_a_gap(count, width)
+    if count > min(1 << width, bits.n_left // (k + 1)):
+        bits.fail(Reason.BAD_COUNT, field, start, f"{count} of {width} bits")
     found, last = [], -1
     for _ in range(count):
-        start = reader.pos
-        last += reader.uvarint("partitions") + 1
-        if last >= highest:
-            reader.fail(Reason.OUT_OF_RANGE, "partitions", start, f"{last} above {highest}")
+        at = bits.at
+        last += 1 + bits.rice(k, field)
+        if last >> width:
+            bits.fail(Reason.OUT_OF_RANGE, field, at, f"{last} has more than {width} bits")
         found.append(last)
-    return found
+    return tuple(found)
 
 
-def _read_codes(reader: Reader, count: int, highest: int, k: int) -> list[int]:
-    start = reader.pos
-    most = -(-(count * (k + 1) + (highest >> k)) // 8)
-    data = reader.data[start : min(reader.end, start + most)]
-    bits = f"{int.from_bytes(data, 'big'):0{8 * len(data)}b}" if data else ""
-    found, last, pos = [], -1, 0
-    for _ in range(count):
-        zero = bits.find("0", pos)
-        after = zero + 1 + k
-        if zero < 0 or after > len(bits):
-            _fail_codes(reader, start, len(data) < most, last, highest)
-        last += ((zero - pos) << k) + int(bits[zero + 1 : after], 2) + 1
-        if last >= highest:
-            _fail_codes(reader, start, False, last, highest)
-        found.append(last)
-        pos = after
-    reader.pos = start + -(-pos // 8)
-    return found
-
-
-def _fail_codes(reader: Reader, start: int, truncated: bool, last: int, highest: int) -> None:
-    if truncated:
-        reader.fail(Reason.TRUNCATED, "partitions", start, "a set of partitions does not end")
-    reader.fail(Reason.OUT_OF_RANGE, "partitions", start, f"{last} is not below {highest}")
+def _bits_a_gap(count: int, width: int) -> int:
+    return min(width, max(LEAST_BITS, width - count.bit_length()))
