@@ -66,6 +66,14 @@ def test_every_interleaving_of_the_default_bound(policy, lost):
     assert search(policy, Bound(lost=lost)).violations == []
 
 
+@pytest.mark.parametrize("lost", ["sync,heartbeat", "join,heartbeat", "sync,leave"])
+@pytest.mark.parametrize("policy", ["deferred", "incremental"])
+def test_every_interleaving_of_static_members_with_two_messages_lost_or_late(policy, lost):
+    """An answer that comes when the session has ended finds a member that has lost it."""
+    bound = Bound(members=2, joins=0, partitions=2, lost=lost, static=True)
+    assert search(policy, bound).violations == []
+
+
 QUICK = {
     ("eager", "sync"),
     ("holdfast-simple", "join"),

@@ -215,6 +215,9 @@ class SmallWorld:
             job = member.holdings.hand_over
             doing.late |= doing.end(job.resources if job is not None else frozenset())
         queue = [event]
+        if member.data.now_ms >= member.data.session_ends_ms and not isinstance(event, events.Tick):
+            # As in Member.step: the clock comes first, and a session that has ended has no answers.
+            queue.insert(0, events.Tick(member.data.now_ms))
         while queue:
             for action in member.receive(queue.pop(0)):
                 queue += self._do(i, doing, action)
