@@ -17,8 +17,9 @@
   Nothing is asked about what is not known. Only if the record came near its limit, so that shares
   may have been cut, the shares themselves say whom they name.
 
-**Strategy.** One entry per waiting resource. A record is found again by the bytes of the shares
-that were assigned in its round.
+**Strategy.** One entry per waiting resource. A record is found again by a member and the bytes of
+the share that it was assigned in that round. The bytes alone are not enough in a search: the share
+of A in a round of A and B is that of C in a round of C and B.
 
 References: Incremental Cooperative Rebalancing, Design II.
 """
@@ -141,7 +142,7 @@ class WaitingRules:
     delay_ms: int
     slack_ms: int = SLACK_MS
     losses: dict[Resource, Loss] = field(default_factory=dict)
-    rounds: dict[bytes, SeenRound] = field(default_factory=dict)  # by share
+    rounds: dict[tuple[str, bytes], SeenRound] = field(default_factory=dict)  # by member and share
     keep: int = MANY_ROUNDS
 
     def check(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
@@ -162,7 +163,7 @@ class WaitingRules:
     def check_kept(self, turn: SeenTurn, policy: Policy) -> None:
         """What holds without a clock, for a search that meets rounds in any order.
 
-        Equal shares are of rounds that are alike, so the record of one stands for all.
+        Equal shares of one member are of rounds that are alike, so one record stands for all.
         """
         at = self._moment(turn, policy, 0)
         self._fresh(at)
@@ -189,7 +190,7 @@ class WaitingRules:
         """
         known: list[tuple[bool, SeenRound]] = []
         for s in turn.members:
-            found = self.rounds.get(s.subscription.memory or b"")
+            found = self.rounds.get((s.name, s.subscription.memory or b""))
             if found is not None and found.generation < turn.generation:
                 known.append((s.name == turn.leader_id, found))
         if not known:
@@ -235,7 +236,7 @@ class WaitingRules:
         )
         for s in turn.members:
             if s.assignment.memory:
-                self.rounds[s.assignment.memory] = record
+                self.rounds[s.name, s.assignment.memory] = record
         while len(self.rounds) > self.keep * len(turn.members):
             del self.rounds[next(iter(self.rounds))]
 
@@ -323,7 +324,7 @@ class WaitingRules:
         ages_ms = [
             s.subscription.memory_age_ms
             for s in turn.members
-            if self.rounds.get(s.subscription.memory or b"") is past
+            if self.rounds.get((s.name, s.subscription.memory or b"")) is past
         ]
         for m, resource in _awaited_now(turn):
             absent = past.waiting.get(resource, past.owner.get(resource))
