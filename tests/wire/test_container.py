@@ -38,9 +38,11 @@ from holdfast.wire.layouts.container import (
 from holdfast.wire.layouts.memory import (
     RememberedMember,
     Share,
+    Sizes,
     decode_share,
     digest_of,
     encode_share,
+    encode_waiting,
     holds_times,
 )
 from holdfast.wire.layouts.packed_sets import packed, read_packed
@@ -231,7 +233,7 @@ OLD_SHARES = {
         "68657265 0a b5 09 00 00 61776179 03 02 a1 01 05 b5 02 08 07"
     ),
     "a digest": "0104ac023132333435363738",
-    "codes": "000101 68657265 0c b5 e7070000" + f"{0b0110_0100_1010_0011_1110_0101_0110_0000:08x}",
+    "codes": "00 01 01 68657265 0c b5 e707" + f"{0b0110_0100_1010_0011_1110_0101_0110_0000:08x}",
     "behind": "001000666f7572",
 }
 
@@ -239,8 +241,7 @@ OLD_SHARES = {
 def test_shares_of_version_1_are_read() -> None:
     """Bytes that version 1 wrote; topics were whole bytes of a hash."""
     a1, b5 = f"{0xA1:08b}", f"{0xB5:08b}"
-    read = {name: decode_share(bytes.fromhex(data)) for name, data in OLD_SHARES.items()
-            if name != "codes"}  # fmt: skip
+    read = {name: decode_share(bytes.fromhex(data)) for name, data in OLD_SHARES.items()}
     full = read["everything"]
     assert full.neighbours == (
         RememberedMember(identity=b"hide", owned=None),
@@ -249,9 +250,18 @@ def test_shares_of_version_1_are_read() -> None:
     )
     assert full.waiting == (RememberedMember(identity=b"gone", delay_ms=300, owned=((a1, (5,)),)),)
     assert (full.generation, full.pace_ms, full.topic_bits) == (4, 9, 8)
-    assert read["a digest"] == Share(generation=300, whole=True, digest=b"12345678")
+    assert read["codes"].neighbours[0].owned == ((b5, (100, 300, 600, 999)),)
+    assert read["a digest"] == Share(generation=300, whole=True, digest=b"1234")
     assert read["behind"] == Share(generation=0, after=b"four")
     assert all(holds_times(bytes.fromhex(data)) for data in OLD_SHARES.values())
+    for value in read.values():
+        digest = digest_of_list(value) if value.waiting else value.digest
+        assert decode_share(encode_share(value)) == replace(value, digest=digest)
+
+
+def digest_of_list(value: Share) -> bytes:
+    sizes = Sizes(topic_bits=value.topic_bits, partition_bits=value.partition_bits)
+    return digest_of(encode_waiting(value.waiting, sizes))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,36 @@ from holdfast.machine.states import (
 )
 
 
+_MEMORY = (
+    "## What a leader remembers",
+    "",
+    "A leader may die with any round, so what it knows beyond the claims travels with the members.",
+    "",
+    "```mermaid",
+    "flowchart LR",
+    "    claims[subscriptions with shares] --> recall",
+    "    recall --> plan[who departed, what waits, until when]",
+    "    plan --> ring[share of each member]",
+    "    ring --> limit[what fits the record]",
+    "    limit --> assignments[assignments with shares]",
+    "    assignments -. the next join .-> claims",
+    "```",
+    "",
+    "| step | module | what it does |",
+    "| --- | --- | --- |",
+    "| `recall` | `machine/leader/recall.py` | puts the shares together: whom to believe, how old |",
+    "| plan | `machine/leader/deferral.py` | departed members, deadlines, newcomers |",
+    "| `shares` | `machine/leader/ring.py` | three predecessors in a ring, and what waits |",
+    "| `fitting_shares` | `machine/leader/record_limit.py` | leaves out in the order of `LeftOut` |",
+    "",
+    "A member sends its share back unread, with the time since it came if the share holds times.",
+    "It keeps the share when it loses its membership, and drops it with a new assignment. A share is",
+    "of one generation: one of this round or of a later one is a lie. `docs/designs.md` says what",
+    "survives and what it costs, `docs/adr/0027-the-memory-is-a-ring.md` why it is so.",
+    "",
+)
+
+
 def machines_page() -> str:
     """``docs/machines.md``: states, meanings and transitions of member and group."""
     lines = [
@@ -62,6 +92,7 @@ def machines_page() -> str:
         "",
         *table(("the code", "what the member does"), _other_rows()),
         "",
+        *_MEMORY,
     ]
     return "\n".join(lines)
 

@@ -140,13 +140,13 @@ SCHEMAS: Mapping[str, MessageKind] = {
         kind=container.MemberSubscription,
         decode=container.decode_member_subscription,
         encode=_framed(container.encode_member_subscription),
-        versions="1, 2",
+        versions="1 to 3",
     ),
     "verdict": MessageKind(
         kind=container.MemberAssignment,
         decode=container.decode_member_assignment,
         encode=_framed(container.encode_member_assignment),
-        versions="1, 2",
+        versions="1 to 3",
     ),
     "memory": MessageKind(
         kind=memory.Share,

@@ -353,9 +353,9 @@ def _as_share(reader: Reader) -> Share:
         after=old.after,
         neighbours=tuple(map(member, old.neighbours)),
         waiting=tuple(map(member, old.waiting)),
-        digest=old.digest,
+        digest=old.digest[:DIGEST_BYTES],
         identity_bytes=old.identity_bytes,
-        topic_bits=8 * old.topic_bytes,
+        topic_bits=min(8 * old.topic_bytes, TOPIC_BITS[-1]),
     )
 
 

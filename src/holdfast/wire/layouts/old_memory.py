@@ -43,6 +43,8 @@ DIGEST_BYTES = 8
 IDENTITY_BYTES = range(4, 9)
 TOPIC_BYTES = range(1, 5)
 
+MOST_TOPIC_BITS = 31
+
 RICE_FROM = 7
 """The first ``k`` for which gaps are Rice codes."""
 
@@ -178,8 +180,8 @@ def _read_owned(reader: Reader, topic_size: int) -> tuple[bool, TopicPartitions 
 
 
 def _topic(reader: Reader, topic_size: int) -> str:
-    """A topic as the bits of its hash."""
-    return "".join(f"{byte:08b}" for byte in _take(reader, topic_size, "topic"))
+    """A topic as the bits of its hash, as many as version 2 can say."""
+    return "".join(f"{byte:08b}" for byte in _take(reader, topic_size, "topic"))[:MOST_TOPIC_BITS]
 
 
 def _byte(reader: Reader, field: str) -> int:
