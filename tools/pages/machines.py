@@ -14,7 +14,6 @@ from holdfast.machine.states import (
     MemberState,
 )
 
-
 _MEMORY = (
     "## What a leader remembers",
     "",
@@ -32,14 +31,14 @@ _MEMORY = (
     "",
     "| step | module | what it does |",
     "| --- | --- | --- |",
-    "| `recall` | `machine/leader/recall.py` | puts the shares together: whom to believe, how old |",
+    "| `recall` | `machine/leader/recall.py` | puts the shares together: whom to believe |",
     "| plan | `machine/leader/deferral.py` | departed members, deadlines, newcomers |",
     "| `shares` | `machine/leader/ring.py` | three predecessors in a ring, and what waits |",
-    "| `fitting_shares` | `machine/leader/record_limit.py` | leaves out in the order of `LeftOut` |",
+    "| `fitting_shares` | `machine/leader/record_limit.py` | leaves out by `LeftOut` |",
     "",
     "A member sends its share back unread, with the time since it came if the share holds times.",
-    "It keeps the share when it loses its membership, and drops it with a new assignment. A share is",
-    "of one generation: one of this round or of a later one is a lie. `docs/designs.md` says what",
+    "It keeps the share when it loses its membership, and drops it for a new one. It is of one",
+    "generation: one of this round or of a later one is a lie. `docs/designs.md` says what",
     "survives and what it costs, `docs/adr/0027-the-memory-is-a-ring.md` why it is so.",
     "",
 )
