@@ -6,6 +6,11 @@
 - ``R`` for each partition that is read across racks,
 - 1 for each partition that is not with its owner by claims.
 
+Where some member claims a partition under an older generation or as another one does, a move costs
+``K`` instead of 1, and ``K + 1`` if it goes to a member that is no such former owner. ``K`` is
+larger than the number of partitions, and ``R`` and ``W`` are as many times larger. So the goals in
+their order are: balance, racks, claims kept, former owners.
+
 ``R`` is larger than the number of partitions, and ``W`` is larger than everything that racks and
 moves together can cost. So an assignment of least cost has the most balanced loads; among those it
 has the fewest reads across racks; among those it keeps the most claims. With ``keeps`` False claims
@@ -45,7 +50,7 @@ import numpy.typing as npt
 
 from holdfast.assignors.claims import Claims
 from holdfast.model.assignment import check_owner
-from holdfast.model.columns import I32, I64, NO_OWNER, row_of
+from holdfast.model.columns import I32, I64, NO_OWNER, Mask, row_of
 from holdfast.model.group import Group
 from holdfast.model.measure import crosses_rack, loads
 
@@ -65,6 +70,8 @@ class Certificate:
         Price of one more partition at each member.
     partition : int64[n_tps]
         Price of each topic-partition; 0 where no member subscribes.
+    move_weight : int
+        ``K`` of the cost; 1 where former owners are no goal.
     keeps : bool
         Whether claims kept are one of the goals, after balance and racks.
     """
@@ -74,6 +81,39 @@ class Certificate:
     member: I64
     partition: I64
     keeps: bool = True
+    move_weight: int = 1
+
+    @property
+    def prefers_former(self) -> bool:
+        """Whether former owners are one of the goals, after claims kept."""
+        return self.move_weight > 1
+
+    def with_former(self, claims: Claims, minor: I64, *, move_weight: int) -> Certificate | None:
+        """The certificate with former owners as one more goal.
+
+        Parameters
+        ----------
+        minor : int64[n_members]
+            Prices of members by this goal alone.
+        move_weight : int
+            ``K``: above the number of partitions, and above twice every price of ``minor``.
+
+        Returns
+        -------
+        Certificate or None
+            None if the group is too large for prices in int64.
+        """
+        if int(np.abs(self.member).max(initial=0)) + self.load_weight >= LARGEST // move_weight:
+            return None
+        price = move_weight * self.member + minor
+        partition = cheapest(claims, price, 0, move_weight)
+        return Certificate(
+            load_weight=move_weight * self.load_weight,
+            rack_weight=0,
+            member=price,
+            partition=partition,
+            move_weight=move_weight,
+        )
 
 
 def proves(certificate: Certificate, claims: Claims, target: I32) -> bool:
@@ -85,22 +125,37 @@ def proves(certificate: Certificate, claims: Claims, target: I32) -> bool:
     if (group.has_subscriber[group.topics.topic_of] != (target != NO_OWNER)).any():
         return False  # a partition with subscribers has no owner, or the other way round
     weight, rack_weight = certificate.load_weight, certificate.rack_weight
-    n_tps = len(tps)
+    n_tps, move = len(tps), certificate.move_weight
+    if certificate.prefers_former and move <= n_tps:
+        return False
+    stranger = int(certificate.prefers_former)
     known_racks = group.topics.rack_start is not None
-    if weight <= n_tps * (rack_weight + 1) or (known_racks and rack_weight <= n_tps):
+    most = move + stranger
+    if weight <= n_tps * (rack_weight + most) or (known_racks and rack_weight <= n_tps * most):
         return False  # the weights do not keep the goals in order
     load, price = loads(target, group.n_members), certificate.member
     if ((price > weight * (2 * load + 1)) | ((load > 0) & (price < weight * (2 * load - 1)))).any():
         return False
     owner = target[tps]
     crossed = crosses_rack(group, tps, owner)
-    paid = rack_weight * crossed + (owner != claims.owner[tps]) + price[owner]
+    moved = owner != claims.owner[tps]
+    paid = rack_weight * crossed + move * moved + price[owner]
+    if stranger:
+        paid += moved & ~_has_former(claims, target)[tps]
     asked = certificate.partition[tps]
-    least = cheapest(claims, price, rack_weight)[tps]
+    least = cheapest(claims, price, rack_weight, move)[tps]
     return bool((asked == paid).all() and (asked <= least).all())
 
 
-def cheapest(claims: Claims, price: I64, rack_weight: int) -> I64:
+def _has_former(claims: Claims, target: I32) -> Mask:
+    """Whether each topic-partition is with a former owner of it, bool[n_tps]."""
+    former_tp, former_member = claims.all_former
+    mask = np.zeros(len(target), np.bool_)
+    mask[former_tp[target[former_tp] == former_member]] = True
+    return mask
+
+
+def cheapest(claims: Claims, price: I64, rack_weight: int, move_weight: int = 1) -> I64:
     """Least cost plus price over all members that may have each topic-partition, int64[n_tps].
 
     Entries of topics without a subscriber are 0.
@@ -109,7 +164,12 @@ def cheapest(claims: Claims, price: I64, rack_weight: int) -> I64:
     best = np.full(group.topics.n_tps, LARGEST, np.int64)
     for rack, per_topic in _per_topic(group, price):
         crosses = _crosses(group, rack)
-        np.minimum(best, per_topic[group.topics.topic_of] + 1 + rack_weight * crosses, out=best)
+        any_one = per_topic[group.topics.topic_of] + move_weight + (move_weight > 1)
+        np.minimum(best, any_one + rack_weight * crosses, out=best)
+    if move_weight > 1:
+        former_tp, former_member = claims.all_former
+        crossed = rack_weight * crosses_rack(group, former_tp, former_member)
+        np.minimum.at(best, former_tp, price[former_member] + move_weight + crossed)
     tps = np.flatnonzero(claims.owner != NO_OWNER).astype(np.int32)
     owner = claims.owner[tps]
     kept = rack_weight * crosses_rack(group, tps, owner) + price[owner]

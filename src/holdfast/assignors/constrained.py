@@ -29,10 +29,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from holdfast.assignors.certificate import Certificate
+from holdfast.assignors.certificate import Certificate, certify
 from holdfast.assignors.claims import Claims
 from holdfast.assignors.result import Solution
-from holdfast.assignors.sticky import sticky
+from holdfast.assignors.sticky import balance_and_keep
 from holdfast.errors import InfeasibleError
 from holdfast.model.columns import I32, I64, NO_OWNER, within
 from holdfast.model.group import Group
@@ -62,8 +62,8 @@ def constrained(claims: Claims) -> Solution:
 
 def _prove(claims: Claims) -> Certificate | None:
     """The prices of ``sticky``: they prove any assignment that is as good, and no other."""
-    best = sticky(claims)
-    return best.prove() if best.prove else None
+    target, prices = balance_and_keep(claims)
+    return certify(claims, target, prices.level, prices.minor)
 
 
 def _fill(group: Group, claimed: I32, owner: I32) -> None:

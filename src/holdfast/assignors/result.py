@@ -58,8 +58,9 @@ class Quality:
     optimal : bool
         True only where the certificate was verified: nothing is better by the assignor's goals.
     proven : tuple of str
-        Which of ``balance``, ``racks``, ``kept`` and ``topics`` are proven to be the best possible,
-        each given those before it. ``topics`` is proven if ``topic_excess`` is 0.
+        Which of ``balance``, ``racks``, ``kept``, ``former`` and ``topics`` are proven to be the
+        best possible, each given those before it. ``topics`` is proven if ``topic_excess`` is 0.
+        ``former`` is named only where somebody claims something without a right to it.
     rack_matches : int or None
         Topic-partitions read inside their member's rack; None where no racks are known.
     cross_rack : int or None
@@ -182,7 +183,12 @@ class Result:
         goals: list[str] = []
         if self.optimal and self.certificate is not None:
             racks = self.group.topics.rack_start is not None
-            named = (("balance", True), ("racks", racks), ("kept", self.certificate.keeps))
+            named = (
+                ("balance", True),
+                ("racks", racks),
+                ("kept", self.certificate.keeps),
+                ("former", self.certificate.prefers_former),
+            )
             goals = [goal for goal, counts in named if counts]
         elif measure.spread(measure.loads(self.target, self.group.n_members)) <= 1:
             goals = ["balance"]

@@ -1,8 +1,9 @@
 """``sticky`` and ``cooperative-sticky``: the best assignment there is, with its proof.
 
 **Rules.** The goals in order: (1) the most balanced loads, (2) the fewest partitions read across
-racks, (3) the most valid claims kept, (4) each topic spread evenly over its members. What these
-goals leave open is decided by Kafka's own order (:mod:`holdfast.assignors.optimal.sticky_equal`),
+racks, (3) the most valid claims kept, (4) of what is not kept the most with former owners, which
+may still have its state, (5) each topic spread evenly over its members. What these goals leave open
+is decided by Kafka's own order (:mod:`holdfast.assignors.optimal.sticky_equal`),
 never by the order of input.
 
 **Strategy.** The files of the family, in the order in which they work:
@@ -16,8 +17,9 @@ never by the order of input.
 ``optimal/flow_even``                the flow without a search: every claim stays (goals 1, 3)
 ``optimal/flow_levels``              else: the most balanced loads (goal 1)
 ``optimal/flow_moves``               and the cheapest flow at these loads (goals 2, 3)
-``optimal/sticky_spread``            each topic spread evenly (goal 4)
-``certificate``                      the prices that prove goals 1 to 3
+``optimal/sticky_spread``            each topic spread evenly (goal 5)
+``optimal/former_owners``            cycles of moves that cost nothing else (goal 4)
+``certificate``                      the prices that prove goals 1 to 4
 ===================================  =======================================================
 """
 
@@ -28,10 +30,11 @@ import numpy as np
 from holdfast.assignors.certificate import certify
 from holdfast.assignors.claims import Claims
 from holdfast.assignors.optimal.flow_graph import build
+from holdfast.assignors.optimal.former_owners import prefer_former
 from holdfast.assignors.optimal.sticky_equal import Part, Prices, balance_equal
 from holdfast.assignors.optimal.sticky_flow import balance_flow
 from holdfast.assignors.result import Solution
-from holdfast.model.columns import NO_OWNER
+from holdfast.model.columns import I32, NO_OWNER
 
 
 def sticky(claims: Claims) -> Solution:
@@ -39,6 +42,18 @@ def sticky(claims: Claims) -> Solution:
 
     References: KIP-54; KIP-429; KIP-881; KAFKA-9987; KAFKA-16277.
     """
+    target, prices = balance_and_keep(claims)
+    if not len(claims.former_tp) + len(claims.double_tp):
+        return Solution(
+            target=target, prove=lambda: certify(claims, target, prices.level, prices.minor)
+        )
+    first = certify(claims, target, prices.level, prices.minor)
+    proof = None if first is None else prefer_former(claims, target, first)
+    return Solution(target=target, prove=lambda: proof or first)
+
+
+def balance_and_keep(claims: Claims) -> tuple[I32, Prices]:
+    """The best assignment without the goal of former owners, and the prices that prove it."""
     group = claims.group
     target = np.full(group.topics.n_tps, NO_OWNER, np.int32)
     prices = Prices.of(group.n_members)
@@ -49,6 +64,4 @@ def sticky(claims: Claims) -> Solution:
             )
     else:
         balance_flow(claims, build(claims), target, prices)
-    return Solution(
-        target=target, prove=lambda: certify(claims, target, prices.level, prices.minor)
-    )
+    return target, prices
