@@ -16,8 +16,8 @@ cause                        when                                               
 ===========================  ==========================================================  ===========
 first_seen                   nothing is known before it                                  1.0
 restart                      every member that came had gone a short while before        0.98
-join                         members came, none went                                     0.96
-leave_or_timeout             members went, none came; their last signs may tell which,   0.96
+join                         members came, none went                                     0.97
+leave_or_timeout             members went, none came; their last signs may tell which,   0.97
                              :mod:`holdfast.pipeline.history.signs`
 join_and_leave               both, and they do not match                                 0.75
 protocol_change              same members; the group was converted to another protocol   0.9
@@ -78,8 +78,8 @@ CAUSES: Final = (
     ("first_seen", 1.0),
     ("restart", 0.98),
     ("join_and_leave", 0.75),
-    ("join", 0.96),
-    (UNTOLD, 0.96),
+    ("join", 0.97),
+    (UNTOLD, 0.97),
     ("protocol_change", 0.9),
     ("scheduled_rebalance", 0.83),
     ("cooperative_follow_up", 0.97),
