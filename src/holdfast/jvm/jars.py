@@ -11,7 +11,9 @@ holds ``jars/NAME/*.jar`` and Ivy's own cache. Ivy retrieves into a folder besid
 which is renamed under a lock. ``HOLDFAST_JARS`` names a folder in the layout of ``jars/`` for
 networks without a Maven repository; ``HOLDFAST_IVY_SETTINGS`` an Ivy settings file for mirrors.
 Every jar is hashed before every use. ``jars.sha256`` is made by ``sha256sum FOLDER/*.jar`` in
-``jars/`` of a fresh cache.
+``jars/`` of a fresh cache. Another client is asked, too: ``mvn -C dependency:get`` (it holds each
+jar to the checksum that its repository publishes) into a fresh local repository brought the same
+50 jars on 2026-11-22.
 """
 
 from __future__ import annotations
