@@ -6,6 +6,7 @@
 ``reasons``          why bytes could not be read or a value not written
 ``offsets_records``  reads and writes one record of the offsets topic
 ``structs``          an array of structs in such a record
+``bits``             fields of single bits, for a share of the memory
 ``topic_ids``        topic ids as Kafka's tools show them
 ===================  ============================================================================
 
