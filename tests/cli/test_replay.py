@@ -10,6 +10,7 @@ import pytest
 from tests.cli.running import run
 from tests.pipeline import local, worlds
 
+from holdfast.cli.commands.replay import given_costs, with_dashes
 from holdfast.errors import SourceError
 from holdfast.report.drawing.policies import policy_section, read_policies
 
@@ -147,3 +148,17 @@ def test_a_source_that_is_none(tmp_path):
     done = run("replay", "--input", tmp_path)
     assert done.code == 3 and "not a dump" in done.err
     assert run("replay").code == 2
+
+
+def test_people_see_a_dash_where_the_history_does_not_tell():
+    shown = with_dashes({"group": "g", "moved": 0, "partition_seconds_stopped": None})
+    assert shown == {"group": "g", "moved": 0, "partition_seconds_stopped": "-"}
+
+
+def test_only_costs_that_are_given_hold_whatever_the_history_says():
+    assert given_costs(["heartbeat=1s", "broker-session=9s", "joining-stops=50"]) == {
+        "heartbeat_ms",
+        "broker_session_ms",
+        "joining_stops",
+    }
+    assert given_costs([]) == frozenset()

@@ -260,10 +260,17 @@ def _write(rows: Any, fmt: options.ReplayFormat, output: Path | None) -> None:
         return
     columns = SHORT if fmt is options.ReplayFormat.TABLE else rows.column_names
     listed = [{name: row[name] for name in columns} for row in rows.to_pylist()]
+    if fmt is options.ReplayFormat.TABLE:
+        listed = [with_dashes(row) for row in listed]
     write_rows(listed, columns, Format(str(fmt)), output, title="replay")
     costs = _costs(rows.to_pylist())
     if fmt is options.ReplayFormat.TABLE and output is None and costs:
         write_rows(costs, tuple(costs[0]), Format.TABLE, None, title="costs")
+
+
+def with_dashes(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for people: a dash where there is no number."""
+    return {name: "-" if value is None else value for name, value in row.items()}
 
 
 def _costs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
