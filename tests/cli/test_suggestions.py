@@ -10,6 +10,7 @@ import ast
 import glob
 import json
 import re
+import runpy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
@@ -28,6 +29,7 @@ from holdfast.assignors.registry import ASSIGNORS
 from holdfast.cli.app import COMMANDS
 from holdfast.cli.commands import simulate_soak
 from holdfast.command_lines import DUMP, FOLDER, SERVERS, GivenSource, holdfast_line
+from holdfast.machine import codes
 from holdfast.report.findings.examination import all_rules
 from holdfast.report.findings.facts import read_facts
 from holdfast.report.findings.finding import RULES, Finding, Limits, describe, to_cooperative
@@ -311,8 +313,16 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
         list(findings_of_every_kind(fleet))
         to_cooperative(as_kind(fleet, "HF110", "consumer"), ["cooperative-sticky"])
         read_reads(tmp_path)
+        runpy.run_path(codes.__file__, run_name=codes.__name__)
     assert sites()
     assert [site for site in sorted(sites()) if not made.passed(site)] == []
+
+
+def test_a_refused_member_is_told_a_command_that_runs() -> None:
+    advice = codes.FATAL[codes.ErrorCode.INCONSISTENT_GROUP_PROTOCOL].advice
+    words = parse(advice.split("`")[1])
+    given = {"THEIRS": "range", "YOURS": "cooperative-sticky"}
+    assert run(*(given.get(word, word) for word in words)).code == 0
 
 
 def read_reads(tmp_path: Path) -> None:

@@ -492,7 +492,7 @@ def test_rebalances_of_captured_workers(tables):
     assert causes == [
         "join",
         *["join", "cooperative_follow_up"] * 2,
-        "leave",
+        "leave_or_timeout",
         "scheduled_rebalance",  # the end of the delay
     ]
     assert [rows[number]["n_moved_through_gap"] for number in (3, 5, 7)] == [4, 2, 2]

@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from holdfast.command_lines import holdfast_line
+
 
 class ErrorCode(IntEnum):
     """The error codes that a member meets, and all that Kafka calls retriable."""
@@ -147,6 +149,7 @@ _JOIN = "AbstractCoordinator.JoinGroupResponseHandler.handle"
 _SYNC = "AbstractCoordinator.SyncGroupResponseHandler.handle"
 _FIND = "AbstractCoordinator.FindCoordinatorResponseHandler.onSuccess"
 _BEAT = "AbstractCoordinator.HeartbeatResponseHandler.handle"
+_UPGRADE = holdfast_line("upgrade-check", "--from", "THEIRS", "--to", "YOURS", "--plan")
 _COMMIT = "ConsumerCoordinator.OffsetCommitResponseHandler.handle"
 _METADATA = "Metadata.checkUnauthorizedTopics"
 _LOGIN = FatalCode(
@@ -166,7 +169,7 @@ FATAL: Mapping[int, FatalCode] = {
         advice=(
             "the group's protocol type or assignors have nothing in common with this member's; "
             "configure one assignor that every member offers, or go over to another one as "
-            "`holdfast upgrade-check --from THEIRS --to YOURS --plan` says"
+            f"`{_UPGRADE}` says"
         ),
         source=f"{_JOIN}, {_SYNC}",
     ),
