@@ -447,3 +447,17 @@ def test_only_an_eager_members_fetched_records_wait_for_its_next_assignment(duti
     duties.completed(completed(owned=(A,)))
     assert duties.delivery.kept_at_stop == [keeps]
     assert duties.delivery.notes == ([("release", [A])] if keeps else [])
+
+
+def test_a_partition_without_a_leader_keeps_no_other_one_waiting(duties):
+    asked = []
+
+    def list_offsets(partitions, at):
+        asked.append(tuple(partitions))
+        return answered({tp: 0 for tp in partitions if tp != B or len(asked) > 2})
+
+    duties.brokers.list_offsets = list_offsets
+    assigned(duties, (A, B)).run()
+    starts = [note for note in settled(duties) if note[0] == "start"]
+    assert starts == [("start", {A: 0}, [], [A]), ("start", {B: 0}, [], [B])]
+    assert duties.failures == []

@@ -70,7 +70,7 @@ class BrokerLags:
         return made
 
     def __call__(self, partitions: Mapping[str, int]) -> Lags:
-        """Messages behind of every partition of these topics.
+        """Messages behind of every partition of these topics; 0 for one without a leader.
 
         Raises
         ------
@@ -91,6 +91,7 @@ class BrokerLags:
         )
         begin, committed, end = (_column(tps, f.result()) for f in asked)
         lag = lag_of_columns(begin, np.maximum(begin, end), committed, self.reset)
+        lag[(begin < 0) | (end < 0)] = 0  # a partition without a leader has no offsets now
         by_topic: dict[str, list[int]] = {topic: [] for topic in partitions}
         for (topic, _), messages in zip(tps, lag.tolist(), strict=True):
             by_topic[topic].append(messages)

@@ -50,7 +50,11 @@ class Lookup:
     def list_offsets(
         self, partitions: Collection[TopicPartition], at: int
     ) -> concurrent.futures.Future[dict[TopicPartition, int]]:
-        """Ask the partitions' leaders for the :data:`EARLIEST` or :data:`LATEST` offset of each."""
+        """Ask the partitions' leaders for the :data:`EARLIEST` or :data:`LATEST` offset of each.
+
+        A partition that has no leader now, or whose leader cannot say, is missing from the answer;
+        if all are, the question is repeated until the request time-out is over, and then fails.
+        """
 
         async def work() -> dict[TopicPartition, int]:
             return await self._connections.again(lambda: self._list_offsets(list(partitions), at))
@@ -62,18 +66,26 @@ class Lookup:
     ) -> dict[TopicPartition, int]:
         leaders = await self._leaders({topic for topic, _ in partitions})
         by_node: dict[int, dict[str, list[int]]] = {}
+        failed: kafka.errors.KafkaError | None = None
         for topic, partition in sorted(partitions):
             node = leaders.get((topic, partition))
             if node is None or node < 0:
-                raise kafka.errors.LeaderNotAvailableError(f"{topic}-{partition} has no leader")
+                failed = kafka.errors.LeaderNotAvailableError(f"{topic}-{partition} has no leader")
+                continue
             by_node.setdefault(node, {}).setdefault(topic, []).append(partition)
         found: dict[TopicPartition, int] = {}
         for node, topics in by_node.items():
             answer = await self._send(self._list_request(topics, at), node)
             for topic in answer.topics:
                 for part in topic.partitions:
-                    raise_code(part.error_code, f"topic {topic.name!r}")
+                    try:
+                        raise_code(part.error_code, f"topic {topic.name!r}")
+                    except kafka.errors.KafkaError as error:
+                        failed = error
+                        continue
                     found[(topic.name, part.partition_index)] = part.offset
+        if failed is not None and not found:
+            raise failed
         return found
 
     def _list_request(self, topics: Mapping[str, list[int]], at: int) -> Any:

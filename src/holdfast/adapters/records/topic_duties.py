@@ -305,9 +305,10 @@ class TopicDuties:
             del self._terms[job]
 
     def _begin_term(self, job: int, resources: tuple[Resource, ...]) -> None:
+        left = resources
         while not self._closed.is_set():
             with self._lock:
-                missing = [tp for tp in resources if self._wanted.get(tp) == job]
+                missing = [tp for tp in left if self._wanted.get(tp) == job]
                 known = {tp: self._prepared[tp] for tp in missing if tp in self._prepared}
             if not missing:
                 return
@@ -324,7 +325,10 @@ class TopicDuties:
                 self._closed.wait(self._pause_s)
                 continue
             self._start_those_still_wanted(job, found)
-            return
+            left = tuple(tp for tp in missing if tp not in found)
+            if left:
+                self._log.warning("%s-%s has no leader that answers yet: it starts later", *left[0])
+                self._closed.wait(self._pause_s)
 
     def _start_those_still_wanted(self, job: int, found: Mapping[Resource, _Start]) -> None:
         with self._lock:

@@ -1,0 +1,71 @@
+"""Offsets that are asked for while a partition has no leader."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from types import SimpleNamespace
+
+import kafka.errors
+import pytest
+
+from holdfast.adapters.cluster.broker_lags import BrokerLags
+from holdfast.adapters.cluster.lookup import EARLIEST, LATEST, Lookup
+
+A, B, C = ("t", 0), ("t", 1), ("t", 2)
+NOT_LEADER = kafka.errors.NotLeaderForPartitionError.errno
+
+
+class Answers:
+    """Stands for Connections: partition 1 has no leader, partition 2 has one that knows nothing."""
+
+    settings = {"isolation.level": "read_uncommitted"}  # noqa: RUF012 - a stand-in
+
+    async def send(self, request, node=None):
+        if node is None:
+            parts = [
+                SimpleNamespace(partition_index=i, leader_id=-1 if i == 1 else 7, error_code=0)
+                for i in range(3)
+            ]
+            topic = SimpleNamespace(name="t", partitions=parts, error_code=0)
+            return SimpleNamespace(topics=[topic], brokers=[])
+        (topic,) = request.topics
+        at = {EARLIEST: 3, LATEST: 9}[topic.partitions[0].timestamp]
+        parts = [
+            SimpleNamespace(
+                partition_index=p.partition_index,
+                error_code=NOT_LEADER if p.partition_index == 2 else 0,
+                offset=at,
+            )
+            for p in topic.partitions
+        ]
+        return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=parts)])
+
+    async def again(self, attempt):
+        return await attempt()
+
+    def future(self, work):
+        done = concurrent.futures.Future()
+        try:
+            done.set_result(asyncio.run(work))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+def test_a_partition_without_a_leader_alone_is_missing() -> None:
+    lookup = Lookup(Answers())
+    assert lookup.list_offsets([A, B, C], EARLIEST).result() == {A: 3}
+    for alone in (B, C):
+        with pytest.raises(kafka.errors.KafkaError):
+            lookup.list_offsets([alone], EARLIEST).result()
+
+
+def test_a_partition_without_a_leader_has_no_lag() -> None:
+    def committed(partitions, *, stable):
+        done = concurrent.futures.Future()
+        done.set_result({A: 4, B: 4})
+        return done
+
+    source = BrokerLags(SimpleNamespace(committed=committed), Lookup(Answers()), "earliest")
+    assert source({"t": 3}) == {"t": [5, 0, 0]}
