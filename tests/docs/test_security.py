@@ -12,7 +12,7 @@ from holdfast.cli import metrics_server
 from holdfast.cli.commands import export
 from holdfast.cli.settings_files import FILE_NAME, NAMED_BY
 from holdfast.jvm import jars
-from holdfast.machine.leader import recall
+from holdfast.machine.leader import oversized, recall
 from holdfast.tables.private import FILE_MODE, FOLDER_MODE
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +47,7 @@ def test_settings_exist() -> None:
 
 
 def test_numbers_are_those_of_the_code() -> None:
+    assert f"with {oversized.MOST_MORE:,} topics more than the leader's own" in WORDS
     listen = inspect.signature(export.run).parameters["listen"].default
     assert f"listens on {listen}, holds at most {metrics_server.MAX_CLIENTS} clients" in WORDS
     waits = f"waits {metrics_server.REQUEST_S:.0f} seconds for a request and "
