@@ -10,8 +10,6 @@ Kafka's coordinator chooses one assignor and hands its leader the subscriptions 
 ``subscriptions`` a round of a design, part 1: the subscriptions of its members
 ``oversized``     subscriptions larger than an honest one, as their leader takes them
 ``false_claims``  claims that the leader of the last round knows to be false
-``oversized``     what is taken of a subscription that is larger than an honest one can be
-``false_claims``  claims that the leader knows to be false
 ``recall``        part 2: the memory, put together from the shares that members bring
 ``deferral``      part 3: which partitions wait for a departed member
 ``targets``       part 4: the owner wanted for each resource, by kind or by weight
