@@ -19,7 +19,8 @@
 
 **Strategy.** One entry per waiting resource. A record is found again by a member and the bytes of
 the share that it was assigned in that round. The bytes alone are not enough in a search: the share
-of A in a round of A and B is that of C in a round of C and B.
+of A in a round of A and B is that of C in a round of C and B. Only for a member whose id is new (it
+was thrown out and came back, or its static predecessor was given the share) the bytes must do.
 
 References: Incremental Cooperative Rebalancing, Design II.
 """
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from holdfast.machine.leader.recall import longest_wait_ms
 from holdfast.machine.leader.ring import identity_of, topic_hash
@@ -38,6 +40,7 @@ from holdfast.sim.world.ledger import Ledger
 from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.memory import RememberedMember, Share, read_share
 
+_K = TypeVar("_K")
 EARLY_MS = 1_000  # so long before its deadline a resource may be handed out
 SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection
 
@@ -143,6 +146,7 @@ class WaitingRules:
     slack_ms: int = SLACK_MS
     losses: dict[Resource, Loss] = field(default_factory=dict)
     rounds: dict[tuple[str, bytes], SeenRound] = field(default_factory=dict)  # by member and share
+    anybodys: dict[bytes, SeenRound] = field(default_factory=dict)  # by share
     keep: int = MANY_ROUNDS
 
     def check(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
@@ -190,7 +194,7 @@ class WaitingRules:
         """
         known: list[tuple[bool, SeenRound]] = []
         for s in turn.members:
-            found = self.rounds.get((s.name, s.subscription.memory or b""))
+            found = self._brought(s)
             if found is not None and found.generation < turn.generation:
                 known.append((s.name == turn.leader_id, found))
         if not known:
@@ -200,6 +204,11 @@ class WaitingRules:
         own = [found for leads, found in last if leads]
         each = own or [found for _, found in last]
         return max(each, key=lambda found: sum(found is other for other in each))
+
+    def _brought(self, member: Seen) -> SeenRound | None:
+        """The round of the share that a member brings."""
+        share = member.subscription.memory or b""
+        return self.rounds.get((member.name, share)) or self.anybodys.get(share)
 
     def _delay_ms(self, resource: Resource, policy: Policy) -> int:
         """How long a resource waits."""
@@ -237,8 +246,10 @@ class WaitingRules:
         for s in turn.members:
             if s.assignment.memory:
                 self.rounds[s.name, s.assignment.memory] = record
-        while len(self.rounds) > self.keep * len(turn.members):
-            del self.rounds[next(iter(self.rounds))]
+                self.anybodys[s.assignment.memory] = record
+        most = self.keep * len(turn.members)
+        _keep_newest(self.rounds, most)
+        _keep_newest(self.anybodys, most)
 
     # What waited and does no more
 
@@ -321,11 +332,7 @@ class WaitingRules:
         past, turn = at.past, at.turn
         if past is None or not at.policy.defers:
             return
-        ages_ms = [
-            s.subscription.memory_age_ms
-            for s in turn.members
-            if self.rounds.get((s.name, s.subscription.memory or b"")) is past
-        ]
+        ages_ms = [s.subscription.memory_age_ms for s in turn.members if self._brought(s) is past]
         for m, resource in _awaited_now(turn):
             absent = past.waiting.get(resource, past.owner.get(resource))
             if absent is None or resource in at.unknown or not absent.member_id:
@@ -430,6 +437,11 @@ class WaitingRules:
         if waited > given:
             text = f"{s.name} comes empty-handed and gets {len(given)} of {len(waited)} that wait"
             self.ledger.fail("D2", at.now_ms, text)
+
+
+def _keep_newest(records: dict[_K, SeenRound], most: int) -> None:
+    while len(records) > most:
+        del records[next(iter(records))]
 
 
 def _late(loss: Loss, turn: SeenTurn) -> str:
