@@ -15,7 +15,8 @@
   that do not subscribe to their topic.
 - Where all members, the liar among them, keep as much as in Java, honest members may keep one
   fewer: of members with equal rights some have one partition more, and Java's choice is the order
-  of a hash table.
+  of a hash table. The same where the lie itself costs nothing, because they keep as much as if it
+  had said what is true: balance comes first, and Java's plan may be less even by one.
 - Under Designs II and III partitions wait for a departed member, and what waited goes back to a
   member. Where honest members keep fewer than in Java, Java is asked again: what waits is not
   there, and what came back is claimed by the member that has it now. Beside that answer they
@@ -94,7 +95,11 @@ def broken_laws(
             if n > MOST_IN_A_ROW
         ]
     for i, (done, answer) in enumerate(zip(rounds, kept_by_java, strict=False)):
-        if _is_fewer(done, answer, {}) and not (java and _is_deferred(done, java)):
+        if (
+            _is_fewer(done, answer, {})
+            and not (java and _is_deferred(done, java))
+            and not _costs_nothing(done, answer)
+        ):
             broken.append(f"round {i}: honest keep {kept(done)}, {answer}")
     return broken + [f"at the end: {text}" for text in _at_the_end(rounds[-1])]
 
@@ -108,6 +113,11 @@ def _is_fewer(done: Round, java: KeptByJava, back: Mapping[str, frozenset[Resour
     fewer = java.honest - java.disputed - java.unread - ours
     in_all = ours + len((done.listed & done.given) | back.get(LIAR, frozenset()))
     return fewer > (ONE if in_all >= java.in_all else 0)
+
+
+def _costs_nothing(done: Round, java: KeptByJava) -> bool:
+    """Whether honest members keep one fewer than in Java, and would if nobody lied."""
+    return kept(done) >= max(kept_with_the_truth(done), java.honest - ONE)
 
 
 def _is_deferred(done: Round, java: Java) -> bool:

@@ -18,6 +18,12 @@ HARD = (
     ("holdfast-deferred", 1_005),  # what waited for the liar goes back to it
     ("holdfast-deferred", 100_010),  # Java gives the liar what it does not subscribe to
     ("holdfast-deferred", 100_034),  # what waited for a static member goes back to it
+    ("cooperative-sticky", 300_044),  # what an eager member lists in user data
+    ("cooperative-sticky", 301_820),  # the same, in a tie
+    ("cooperative-sticky", 306_648),  # balance costs one partition, with the lie or without
+    ("holdfast-deferred", 300_002),  # newcomers are served while something waits
+    ("holdfast-deferred", 300_026),  # an impossible generation of a newcomer
+    ("holdfast-incremental", 300_815),  # the same, in small batches
 )
 
 
