@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,16 @@ def security(tmp_path_factory: pytest.TempPathFactory) -> Security:
     from tests.live.security import Security
 
     return Security.make(tmp_path_factory.mktemp("security"))
+
+
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    """Python's own handlers, as a program has them; Spark's session leaves one of its own."""
+    ours = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in ours.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

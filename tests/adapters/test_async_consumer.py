@@ -280,7 +280,7 @@ def test_a_callback_does_not_wait_for_a_loop_that_has_stopped(monkeypatch):
     loop.close()
 
 
-def test_a_signal_ends_the_block_at_the_next_poll(made):
+def test_a_signal_ends_the_block_at_the_next_poll(made, default_signals):
     """As the consumer within does; a second one cancels what the block waits for."""
     consumer, inner = made
     seen = []
@@ -303,7 +303,7 @@ def test_a_signal_ends_the_block_at_the_next_poll(made):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_a_second_signal_cancels_the_block(made):
+def test_a_second_signal_cancels_the_block(made, default_signals):
     consumer, inner = made
 
     async def run():
@@ -319,7 +319,7 @@ def test_a_second_signal_cancels_the_block(made):
     assert inner.seen_at_close is False
 
 
-def test_a_program_with_a_handler_of_its_own_keeps_it(made):
+def test_a_program_with_a_handler_of_its_own_keeps_it(made, default_signals):
     consumer, _ = made
     heard = []
     old = signal.signal(signal.SIGTERM, lambda *_: heard.append("mine"))

@@ -592,7 +592,7 @@ def test_a_list_that_another_thread_may_work_on_is_not_committed(made):
     assert ("given up", {A}) in parts.closing
 
 
-def test_a_signal_ends_the_block_at_the_next_poll(made):
+def test_a_signal_ends_the_block_at_the_next_poll(made, default_signals):
     consumer, parts = made
     closes(parts).polled = [["r1"], ["r2"]]
     handled = []
@@ -606,14 +606,14 @@ def test_a_signal_ends_the_block_at_the_next_poll(made):
     assert "processed" in parts.closing
 
 
-def test_a_signal_in_a_block_that_does_not_poll_again_is_not_forgotten(made):
+def test_a_signal_in_a_block_that_does_not_poll_again_is_not_forgotten(made, default_signals):
     consumer, parts = made
     closes(parts)
     with pytest.raises(KeyboardInterrupt), consumer:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_signals_may_be_left_to_the_program():
+def test_signals_may_be_left_to_the_program(default_signals):
     consumer = Consumer({**CONFIG, "holdfast.handle.signals": False})
     with consumer:
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -13,12 +13,11 @@ TERM, INT = signal.SIGTERM, signal.SIGINT
 
 
 @pytest.fixture(autouse=True)
-def untouched():
+def untouched(default_signals):
     """Every test leaves the handlers as they were."""
-    before = signal.getsignal(TERM), signal.getsignal(INT)
-    assert before == (signal.SIG_DFL, signal.default_int_handler)
     yield
-    assert (signal.getsignal(TERM), signal.getsignal(INT)) == before
+    after = signal.getsignal(TERM), signal.getsignal(INT)
+    assert after == (signal.SIG_DFL, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def test_ours_are_in_seconds_and_totals() -> None:
     for name, metric in METRICS.items():
         assert metric.kind == ("counter" if name.endswith("_total") else "gauge")
         assert not re.search(r"_(ms|millis|minutes)\b", name)
-        assert name.startswith(("kafka_consumergroup_", "holdfast_group_"))
+        assert name.startswith(("kafka_consumergroup_", "holdfast_group_", "holdfast_share_group_"))
 
 
 @pytest.mark.parametrize("name", EVIL)
@@ -141,7 +141,8 @@ def test_metrics_are_served(server: str) -> None:
     with urllib.request.urlopen(f"{server}/metrics") as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         text = answer.read().decode()
-    assert len(list(text_string_to_metric_families(text))) == len(METRICS)
+    served = len(list(text_string_to_metric_families(text)))
+    assert served == sum(not name.startswith("holdfast_share_group_") for name in METRICS)
     with pytest.raises(urllib.error.HTTPError, match="404") as told:
         urllib.request.urlopen(f"{server}/other")
     told.value.close()

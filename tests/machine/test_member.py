@@ -43,7 +43,8 @@ from holdfast.machine.events import (
     SyncAnswered,
     Tick,
 )
-from holdfast.machine.leader.ring import topic_hash
+from holdfast.machine.leader.counts import HASH_BYTES
+from holdfast.machine.leader.ring import hash_of_topic
 from holdfast.machine.member.member import choose_mode
 from holdfast.machine.member.options import MemberOptions
 from holdfast.machine.states import MemberState
@@ -100,7 +101,7 @@ def test_a_leader_knows_whether_a_claim_of_its_round_can_be_true():
 
 
 def counted(**counts: int) -> tuple[tuple[bytes, int], ...]:
-    return tuple((bytes.fromhex(topic_hash(topic, 4)), n) for topic, n in counts.items())
+    return tuple((hash_of_topic(topic)[:HASH_BYTES], n) for topic, n in counts.items())
 
 
 def test_a_leader_with_skip_assignment_sends_none_but_watches_metadata():
