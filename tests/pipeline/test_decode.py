@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -281,6 +282,8 @@ def plain(value):
             return {name: plain(inner) for name, inner in value.items()}
         case tuple():
             return [plain(inner) for inner in value]
+        case UUID():
+            return topic_id_text(value)
         case bytes() | int() | str() | None:
             return value
         case _:

@@ -12,6 +12,7 @@ from tests.pipeline.histories import generation, histories
 
 from holdfast.pipeline.batches import tasks
 from holdfast.pipeline.batches.watch import started
+from holdfast.wire.one.topic_ids import topic_id_text
 
 TABLES = (
     "generations",
@@ -135,7 +136,7 @@ def test_what_members_say_they_have_bounds_their_pauses(tmp_path):
 def test_a_topic_id_that_nobody_knows_is_told(tmp_path):
     dump = fleet.write_dump(tmp_path / "dump", consumer_records("g"))
     tables = local.run(dump, tmp_path / "out")
-    topic = str(fleet.topic_id("t"))
+    topic = topic_id_text(fleet.topic_id("t"))
     found = [
         (r["kind"], r["generation"], r["topic"], r["member_ids"])
         for r in tables.table("anomalies").to_pylist()
