@@ -1,9 +1,9 @@
 """Prometheus text of a fleet, from tables: Kafka exporters' own names first, then ours.
 
 **Rules.** ``kafka_consumergroup_*`` keep the names and labels that exporters and dashboards use
-already. Ours are ``holdfast_group_*`` (``holdfast_share_group_*`` where only a share group has it),
-in seconds and ``_total``. Label values are names from strangers: they are made visible, then escaped
-as the text format requires. An unknown value has no sample.
+already. Ours are ``holdfast_group_*`` (``holdfast_share_group_*`` where only a share group has
+it), in seconds and ``_total``. Label values are names from strangers: they are made visible, then
+escaped as the text format requires. An unknown value has no sample.
 
 References: Prometheus text exposition format 0.0.4; kafka_exporter (danielqsj) for the names.
 """
