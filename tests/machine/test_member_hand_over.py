@@ -168,6 +168,16 @@ def test_leaving_for_good_is_announced_where_asked():
     assert play.member.state is MemberState.DEAD
 
 
+def test_nothing_is_announced_to_a_leader_that_defers_nothing():
+    """A Worker offers every design; the round would be for nothing where the group runs simple."""
+    play = Player(announce_leave=True, deaf_protocols=frozenset({"script"})).stable(T0)
+    play(LeaveRequested(returns=False))
+    play(Drained(play.last(StopFetching).token))
+    play.callback()
+    (leave,) = play(CommitAnswered(play.last(Commit).token))
+    assert isinstance(leave, SendLeave)
+
+
 def test_a_static_member_that_returns_does_not_leave():
     play = Player(instance_id="i").stable(T0)
     play(LeaveRequested())

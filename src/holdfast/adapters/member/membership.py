@@ -151,9 +151,15 @@ def make_member(
         retry_backoff_max_ms=max(1, settings["retry.backoff.max.ms"]),
         error_timeout_ms=settings["holdfast.error.timeout.ms"],
         auto_commit=polls and settings["enable.auto.commit"],
-        announce_leave=any(isinstance(a, DesignAssignor) and a.policy.remembers for a in assignors),
+        announce_leave=any(map(_remembers, assignors)),
+        deaf_protocols=frozenset(a.name for a in assignors if not _remembers(a)),
     )
     return Member(assignors, options)
+
+
+def _remembers(assignor: Assignor) -> bool:
+    """Whether its leader remembers departed members, and so waits for them."""
+    return isinstance(assignor, DesignAssignor) and assignor.policy.remembers
 
 
 class Leadership:

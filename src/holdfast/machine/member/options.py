@@ -31,6 +31,8 @@ class MemberOptions:
     announce_leave : bool
         Whether a member that leaves for good says so in a last round, so that a deferring leader
         need not wait for it.
+    deaf_protocols : frozenset of str
+        Offered protocols whose leader has no use for that round: it defers nothing.
     again_pause_ms : int
         How soon a member joins a round that was announced while it gives nothing up; doubled for
         each further one in a row, up to the heartbeat interval.
@@ -58,6 +60,7 @@ class MemberOptions:
     plan_retries: int = 3
     auto_commit: bool = True
     announce_leave: bool = False
+    deaf_protocols: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         positive = {
