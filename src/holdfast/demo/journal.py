@@ -158,6 +158,10 @@ class PauseBounds:
     upper_seconds: float
 
 
+ROUNDED_SECONDS = 0.01
+"""Records have whole milliseconds, and a journal is written a moment after its callback begins."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedPauses:
     """Pauses whose truth the journals have.
@@ -165,7 +169,8 @@ class ComparedPauses:
     Parameters
     ----------
     n_pauses, n_outside : int
-        Compared, and those among them whose true length lies outside the bounds.
+        Compared, and those among them whose true length lies outside the bounds by more than
+        :data:`ROUNDED_SECONDS`.
     most_seconds : float
         How far outside, at most.
     """
@@ -196,7 +201,7 @@ def compare_pauses(found: Sequence[Interval], pauses: Iterable[PauseBounds]) -> 
             outside.append(max(pause.lower_seconds - true, true - pause.upper_seconds, 0.0))
     return ComparedPauses(
         n_pauses=len(outside),
-        n_outside=sum(seconds > 0 for seconds in outside),
+        n_outside=sum(seconds > ROUNDED_SECONDS for seconds in outside),
         most_seconds=max(outside, default=0.0),
     )
 
