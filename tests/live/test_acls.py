@@ -38,7 +38,7 @@ LOGIN = {
 Rule = tuple[str, str, str]  # resource, its name or prefix*, operation
 
 
-def table(heading: str) -> dict[str, set[Rule]]:
+def table() -> dict[str, set[Rule]]:
     """Rules of each row of the page's table: what is run -> resource, name, operation."""
     text = PAGE.read_text(encoding="utf-8").split("## What a principal needs", 1)[1]
     found: dict[str, set[Rule]] = {}
@@ -53,7 +53,7 @@ def table(heading: str) -> dict[str, set[Rule]]:
             rules |= {(resource, name, operation) for operation in operations.split(", ")}
         for what in re.findall(r"`([^`]+)`", cells[0]):
             found[what] = rules
-    return found if heading == "" else {heading: found[heading]}
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_a_command_needs_no_more_than_the_page_says(spark, strict, lived, tmp_pa
     file = tmp_path / "client.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in LOGIN.items()))
     more = [word.format(out=tmp_path) for word in COMMANDS[command]]
-    with Allowed(strict, table(command)[command], {}):
+    with Allowed(strict, table()[command], {}):
         done = run(command, "-b", strict.bootstrap_of("PRIVATE"), "--command-config", file, *more)
     assert done.code == 0, done.err
 
@@ -153,7 +153,7 @@ def test_a_command_needs_no_more_than_the_page_says(spark, strict, lived, tmp_pa
 @pytest.mark.spark
 def test_every_rule_of_the_commands_is_needed(spark, strict, lived):
     """Without one of them a half fails, and says so, or a topic or a group is missing."""
-    rules = table("doctor")["doctor"]
+    rules = table()["doctor"]
     topic, group = lived
     whole = {topic, group}
 
@@ -181,7 +181,7 @@ def test_every_rule_of_the_commands_is_needed(spark, strict, lived):
 def test_members_need_no_more_than_the_page_says(strict, lived):
     topic, _ = lived
     group = fresh("group")
-    rules = table("")
+    rules = table()
     config = {
         "bootstrap.servers": strict.bootstrap_of("PRIVATE"),
         "group.id": group,

@@ -16,7 +16,6 @@ import asyncio
 import inspect
 import re
 import signal
-import threading
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -24,7 +23,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from holdfast.adapters.consumer import Consumer
-from holdfast.adapters.member.end_signals import exit_of
+from holdfast.adapters.member.end_signals import exit_of, is_free
 from holdfast.adapters.member.metrics import MemberMetrics
 from holdfast.adapters.records.delivery import TopicPartition
 from holdfast.errors import AdapterError, LocalProtocolError
@@ -167,7 +166,7 @@ class AsyncConsumer:
 
     async def __aenter__(self) -> Self:
         """Begin a block that ends in order at SIGTERM, as :func:`asyncio.run` does at SIGINT."""
-        if self._consumer.handles_signals and _may_handle():
+        if self._consumer.handles_signals and is_free(signal.SIGTERM):
             with suppress(NotImplementedError):  # no loop for Unix
                 asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._catch)
                 self._task = asyncio.current_task()
@@ -190,12 +189,6 @@ class AsyncConsumer:
                 asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
         if self._caught and (error is None or isinstance(error, asyncio.CancelledError)):
             raise exit_of(signal.SIGTERM)
-
-
-def _may_handle() -> bool:
-    """Whether SIGTERM is nobody's, here in the main thread."""
-    is_main = threading.current_thread() is threading.main_thread()
-    return is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 class _OnLoop:

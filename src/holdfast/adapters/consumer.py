@@ -26,7 +26,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from holdfast.adapters.member.assembly import Assembly
 from holdfast.adapters.member.closing import Closing
-from holdfast.adapters.member.commits import ConsumerCommits, not_of_this_term
+from holdfast.adapters.member.commits import CATCH_UP_S, ConsumerCommits, not_of_this_term
 from holdfast.adapters.member.end_signals import EndSignals
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.metrics import MemberMetrics
@@ -38,7 +38,6 @@ from holdfast.machine import events
 
 _SLICE_S = SLICE_MS / 1000  # how long a callback may wait
 _POLLED_EVERY_S = 0.1
-_CATCH_UP_S = 0.25
 
 _Self = TypeVar("_Self", bound="Consumer")
 _P = ParamSpec("_P")
@@ -337,7 +336,7 @@ class Consumer:
         first, the callbacks and the next owners would wait until these are processed as well.
         """
         taken_s = 0.0
-        while parts.host.catch_up(_CATCH_UP_S):
+        while parts.host.catch_up(CATCH_UP_S):
             took_s = self._run_calls(parts)
             if took_s == 0.0:
                 break

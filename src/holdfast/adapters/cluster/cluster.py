@@ -74,10 +74,9 @@ class LiveCluster:
     @property
     def spark_options(self) -> Mapping[str, str]:
         """Client properties for Spark's Kafka source, in Java's spelling."""
-        settings = client_settings(self.bootstrap, self.config)
-        rest = credentials.normal(self.config)
-        others = {key: str(value) for key, value in rest.items() if key not in credentials.KEYS}
-        return {**others, **credentials.java(settings.values)}
+        found = credentials.normal(self.config)
+        others = {key: str(value) for key, value in found.items() if key not in credentials.KEYS}
+        return {**others, **credentials.java(client_settings(self.bootstrap, found).values)}
 
     def _client(self) -> dict[str, Any]:
         """Keywords of kafka-python's clients."""
@@ -266,7 +265,7 @@ def _led(topic: Mapping[str, Any]) -> list[int]:
     return sorted(p["partition_index"] for p in parts if p.get("leader_id", -1) >= 0)
 
 
-def client_settings(bootstrap: str, config: Mapping[str, str]) -> Settings:
+def client_settings(bootstrap: str, config: Mapping[str, object]) -> Settings:
     """The credentials of a client's properties; its other keys are for Spark's client alone.
 
     Raises

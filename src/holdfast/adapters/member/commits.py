@@ -22,7 +22,7 @@ from holdfast.machine.states import MemberState
 
 _BESIDE_S = 0.1  # a heartbeat that long ago is just now
 _COMMIT_AGAIN_S = 0.05
-_CATCH_UP_S = 0.25
+CATCH_UP_S = 0.25  # how long the member's thread is waited for
 _JOINING = MemberState.PREPARING_REBALANCE
 _COMMIT_AGAIN = frozenset(
     {
@@ -88,7 +88,7 @@ class ConsumerCommits:
     ) -> None:
         """The coordinator has removed this member: the error that follows tells of the loss."""
         if code in LOST_MEMBERSHIP:
-            parts.host.catch_up(_CATCH_UP_S)
+            parts.host.catch_up(CATCH_UP_S)
             with parts.duties.delivery.terms() as terms:
                 terms.raise_untold(offsets)
 

@@ -42,11 +42,11 @@ class EndSignals:
 
     def watch(self) -> None:
         """Begin; does nothing outside of the main thread."""
-        if threading.current_thread() is not threading.main_thread():
+        if not _is_main():
             return
         _watches.append(self)
-        for number, default in _OURS.items():
-            if signal.getsignal(number) is default:
+        for number in _OURS:
+            if is_free(number):
                 signal.signal(number, _catch)
 
     def end(self) -> None:
@@ -63,6 +63,15 @@ class EndSignals:
         """Raise what the caught signal means, if there is one."""
         if self.caught is not None:
             raise exit_of(self.caught)
+
+
+def is_free(number: signal.Signals) -> bool:
+    """Whether nobody handles a signal, and it can be handled here: in the main thread."""
+    return _is_main() and signal.getsignal(number) is _OURS[number]
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def exit_of(number: signal.Signals) -> BaseException:
