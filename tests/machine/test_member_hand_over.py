@@ -145,7 +145,7 @@ def test_leaving_hands_over_then_leaves():
 
 
 def test_a_session_that_ends_while_it_announces_its_leave_ends_in_a_leave():
-    play = Player(announce_leave=True).stable()
+    play = Player(announce_leave=frozenset({"script"})).stable()
     play(LeaveRequested(returns=False))
     assert play.member.state is MemberState.PREPARING_REBALANCE
     actions = play(Tick(60_000))
@@ -154,7 +154,7 @@ def test_a_session_that_ends_while_it_announces_its_leave_ends_in_a_leave():
 
 
 def test_leaving_for_good_is_announced_where_asked():
-    play = Player(announce_leave=True).stable(T0)
+    play = Player(announce_leave=frozenset({"script"})).stable(T0)
     play(LeaveRequested(returns=False))
     play(Drained(play.last(StopFetching).token))
     play.callback()
@@ -170,7 +170,7 @@ def test_leaving_for_good_is_announced_where_asked():
 
 def test_nothing_is_announced_to_a_leader_that_defers_nothing():
     """A Worker offers every design; the round would be for nothing where the group runs simple."""
-    play = Player(announce_leave=True, deaf_protocols=frozenset({"script"})).stable(T0)
+    play = Player(announce_leave=frozenset({"another"})).stable(T0)
     play(LeaveRequested(returns=False))
     play(Drained(play.last(StopFetching).token))
     play.callback()

@@ -151,8 +151,7 @@ def make_member(
         retry_backoff_max_ms=max(1, settings["retry.backoff.max.ms"]),
         error_timeout_ms=settings["holdfast.error.timeout.ms"],
         auto_commit=polls and settings["enable.auto.commit"],
-        announce_leave=any(map(_remembers, assignors)),
-        deaf_protocols=frozenset(a.name for a in assignors if not _remembers(a)),
+        announce_leave=frozenset(a.name for a in assignors if _remembers(a)),
     )
     return Member(assignors, options)
 

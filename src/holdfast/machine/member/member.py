@@ -422,8 +422,8 @@ def _advance_leave(member: MemberData) -> Actions:
         die(member)
         return ()
     hears = member.mode is RebalanceMode.COOPERATIVE  # no eager assignor reads it
-    hears = hears and member.protocol_name not in member.options.deaf_protocols
-    announce = member.options.announce_leave and hears and not member.leaving.returns
+    hears = hears and member.protocol_name in member.options.announce_leave
+    announce = hears and not member.leaving.returns
     if announce and not member.departure_announced and member.generation >= 0:
         member.departure_announced = True
         return (send_join(member),)

@@ -28,11 +28,9 @@ class MemberOptions:
         ``drain_timeout_ms`` is shorter.
     max_poll_interval_ms : int
         Longest time between two ``Polled`` before the member leaves; 0 never.
-    announce_leave : bool
-        Whether a member that leaves for good says so in a last round, so that a deferring leader
-        need not wait for it.
-    deaf_protocols : frozenset of str
-        Offered protocols whose leader has no use for that round: it defers nothing.
+    announce_leave : frozenset of str
+        Protocols under which a member that leaves for good says so in a last round, so that a
+        deferring leader need not wait for it.
     again_pause_ms : int
         How soon a member joins a round that was announced while it gives nothing up; doubled for
         each further one in a row, up to the heartbeat interval.
@@ -59,8 +57,7 @@ class MemberOptions:
     commit_retries: int = 5
     plan_retries: int = 3
     auto_commit: bool = True
-    announce_leave: bool = False
-    deaf_protocols: frozenset[str] = frozenset()
+    announce_leave: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         positive = {

@@ -174,6 +174,7 @@ class World:
         clock_ms = CLOCKS_APART_MS * (1 + slot + 1_000 * count)
         costs = self.costs
         poll_ms = costs.slow_poll_ms if slot < costs.slow_members else costs.poll_ms
+        assignors = self.options.assignors(slot)
         process = Process(
             clock=self.clock,
             ledger=self.ledger,
@@ -182,8 +183,8 @@ class World:
             slot=slot,
             client=client,
             member=Member(
-                self.options.assignors(slot),
-                self._member_options(slot),
+                assignors,
+                self._member_options(slot, assignors),
                 now_ms=self.now_ms + clock_ms,
                 nonce=1_000_000 * count,
             ),
@@ -199,7 +200,7 @@ class World:
         process.tell(events.Started())
         return process
 
-    def _member_options(self, slot: int) -> MemberOptions:
+    def _member_options(self, slot: int, assignors: Sequence[Assignor]) -> MemberOptions:
         options, costs = self.options, self.costs
         return MemberOptions(
             protocol_type=options.protocol_type,
@@ -211,7 +212,7 @@ class World:
             drain_timeout_ms=max(1, costs.rebalance_ms * 3 // 4),
             max_poll_interval_ms=options.max_poll_interval_ms,
             auto_commit=options.auto_commit,
-            announce_leave=options.announce_leave,
+            announce_leave=frozenset(a.name for a in assignors if options.announce_leave),
         )
 
     def _happens(self, text: str = "") -> None:
