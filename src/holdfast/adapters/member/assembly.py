@@ -15,13 +15,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.adapters.cluster.broker_lags import BrokerLags
 from holdfast.adapters.cluster.connections import Connections, ends_member
 from holdfast.adapters.cluster.lag_source import LagSource
 from holdfast.adapters.cluster.lookup import FoundTopics, Lookup
-from holdfast.adapters.member.host import MemberHost
+from holdfast.adapters.member.host import Duties, MemberHost
 from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.member.member_log import MemberLog
 from holdfast.adapters.member.membership import Leadership, make_member
@@ -42,28 +42,51 @@ from holdfast.machine.member.member import choose_mode
 Matches = Callable[[str], bool]
 
 
-class Assembly:
-    """The parts of one running consumer.
+class ClientDuties(Duties, Protocol):
+    """The application's side of a member that :class:`MemberParts` makes and closes."""
+
+    listener: Any
+
+    def end(self) -> None:
+        """Start nothing more."""
+
+    def close(self) -> None:
+        """Release what was opened; the connections are closed by now."""
+
+
+_D = TypeVar("_D", bound=ClientDuties)
+
+
+class MemberParts(Generic[_D]):
+    """The parts of one running member of a group of topics, whatever fetches its records.
 
     Parameters
     ----------
     settings : Settings
-        The consumer's configuration.
+        The member's configuration.
     assignors : sequence of Assignor
         What it offers, from :func:`~holdfast.adapters.member.membership.assignors_of`.
+    make_duties : callable
+        Makes the application's side; ``lookup``, ``link``, ``counters``, ``log`` and :meth:`fail`
+        of these parts exist by then.
     """
 
-    def __init__(self, settings: Settings, assignors: Sequence[Assignor]):
+    def __init__(
+        self,
+        settings: Settings,
+        assignors: Sequence[Assignor],
+        make_duties: Callable[[MemberParts[_D]], _D],
+    ):
         self._settings = settings
         self.counters = Counters()
-        self._log = log = MemberLog(settings)
+        self.log = log = MemberLog(settings)
         member = make_member(settings, assignors)
         connections = Connections(settings)
         connections.open()
         self._closers: list[Callable[[], object]] = [connections.close]
         try:
             self.lookup = Lookup(connections)
-            self.link = GroupLink(connections, self._post, self._fail)
+            self.link = GroupLink(connections, self._post, self.fail)
             leadership = Leadership(
                 settings,
                 assignors,
@@ -72,23 +95,13 @@ class Assembly:
                 find_racks=lambda topics: self.lookup.racks(topics).result(),
                 log=log,
             )
-            delivery = _delivery(settings)
-            self.duties = TopicDuties(
-                settings,
-                delivery,
-                self.link,
-                self.lookup,
-                fail=self._fail,
-                counters=self.counters,
-                log=log,
-                keeps_fetched=choose_mode(assignors) is RebalanceMode.EAGER,
-            )
+            self.duties = make_duties(self)
             self._closers = [self.duties.close, *self._closers, self.duties.end]
             self.host = MemberHost(
                 member, self.duties, leadership.compute, name=_name(settings), log=log
             )
             self._closers.append(self.host.stop)
-            self._watch = MetadataWatch(settings, self.lookup, self._post, self._fail, log)
+            self._watch = MetadataWatch(settings, self.lookup, self._post, self.fail, log)
             self._closers = [self._watch.join, *self._closers, self._watch.end]
         except BaseException:
             self.close()
@@ -98,7 +111,8 @@ class Assembly:
     def _post(self, event: events.Event) -> None:
         self.host.post(event)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """End the member with an error; safe from any thread."""
         self.host.fail(error)
 
     def _lag_source(self) -> LagSource | None:
@@ -117,6 +131,67 @@ class Assembly:
             self._is_started = True
             self.host.start(self.link)
         self._watch.subscribe(topics, pattern)
+
+    def look_again(self) -> None:
+        """Ask for the partition counts now: somebody has seen them change."""
+        self._watch.look_soon()
+
+    def metrics(self) -> MemberMetrics:
+        """Return what was counted so far."""
+        counts, ago_s = self.counters.read()
+        standing = self.host.standing
+        return MemberMetrics(
+            group=self._settings["group.id"],
+            client_id=self._settings["client.id"],
+            member_id=standing.identity.member_id,
+            generation=standing.identity.generation,
+            state=standing.state.value,
+            is_leader=standing.is_leader,
+            assigned_partitions=len(standing.owned),
+            rebalance_total=counts["rebalance"],
+            partitions_gained_total=counts["gained"],
+            partitions_revoked_total=counts["revoked"],
+            partitions_lost_total=counts["lost"],
+            commit_total=counts["commit"],
+            commit_failed_total=counts["commit_failed"],
+            records_consumed_total=counts["records"],
+            last_rebalance_seconds_ago=ago_s,
+            missing_topics=self._watch.missing,
+        )
+
+    def close(self) -> None:
+        """Close every part."""
+        while self._closers:
+            self._closers.pop()()
+
+
+class Assembly(MemberParts[TopicDuties]):
+    """The parts of one running consumer, with a data plane of ours.
+
+    Parameters
+    ----------
+    settings : Settings
+        The consumer's configuration.
+    assignors : sequence of Assignor
+        What it offers.
+    """
+
+    def __init__(self, settings: Settings, assignors: Sequence[Assignor]):
+        eager = choose_mode(assignors) is RebalanceMode.EAGER
+
+        def make(parts: MemberParts[TopicDuties]) -> TopicDuties:
+            return TopicDuties(
+                settings,
+                _delivery(settings),
+                parts.link,
+                parts.lookup,
+                fail=parts.fail,
+                counters=parts.counters,
+                log=parts.log,
+                keeps_fetched=eager,
+            )
+
+        super().__init__(settings, assignors, make)
 
     def commit(self, offsets: Mapping[tuple[str, int], int], identity: Identity) -> Future[int]:
         """Commit with an identity; the machine hears of a refusal before the caller."""
@@ -147,35 +222,7 @@ class Assembly:
     def note_untold(self, error: RemoteProtocolError) -> None:
         """Log and count a commit of the loop that cannot be, because its records were lost."""
         self.counters.add("commit_failed")
-        self._log.error("%s", error)
-
-    def metrics(self) -> MemberMetrics:
-        """Return what was counted so far."""
-        counts, ago_s = self.counters.read()
-        standing = self.host.standing
-        return MemberMetrics(
-            group=self._settings["group.id"],
-            client_id=self._settings["client.id"],
-            member_id=standing.identity.member_id,
-            generation=standing.identity.generation,
-            state=standing.state.value,
-            is_leader=standing.is_leader,
-            assigned_partitions=len(standing.owned),
-            rebalance_total=counts["rebalance"],
-            partitions_gained_total=counts["gained"],
-            partitions_revoked_total=counts["revoked"],
-            partitions_lost_total=counts["lost"],
-            commit_total=counts["commit"],
-            commit_failed_total=counts["commit_failed"],
-            records_consumed_total=counts["records"],
-            last_rebalance_seconds_ago=ago_s,
-            missing_topics=self._watch.missing,
-        )
-
-    def close(self) -> None:
-        """Close every part."""
-        while self._closers:
-            self._closers.pop()()
+        self.log.error("%s", error)
 
 
 def _name(settings: Settings) -> str:
@@ -236,6 +283,10 @@ class MetadataWatch:
             self._tell(topics)
         if self._thread.ident is None:
             self._thread.start()
+        self._wake.set()
+
+    def look_soon(self) -> None:
+        """Look once more, before the interval is over."""
         self._wake.set()
 
     def look(self, topics: frozenset[str]) -> FoundTopics:
