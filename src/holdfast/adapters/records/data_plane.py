@@ -191,6 +191,8 @@ class KafkaPythonPlane:
         """See :class:`DataPlane`."""
         self._next.update(positions)
         self._assign()
+        for tp, offset in positions.items():
+            self._consumer.seek(self._part(*tp), offset)
 
     def stop(self, partitions: Collection[TopicPartition]) -> None:
         """See :class:`DataPlane`."""
@@ -200,14 +202,8 @@ class KafkaPythonPlane:
         self._assign()
 
     def _assign(self) -> None:
-        # assign() replaces the whole set and forgets positions, so each is set again.
-        paused = self._consumer.paused()
+        """Replace the set; kafka-python keeps position, pause and buffers of what stays."""
         self._consumer.assign([self._part(t, p) for t, p in self._next])
-        for (topic, partition), offset in self._next.items():
-            self._consumer.seek(self._part(topic, partition), offset)
-        still = [tp for tp in paused if (tp.topic, tp.partition) in self._next]
-        if still:
-            self._consumer.pause(*still)
 
     def poll(self, timeout_ms: int, max_records: int) -> list[Any]:
         """See :class:`DataPlane`."""

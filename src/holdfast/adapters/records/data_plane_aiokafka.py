@@ -3,10 +3,14 @@
 **Rules.** Those of :class:`holdfast.adapters.records.data_plane.DataPlane`. Only the thread of the
 loop calls the consumer.
 
-**Strategy.** aiokafka's ``assign()`` replaces the whole set and forgets positions. So every change
-of the set assigns all partitions again and seeks each one to its next offset.
+**Strategy.** aiokafka's ``assign()`` replaces the whole set: it ends every fetch that is under way,
+drops what was fetched, and forgets positions. So only the first partitions are assigned so. Later
+changes go into the assignment that is there (:func:`change_assignment`), and the other partitions
+keep their buffers and their fetches. aiokafka has no call for that. If a version has other private
+parts, every change assigns all partitions and seeks each one to its next offset.
 
-References: KIP-429 (partitions that stay keep flowing).
+References: KIP-429 (partitions that stay keep flowing); KIP-54, "Motivation" (what was fetched is
+not fetched again).
 """
 
 from __future__ import annotations
@@ -54,7 +58,7 @@ class AiokafkaPlane:
     def start(self, positions: Mapping[TopicPartition, int]) -> None:
         """See :class:`DataPlane`."""
         self._next.update(positions)
-        self._wait(self._assign())
+        self._wait(self._assign(positions))
 
     def stop(self, partitions: Collection[TopicPartition]) -> None:
         """See :class:`DataPlane`."""
@@ -62,14 +66,19 @@ class AiokafkaPlane:
             self._next.pop(tp, None)
             self._returned.discard(tp)
             self._paused.discard(tp)
-        self._wait(self._assign())
+        self._wait(self._assign({}))
 
-    async def _assign(self) -> None:
-        self._consumer.assign([self._part(t, p) for t, p in self._next])
-        for (topic, partition), offset in self._next.items():
-            self._consumer.seek(self._part(topic, partition), offset)
-        if self._paused:
-            self._consumer.pause(*(self._part(t, p) for t, p in self._paused))
+    async def _assign(self, moved: Mapping[TopicPartition, int]) -> None:
+        """Fetch exactly the partitions of ``_next``, those of ``moved`` from a new position."""
+        wanted = [self._part(t, p) for t, p in self._next]
+        paused = self._paused.intersection(moved)
+        if not change_assignment(self._consumer, wanted):
+            self._consumer.assign(wanted)
+            moved, paused = self._next, self._paused
+        for tp, offset in moved.items():
+            self._consumer.seek(self._part(*tp), offset)
+        if paused:
+            self._consumer.pause(*(self._part(t, p) for t, p in paused))
 
     def poll(self, timeout_ms: int, max_records: int) -> list[Any]:
         """See :class:`DataPlane`."""
@@ -88,7 +97,10 @@ class AiokafkaPlane:
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """See :class:`DataPlane`."""
         self._paused.update(partitions)
-        self._wait(self._assign())
+        self._wait(self._pause(partitions))
+
+    async def _pause(self, partitions: Collection[TopicPartition]) -> None:
+        self._consumer.pause(*(self._part(t, p) for t, p in partitions))
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """See :class:`DataPlane`."""
@@ -112,3 +124,41 @@ class AiokafkaPlane:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
+
+
+def change_assignment(consumer: Any, wanted: Collection[Any]) -> bool:
+    """Let a consumer fetch exactly these partitions; those that it fetches already go on as before.
+
+    All private access to aiokafka's consumer is here: ``_subscription``, its assignment with
+    ``_topic_partitions`` and ``_tp_state``, the fetcher's ``_records``, and ``_client.set_topics``.
+
+    Parameters
+    ----------
+    consumer : aiokafka.AIOKafkaConsumer
+        Started, with an assignment of its own.
+    wanted : collection of aiokafka.TopicPartition
+        Every partition that it shall have from now on. A new one has no position yet: seek.
+
+    Returns
+    -------
+    bool
+        False, and nothing is changed, if there is no assignment yet or aiokafka has other parts.
+    """
+    try:
+        assignment = consumer._subscription.subscription.assignment
+        records, states = consumer._fetcher._records, assignment._tp_state
+        before, set_topics = assignment._topic_partitions, consumer._client.set_topics
+    except AttributeError:
+        return False
+    after = frozenset(wanted)
+    if not states:
+        return False
+    for tp in before - after:
+        states[tp].await_reset(None)  # the answer of a fetch under way finds no position
+        records.pop(tp, None)
+    for tp in after - before:
+        states[tp] = type(next(iter(states.values())))(assignment)
+    assignment._topic_partitions = after
+    if after:
+        set_topics([tp.topic for tp in after])
+    return True
