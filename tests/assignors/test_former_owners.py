@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from tests.oracles import owner_by_claims, subscribers
 
 from holdfast.assignors.certificate import proves
 from holdfast.assignors.claims import normalise
+from holdfast.assignors.optimal import former_owners
 from holdfast.assignors.registry import assign
 from holdfast.model.group import Group
 
@@ -22,27 +25,36 @@ def former_pairs(group: Group) -> set[tuple[int, int]]:
     return {(tp, member) for tp, member in claims if owners.get(tp) != member}
 
 
-def goals(group: Group, target: list[int]) -> tuple[int, int, int]:
-    """Sum of squared loads, claims kept, and moved partitions at a former owner."""
+def reads_across(group: Group, tp: int, member: int) -> bool:
+    """Whether the racks of both are known and differ."""
+    racks, rack = group.topics.racks_of(tp), int(group.rack[member])
+    return bool(racks) and rack >= 0 and group.topics.rack_names[rack] not in racks
+
+
+def goals(group: Group, target: list[int]) -> tuple[int, int, int, int]:
+    """Sum of squared loads, reads across racks, kept, and moved partitions at a former owner."""
     owners, former = owner_by_claims(group), former_pairs(group)
     held = [(tp, m) for tp, m in enumerate(target) if m >= 0]
     loads = np.bincount([m for _, m in held], minlength=group.n_members)
     kept = sum(owners.get(tp) == m for tp, m in held)
-    return int((loads**2).sum()), kept, sum(pair in former for pair in held)
+    crossed = sum(reads_across(group, tp, m) for tp, m in held)
+    return int((loads**2).sum()), crossed, kept, sum(pair in former for pair in held)
 
 
-def solver_goals(group: Group) -> tuple[int, int, int]:
+def solver_goals(group: Group) -> tuple[int, int, int, int]:
     """The same of the best assignment, from one flow of integers."""
     may, owners, former = subscribers(group), owner_by_claims(group), former_pairs(group)
     n_tps, n_members = group.topics.n_tps, group.n_members
     move = n_tps + 1
-    weight, sink = move * (n_tps + 2), n_tps + n_members
+    rack = move * (n_tps + 2)
+    weight, sink = rack * (n_tps + 1), n_tps + n_members
     flow, supply = min_cost_flow.SimpleMinCostFlow(), 0
     for tp, members in enumerate(may):
         supply += bool(members)
         flow.set_node_supply(tp, int(bool(members)))
         for m in members:
             cost = 0 if owners.get(tp) == m else move if (tp, m) in former else move + 1
+            cost += rack * reads_across(group, tp, m)
             flow.add_arc_with_capacity_and_unit_cost(tp, n_tps + m, 1, cost)
     for m in range(n_members):
         for k in range(sum(m in members for members in may)):
@@ -50,30 +62,60 @@ def solver_goals(group: Group) -> tuple[int, int, int]:
     flow.set_node_supply(sink, -supply)
     assert flow.solve() == flow.OPTIMAL
     squares, rest = divmod(flow.optimal_cost(), weight)
+    crossed, rest = divmod(rest, rack)
     moved, strangers = divmod(rest, move)
-    return squares, supply - moved, moved - strangers
+    return squares, crossed, supply - moved, moved - strangers
 
 
-def drawn(rng: np.random.Generator, *, equal: bool) -> Group:
-    """Members with claims of several generations, some of them double."""
-    counts = {f"t{i}": int(rng.integers(1, 8)) for i in range(rng.integers(1, 5))}
-    members = []
-    for i in range(int(rng.integers(2, 8))):
+def brute_force_goals(group: Group) -> tuple[int, int, int, int]:
+    """The same of the best assignment, by looking at every one."""
+    choices = [sorted(members) or [-1] for members in subscribers(group)]
+    found = (goals(group, list(target)) for target in product(*choices))
+    squares, crossed, kept, former = min((a, b, -c, -d) for a, b, c, d in found)
+    return squares, crossed, -kept, -former
+
+
+def drawn(
+    rng: np.random.Generator,
+    *,
+    equal: bool,
+    racks: bool = False,
+    most: tuple[int, int, int] = (4, 7, 7),
+) -> dict[str, Any]:
+    """Members with claims of several generations, some of them double; at most so many things."""
+    n_topics, n_partitions, n_members = most
+    counts = {
+        f"t{i}": int(rng.integers(1, n_partitions + 1))
+        for i in range(rng.integers(1, n_topics + 1))
+    }
+    members: list[dict[str, Any]] = []
+    for i in range(int(rng.integers(2, n_members + 1))):
         topics = [t for t in counts if equal or rng.random() < 0.6] or [min(counts)]
         every = [[t, p] for t in topics for p in range(counts[t])]
         owned = [tp for tp in every if rng.random() < 0.35]
         members.append(
             {"id": f"m{i}", "topics": topics, "owned": owned, "generation": int(rng.integers(1, 4))}
         )
-    return Group.from_dict({"partitions": counts, "members": members})
+        if racks and rng.random() < 0.9:
+            members[-1]["rack"] = f"r{rng.integers(3)}"
+    snapshot = {"partitions": counts, "members": members}
+    if racks:
+        snapshot["racks"] = {
+            t: [[f"r{r}" for r in range(3) if rng.random() < 0.4] for _ in range(n)]
+            for t, n in counts.items()
+        }
+    return snapshot
 
 
 @pytest.mark.parametrize("equal", [True, False])
+@pytest.mark.parametrize("racks", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_as_many_former_owners_as_the_solver_finds_and_the_certificate_proves_it(seed, equal):
+def test_as_many_former_owners_as_the_solver_finds_and_the_certificate_proves_it(
+    seed, racks, equal
+):
     rng = np.random.default_rng(seed)
     for _ in range(40):
-        group = drawn(rng, equal=equal)
+        group = Group.from_dict(drawn(rng, equal=equal, racks=racks))
         result = assign(group, "sticky")
         assert goals(group, result.target.tolist()) == solver_goals(group)
         assert result.optimal
@@ -82,10 +124,42 @@ def test_as_many_former_owners_as_the_solver_finds_and_the_certificate_proves_it
             assert "former" in result.proven
 
 
+@pytest.mark.parametrize("racks", [False, True])
+def test_small_groups_by_brute_force_in_every_order_of_their_members(racks):
+    rng, with_former = np.random.default_rng(3), 0
+    for _ in range(60):
+        snapshot = drawn(rng, equal=bool(rng.random() < 0.5), racks=racks, most=(2, 3, 4))
+        group = Group.from_dict(snapshot)
+        best = brute_force_goals(group)
+        with_former += best[3] > 0
+        names, targets = group.member_ids, set()
+        for members in permutations(snapshot["members"]):
+            result = assign(Group.from_dict(snapshot | {"members": list(members)}), "sticky")
+            assert result.group.member_ids == names
+            assert goals(group, result.target.tolist()) == best
+            assert result.optimal
+            assert result.certificate.prefers_former == bool(former_pairs(group))
+            targets.add(tuple(result.target.tolist()))
+        assert len(targets) == 1
+    assert with_former > 10
+
+
+def test_beyond_the_bound_of_work_the_goals_before_are_proven_and_this_one_is_not(monkeypatch):
+    rng = np.random.default_rng(1)
+    groups = [Group.from_dict(drawn(rng, equal=True, racks=True)) for _ in range(20)]
+    monkeypatch.setattr(former_owners, "MAX_WORK", 3)
+    for group in filter(former_pairs, groups):
+        result = assign(group, "sticky")
+        assert result.optimal
+        assert goals(group, result.target.tolist())[:3] == solver_goals(group)[:3]
+        assert {"balance", "racks", "kept"} <= set(result.proven)
+        assert "former" not in result.proven
+
+
 def test_the_certificate_proves_no_assignment_with_fewer_former_owners():
     rng, found = np.random.default_rng(11), 0
     for _ in range(60):
-        group = drawn(rng, equal=True)
+        group = Group.from_dict(drawn(rng, equal=True))
         result = assign(group, "sticky")
         best, target = goals(group, result.target.tolist()), result.target.tolist()
         for tp in range(len(target)):
@@ -93,7 +167,7 @@ def test_the_certificate_proves_no_assignment_with_fewer_former_owners():
                 changed = list(target)
                 changed[tp], changed[other] = changed[other], changed[tp]
                 now = goals(group, changed)
-                if now[:2] == best[:2] and now[2] < best[2]:
+                if now[:3] == best[:3] and now[3] < best[3]:
                     column = np.array(changed, np.int32)
                     assert not proves(result.certificate, normalise(group), column)
                     first = replace(result.certificate, move_weight=1)

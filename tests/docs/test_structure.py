@@ -12,6 +12,7 @@ MAX_LINES = 60
 PRIVATE_ON_PURPOSE = {
     "holdfast.adapters.kafka_python_attach": "the table of repairs for kafka-python's coordinator",
     "holdfast.adapters.aiokafka_assignor": "aiokafka has no public way to its assignors",
+    "holdfast.adapters.records.data_plane_aiokafka": "aiokafka's assign() drops what it fetched",
     "holdfast.adapters.cluster.connections": "kafka-python keeps the reason of a refused login",
     "holdfast.adapters.cluster.refused": "kafka-python forgets sockets that it must close",
     "holdfast.pipeline.session": "only a started PySpark knows what spark-submit was given",

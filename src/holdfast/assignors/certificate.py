@@ -106,10 +106,11 @@ class Certificate:
         if int(np.abs(self.member).max(initial=0)) + self.load_weight >= LARGEST // move_weight:
             return None
         price = move_weight * self.member + minor
-        partition = cheapest(claims, price, 0, move_weight)
+        rack_weight = move_weight * self.rack_weight
+        partition = cheapest(claims, price, rack_weight, move_weight)
         return Certificate(
             load_weight=move_weight * self.load_weight,
-            rack_weight=0,
+            rack_weight=rack_weight,
             member=price,
             partition=partition,
             move_weight=move_weight,
@@ -163,7 +164,7 @@ def cheapest(claims: Claims, price: I64, rack_weight: int, move_weight: int = 1)
     group = claims.group
     best = np.full(group.topics.n_tps, LARGEST, np.int64)
     for rack, per_topic in _per_topic(group, price):
-        crosses = _crosses(group, rack)
+        crosses = rack_crossings(group, rack)
         any_one = per_topic[group.topics.topic_of] + move_weight + (move_weight > 1)
         np.minimum(best, any_one + rack_weight * crosses, out=best)
     if move_weight > 1:
@@ -192,7 +193,7 @@ def _per_topic(group: Group, price: I64) -> list[tuple[int, I64]]:
     return result
 
 
-def _crosses(group: Group, rack: int) -> npt.NDArray[Any]:
+def rack_crossings(group: Group, rack: int) -> npt.NDArray[Any]:
     """Whether a member in ``rack`` reads each topic-partition from another one, bool[n_tps]."""
     topics = group.topics
     if topics.rack_start is None or topics.rack is None or rack < 0:

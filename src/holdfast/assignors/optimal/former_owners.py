@@ -9,11 +9,15 @@ For example, A and B own three partitions each, C joins, and C claims partition 
 generation. One of B's three must move to C: partition 4.
 
 **Strategy.** The prices of the goals before say which moves cost nothing by those goals. Such moves
-are the arcs of a small graph of members and of offers, an offer being a topic at a price. A cycle
-of arcs on which the number of former owners rises is a better assignment. Cycles are found by
-Bellman and Ford's search, all members at once, and taken until there is none; the distances are
-then the proof. Nothing is done where nobody has an older or a double claim. The cycles are bounded:
-where there are more, and where racks are known, the goal is approached and not proven.
+are the arcs of a small graph of members and of offers, an offer being a topic at a price for the
+members of one rack. A cycle of arcs on which the number of former owners rises is a better
+assignment. Cycles are found by Bellman and Ford's search, all members at once. Cycles that share no
+node are taken together, until there is none; the distances are then the proof. Nothing is done
+where nobody has an older or a double claim.
+
+The work is bounded by :data:`MAX_WORK`, because one member can send claims of any number. A group
+that would need more keeps the best assignment found until then. It has the best loads, reads across
+racks and claims kept, and ``quality.proven`` does not name ``former``.
 
 References: KIP-54, "preserve"; ``prevAssignment`` of Kafka's AbstractStickyAssignor; Ahuja,
 Magnanti, Orlin, "Network Flows", 9.6 (cycle cancelling).
@@ -25,15 +29,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.assignors.certificate import Certificate
+from holdfast.assignors.certificate import Certificate, rack_crossings
 from holdfast.assignors.claims import Claims
 from holdfast.model.columns import I32, I64, NO_OWNER, Mask
-from holdfast.model.measure import loads
+from holdfast.model.group import Group
+from holdfast.model.measure import crosses_rack, loads
 
-MAX_CYCLES = 400
-"""Searches in one call; a group that would need more is left as it is then, without a proof."""
-
-MAX_ARCS = 2_000_000
+MAX_WORK = 20_000_000
+"""Arcs looked at in one call, over all passes of all searches."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,18 +71,17 @@ def prefer_former(claims: Claims, target: I32, first: Certificate) -> Certificat
 
     References: KIP-54.
     """
-    if first.rack_weight:
-        return None
-    former_tp, former_member = claims.all_former
-    for _ in range(MAX_CYCLES):
-        arcs = _arcs(claims, target, first, former_tp, former_member)
-        if arcs is None:
+    left = MAX_WORK
+    while True:
+        arcs = _arcs(claims, target, first)
+        cycles, distance, work = _negative_cycles(arcs, left)
+        left -= work
+        if left < 0:
             return None
-        cycle, distance = _negative_cycle(arcs)
-        if cycle is None:
+        if not cycles:
             return _certificate(claims, target, first, distance)
-        _follow(arcs, cycle, target, claims.group.n_members)
-    return None
+        for cycle in cycles:
+            _follow(arcs, cycle, target, claims.group.n_members)
 
 
 def _is_stranger(claims: Claims, target: I32) -> Mask:
@@ -90,48 +92,34 @@ def _is_stranger(claims: Claims, target: I32) -> Mask:
     return stranger
 
 
-def _arcs(
-    claims: Claims, target: I32, first: Certificate, former_tp: I32, former_member: I32
-) -> _Arcs | None:
+def _arcs(claims: Claims, target: I32, first: Certificate) -> _Arcs:
     """The arcs from each member to the store of load, to offers, and to former owners."""
     group, price = claims.group, first.member
-    topics, n = group.topics, group.n_members
-    if len(group.sub_topic) + len(target) > MAX_ARCS:
-        return None
-    stranger = _is_stranger(claims, target)
-    held = np.flatnonzero(target != NO_OWNER)
-    holder, topic = target[held].astype(np.int64), topics.topic_of[held].astype(np.int64)
-    paid = (holder != claims.owner[held]) + price[holder]
-    # Another member takes it for nothing if its price is what was paid, less the move.
-    offers, offer = np.unique(np.stack((topic, paid - 1)), axis=1, return_inverse=True)
+    n = group.n_members
+    is_out = _is_stranger(claims, target).astype(np.int64)
+    held = np.flatnonzero(target != NO_OWNER).astype(np.int32)
+    holder, paid = target[held].astype(np.int64), first.partition
+    spot, value, rows = _offered(group, held, paid[held], first.rack_weight)
+    offers, offer = np.unique(np.stack((spot, value)), axis=1, return_inverse=True)
     # Of a member's partitions in one offer a stranger's goes first.
-    order = np.lexsort((-stranger[held].astype(np.int64), offer, holder))
-    firsts = np.append(True, (np.diff(holder[order]) != 0) | (np.diff(offer[order]) != 0))
+    order = np.lexsort((-is_out[held[rows]], offer, holder[rows]))
+    by_holder, by_offer = holder[rows][order], offer[order]
+    firsts = np.append(True, (np.diff(by_holder) != 0) | (np.diff(by_offer) != 0))[: len(order)]
     given = order[firsts]
     reader = np.repeat(np.arange(n), np.diff(group.sub_start))
-    wanted = np.stack((group.sub_topic.astype(np.int64), price[reader]))
-    at, known = _find(offers, wanted)
-    back = np.flatnonzero((claims.owner[held] != NO_OWNER) & (claims.owner[held] != holder))
-    owner = claims.owner[held[back]].astype(np.int64)
-    back_fits = price[owner] == paid[back]
-    place = np.full(len(target), -1, np.int64)
-    place[held] = np.arange(len(held))
-    pairs = np.flatnonzero(target[former_tp] != former_member)
-    pairs = pairs[place[former_tp[pairs]] >= 0]
-    fits = price[former_member[pairs]] == paid[place[former_tp[pairs]]] - 1
-    pairs = pairs[fits]
-    pair_tp, takers = former_tp[pairs].astype(np.int64), former_member[pairs].astype(np.int64)
-    load = loads(target, n)
-    weight = first.load_weight
+    at, known = _find(offers, np.stack((_spot_of(group, reader), price[reader])))
+    back_tp, back = _takers(group, first, target, 0, (held, claims.owner[held]))
+    pair_tp, pair = _takers(group, first, target, 1, claims.all_former)
+    load, weight = loads(target, n), first.load_weight
     full = np.flatnonzero(price == weight * (2 * load + 1))
     spare = np.flatnonzero((load > 0) & (price == weight * (2 * load - 1)))
-    given_tp, back_tp = held[given], held[back[back_fits]]
-    zero, one, is_out = np.zeros(n, np.int64), np.ones(len(reader), np.int64), stranger.astype(int)
+    given_tp = held[rows[given]].astype(np.int64)
+    zero, one = np.zeros(n, np.int64), np.ones(len(reader), np.int64)
     parts = (
-        (holder[given], n + 1 + offer[given], -is_out[given_tp], given_tp),
+        (target[given_tp].astype(np.int64), n + 1 + offer[given], -is_out[given_tp], given_tp),
         (n + 1 + at[known], reader[known], one[known], None),
-        (holder[back[back_fits]], owner[back_fits], -is_out[back_tp], back_tp),
-        (target[pair_tp].astype(np.int64), takers, -is_out[pair_tp], pair_tp),
+        (target[back_tp].astype(np.int64), back, -is_out[back_tp], back_tp),
+        (target[pair_tp].astype(np.int64), pair, -is_out[pair_tp], pair_tp),
         (full, np.full(len(full), n), zero[full], None),
         (np.full(len(spare), n), spare, zero[spare], None),
     )
@@ -142,6 +130,50 @@ def _arcs(
         tp=np.concatenate([np.full(len(p[0]), -1) if p[3] is None else p[3] for p in parts]),
         n_nodes=n + 1 + offers.shape[1],
     )
+
+
+def _rack_classes(group: Group) -> I32:
+    """Rack of each member as far as racks count, int32[n_members]."""
+    return group.rack if group.topics.rack_start is not None else np.full_like(group.rack, -1)
+
+
+def _offered(group: Group, held: I32, paid: I64, rack_weight: int) -> tuple[I64, I64, I64]:
+    """What the members of each rack may ask for: spot, price and row of ``held``, int64[...].
+
+    A spot is a topic and a rack. A member there takes the partition for nothing if its price is
+    what was paid, less the move and less the reading across racks.
+    """
+    topic = group.topics.topic_of[held].astype(np.int64)
+    racks = np.unique(_rack_classes(group)).tolist()
+    spots, values = [], []
+    for index, rack in enumerate(racks):
+        spots.append(topic * len(racks) + index)
+        values.append(paid - 1 - rack_weight * rack_crossings(group, rack)[held].astype(np.int64))
+    rows = np.tile(np.arange(len(held)), len(racks))
+    return np.concatenate(spots), np.concatenate(values), rows
+
+
+def _spot_of(group: Group, reader: I64) -> I64:
+    """The spot of each topic of each member's subscription, int64[n_subscribed]."""
+    racks, index = np.unique(_rack_classes(group), return_inverse=True)
+    spot: I64 = group.sub_topic.astype(np.int64) * len(racks) + index[reader]
+    return spot
+
+
+def _takers(
+    group: Group, first: Certificate, target: I32, move: int, pairs: tuple[I32, I32]
+) -> tuple[I64, I64]:
+    """Of these partitions and members those where taking over costs nothing, int64[...] each.
+
+    ``move`` is 0 for owners by claims, else 1. A partition that nobody has, and a member that has
+    it already, are left out.
+    """
+    tps, members = pairs
+    there = (members != NO_OWNER) & (target[tps] != NO_OWNER) & (target[tps] != members)
+    tps, members = tps[there], members[there]
+    asked = first.member[members] + first.rack_weight * crosses_rack(group, tps, members)
+    fits = asked + move == first.partition[tps]
+    return tps[fits].astype(np.int64), members[fits].astype(np.int64)
 
 
 def _find(offers: I64, wanted: I64) -> tuple[I64, Mask]:
@@ -156,49 +188,59 @@ def _find(offers: I64, wanted: I64) -> tuple[I64, Mask]:
     return at, known
 
 
-def _negative_cycle(arcs: _Arcs) -> tuple[list[int] | None, I64]:
-    """Arcs of a cycle of cost below 0, or None; and the distances of all nodes."""
+def _negative_cycles(arcs: _Arcs, limit: int) -> tuple[list[list[int]], I64, int]:
+    """Arcs of cycles of cost below 0 that share no node, none if there is none.
+
+    Also the distances of all nodes, and how many arcs were looked at; above ``limit`` the search
+    ends without a result.
+    """
     distance = np.zeros(arcs.n_nodes, np.int64)
     came = np.full(arcs.n_nodes, -1, np.int64)
     order = np.argsort(arcs.head, kind="stable")
     tail, cost, head = arcs.tail[order], arcs.cost[order], arcs.head[order]
+    work = arcs.n_nodes
     if not len(order):
-        return None, distance
+        return [], distance, work
     starts = np.flatnonzero(np.append(True, np.diff(head) != 0))
     heads = head[starts]
-    while True:
+    row = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(head))))
+    while work <= limit:
+        work += len(order) + arcs.n_nodes
         length = distance[tail] + cost
         least = np.minimum.reduceat(length, starts)
         better = least < distance[heads]
         if not better.any():
-            return None, distance
-        row = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(head))))
+            return [], distance, work
         first = np.full(len(starts), len(head))
         np.minimum.at(first, row, np.where(length == least[row], np.arange(len(head)), len(head)))
         came[heads[better]] = order[first[better]]
         distance[heads[better]] = least[better]
-        cycle = _cycle_of(arcs.tail, came)
-        if cycle is not None:
-            return cycle, distance
+        if cycles := _cycles_of(arcs.tail, came):
+            return cycles, distance, work
+    return [], distance, work
 
 
-def _cycle_of(tail: I64, came: I64) -> list[int] | None:
-    """A cycle in the graph of the arcs by which nodes were reached last."""
+def _cycles_of(tail: I64, came: I64) -> list[list[int]]:
+    """The cycles in the graph of the arcs by which nodes were reached last.
+
+    A node was reached by one arc, so no two cycles share a node. Each of them costs less than 0,
+    because the arc that closed it made a distance shorter.
+    """
     before = np.where(came >= 0, tail[came], -1).tolist()
     seen = [0] * len(before)
+    cycles = []
     for start in range(len(before)):
         node, mark = start, start + 1
         while node >= 0 and not seen[node]:
             seen[node] = mark
             node = before[node]
         if node >= 0 and seen[node] == mark:
-            cycle, at = [], node
-            while True:
+            cycle, at = [int(came[node])], before[node]
+            while at != node:
                 cycle.append(int(came[at]))
                 at = before[at]
-                if at == node:
-                    return cycle[::-1]
-    return None
+            cycles.append(cycle[::-1])
+    return cycles
 
 
 def _follow(arcs: _Arcs, cycle: list[int], target: I32, n_members: int) -> None:
