@@ -252,3 +252,9 @@ def test_attached_assignors_share_what_they_know_and_take_group_and_reset():
     assert claim.partitions == (("t", (0,)),)
     assert made[2].spoken.options == {"group_id": "etl"}
     assert lags.reset == "earliest"
+
+
+def test_lag_without_attach_wants_the_group_for_its_last_tie_break():
+    with pytest.raises(LocalProtocolError, match=r"attach\(consumer\) first, or .*group_id"):
+        assignor("lag").metadata({"t"})
+    assert assignor("lag", group_id="etl").metadata({"t"})

@@ -545,3 +545,9 @@ def test_options_of_a_design_are_checked_when_it_is_made():
         assignor("holdfast-deferred", delay=3)
     assert assignor("holdfast-deferred", delay_ms=3).spoken.policy.delay_ms == 3
     assert Deferred(upgrading=True).supported_protocols()[-1] is RebalanceProtocol.EAGER
+
+
+def test_lag_without_attach_wants_the_group_for_its_last_tie_break():
+    with pytest.raises(LocalProtocolError, match=r"attach\(consumer\) first, or .*group_id"):
+        assignor("lag").metadata({"t"})
+    assert assignor("lag", group_id="etl").metadata({"t"})

@@ -33,7 +33,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocol
 from holdfast.adapters.cluster.broker_lags import BrokerLags
 from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
 from holdfast.adapters.login_log import hide_logins
-from holdfast.adapters.own_assignors import resolve
+from holdfast.adapters.own_assignors import check_group, resolve
 from holdfast.adapters.readable import ReadableSubscriptions
 from holdfast.assignors.registry import ASSIGNORS, find
 from holdfast.errors import ConfigError, LocalProtocolError
@@ -130,10 +130,12 @@ class AiokafkaAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the c
         Raises
         ------
         LocalProtocolError
-            If the assignor uses claims and :func:`attach` was not called.
+            If :func:`attach` was not called and the assignor uses claims, or needs the group's id.
         """
-        if self._needs_attach and self._read_generation is None:
-            raise LocalProtocolError(f"{self.name}: call attach(consumer) before start()")
+        if self._read_generation is None:
+            if self._needs_attach:
+                raise LocalProtocolError(f"{self.name}: call attach(consumer) before start()")
+            check_group(self.spoken)
         self._prepare()
         self._written_at = time.monotonic()
         return self.spoken.subscribe(

@@ -43,7 +43,7 @@ from holdfast.adapters.cluster.broker_lags import BrokerLags
 from holdfast.adapters.cluster.lag_source import TIMEOUT_MS, AskedInTime, LagSource
 from holdfast.adapters.kafka_python_attach import Attached, attach
 from holdfast.adapters.login_log import hide_logins
-from holdfast.adapters.own_assignors import resolve
+from holdfast.adapters.own_assignors import check_group, resolve
 from holdfast.errors import ConfigError, LocalProtocolError, WireError, suggest
 from holdfast.machine.actions import ComputeAssignment, LedRound
 from holdfast.machine.events import JoinedMember
@@ -246,10 +246,13 @@ class PluginAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # the cli
         Raises
         ------
         LocalProtocolError
-            If the assignor needs :func:`attach` and did not get it.
+            If the assignor needs :func:`attach` and did not get it, or needs the group's id.
         """
-        if self._needs_attach and self._host is None:
-            raise LocalProtocolError(f"{self.name}: call attach(consumer) before the first poll")
+        if self._host is None:
+            if self._needs_attach:
+                call = "call attach(consumer) before the first poll"
+                raise LocalProtocolError(f"{self.name}: {call}")
+            check_group(self.spoken)
         self._nonce += 1
         self._written_at = self._clock()
         mode = self._mode()

@@ -18,9 +18,9 @@ import importlib
 from typing import cast
 
 from holdfast.assignors.registry import ASSIGNORS, canonical
-from holdfast.errors import ConfigError, suggest
+from holdfast.errors import ConfigError, LocalProtocolError, suggest
 from holdfast.machine.leader.designs import Assignor
-from holdfast.machine.policies import DESIGNS, Offered
+from holdfast.machine.policies import DESIGNS, Offered, lacks_group
 
 _PARTS = ("name", "modes", "subscribe", "read", "lead", "stay")
 
@@ -83,3 +83,20 @@ def _checked(given: object, shown: str) -> Assignor:
 
 def _missing(candidate: object) -> list[str]:
     return [part for part in _PARTS if not hasattr(candidate, part)]
+
+
+def check_group(assignor: Assignor) -> None:
+    """Refuse a plug-in whose last tie-break takes the group's id, where nobody has told it.
+
+    Raises
+    ------
+    LocalProtocolError
+        With the two ways to tell it.
+
+    References: KAFKA-5337 (two groups load different members).
+    """
+    if lacks_group(assignor):
+        raise LocalProtocolError(
+            f"{assignor.name}: its last tie-break takes the group's id: call attach(consumer) "
+            f"first, or give assignor({assignor.name!r}, group_id=...)"
+        )

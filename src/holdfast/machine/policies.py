@@ -327,11 +327,19 @@ def of_group(assignor: Assignor, group_id: str) -> Assignor:
 
     References: KAFKA-5337 (two groups load different members).
     """
-    if not isinstance(assignor, EagerAssignor) or assignor.name not in ASSIGNORS:
-        return assignor
-    if "group_id" not in find(assignor.name).options or "group_id" in assignor.options:
+    if not isinstance(assignor, EagerAssignor) or not lacks_group(assignor):
         return assignor
     return replace(assignor, options={**assignor.options, "group_id": group_id})
+
+
+def lacks_group(assignor: Assignor) -> bool:
+    """Whether the last tie-break of the assignor takes the group's id, and none was given.
+
+    References: KAFKA-5337 (two groups load different members).
+    """
+    if not isinstance(assignor, EagerAssignor) or assignor.name not in ASSIGNORS:
+        return False
+    return "group_id" in find(assignor.name).options and "group_id" not in assignor.options
 
 
 def _own_options(
