@@ -26,8 +26,9 @@ from holdfast.names import (
     visible,
     visible_json,
 )
+from holdfast.report.drawing.document import asset
 from holdfast.report.drawing.markup import Markup, escape, name_of, tag
-from holdfast.report.drawing.writing import asset, render
+from holdfast.report.drawing.writing import render
 from holdfast.report.findings.doctor import examine_fleet
 from holdfast.report.metrics import METRICS, exposition
 from holdfast.report.trace import write_trace

@@ -160,6 +160,7 @@ READERS = [
     ("dump", "-b", ("-o", "out")),
     ("watch", "-b", ("-o", "out")),
     ("export", "--input", ()),
+    ("serve", "--input", ()),
 ]
 
 

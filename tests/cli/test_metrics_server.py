@@ -17,7 +17,8 @@ from tests.cli.running import write_tables
 from tests.report.fleet import rolling_bounce, tables
 
 from holdfast.cli import metrics_server
-from holdfast.cli.metrics_server import MAX_CLIENTS, MetricsServer, is_loopback
+from holdfast.cli.metrics_server import MAX_CLIENTS, MetricsServer
+from holdfast.report.serving.hosts import is_loopback
 
 PATIENCE_S = 60
 """After so long a test fails that waits for a server that will never answer."""

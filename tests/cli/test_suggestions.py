@@ -98,6 +98,11 @@ def history_of(root: Path) -> Path:
     return root
 
 
+def a_dump(root: Path) -> Path:
+    """A captured dump: the suggested command reads it."""
+    return kind(KINDS[0]).write_dump(root).path
+
+
 def fail_soak(tmp_path: Path) -> Done:
     """A soak whose first seed is said to break a rule."""
     broken = SimpleNamespace(
@@ -157,6 +162,10 @@ CASES_OF_ERRORS = {
         history_of,
     ),
     "nothing to export": Case(("export",), 2, "holdfast watch -b HOST:PORT -o DIR"),
+    "nothing to serve": Case(("serve",), 2, "holdfast watch -b HOST:PORT -o DIR"),
+    "a dump to serve": Case(
+        ("serve", "--input", "THERE"), 2, "holdfast history --input THERE -o DIR", a_dump
+    ),
     "a code that is none": Case(("explain", "zzz"), 2, "holdfast explain"),
     "a command that is none": Case(("config", "show", "--command", "zzz"), 2, "holdfast --help"),
     "no list of members": Case(

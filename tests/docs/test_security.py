@@ -9,7 +9,7 @@ from tests.hostile import laws
 from holdfast.adapters.settings import KEYS
 from holdfast.assignors import claims
 from holdfast.cli import metrics_server
-from holdfast.cli.commands import export
+from holdfast.cli.commands import export, serve
 from holdfast.cli.settings_files import FILE_NAME, NAMED_BY
 from holdfast.jvm import jars
 from holdfast.machine.leader import oversized, recall
@@ -52,4 +52,7 @@ def test_numbers_are_those_of_the_code() -> None:
     assert f"listens on {listen}, holds at most {metrics_server.MAX_CLIENTS} clients" in WORDS
     waits = f"waits {metrics_server.REQUEST_S:.0f} seconds for a request and "
     assert f"{waits}{metrics_server.ANSWER_S:.0f} for an answer" in WORDS
+    listen = inspect.signature(serve.run).parameters["listen"].default
+    assert f"`holdfast serve` listens on {listen} and only reads" in WORDS
+    assert f"wants a token, of {serve.LEAST_TOKEN} characters or more" in WORDS
     assert f"mode 0{FILE_MODE:o} and new folders 0{FOLDER_MODE:o}" in WORDS

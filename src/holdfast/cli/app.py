@@ -60,6 +60,7 @@ HELP_ORDER = (
     "report",
     "doctor",
     "explain",
+    "serve",
     "export",
     "config",
 )
@@ -98,6 +99,8 @@ EXTRAS = {
     "kafka": "kafka",
     "aiokafka": "aiokafka",
     "confluent_kafka": "confluent",
+    "werkzeug": "serve",
+    "waitress": "serve",
 }
 """Package that a command imports -> the extra that brings it."""
 

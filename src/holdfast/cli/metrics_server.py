@@ -17,7 +17,6 @@ References: RFC 9110, 7.2 "Host"; Prometheus text exposition format 0.0.4.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import resource
 import socket
 import socketserver
@@ -31,7 +30,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from holdfast.cli.output import print_error
-from holdfast.errors import AdapterError, HoldfastError
+from holdfast.errors import HoldfastError
+from holdfast.report.serving.hosts import (
+    cannot_listen,
+    is_loopback,
+    names_this_computer,
+    shown_address,
+    socket_address,
+    take_both_kinds,
+)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_CLIENTS = 32
@@ -51,7 +58,6 @@ _FULL = (
     b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: text/plain\r\n"
     b"Connection: close\r\n\r\ntoo many clients\n"
 )
-_LOCAL_NAMES = frozenset({"localhost", "localhost."})
 
 
 @dataclass(slots=True)
@@ -90,26 +96,22 @@ class MetricsServer(ThreadingHTTPServer):
         self._is_short = False
         self._most = most_clients()
         try:
-            self.address_family, address = _address(host, port)
+            self.address_family, address = socket_address(host, port)
             super().__init__(address, _Handler)
         except OSError as error:
-            shown = f"[{host}]" if ":" in host else host
-            reason = error.strerror or error
-            raise AdapterError(f"cannot listen on {shown}:{port}: {reason}") from error
+            raise cannot_listen(host, port, error) from error
         self.is_local = is_loopback(str(self.server_address[0]))
 
     def server_bind(self) -> None:
         """Bind, without the base's question to the name server; ``::`` takes IPv4 as well."""
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        take_both_kinds(self.socket)
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     @property
     def address(self) -> str:
         """HOST:PORT as a URL has it."""
-        host = str(self.server_address[0])
-        return f"{f'[{host}]' if ':' in host else host}:{self.server_address[1]}"
+        return shown_address(str(self.server_address[0]), int(self.server_address[1]))
 
     def get_request(self) -> Any:
         """Accept a client; rest where the system has no file descriptor for it."""
@@ -254,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer with the text, or say why not."""
         if not self.server.begin_answer(self.request):
             return
-        if self.server.is_local and not _names_this_computer(self.headers.get("Host")):
+        if self.server.is_local and not names_this_computer(self.headers.get("Host")):
             self._send(403, "the Host header does not name this computer\n")
         elif self.path.split("?")[0] != "/metrics":
             self._send(404, "see /metrics\n")
@@ -285,32 +287,3 @@ def most_clients() -> int:
     """How many clients at a time; the tables need descriptors too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CLIENTS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CLIENTS, soft // 4))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is one of this computer alone; a name is none."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
-
-
-def _names_this_computer(header: str | None) -> bool:
-    """Whether a Host header is one that a local client sends; HTTP/1.0 may send none."""
-    if header is None:
-        return True
-    host = header.strip().lower()
-    if host.startswith("["):
-        host = host[1:].partition("]")[0]
-    elif host.count(":") == 1:
-        host = host.partition(":")[0]
-    return host in _LOCAL_NAMES or is_loopback(host)
-
-
-def _address(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Family and socket address of a host; of a name with both kinds, the IPv4 one."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, address = min(found, key=lambda row: row[0] != socket.AF_INET)
-    return family, address

@@ -16,9 +16,12 @@ from holdfast.cli.options import Groups, OutputFile, Quiet
 from holdfast.cli.output import print_note, track, write_text
 from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
+from holdfast.report.serving.hosts import listen_address
 
 if TYPE_CHECKING:
     from holdfast.report.progress import Track
+
+LISTEN = "127.0.0.1:9308"
 
 EXAMPLES = """\b
 Examples:
@@ -38,7 +41,7 @@ def run(
     ] = None,
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to serve /metrics.")
-    ] = "127.0.0.1:9308",
+    ] = LISTEN,
     group: Groups = None,
     once: Annotated[
         bool, typer.Option("--once", help="Print the metrics and stop (for a textfile collector).")
@@ -64,7 +67,7 @@ def run(
     if once:
         write_text(text, output)
         return
-    host, port = _address(listen)
+    host, port = listen_address(listen, LISTEN)
     with MetricsServer(metrics.text, host, port) as server:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # a service that is stopped is well
         if not quiet:
@@ -88,7 +91,7 @@ class Metrics:
 
     def text(self) -> str:
         """Text as of now."""
-        from holdfast.report.findings.doctor import examine_fleet
+        from holdfast.report.findings.doctor import examinations
         from holdfast.report.metrics import exposition
         from holdfast.tables.manifest import stamp
         from holdfast.tables.reading import read_tables
@@ -98,7 +101,7 @@ class Metrics:
             if held != self._seen:
                 tables = read_tables(self._folder)
                 asked = tables.choose(self._groups)
-                found = examine_fleet(tables, asked, track=self._track)
+                found = examinations(tables, asked, track=self._track)
                 self._text, self._seen = exposition(tables, found), held
             return self._text
 
@@ -109,14 +112,3 @@ def write_metrics(folder: Path, target: Path) -> None:
     draft = target.with_name(f"{target.name}.tmp")
     draft.write_text(text, encoding="utf-8")
     draft.replace(target)
-
-
-def _address(listen: str) -> tuple[str, int]:
-    host, _, port = listen.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    good = bare and (":" not in bare or bare != host) and port.isdecimal() and port.isascii()
-    if not good or int(port) > 65535:
-        raise ConfigError(
-            f"--listen {listen}: expected HOST:PORT, such as 127.0.0.1:9308 or [::1]:9308"
-        )
-    return bare, int(port)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from holdfast.report.drawing.document import ServedFrame, shown_script
 from holdfast.report.drawing.lag_section import lag_section
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.report.drawing.readers_section import readers_section
@@ -56,6 +57,7 @@ def page_body(
     extra: Sequence[Markup | None],
     payloads: Mapping[str, str],
     loader: Markup,
+    frame: ServedFrame | None = None,
 ) -> Markup:
     """Everything between the body tags.
 
@@ -73,6 +75,8 @@ def page_body(
         Element id -> packed text; script and values of the page first, then the groups in order.
     loader : Markup
         The element of the script that unpacks the others.
+    frame : ServedFrame, optional
+        Of a page that is served.
     """
     drawn = any(len(group.facts.timeline.row_partition) for group in shown)
     blobs = [
@@ -90,7 +94,11 @@ def page_body(
         *extra,
         *(_group_section(tables, group, i) for i, group in enumerate(shown)),
     )
-    return join([*blobs[:3], loader, _header(title, groups), main, _footer(), *blobs[3:]])
+    bar = frame.bar if frame is not None else ""
+    script = shown_script(frame.script) if frame is not None else ""
+    footer = page_footer(served=frame is not None)
+    head = [*blobs[:3], loader, bar, _header(title, groups)]
+    return join([*head, main, footer, *blobs[3:], script])
 
 
 def _header(title: str, groups: Sequence[Examination]) -> Markup:
@@ -276,9 +284,11 @@ def _group_section(tables: Tables, group: Examination, index: int) -> Markup:
     )
 
 
-def _footer() -> Markup:
-    text = (
-        "Made by holdfast from the group's own records in the offsets topic. This file is "
-        "complete: it asks for nothing from the network. Times are UTC."
-    )
+def page_footer(*, served: bool = False) -> Markup:
+    """The last element of a page."""
+    alone = "This page asks its own server and nobody else."
+    if not served:
+        alone = "This file is complete: it asks for nothing from the network."
+    made = "Made by holdfast from the group's own records in the offsets topic."
+    text = f"{made} {alone} Times are UTC."
     return tag("footer", tag("p", text))

@@ -11,11 +11,7 @@ it shows the group.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +22,16 @@ from holdfast.command_lines import NOT_KNOWN, GivenSource
 from holdfast.model.columns import I64
 from holdfast.report.columns.timeline import Timeline, last_time
 from holdfast.report.drawing.body import page_body
+from holdfast.report.drawing.document import (
+    ServedFrame,
+    asset,
+    document,
+    policy_of,
+    script_of,
+    shown_script,
+    style_of,
+)
 from holdfast.report.drawing.lag_section import lag_columns
-from holdfast.report.drawing.markup import Markup, tag
 from holdfast.report.drawing.packing import pack, pack_text, pack_values
 from holdfast.report.drawing.palette import COLOURS
 from holdfast.report.drawing.policies import policy_section
@@ -109,8 +113,9 @@ def render(
     last_ms: int | None = None,
     track: Track = iter,
     given: GivenSource = NOT_KNOWN,
+    frame: ServedFrame | None = None,
 ) -> str:
-    """The text of the file."""
+    """The text of the file; with ``frame``, of a page that is served."""
     last = last_ms if last_ms is not None else last_time(tables)
     names = tables.groups if groups is None else tuple(groups)
     examined = [examine(read_facts(tables, name, last, given)) for name in track(names)]
@@ -119,7 +124,7 @@ def render(
     shown = examined[:MAX_GROUPS]
     page = pack_values({"groups": [e.facts.group for e in shown], "colours": COLOURS})
     payloads = {
-        "app": pack_text(_script()),
+        "app": pack_text(script_of(SCRIPTS)),
         "page": page,
         **{f"group-{i}": group_payload(e.facts, tables) for i, e in enumerate(shown)},
     }
@@ -130,9 +135,10 @@ def render(
         examined,
         extra=[policy_section(policies)],
         payloads=payloads,
-        loader=tag("script", Markup(_loader())),
+        loader=shown_script(_loader()),
+        frame=frame,
     )
-    return _document(title, body)
+    return document(title, body, style=_style(frame), policy=report_policy(frame))
 
 
 def group_payload(facts: Facts, tables: Tables) -> str:
@@ -212,59 +218,18 @@ def _rebalance_of(facts: Facts) -> tuple[list[str], list[int]]:
     return cause, [int(moved[i]) if i >= 0 else 0 for i in places]
 
 
-@cache
-def asset(name: str) -> str:
-    """Text of a file of ``page/``."""
-    return files("holdfast.report.drawing").joinpath("page", name).read_text(encoding="utf-8")
-
-
-def _lean(text: str) -> str:
-    """Without indentation, empty lines and comment lines; no string of ours spans lines."""
-    lines = (line.strip() for line in text.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("//"))
-
-
-@cache
-def _script(names: Sequence[str] = SCRIPTS) -> str:
-    parts = "\n".join(_lean(asset(name)) for name in names)
-    return f'(() => {{ "use strict";\n{parts}\n}})();'
+def report_policy(frame: ServedFrame | None = None) -> str:
+    """The policy of every page that :func:`render` makes, with this frame or without one."""
+    own = [_loader(), script_of(SCRIPTS)]
+    if frame is None:
+        return policy_of(own, _style(frame))
+    return policy_of([*own, frame.script], _style(frame), served=True)
 
 
 def _loader() -> str:
-    """The script that stands in the page as text; nothing in it can end its element early."""
-    loader = _script(("loader.js",))
-    assert not any(end in loader.lower() for end in ("</script", "<script", "<!--"))
-    return loader
+    return script_of(("loader.js",))
 
 
-@cache
-def _style() -> str:
-    """The style without the space that only people need; its strings hold no mark with a space."""
-    style = _lean(asset("style.css")).replace("\n", "")
-    for mark in "{};:,":
-        style = style.replace(f"{mark} ", mark).replace(f" {mark}" if mark in "{}" else mark, mark)
-    return style.replace(";}", "}")
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _document(title: str, body: Markup) -> str:
-    style = _style()
-    scripts = f"'{_hash(_loader())}' '{_hash(_script())}'"
-    policy = (
-        f"default-src 'none'; script-src {scripts}; style-src '{_hash(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=Markup(policy)),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("meta", name="generator", content="holdfast"),
-        tag("title", title),
-        tag("style", Markup(style)),
-    )
-    return "<!doctype html>\n" + tag("html", head, tag("body", body), lang="en")
+def _style(frame: ServedFrame | None) -> str:
+    own = asset("style.css")
+    return style_of(own) if frame is None else style_of(own, frame.style)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from textwrap import fill
@@ -53,10 +53,24 @@ def examine_fleet(
     source : GivenSource, optional
         Where the tables come from, for the commands of findings.
     """
+    found = examinations(tables, groups, limits, last_ms, track=track, source=source)
+    return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))
+
+
+def examinations(
+    tables: Tables,
+    groups: Sequence[str] | None = None,
+    limits: Limits | None = None,
+    last_ms: int | None = None,
+    *,
+    track: Track = iter,
+    source: GivenSource = NOT_KNOWN,
+) -> Iterator[Examination]:
+    """As :func:`examine_fleet`, one group after the other and none kept: a fleet may be large."""
     last = last_ms if last_ms is not None else last_time(tables)
     names = tables.groups if groups is None else tuple(groups)
-    found = [examine(read_facts(tables, name, last, source), limits) for name in track(names)]
-    return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))
+    for name in track(names):
+        yield examine(read_facts(tables, name, last, source), limits)
 
 
 def to_json(examinations: Sequence[Examination]) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+"""Addresses that a server of ours listens on, and the names by which it may be asked.
+
+**Rules.** Who listens on a loopback address answers only where the ``Host`` header names this
+computer: so no page of a browser can read the answer through a name of its own (DNS rebinding).
+
+References: RFC 9110, 7.2 "Host".
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import Any, Final
+
+from holdfast.errors import AdapterError, ConfigError
+
+_LOCAL_NAMES: Final = frozenset({"localhost", "localhost."})
+
+
+def listen_address(text: str, default: str) -> tuple[str, int]:
+    """Host and port of ``--listen HOST:PORT``; an IPv6 host stands in brackets.
+
+    Parameters
+    ----------
+    default : str
+        An address that would do, for the error.
+
+    Raises
+    ------
+    ConfigError
+    """
+    host, _, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    good = bare and (":" not in bare or bare != host) and port.isdecimal() and port.isascii()
+    if not good or int(port) > 65535:
+        raise ConfigError(
+            f"--listen {text}: expected HOST:PORT, such as {default} or "
+            f"[::1]:{default.rpartition(':')[2]}"
+        )
+    return bare, int(port)
+
+
+def socket_address(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    """Family and socket address of a host; of a name with both kinds, the IPv4 one."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = min(found, key=lambda row: row[0] != socket.AF_INET)
+    return family, address
+
+
+def take_both_kinds(listening: socket.socket) -> None:
+    """Let a socket on ``::`` take clients of IPv4 as well."""
+    if listening.family == socket.AF_INET6:
+        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> AdapterError:
+    """The error of an address that cannot be had."""
+    reason = error.strerror or error
+    return AdapterError(f"cannot listen on {shown_address(host, port)}: {reason}")
+
+
+def shown_address(host: str, port: int) -> str:
+    """HOST:PORT as a URL has it."""
+    return f"{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is one of this computer alone; a name is none."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def names_this_computer(header: str | None) -> bool:
+    """Whether a Host header is one that a local client sends; HTTP/1.0 may send none."""
+    if header is None:
+        return True
+    host = header.strip().lower()
+    if host.startswith("["):
+        host = host[1:].partition("]")[0]
+    elif host.count(":") == 1:
+        host = host.partition(":")[0]
+    return host in _LOCAL_NAMES or is_loopback(host)

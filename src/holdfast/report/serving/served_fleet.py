@@ -1,0 +1,281 @@
+"""The tables of a folder while others write to it, and what the doctor says of their groups.
+
+**Rules.** A request never reads the folder: it takes what was read last, so it is answered at once
+and what it shows belongs together. What changes is read beside the requests, and shown whole or not
+at all. If the folder cannot be read, the last state stays and is marked; one line says why. Nothing
+is written.
+
+**Strategy.** One thread looks whether the folder has changed, reads it and makes the index. Another
+one examines every group of the newest tables, keeps a short verdict of each and makes the text of
+the metrics on its way; a fleet of many thousand groups takes it a while, in which the verdicts of
+the tables before stand. When nobody has asked for :data:`IDLE_S`, both rest.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from holdfast.command_lines import GivenSource
+from holdfast.report.columns.timeline import last_time
+from holdfast.report.drawing.document import ServedFrame
+from holdfast.report.drawing.writing import render
+from holdfast.report.findings.doctor import examinations
+from holdfast.report.findings.examination import Examination
+from holdfast.report.metrics import exposition
+from holdfast.report.serving.group_index import GroupIndex, GroupVerdict, Verdicts, read_index
+from holdfast.tables.manifest import stamp
+from holdfast.tables.reading import Tables, read_tables
+from holdfast.tables.stored import TABLES
+
+LOOK_S: Final = 1.0
+"""Between two looks at the folder."""
+IDLE_S: Final = 600.0
+"""Without a request for so long, the folder is left alone."""
+PATIENCE_S: Final = 2.0
+"""The first request after a rest waits at most so long for a look at the folder."""
+
+NOT_SHOWN: Final = frozenset({"offset_commits"})
+"""Large, and on no page: only its last time counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServedTables:
+    """Tables that were read at one moment.
+
+    Parameters
+    ----------
+    tables : Tables
+        Held in memory.
+    last_ms : int or None
+        Last time in the tables: the end of every window.
+    index : GroupIndex
+        One row a group.
+    number : int
+        1, 2, ... : the tables after these have a higher one.
+    read_ms : int
+        When they were read, in UTC milliseconds.
+    """
+
+    tables: Tables
+    last_ms: int | None
+    index: GroupIndex
+    number: int
+    read_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedState:
+    """How far the fleet is.
+
+    Parameters
+    ----------
+    version : str
+        Differs where other tables are shown, also after a restart.
+    n_groups, n_examined : int
+        Groups of the tables; those of which the verdict is of these tables.
+    failed : bool
+        The folder has changed, and cannot be read.
+    """
+
+    version: str
+    n_groups: int
+    n_examined: int
+    failed: bool
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the two threads share."""
+
+    served: ServedTables
+    seen: object
+    verdicts: dict[str, GroupVerdict] = field(default_factory=dict)
+    examined: int = 0
+    examined_number: int = 0
+    metrics: str | None = None
+    complaint: str = ""
+    looked_at: float = 0.0
+    asked_at: float = 0.0
+
+
+class ServedFleet:
+    """A folder of tables, followed.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of tables.
+    tell : callable
+        Prints one line about what goes wrong beside the requests.
+
+    Raises
+    ------
+    SourceError
+        If the folder cannot be read now.
+    """
+
+    def __init__(self, folder: Path, tell: Callable[[str], None]):
+        self._folder, self._tell = folder, tell
+        self._given = GivenSource(path=str(folder))
+        self._boot = secrets.token_hex(4)
+        self._closed, self._wake = threading.Event(), threading.Event()
+        self._changed = threading.Condition()
+        seen = stamp(folder)
+        now = time.monotonic()
+        self._now = _Progress(served=self._read(1), seen=seen, looked_at=now, asked_at=now)
+
+    def start(self) -> None:
+        """Begin to follow the folder."""
+        for work in (self._follow, self._examine):
+            threading.Thread(target=work, daemon=True, name=f"serve{work.__name__}").start()
+
+    def close(self) -> None:
+        """Follow it no longer."""
+        self._closed.set()
+        self._wake.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def served(self) -> ServedTables:
+        """The newest tables; after a rest, looks at the folder first."""
+        self._note_request()
+        return self._now.served
+
+    def _note_request(self) -> None:
+        now = time.monotonic()
+        with self._changed:
+            rested = now - self._now.asked_at > IDLE_S
+            self._now.asked_at = now
+            if rested:
+                self._wake.set()
+                self._changed.wait_for(lambda: self._now.looked_at >= now, timeout=PATIENCE_S)
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """What the doctor said last of each group."""
+        return self._now.verdicts
+
+    @property
+    def state(self) -> ServedState:
+        """How far it is."""
+        served = self.served
+        with self._changed:
+            current = self._now.examined_number == served.number
+            return ServedState(
+                version=f"{self._boot}-{served.number}",
+                n_groups=len(served.index.names),
+                n_examined=self._now.examined if current else 0,
+                failed=bool(self._now.complaint),
+            )
+
+    @property
+    def metrics(self) -> str | None:
+        """Text of ``/metrics`` of the last tables that were examined whole; None before."""
+        self._note_request()
+        return self._now.metrics
+
+    def wait(self, done: Callable[[ServedState], bool], timeout_s: float) -> bool:
+        """Wait until the fleet is so far; False if it is not in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: done(self.state), timeout=timeout_s)
+
+    def group_page(self, served: ServedTables, group: str, frame: ServedFrame) -> str:
+        """The report of one group."""
+        return render(
+            served.tables,
+            f"Consumer group {group}",
+            [group],
+            last_ms=served.last_ms,
+            given=self._given,
+            frame=frame,
+        )
+
+    def _read(self, number: int) -> ServedTables:
+        tables = read_tables(self._folder)
+        last = last_time(tables)
+        shown = {
+            name: tables.stored(name) for name in TABLES if name in tables and name not in NOT_SHOWN
+        }
+        tables = Tables(tables.root, shown)
+        return ServedTables(
+            tables=tables,
+            last_ms=last,
+            index=read_index(tables),
+            number=number,
+            read_ms=time.time_ns() // 1_000_000,
+        )
+
+    def _follow(self) -> None:
+        """Look at the folder again and again."""
+        while not self._closed.is_set():
+            self._look()
+            idle = time.monotonic() - self._now.asked_at > IDLE_S
+            self._wake.wait(timeout=None if idle else LOOK_S)
+            self._wake.clear()
+
+    def _look(self) -> None:
+        at, complaint = time.monotonic(), ""
+        read: ServedTables | None = None
+        seen = self._now.seen
+        try:
+            seen = stamp(self._folder)
+            if seen != self._now.seen or self._now.complaint:
+                read = self._read(self._now.served.number + 1)
+        except Exception as error:  # whatever it is, the last state stays and the next look may do
+            complaint = f"{self._folder} cannot be read at the moment: {error}"
+        if complaint and complaint != self._now.complaint:
+            self._tell(complaint)
+        with self._changed:
+            self._now.looked_at, self._now.complaint = at, complaint
+            if read is not None:
+                self._now.served, self._now.seen = read, seen
+            self._changed.notify_all()
+
+    def _examine(self) -> None:
+        """Examine the newest tables, each once."""
+        number = 0
+        while (served := self._after(number)) is not None:
+            number = served.number
+            try:
+                text = exposition(served.tables, self._examined(served))
+            except Exception as error:  # a bug of ours in one rule must not end the server
+                self._tell(f"the groups cannot be examined: {type(error).__name__}: {error}")
+                continue
+            with self._changed:
+                self._now.metrics = text
+                here = set(served.index.names)
+                self._now.verdicts = {n: v for n, v in self._now.verdicts.items() if n in here}
+                self._changed.notify_all()
+
+    def _after(self, number: int) -> ServedTables | None:
+        """Wait for tables after these; None at the end."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed.is_set() or self._now.served.number > number
+            )
+            self._now.examined, self._now.examined_number = 0, self._now.served.number
+            return None if self._closed.is_set() else self._now.served
+
+    def _examined(self, served: ServedTables) -> Iterator[Examination]:
+        found = examinations(
+            served.tables, None, None, served.last_ms, track=self._until_closed, source=self._given
+        )
+        for examination in found:
+            with self._changed:
+                self._now.verdicts[examination.facts.group] = GroupVerdict.of(examination)
+                self._now.examined += 1
+                self._changed.notify_all()
+            yield examination
+
+    def _until_closed(self, names: Sequence[str]) -> Iterator[str]:
+        for name in names:
+            if self._closed.is_set():
+                return
+            yield name

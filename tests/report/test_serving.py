@@ -1,0 +1,447 @@
+"""``holdfast serve``: the index, the pages, the policy, who may ask, what is written meanwhile."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.cli.running import run, write_tables
+from tests.report.fleet import Script, rolling_bounce, tables
+from tests.report.served import PATIENCE_S, bounced, following, is_examined, quiet, serving
+from werkzeug.test import Client
+
+from holdfast.cli.commands.export import Metrics
+from holdfast.report.findings.doctor import examine_fleet, summary
+from holdfast.report.findings.finding import Severity
+from holdfast.report.serving.application import ALWAYS, ServedPages
+from holdfast.report.serving.group_index import (
+    NO_LAG,
+    PAGE_ROWS,
+    GroupIndex,
+    GroupVerdict,
+    IndexView,
+    cut,
+    read_index,
+    select,
+)
+from holdfast.report.serving.index_page import group_address
+from holdfast.report.serving.served_fleet import ServedFleet
+from holdfast.tables.reading import Tables, read_tables
+
+EVIL = ["a&b=c#d?e/../f", '"><script>alert(1)</script>', "a\nb\x1b[31m\u202e", "名前 😀+%41", " "]
+LOCAL = {"Host": "localhost:9318"}
+
+
+def deleted_and_back(group: str) -> Script:
+    """A group that was deleted, came back with the same generation, and is rebuilt by a record."""
+    script = quiet(group)
+    script.settle(10, [], {}, state="Dead")
+    script.generation -= 1
+    script.settle(20, ["m-2", "m-3"], {("t", 0): "m-2"})
+    again = {**script.rows["generations"][-1], "n_members": 7, "log_offset": 99}
+    script.rows["generations"].append(again)
+    return script
+
+
+def without_rebalances(group: str) -> Script:
+    script = bounced(group)
+    del script.rows["rebalances"]
+    return script
+
+
+FLEETS = {
+    "bounced": (bounced("a"), bounced("b", lag=0), quiet("c")),
+    "deleted": (deleted_and_back("a"), quiet("b"), deleted_and_back("c")),
+    "only lag": (Script("a", {"t": 2}).lag({("t", 0): 5, ("t", 1): None}), bounced("b")),
+    "no lag known": (quiet("a").lag({("t", 0): None}), bounced("b")),
+    "no rebalances": (without_rebalances("a"), quiet("b")),
+    "names": tuple(quiet(name) for name in EVIL),
+    "nothing but lag": (Script("a", {"t": 1}).lag({("t", 0): 9}),),
+}
+
+
+def held(*scripts: Script) -> Tables:
+    return read_tables(tables(*scripts))
+
+
+@pytest.mark.parametrize("scripts", FLEETS.values(), ids=FLEETS)
+def test_a_row_of_the_index_is_what_the_doctor_says_of_the_group(
+    scripts: tuple[Script, ...],
+) -> None:
+    found = held(*scripts)
+    index = read_index(found)
+    told = {e.facts.group: e.facts for e in examine_fleet(found)}
+    assert sorted(told) == list(index.names)
+    for i, name in enumerate(index.names):
+        said = summary(told[name])
+        assert index.state[i] == said["state"]
+        assert index.n_members[i] == said["members"]
+        assert index.n_rebalances[i] == said["rebalances"]
+        assert index.cost_s[i] == pytest.approx(said["cost_partition_seconds"]["upper"], abs=1e-3)
+        known = told[name].lag.lag[told[name].lag.lag >= 0]
+        assert index.lag[i] == (known.sum() if len(known) else NO_LAG)
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["Stable", "Empty"]),
+        st.integers(0, 3),
+        st.integers(-1, 3),
+        st.none() | st.tuples(st.integers(-1, 2), st.sampled_from(["HF101", "HF204"])),
+    ),
+    max_size=12,
+)
+
+
+@given(ROWS, st.sampled_from(["members", "lag", "findings", "group"]), st.booleans(), st.data())
+def test_a_view_is_what_a_plain_reading_of_it_says(
+    rows: list[Any], sort: str, falls: bool, data: st.DataObject
+) -> None:
+    names = tuple(f"g{i:02d}" for i in range(len(rows)))
+    index = GroupIndex(
+        names=names,
+        state=tuple(row[0] for row in rows),
+        n_members=np.asarray([row[1] for row in rows], np.int64),
+        n_rebalances=np.zeros(len(rows), np.int64),
+        cost_s=np.zeros(len(rows)),
+        lag=np.asarray([row[2] for row in rows], np.int64),
+    )
+    verdicts = {
+        name: GroupVerdict(
+            badness=(row[3][0], 0.0, 1), codes=() if row[3][0] < 0 else ((row[3][1], "warn"),)
+        )
+        for name, row in zip(names, rows, strict=True)
+        if row[3] is not None
+    }
+    view = IndexView(
+        find=data.draw(st.sampled_from(["", "G0", "1", "hf101"])),
+        state=data.draw(st.sampled_from(["", "Stable"])),
+        least=data.draw(st.sampled_from(["", "warn"])),
+        sort=sort,
+        falls=falls,
+    )
+
+    def rank(i: int) -> int:
+        return verdicts[names[i]].badness[0] if names[i] in verdicts else -2
+
+    wanted = [
+        i
+        for i, name in enumerate(names)
+        if view.state in ("", index.state[i])
+        and (not view.least or rank(i) >= Severity.WARN.rank)
+        and (
+            view.find.lower() in name
+            or any(c.lower() == view.find for c, _ in verdicts[name].codes)
+            if name in verdicts
+            else view.find.lower() in name
+        )
+    ]
+    key = {"members": lambda i: rows[i][1], "lag": lambda i: rows[i][2], "findings": rank}
+    by = key.get(sort, lambda i: i)
+    wanted.sort(key=lambda i: (-by(i) if falls else by(i), i))
+    assert select(index, verdicts, view).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("n", "page", "rows", "shown", "pages"),
+    [
+        (0, 1, 0, 1, 1),
+        (PAGE_ROWS, 2, PAGE_ROWS, 1, 1),
+        (PAGE_ROWS + 1, 2, 1, 2, 2),
+        (PAGE_ROWS + 1, 999, 1, 2, 2),
+        (PAGE_ROWS + 1, -5, PAGE_ROWS, 1, 2),
+    ],
+)
+def test_a_page_behind_the_last_one_is_the_last_one(
+    n: int, page: int, rows: int, shown: int, pages: int
+) -> None:
+    found, number, count = cut(np.arange(n), page)
+    assert (len(found), number, count) == (rows, shown, pages)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFleet]:
+    scripts = (*(quiet(name) for name in EVIL), bounced("etl"), quiet("billing"))
+    folder = write_tables(tables(*scripts), tmp_path_factory.mktemp("tables"))
+    with following(folder) as found:
+        yield found
+
+
+@pytest.fixture
+def client(fleet: ServedFleet) -> Client:
+    return Client(ServedPages(fleet, is_local=True))
+
+
+@pytest.mark.parametrize("path", ["/", group_address("etl"), "/?find=zzz", "/metrics", "/state"])
+def test_every_answer_has_the_strict_headers(client: Client, path: str) -> None:
+    answer = client.get(path, headers=LOCAL)
+    assert answer.status_code == 200
+    for name, value in ALWAYS.items():
+        assert answer.headers[name] == value
+    policy = answer.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert policy.endswith("; frame-ancestors 'none'")
+    assert "unsafe" not in policy
+    assert "*" not in policy
+    if answer.mimetype == "text/html":
+        (own,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', answer.text)
+        assert policy == f"{own}; frame-ancestors 'none'"
+        assert not re.search(r"""(?:src|href|action)=["']?(?:https?:|//)""", answer.text)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_nothing_but_reading_is_answered(client: Client, method: str) -> None:
+    answer = client.open("/", method=method, headers=LOCAL)
+    assert answer.status_code == 405
+    assert set(answer.headers["Allow"].split(", ")) == {"GET", "HEAD"}
+
+
+@pytest.mark.parametrize("path", ["/x", "/group", "/group?name=nobody", "/../etc/passwd"])
+def test_what_is_not_there_is_a_404_that_repeats_nothing(client: Client, path: str) -> None:
+    answer = client.get(path, headers=LOCAL)
+    assert answer.status_code == 404
+    assert answer.mimetype == "text/plain"
+    assert "nobody" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "query", ["page=x", "page=-1", "page=٣", "sort=zz", "least=zz", "find=%ff"]
+)
+def test_a_query_that_says_nothing_of_use_is_the_usual_view(client: Client, query: str) -> None:
+    assert client.get(f"/?{query}", headers=LOCAL).status_code == 200
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_any_name_is_a_link_to_its_page_and_nothing_else(client: Client, name: str) -> None:
+    text = client.get("/?sort=group&order=up", headers=LOCAL).text
+    assert "<script>alert" not in text
+    addresses = [unescape(link) for link in re.findall(r'href="(/group[^"]*)"', text)]
+    assert group_address(name) in addresses
+    page = client.get(group_address(name), headers=LOCAL)
+    assert page.status_code == 200
+    assert "<script>alert" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:9318", 200), ("[::1]", 200), ("evil.example", 403), ("localhost.evil", 403)],
+)
+def test_a_foreign_host_header_reads_nothing(client: Client, host: str, status: int) -> None:
+    for path in ("/", "/metrics", "/state", group_address("etl")):
+        answer = client.get(path, headers={"Host": host})
+        assert answer.status_code == status
+        assert ("etl" in answer.text) <= (status == 200)
+
+
+def test_a_page_of_another_site_may_link_here_and_fetch_nothing(client: Client) -> None:
+    foreign = {**LOCAL, "Sec-Fetch-Site": "cross-site"}
+    assert client.get("/", headers={**foreign, "Sec-Fetch-Mode": "navigate"}).status_code == 200
+    assert client.get("/", headers={**foreign, "Sec-Fetch-Mode": "no-cors"}).status_code == 403
+
+
+def test_with_a_token_nothing_is_told_to_who_does_not_know_it(fleet: ServedFleet) -> None:
+    pages = ServedPages(fleet, is_local=False, token="t" * 20)
+    for path in ("/", "/metrics", "/state", group_address("etl"), "/nowhere", "/?token=ttt"):
+        answer = Client(pages).get(path, headers={"Host": "fleet.example"})
+        assert answer.status_code == 401
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+        assert "etl" not in answer.text
+    bearer = {"Authorization": "Bearer " + "t" * 20}
+    assert Client(pages).get("/metrics", headers=bearer).status_code == 200
+    browser = Client(pages)
+    entered = browser.get("/group?name=etl&token=" + "t" * 20)
+    assert (entered.status_code, entered.headers["Location"]) == (303, "/group?name=etl")
+    assert "HttpOnly" in entered.headers["Set-Cookie"]
+    assert browser.get("/group?name=etl").status_code == 200
+
+
+def test_metrics_are_those_of_the_exporter(fleet: ServedFleet, client: Client) -> None:
+    assert client.get("/metrics", headers=LOCAL).text == Metrics(fleet._folder).text()
+
+
+def test_before_the_first_examination_metrics_are_asked_for_again(tmp_path: Path) -> None:
+    fleet = ServedFleet(write_tables(tables(bounced("etl")), tmp_path), print)
+    client = Client(ServedPages(fleet, is_local=True))
+    answer = client.get("/metrics", headers=LOCAL)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert "not examined yet" in client.get("/", headers=LOCAL).text
+
+
+def add_group(folder: Path, script: Script) -> None:
+    """What a writer adds, file by file."""
+    more = held(script)
+    for name in script.rows:
+        pq.write_table(more.stored(name), folder / name / f"{script.group}.parquet")
+
+
+def test_what_is_written_meanwhile_is_shown_and_what_is_broken_leaves_the_last_state(
+    tmp_path: Path,
+) -> None:
+    folder, said = write_tables(tables(bounced("etl")), tmp_path), list[str]()
+    with following(folder, said) as fleet:
+        client = Client(ServedPages(fleet, is_local=True))
+        before = client.get("/state", headers=LOCAL).json
+        add_group(folder, bounced("second"))
+        assert fleet.wait(lambda s: s.n_groups == 2 and is_examined(s), PATIENCE_S)
+        assert client.get("/state", headers=LOCAL).json != before
+        assert "second" in client.get("/?least=warn", headers=LOCAL).text
+        assert client.get(group_address("second"), headers=LOCAL).status_code == 200
+        assert said == []
+
+        broken = folder / "lag" / "broken.parquet"
+        broken.write_bytes(b"not parquet")
+        assert fleet.wait(lambda s: s.failed, PATIENCE_S)
+        page = client.get("/", headers=LOCAL).text
+        assert "second" in page
+        assert "cannot be read" in page
+        assert len(said) == 1
+        broken.unlink()
+        assert fleet.wait(lambda s: not s.failed, PATIENCE_S)
+        assert "cannot be read" not in client.get("/", headers=LOCAL).text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 2, "give --input"),
+        (("--input", "{t}/nowhere"), 3, "no such folder"),
+        (("--input", "{t}/empty"), 3, "no tables here"),
+        (("--input", "{t}/dump"), 2, "is a dump: make tables of it"),
+        (("--input", "{t}/good", "--listen", "9318"), 2, "expected HOST:PORT"),
+        (("--input", "{t}/good", "--listen", "192.0.2.1:9"), 3, "cannot listen"),
+        (("--input", "{t}/good", "--token-file", "{t}/short"), 2, "16 characters or more"),
+        (("--input", "{t}/good", "--token-file", "{t}/nothing"), 3, "nothing"),
+    ],
+)
+def test_bad_use_is_one_line(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    for name in ("empty", "dump", "good"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "dump" / "dump.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "short").write_text("abc\n", encoding="utf-8")
+    write_tables(tables(quiet("etl")), tmp_path / "good")
+    done = run("serve", *(a.replace("{t}", str(tmp_path)) for a in arguments), width=300)
+    assert done.code == code
+    assert words in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("listen", "needs"), [("127.0.0.1:0", False), ("0.0.0.0:0", True)])
+def test_the_command_serves_asks_strangers_for_a_token_and_ends_well(
+    tmp_path: Path, listen: str, needs: bool
+) -> None:
+    folder = write_tables(tables(bounced("etl")), tmp_path)
+    command = [sys.executable, "-m", "holdfast", "serve", "--input", str(folder)]
+    with subprocess.Popen(
+        [*command, "--listen", listen], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        try:
+            (url,) = re.findall(r"http://\S+", said)
+            assert ("token=" in url) == needs
+            base, _, token = url.partition("?token=")
+            base = base.replace("0.0.0.0", "127.0.0.1")
+            headers = {"Authorization": f"Bearer {token}"} if needs else {}
+            with urllib.request.urlopen(urllib.request.Request(base, headers=headers)) as answer:
+                assert b"etl" in answer.read()
+                assert "Server" not in answer.headers
+            if needs:
+                with pytest.raises(urllib.error.HTTPError, match="401") as told:
+                    urllib.request.urlopen(base)
+                told.value.close()
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.browser
+def test_a_browser_finds_a_group_sees_its_story_and_follows_what_is_written(
+    chromium: Any, tmp_path: Path
+) -> None:
+    scripts = [bounced("etl"), *(quiet(f"quiet-{i:03d}") for i in range(120))]
+    folder = write_tables(tables(*scripts), tmp_path)
+    with following(folder) as fleet, serving(fleet) as address:
+        context = chromium.new_context()
+        page = context.new_page()
+        said: list[str] = []
+        asked: set[str] = set()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.add(request.url))
+        page.goto(address)
+        rows = page.locator("#groups tbody tr")
+        assert rows.count() == PAGE_ROWS
+        assert rows.first.locator("a").inner_text() == "etl"
+        page.get_by_role("link", name="Next").click()
+        assert page.locator("#groups .place").inner_text() == "121 groups, page 2 of 2"
+        page.locator("#find").fill("QUIET-11")
+        page.locator("#groups .place", has_text="10 groups").wait_for()
+
+        add_group(folder, bounced("quiet-11-new"))
+        page.locator("#groups .place", has_text="11 groups").wait_for()
+        page.get_by_role("link", name="quiet-11-new").click()
+        page.locator("h1", has_text="quiet-11-new").wait_for()
+        page.locator("#legend button").first.wait_for()
+        assert page.locator("section.group .lozenge").count()
+        page.get_by_role("link", name="All groups").click()
+        assert rows.count() == PAGE_ROWS
+        assert said == []
+        assert all(url.startswith(address) for url in asked)
+        context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_ten_thousand_groups_are_drawn_at_once(chromium: Any, tmp_path: Path) -> None:
+    one = held(bounced("x"))
+    for name in rolling_bounce().rows | {"lag": None}:
+        rows = one.stored(name)
+        at = rows.schema.get_field_index("group")
+        parts = [
+            rows.set_column(at, rows.schema.field(at), pa.repeat(f"group-{i:05d}", rows.num_rows))
+            for i in range(10_000)
+        ]
+        (tmp_path / name).mkdir()
+        whole = pa.concat_tables(parts).combine_chunks()
+        pq.write_table(whole, tmp_path / name / "part.parquet")
+    with following(tmp_path, examined=False) as fleet, serving(fleet) as address:
+        context = chromium.new_context()
+        page = context.new_page()
+
+        def drawn_ms(path: str) -> float:
+            page.goto(address + path)
+            script = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+            while (found := page.evaluate(script)) is None:
+                page.wait_for_timeout(10)
+            return float(found)
+
+        queries = ("/", "/?find=999", "/?sort=lag&order=up", "/?page=57", "/?least=warn")
+        names = ("group-00000", "group-05000", "group-09999")
+
+        def measured(when: str) -> None:
+            drawn_ms("/state")  # the browser has started to paint
+            index = {query: drawn_ms(query) for query in queries}
+            groups = {name: drawn_ms(group_address(name)) for name in names}
+            print(json.dumps({"when": when, "index_ms": index, "group_ms": groups}))
+            assert max(index.values()) < 500
+            assert max(groups.values()) < 1000
+
+        measured(f"{fleet.state.n_examined} groups examined")
+        assert fleet.wait(is_examined, 20 * PATIENCE_S)
+        measured("all groups examined")
+        context.close()
