@@ -100,7 +100,7 @@ def history_of(root: Path) -> Path:
 
 def a_dump(root: Path) -> Path:
     """A captured dump: the suggested command reads it."""
-    return kind(KINDS[0]).write_dump(root).path
+    return kind(KINDS[0]).write_dump(root)
 
 
 def fail_soak(tmp_path: Path) -> Done:
