@@ -41,10 +41,10 @@ import pyarrow.parquet as pq
 
 from holdfast.pipeline.batches.jobs import Job, remove_staged
 from holdfast.pipeline.batches.schemas import FILES_DDL
-from holdfast.pipeline.batches.split import Pieces, named, numbers, pieces, read_pieces
 from holdfast.pipeline.history.generations import assignment_table
 from holdfast.pipeline.history.history import run, topic_names
 from holdfast.pipeline.ingest import decode
+from holdfast.pipeline.ingest.pieces import Pieces, named, numbers, pieces, read_pieces
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session

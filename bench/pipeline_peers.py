@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.pipeline.batches.schemas import ddl_of
-from holdfast.pipeline.ingest.source import Dump
+from holdfast.pipeline.ingest.source import Dump, plain_reader
 
 COMMITS = pa.schema(
     [
@@ -56,13 +56,20 @@ from metadata
 
 def commits_by_sql(spark: Any, dump: Dump, out: Path) -> None:
     """Spark SQL over the bytes: the JVM reads, decodes and writes."""
-    dump.records(spark).createOrReplaceTempView("records")
+    _records(spark, dump).createOrReplaceTempView("records")
     spark.sql(SQL).write.mode("overwrite").parquet(str(out / "commits"))
+
+
+def _records(spark: Any, dump: Dump) -> Any:
+    """Records as Spark itself reads them."""
+    return plain_reader(spark).parquet(*[str(file) for file in dump.record_files()])
 
 
 def commits_by_struct(spark: Any, dump: Dump, out: Path) -> None:
     """``struct.unpack`` for each record, in ``mapInArrow``."""
-    frame = dump.records(spark).select("key", "value").mapInArrow(_unpack_commits, ddl_of(COMMITS))
+    frame = (
+        _records(spark, dump).select("key", "value").mapInArrow(_unpack_commits, ddl_of(COMMITS))
+    )
     frame.write.mode("overwrite").parquet(str(out / "commits"))
 
 
@@ -97,7 +104,9 @@ def _commit(key: bytes, value: bytes) -> Iterator[tuple[Any, ...]]:
 
 def assignments_by_kafka_python(spark: Any, dump: Dump, out: Path) -> None:
     """``struct`` for the record, kafka-python's own classes for what a member was given."""
-    frame = dump.records(spark).select("key", "value").mapInArrow(_read_groups, ddl_of(ASSIGNMENTS))
+    frame = (
+        _records(spark, dump).select("key", "value").mapInArrow(_read_groups, ddl_of(ASSIGNMENTS))
+    )
     frame.write.mode("overwrite").parquet(str(out / "assignments"))
 
 

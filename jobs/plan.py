@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.plan.plan import plan
 from holdfast.pipeline.session import get_session
+from holdfast.tables.places import writable
 from holdfast.tables.reading import open_tables
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -24,7 +25,7 @@ parser.add_argument("out", metavar="OUT.parquet", help="file for the plans")
 wanted = parser.parse_args()
 topics = Dump.open(wanted.dump).partition_counts()
 found = plan(get_session(), open_tables(wanted.tables), topics, wanted.assignor)
-pq.write_table(found, wanted.out)
+pq.write_table(found, writable(wanted.out))
 sys.stdout.write(
     f"{found.num_rows} groups, {sum(found['n_moved'].drop_null().to_pylist())} moves\n"
 )

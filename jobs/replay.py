@@ -18,6 +18,7 @@ from holdfast.pipeline.replay.replay import Request, replay
 from holdfast.pipeline.replay.replay_settings import ReplaySettings
 from holdfast.pipeline.replay.replay_story import stories
 from holdfast.pipeline.session import get_session
+from holdfast.tables.places import writable
 from holdfast.tables.reading import open_tables
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -36,5 +37,5 @@ for text in wanted.settings:
     settings.append(ReplaySettings(policy=policy, assignor=assignor, delay_ms=delay_ms))
 told = list(stories(open_tables(wanted.tables), topics, lags=True))
 found = replay(get_session, told, Request(settings=tuple(settings), given=frozenset()))
-pq.write_table(found, wanted.out)
+pq.write_table(found, writable(wanted.out))
 sys.stdout.write(f"{len(told)} groups, {found.num_rows} rows\n")

@@ -13,9 +13,9 @@ import pytest
 from tests.pipeline import fleet
 
 from holdfast.errors import ConfigError, SourceError
-from holdfast.pipeline.batches.split import named, pieces, read_pieces
 from holdfast.pipeline.ingest import dump as dump_module
 from holdfast.pipeline.ingest.dump import _check_counts, _write_records, gathered
+from holdfast.pipeline.ingest.pieces import named, pieces, read_pieces
 from holdfast.pipeline.ingest.source import Dump, _deepest
 from holdfast.pipeline.session import local_cores, parse_defaults
 from holdfast.tables.lease import COMMITS
@@ -243,7 +243,9 @@ def test_tasks_without_a_record_are_counted_too(spark, tmp_path):
         "cast('v' as binary) as value",
     )
     frame = spark.range(0, 4, 1, 4).where("id < 2").selectExpr(*columns)
-    assert _write_records(frame, tmp_path) == (4, {0: 1, 1: 1})
+    written = _write_records(frame, tmp_path)
+    assert (written.n_tasks, written.rows) == (4, {0: 1, 1: 1})
     assert sum(pq.read_metadata(f).num_rows for f in tmp_path.glob("*.parquet")) == 2
     (tmp_path / "none").mkdir()
-    assert _write_records(frame.where("offset > 7"), tmp_path / "none") == (4, {})
+    written = _write_records(frame.where("offset > 7"), tmp_path / "none")
+    assert (written.n_tasks, written.rows, written.files) == (4, {}, ["part-0.parquet"])

@@ -8,7 +8,7 @@ import pytest
 from tests.pipeline import fleet
 
 from holdfast.errors import SourceError
-from holdfast.pipeline.batches.split import pieces, read_pieces
+from holdfast.pipeline.ingest.pieces import pieces, read_pieces
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.tables import parquet
 from holdfast.tables.parquet import BATCH_BYTES, MOST_VALUE_BYTES, batches_of, open_parquet

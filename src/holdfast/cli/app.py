@@ -17,8 +17,8 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -40,6 +40,7 @@ from holdfast.errors import (
     RemoteProtocolError,
     WireError,
 )
+from holdfast.tables.places import local_path
 
 HELP_ORDER = (
     "assign",
@@ -101,6 +102,7 @@ EXTRAS = {
     "confluent_kafka": "confluent",
     "werkzeug": "serve",
     "waitress": "serve",
+    **dict.fromkeys(("hdfs_native", "fsspec"), "hdfs"),
 }
 """Package that a command imports -> the extra that brings it."""
 
@@ -197,7 +199,26 @@ def register(name: str) -> None:
     if hasattr(module, "group"):
         app.add_typer(module.group, name=command)
     else:
-        app.command(command, epilog=module.EXAMPLES)(module.run)
+        app.command(command, epilog=module.EXAMPLES)(with_local_paths(module.run))
+
+
+def with_local_paths(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The same command, whose files cannot be URLs: ``file:///x`` is ``/x``, others are refused.
+
+    An option that takes URLs has the type of a place (:mod:`holdfast.cli.options`).
+    """
+
+    @wraps(run)
+    def checked(**options: Any) -> Any:
+        return run(**{name: _local(value) for name, value in options.items()})
+
+    return checked
+
+
+def _local(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_local(one) for one in value]
+    return local_path(value) if isinstance(value, Path) else value
 
 
 def register_all() -> None:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError, SourceError
+from holdfast.tables.places import Place, StorePath, local_path
 
 if TYPE_CHECKING:
     from holdfast.tables.reading import Tables
 
 
-def open_kept(source: Path) -> Tables:
+def open_kept(source: Place) -> Tables:
     """Tables of a folder.
 
     Raises
@@ -31,27 +32,27 @@ def open_kept(source: Path) -> Tables:
     if not source.exists():
         line = holdfast_line("history", "-b", SERVERS, "-o", str(source))
         raise SourceError(f"{source}: no such folder; expected tables (`{line}`) or a dump")
-    root = source.absolute()
+    root = local_path(str(source)).absolute()
     return Tables(root) if has_manifest(root) else read_tables(root)
 
 
-def holds_tables(source: Path | None) -> bool:
+def holds_tables(source: Place | None) -> bool:
     """Whether a folder has tables in it, so that it need not be a dump."""
     from holdfast.tables.manifest import has_manifest
     from holdfast.tables.stored import TABLES
 
-    if source is None or not source.is_dir() or is_dump(source):
+    if source is None or isinstance(source, StorePath) or not source.is_dir() or is_dump(source):
         return False
     parts = (name for table in TABLES for name in (table, f"{table}.parquet"))
     return has_manifest(source.absolute()) or any((source / name).exists() for name in parts)
 
 
-def is_dump(source: Path) -> bool:
+def is_dump(source: Place) -> bool:
     """Whether a folder is a finished dump."""
     return (source / "dump.json").is_file()
 
 
-def refuse_logs(source: Path, broker_logs: Sequence[Path]) -> None:
+def refuse_logs(source: Place, broker_logs: Sequence[Path]) -> None:
     """Refuse logs of brokers beside tables, whose causes are settled.
 
     Raises

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli.output import Format
+from holdfast.tables.places import place_of
+
+if TYPE_CHECKING:
+    from holdfast.tables.places import Place
+else:  # Typer takes no union of types; ``place_of`` makes the value
+    Place = object
 
 
 class TableFormat(StrEnum):
@@ -90,12 +96,18 @@ Bootstrap = Annotated[
 NeededBootstrap = Annotated[
     str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="The cluster.")
 ]
-DumpInput = Annotated[
-    Path | None, typer.Option("--input", help="A dump, as `holdfast dump` writes it.")
+DumpFolder = Annotated[
+    Place,
+    typer.Option("--output", "-o", parser=place_of, metavar="PATH", help="Folder to write."),
 ]
 FleetInput = Annotated[
-    Path | None,
-    typer.Option("--input", help="Tables (holdfast history -o) or a dump (holdfast dump)."),
+    Place | None,
+    typer.Option(
+        "--input",
+        parser=place_of,
+        metavar="PATH",
+        help="Tables (holdfast history -o) or a dump (holdfast dump).",
+    ),
 ]
 Groups = Annotated[
     list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")

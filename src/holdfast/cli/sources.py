@@ -21,6 +21,7 @@ from holdfast.command_lines import GivenSource
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
+    from holdfast.tables.places import Place
     from holdfast.tables.reading import Tables
 
 
@@ -49,7 +50,7 @@ class OpenedTables:
 
 @contextmanager
 def open_source(
-    source: Path | None,
+    source: Place | None,
     bootstrap: str | None = None,
     command_config: Path | None = None,
     groups: Sequence[str] | None = None,
@@ -63,7 +64,7 @@ def open_source(
 
     Parameters
     ----------
-    source : Path, optional
+    source : path or URL, optional
         Folder written by ``holdfast history -o`` or ``holdfast dump -o``.
     bootstrap : str, optional
         ``HOST:PORT``, read through the pipeline.

@@ -10,4 +10,6 @@ makes its Arrow schema.
 folder of tables and sweeps it. ``writing`` writes files, ``parquet`` opens those of strangers,
 ``reading`` reads tables or columns in memory, ``groups`` cuts a table by group, ``values`` turns
 Arrow columns into NumPy columns. ``private`` makes files and folders for their owner alone.
+
+``places`` turns a user's path or URL into a place, and ``filesystems`` opens the storage behind it.
 """

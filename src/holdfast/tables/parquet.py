@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +23,7 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
 from holdfast.model.columns import I64
+from holdfast.tables.places import Place, readable, size_of
 
 BATCH_BYTES: Final = 8 << 20
 BATCH_ROWS: Final = 65_536
@@ -32,7 +32,7 @@ SMALL_BYTES: Final = 64 << 20
 MOST_VALUE_BYTES: Final = 64 << 20
 
 
-def open_parquet(path: Path | str, **options: Any) -> Any:
+def open_parquet(path: Place | str, **options: Any) -> Any:
     """A Parquet file whose footer was looked at.
 
     Parameters
@@ -45,14 +45,16 @@ def open_parquet(path: Path | str, **options: Any) -> Any:
     SourceError
         By its footer it unpacks to more than MOST_TIMES its size.
     """
-    opened = pq.ParquetFile(path, **options)
+    opened = pq.ParquetFile(readable(path), **options)
     about = opened.metadata
-    _check_size(path, sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups)))
+    unpacked = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+    if unpacked > SMALL_BYTES:
+        _check_size(path, size_of(path), unpacked)
     return opened
 
 
 def batches_of(
-    path: Path | str, columns: Sequence[str], row_groups: Sequence[int] | None = None
+    path: Place | str, columns: Sequence[str], row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Columns of a Parquet file, in batches of about BATCH_BYTES, unpacked.
 
@@ -77,19 +79,18 @@ def batches_of(
     n_rows = min(max(BATCH_BYTES * n // max(n_bytes, 1), 1), BATCH_ROWS)
     if _longest(path, columns, groups) * n_rows > 4 * BATCH_BYTES:
         opened = open_parquet(path, read_dictionary=list(columns))
-    unpacked = 0
+    unpacked, size = 0, size_of(path)
     for rows in opened.iter_batches(
         n_rows, row_groups=groups, columns=list(columns), use_threads=False
     ):
         sizes = _sizes(path, rows)
         unpacked += int(sizes.sum())
-        _check_size(path, unpacked)
+        _check_size(path, size, unpacked)
         for start, stop in _pieces(sizes):
             yield _unpacked(rows.slice(start, stop - start).select(columns))
 
 
-def _check_size(path: Path | str, unpacked: int) -> None:
-    size = Path(path).stat().st_size
+def _check_size(path: Place | str, size: int, unpacked: int) -> None:
     if unpacked > max(SMALL_BYTES, MOST_TIMES * size):
         raise SourceError(
             f"{path} has {size} bytes and unpacks to {unpacked} or more: refused, because no log "
@@ -97,7 +98,7 @@ def _check_size(path: Path | str, unpacked: int) -> None:
         )
 
 
-def _longest(path: Path | str, columns: Sequence[str], groups: Sequence[int]) -> int:
+def _longest(path: Place | str, columns: Sequence[str], groups: Sequence[int]) -> int:
     """Bytes of the longest value in the dictionaries of row groups; 0 without a dictionary.
 
     The first row brings the whole dictionary of its row group with it.
@@ -119,7 +120,7 @@ def _longest(path: Path | str, columns: Sequence[str], groups: Sequence[int]) ->
     return longest
 
 
-def _sizes(path: Path | str, rows: pa.RecordBatch) -> I64:
+def _sizes(path: Place | str, rows: pa.RecordBatch) -> I64:
     """Bytes of each row, unpacked."""
     total = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:

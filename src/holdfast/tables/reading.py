@@ -41,6 +41,7 @@ from holdfast.tables.manifest import (
     read_manifest,
 )
 from holdfast.tables.parquet import open_parquet
+from holdfast.tables.places import local_path
 from holdfast.tables.schemas import ARROW, MILLIS, arrow_schema
 from holdfast.tables.store import FolderStore
 from holdfast.tables.stored import TABLES
@@ -262,7 +263,7 @@ def read_tables(source: Source, names: Sequence[str] | None = None) -> Tables:
     wanted = list(TABLES) if names is None else names
     if isinstance(source, Mapping):
         return Tables(Path(), {n: _from_memory(n, source[n]) for n in wanted if n in source})
-    root = Path(source)
+    root = local_path(source)
     if not root.is_dir():
         line = holdfast_line("history", "-b", SERVERS, "-o", str(root))
         raise SourceError(f"{root}: no such folder; expected one with tables (`{line}`)")
@@ -284,7 +285,7 @@ def open_tables(path: Path | str) -> Tables:
     SourceError
         There are none.
     """
-    tables = Tables(Path(path).absolute())
+    tables = Tables(local_path(path).absolute())
     if not tables.batches():
         raise SourceError(f"{path} holds no committed batch")
     return tables

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from holdfast.cli.commands.history import count_records, live_cluster
-from holdfast.cli.options import CommandConfig, NeededBootstrap, Quiet
+from holdfast.cli.options import CommandConfig, DumpFolder, NeededBootstrap, Quiet
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.pipeline.command_session import open_session
@@ -17,19 +12,21 @@ EXAMPLES = """\b
 Examples:
   holdfast dump -b localhost:9092 -o dump
   holdfast dump -b broker:9093 --command-config client.properties -o dump
+  holdfast dump -b localhost:9092 -o s3://bucket/dumps/monday
   holdfast dump -b localhost:9092 -o dump && holdfast doctor --input dump
 """
 
 
 def run(
     bootstrap: NeededBootstrap,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    output: DumpFolder,
     command_config: CommandConfig = None,
     quiet: Quiet = False,
 ) -> None:
     """Write records, topics with ids, begin and end offsets of a cluster to a folder.
 
-    Reads without joining a group. `history`, `lag` and the others take the folder as --input.
+    Reads without joining a group. `history`, `lag` and the others take the folder as --input. It
+    may be on a store: s3://, gs://, abfss://, hdfs:// (docs/stores.md).
     """
     from holdfast.pipeline.ingest.dump import write_dump
 

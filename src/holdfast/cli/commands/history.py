@@ -21,6 +21,7 @@ from holdfast.pipeline.command_session import open_session
 if TYPE_CHECKING:
     from holdfast.adapters.cluster.cluster import LiveCluster
     from holdfast.pipeline.history.history import History
+    from holdfast.tables.places import Place
 
 
 EXAMPLES = """\b
@@ -96,7 +97,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
 
 
 def rows_kept(
-    source: Path, table: str, groups: Sequence[str] | None, output: Path | None
+    source: Place, table: str, groups: Sequence[str] | None, output: Path | None
 ) -> list[dict[str, Any]]:
     """Rows of a table that an earlier command has made, for people and programs.
 
@@ -190,7 +191,7 @@ def known_table(name: str) -> Any:
 def make_history(
     *,
     bootstrap: str | None,
-    source: Path | None,
+    source: Place | None,
     out_dir: Path,
     groups: list[str],
     all_groups: bool,
@@ -264,7 +265,7 @@ def check_groups(
             note(f"no record of a group {wanted!r}{hint}")
 
 
-def named_source(bootstrap: str | None, source: Path | None, command_config: Path | None) -> Any:
+def named_source(bootstrap: str | None, source: Place | None, command_config: Path | None) -> Any:
     """A dump or a live cluster, looked at before anything slow is started.
 
     Raises

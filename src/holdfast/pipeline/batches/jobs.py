@@ -38,8 +38,6 @@ from holdfast.pipeline.batches.schemas import FILES_DDL, spark_ddl
 from holdfast.pipeline.batches.split import (
     SPLIT_DDL,
     SPLIT_ORDER,
-    numbers,
-    pieces,
     pieces_task,
     split_task,
 )
@@ -57,10 +55,10 @@ from holdfast.pipeline.history.pauses import (
     pauses_task,
 )
 from holdfast.pipeline.history.signs import DEPARTURES, with_departures
+from holdfast.pipeline.ingest.pieces import n_parts, numbers, pieces
 from holdfast.pipeline.ingest.positions import LATEST, POSITION_DDL, POSITIONS, from_commits
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump, plain_reader, reading
-from holdfast.pipeline.session import local_cores
 from holdfast.tables.folder import checked_files, remove_table
 from holdfast.tables.manifest import Batch
 from holdfast.tables.reading import Tables, read_parquet
@@ -81,9 +79,6 @@ STAGED_TABLES: Final = (OWNERS, POSITIONS, PAUSES, DEPARTURES)
 
 STATE_TABLES: Final = (STATE, LATEST, SEEN)
 """What a batch of a stream writes for the next one."""
-
-PIECE_BYTES: Final = 16 << 20
-"""A task reads about so much of a dump's files, or less: every core has as many tasks."""
 
 
 @dataclass(slots=True)
@@ -109,7 +104,8 @@ class Job:
 
     def read_dump(self, dump: Dump, selection: Selection, names: Mapping[str, str]) -> None:
         """Split and group the records of a dump, which the tasks read themselves."""
-        listed = pieces([str(file) for file in dump.record_files()], self._n_parts(dump))
+        files = [str(file) for file in dump.record_files()]
+        listed = pieces(files, n_parts(self.spark, files))
         if not listed:
             return
         task = pieces_task(str(self.tables.root), self.batch, selection, listed)
@@ -132,12 +128,6 @@ class Job:
         task = groups_task(root, self.batch, names, keep_state=self.keep_state)
         with reading("the records"):
             self.collect(ordered.drop("group").mapInArrow(task, FILES_DDL).toArrow())
-
-    def _n_parts(self, dump: Dump) -> int:
-        size = sum(file.stat().st_size for file in dump.record_files())
-        master = self.spark.conf.get("spark.master") or ""
-        cores = local_cores(master) if master.startswith("local") else 1
-        return cores * max(1, -(-size // (cores * PIECE_BYTES)))
 
     def lag(self, ends: Ends) -> None:
         """Run the lag job."""

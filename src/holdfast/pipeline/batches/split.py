@@ -18,34 +18,23 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from enum import IntEnum
-from itertools import groupby
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from holdfast.errors import SourceError
 from holdfast.model.columns import Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.ingest.arrow_columns import binary_column, constant, filled_batch
 from holdfast.pipeline.ingest.decode import COMMIT_TYPES, placed
+from holdfast.pipeline.ingest.pieces import RECORDS, Pieces, named, read_pieces
 from holdfast.pipeline.ingest.positions import POSITIONS, from_commits, reduced
 from holdfast.pipeline.ingest.records import Decoded, bad_table, key_types, read_commits
 from holdfast.pipeline.ingest.selection import Selection, group_names
-from holdfast.tables.parquet import BATCH_BYTES, batches_of
+from holdfast.tables.parquet import BATCH_BYTES
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.writing import BatchWriter
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-Pieces = list[tuple[str, int]]
-"""Files, and a row group of each."""
-
-RECORDS: Final = arrow_schema("records")
 
 
 class RowKind(IntEnum):
@@ -80,71 +69,13 @@ def split_task(root: str, batch: int, selection: Selection) -> BatchTask:
 
 
 def pieces_task(root: str, batch: int, selection: Selection, parts: Sequence[Pieces]) -> BatchTask:
-    """The same for parts of a dump: the rows are numbers of parts (of :func:`pieces`)."""
+    """The same for parts of a dump: the rows are numbers of parts (of ``pieces``)."""
     split = split_task(root, batch, selection)
 
     def run(batches: Batches) -> Batches:
         yield from split(read_pieces(named(batches, parts)))
 
     return run
-
-
-def named(batches: Batches, parts: Sequence[Pieces]) -> Pieces:
-    """Pieces of the parts that rows of :func:`numbers` name."""
-    return [piece for rows in batches for n in rows["id"].to_pylist() for piece in parts[n]]
-
-
-def numbers(spark: SparkSession, n_parts: int) -> DataFrame:
-    """A frame with one row, and so one task, for each part.
-
-    A frame of data from the driver would have at most as many tasks as there are cores.
-    """
-    return spark.range(0, n_parts, 1, n_parts)
-
-
-def pieces(files: Sequence[str], n_parts: int) -> list[Pieces]:
-    """Row groups of Parquet files in parts of about equal size, in order.
-
-    Parameters
-    ----------
-    n_parts : int
-        As many parts as tasks are wanted; fewer where there are fewer row groups.
-    """
-    found = [piece for file in files for piece in _row_groups(file)]
-    total = np.cumsum([0, *(size for _, _, size in found)])
-    part = (total[:-1] * n_parts // max(int(total[-1]), 1)).tolist()
-    listed: dict[int, Pieces] = {}
-    for number, (file, i, _) in zip(part, found, strict=True):
-        listed.setdefault(number, []).append((file, i))
-    return list(listed.values())
-
-
-def _row_groups(file: str) -> list[tuple[str, int, int]]:
-    about = pq.read_metadata(file)
-    return [(file, i, about.row_group(i).total_byte_size) for i in range(about.num_row_groups)]
-
-
-def read_pieces(named: Pieces) -> Batches:
-    """Records of row groups of a dump's files, as :data:`RECORDS`.
-
-    Raises
-    ------
-    SourceError
-        A file cannot be read, or unpacks to far more than its size.
-    """
-    for file, own in groupby(named, key=itemgetter(0)):
-        try:
-            for rows in batches_of(file, RECORDS.names, [row_group for _, row_group in own]):
-                yield to_records(rows)
-        except (OSError, pa.ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            raise SourceError(f"{file} cannot be read: {reason}") from error
-
-
-def to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Cast records of another writer to our types; a time without a zone is UTC."""
-    columns = [rows.column(field.name).cast(field.type, safe=False) for field in RECORDS]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
 
 
 class _Split:

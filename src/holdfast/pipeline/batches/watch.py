@@ -41,6 +41,7 @@ from holdfast.pipeline.session import is_connect
 from holdfast.tables.folder import check_folder, remove_table
 from holdfast.tables.lease import WriterLease
 from holdfast.tables.manifest import Batch, Manifest, batch_folder, has_manifest
+from holdfast.tables.places import local_path
 from holdfast.tables.reading import Tables
 from holdfast.wire.one.topic_ids import names_by_id
 
@@ -229,7 +230,7 @@ def watch(
         The cluster cannot be read, or Spark read nothing though the topic holds records; or another
         process writes to the folder, or it holds what no stream has kept.
     """
-    tables = Tables(Path(out_dir).absolute())
+    tables = Tables(local_path(out_dir).absolute())
     check_watched(tables)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     stream = spark.readStream.format("kafka").option("startingOffsets", "earliest")

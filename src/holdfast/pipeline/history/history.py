@@ -29,6 +29,7 @@ from holdfast.pipeline.ingest.source import Cluster, Dump
 from holdfast.tables.folder import check_folder, remove_table, remove_tree
 from holdfast.tables.lease import WriterLease
 from holdfast.tables.manifest import Batch
+from holdfast.tables.places import Place, StorePath, local_path
 from holdfast.tables.reading import Tables
 from holdfast.wire.one.topic_ids import names_by_id
 
@@ -80,7 +81,7 @@ class History:
 
 def run(
     spark: SparkSession,
-    source: Dump | Cluster | Path | str,
+    source: Dump | Cluster | Place | str,
     out_dir: Path | str,
     *,
     selection: Selection | None = None,
@@ -95,7 +96,7 @@ def run(
     ----------
     spark : SparkSession
         With the Kafka connector where ``source`` is a live cluster.
-    source : Dump, path of one, or Cluster
+    source : Dump, path or URL of one, or Cluster
         A live cluster is dumped first, into ``out_dir``.
     out_dir : Path
         Folder of the tables; made if it is not there. Workers write to it too.
@@ -114,7 +115,7 @@ def run(
         The source or a log cannot be read, or nothing was read though it holds records; or the
         folder holds what is not ours, or another process writes to it.
     """
-    tables = Tables(Path(out_dir).absolute())
+    tables = Tables(local_path(out_dir).absolute())
     check_target(tables.root, overwrite=overwrite)
     chosen = selection or Selection()
     with tables.writing() as writer:
@@ -210,11 +211,11 @@ def _remove_stream(root: Path) -> None:
 
 
 def _open(
-    spark: SparkSession, source: Dump | Cluster | Path | str, root: Path, note: Note | None
+    spark: SparkSession, source: Dump | Cluster | Place | str, root: Path, note: Note | None
 ) -> Dump:
     if isinstance(source, Dump):
         return source
-    if isinstance(source, (str, Path)):
+    if isinstance(source, (str, Path, StorePath)):
         return Dump.open(source)
     remove_tree(root / DUMP_FOLDER)
     return write_dump(spark, source, root / DUMP_FOLDER, note=note)

@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,8 +35,16 @@ from holdfast.pipeline.ingest.source import (
     kafka_records,
     reading,
 )
+from holdfast.tables.filesystems import telling
 from holdfast.tables.parquet import BATCH_BYTES
-from holdfast.tables.private import create_private, make_private_folder
+from holdfast.tables.places import (
+    Place,
+    StorePath,
+    make_folder,
+    parquet_files,
+    place_of,
+    writable,
+)
 from holdfast.tables.schemas import arrow_schema, from_columns
 from holdfast.tables.store import FolderStore, is_draft, sync_all
 
@@ -52,7 +61,7 @@ WRITTEN: Final = arrow_schema("dumped")
 
 
 def write_dump(
-    spark: SparkSession, cluster: Cluster, folder: Path | str, *, note: Note | None = None
+    spark: SparkSession, cluster: Cluster, folder: Place | str, *, note: Note | None = None
 ) -> Dump:
     """Dump the offsets topic of a live cluster into a folder.
 
@@ -62,8 +71,8 @@ def write_dump(
         With the Kafka connector on its class path.
     cluster : Cluster
         The cluster to read.
-    folder : Path
-        New or empty, or a dump, which is replaced.
+    folder : path or URL
+        New or empty, or a dump, which is replaced; workers write there too.
     note : callable, optional
         Called with one line about anything unusual.
 
@@ -73,25 +82,25 @@ def write_dump(
         The cluster cannot be read, ``folder`` holds something else, or Spark read nothing from a
         topic that is not empty.
     """
-    root = Path(folder)
+    root = place_of(folder).absolute()
     _make_room(root)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
-        n_planned, counts = _write_records(kafka_records(spark, cluster, ends), root / "records")
-    _check_counts(ends, n_planned, counts, note)
-    write_parts(root, cluster.snapshot())
+        written = _write_records(kafka_records(spark, cluster, ends), root / "records")
+    _check_counts(ends, written.n_tasks, written.rows, note)
+    write_parts(root, cluster.snapshot(), written.files)
     dump = Dump.open(root)
     dump.check_read()
     return dump
 
 
-def write_log(folder: Path | str, columns: Mapping[str, object], snapshot: SourceSnapshot) -> Dump:
+def write_log(folder: Place | str, columns: Mapping[str, object], snapshot: SourceSnapshot) -> Dump:
     """Write records that are at hand, such as a simulation's, as a dump; needs no Spark.
 
     Parameters
     ----------
-    folder : Path
-        New or empty, or a dump, which is replaced.
+    folder : path or URL
+        New or empty, or a dump, which is replaced; workers write there too.
     columns : mapping of str to sequence
         ``partition``, ``offset``, ``timestamp`` (int64 microseconds), ``key``, ``value``.
     snapshot : SourceSnapshot
@@ -102,15 +111,14 @@ def write_log(folder: Path | str, columns: Mapping[str, object], snapshot: Sourc
     SourceError
         If ``folder`` holds something else.
     """
-    root = Path(folder)
+    root = place_of(folder).absolute()
     _make_room(root)
-    _write(root / "records", from_columns("records", columns))
-    write_parts(root, snapshot)
+    write_parts(root, snapshot, [_write(root / "records", from_columns("records", columns))])
     return Dump.open(root)
 
 
-def write_parts(root: Path, snapshot: SourceSnapshot) -> None:
-    """Write topics, offsets and, last, ``dump.json``."""
+def write_parts(root: Place, snapshot: SourceSnapshot, records: Sequence[str]) -> None:
+    """Write topics, offsets and, last, ``dump.json``, which names the files of the records."""
     ids, names, counts = zip(*snapshot.topics, strict=True) if snapshot.topics else ((), (), ())
     topics = from_columns("topics", {"topic_id": ids, "topic": names, "partitions": counts})
     _write(root / "topics", topics)
@@ -121,9 +129,14 @@ def write_parts(root: Path, snapshot: SourceSnapshot) -> None:
         "schema_version": DUMP_VERSION,
         "cluster_id": snapshot.cluster_id,
         "taken_at": snapshot.taken_at,
+        "records": sorted(records),
     }
+    data = f"{json.dumps(document, indent=1)}\n".encode()
+    if isinstance(root, StorePath):
+        (root / DUMP_FILE).write_bytes(data)
+        return
     sync_all(file for part in PARTS for file in sorted((root / part).glob("*.parquet")))
-    FolderStore(root).replace(DUMP_FILE, f"{json.dumps(document, indent=1)}\n".encode())
+    FolderStore(root).replace(DUMP_FILE, data)
 
 
 def share_table(snapshot: SourceSnapshot) -> pa.Table:
@@ -139,29 +152,42 @@ def offsets_table(snapshot: SourceSnapshot) -> pa.Table:
     return from_columns("offsets", dict(zip(arrow_schema("offsets").names, rows, strict=True)))
 
 
-def _make_room(root: Path) -> None:
+def _make_room(root: Place) -> None:
     """Empty a folder that is an older dump; refuse one that holds anything else."""
-    if root.exists() and not root.is_dir():
-        raise SourceError(f"cannot write a dump to {root}: it is not a folder")
+    found = list(_held(root))
     ours = {*PARTS, DUMP_FILE}
-    found = sorted(root.iterdir()) if root.exists() else []
-    foreign = [path.name for path in found if path.name not in ours and not is_draft(path.name)]
+    foreign = [place.name for place in found if place.name not in ours and not is_draft(place.name)]
     if foreign:
         raise SourceError(f"cannot write a dump to {root}: it already holds {foreign[0]!r}")
-    linked = [path for path in found if path.is_symlink()]
+    linked = [place for place in found if place.is_symlink()]
     if linked:
         raise SourceError(f"{linked[0]} is a link: a dump is not written through links")
     (root / DUMP_FILE).unlink(missing_ok=True)
     for part in PARTS:
-        for file in (root / part).glob("*.parquet"):
+        for file in parquet_files(root / part):
             file.unlink()
         if part != SHARE_STATE:  # only a cluster with share groups has one
-            make_private_folder(root / part)
+            make_folder(root / part)
 
 
-def _write(folder: Path, rows: pa.Table) -> None:
-    make_private_folder(folder)
-    pq.write_table(rows, create_private(folder / "part-0.parquet"))
+def _held(root: Place) -> list[Place]:
+    """What stands in a folder, sorted; nothing where it is not there."""
+    if isinstance(root, StorePath):
+        if root.is_file():
+            raise SourceError(f"cannot write a dump to {root}: it is not a folder")
+        return list(root.iterdir())
+    if root.exists() and not root.is_dir():
+        raise SourceError(f"cannot write a dump to {root}: it is not a folder")
+    return list(sorted(root.iterdir()) if root.exists() else ())
+
+
+def _write(folder: Place, rows: pa.Table) -> str:
+    """Write a part of one file; returns its name."""
+    make_folder(folder)
+    file = folder / "part-0.parquet"
+    with telling(file, "written"):
+        pq.write_table(rows, writable(file))
+    return file.name
 
 
 def gathered(batches: Batches, schema: pa.Schema) -> Iterator[pa.Table]:
@@ -177,38 +203,63 @@ def gathered(batches: Batches, schema: pa.Schema) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def _write_records(frame: DataFrame, folder: Path) -> tuple[int, dict[int, int]]:
-    """Write the records; return how many tasks there were, and what each Kafka partition gave."""
-    target = str(folder.resolve())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenRecords:
+    """What the tasks of a dump wrote.
+
+    Parameters
+    ----------
+    n_tasks : int
+        How many there were.
+    rows : Counter of int to int
+        Records of each Kafka partition.
+    files : list of str
+        Names of the files that count.
+    """
+
+    n_tasks: int
+    rows: Counter[int]
+    files: list[str]
+
+
+def _write_records(frame: DataFrame, folder: Place) -> WrittenRecords:
+    """Write the records; one file a task."""
+    target = str(folder.resolve() if isinstance(folder, Path) else folder)
     schema = arrow_schema("records")
 
     def write(batches: Batches) -> Batches:
         # One file per task; Spark gives it one Kafka partition, in the order of the log.
         name = f"part-{uuid.uuid4().hex}.parquet"
-        counts: Counter[int] = Counter()
-        writer = None
-        for rows in gathered(batches, schema):
-            if writer is None:
-                writer = pq.ParquetWriter(Path(target) / name, schema)
-            writer.write_table(rows)
-            for found in rows["partition"].value_counts().to_pylist():
-                counts[found["values"]] += found["counts"]
-        if writer is not None:
-            writer.close()
-        row = {"file": name, "partitions": list(counts), "rows": list(counts.values())}
+        rows: Counter[int] = Counter()
+        with telling(place_of(target), "written"):
+            for part in written_to(f"{target}/{name}", gathered(batches, schema), schema):
+                for found in part["partition"].value_counts().to_pylist():
+                    rows[found["values"]] += found["counts"]
+        row = {"file": name, "partitions": list(rows), "rows": list(rows.values())}
         yield from pa.Table.from_pylist([row], schema=WRITTEN).to_batches()
 
-    written = frame.mapInArrow(write, spark_ddl("dumped")).toArrow().to_pylist()
-    named = {row["file"] for row in written}
-    for file in folder.glob("*.parquet"):  # a task that ran twice leaves a file nobody named
-        if file.name not in named:
+    made = frame.mapInArrow(write, spark_ddl("dumped")).toArrow().to_pylist()
+    there = {row["file"] for row in made if row["rows"]}
+    for file in parquet_files(folder):  # a task that ran twice leaves a file nobody named
+        if file.name not in there:
             file.unlink()
-    counts: Counter[int] = Counter()
-    for row in written:
-        counts.update(dict(zip(row["partitions"], row["rows"], strict=True)))
-    if not counts:
-        _write(folder, schema.empty_table())
-    return len(written), counts
+    rows: Counter[int] = Counter()
+    for row in made:
+        rows.update(dict(zip(row["partitions"], row["rows"], strict=True)))
+    files = sorted(there) or [_write(folder, schema.empty_table())]
+    return WrittenRecords(n_tasks=len(made), rows=rows, files=files)
+
+
+def written_to(file: str, parts: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Write tables to one file, and hand each on; no file is made where there is none."""
+    writer = None
+    for part in parts:
+        if writer is None:
+            writer = pq.ParquetWriter(writable(file), schema)
+        writer.write_table(part)
+        yield part
+    if writer is not None:
+        writer.close()
 
 
 def _check_counts(

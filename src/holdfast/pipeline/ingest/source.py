@@ -21,13 +21,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import SourceError
-from holdfast.tables.dumped import DUMP_TABLES, RECORDS
+from holdfast.pipeline.arrow_types import Batches
+from holdfast.pipeline.batches.schemas import spark_ddl
+from holdfast.pipeline.ingest.pieces import n_parts, named, numbers, pieces, read_pieces
+from holdfast.tables.dumped import DUMP_TABLES
 from holdfast.tables.folder import refuse_links
 from holdfast.tables.parquet import batches_of, open_parquet
+from holdfast.tables.places import Place, parquet_files, place_of
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema
 
 if TYPE_CHECKING:
@@ -101,26 +104,37 @@ class Dump:
 
     Parameters
     ----------
-    path : Path
+    path : Path or StorePath
         The folder.
     cluster_id, taken_at : str
         From ``dump.json``; empty where the writer did not say.
+    named : frozenset of str
+        Files of the records, from ``dump.json``: what a task that ran twice has written beside them
+        is not read. Empty where the writer did not say.
     """
 
-    path: Path
+    path: Place
     cluster_id: str
     taken_at: str
+    named: frozenset[str] = frozenset()
 
     @classmethod
-    def open(cls, path: Path | str) -> Dump:
+    def open(cls, path: Place | str) -> Dump:
         """Look at a dump folder.
+
+        Parameters
+        ----------
+        path : path or URL
+            As in :func:`holdfast.tables.places.place_of`.
 
         Raises
         ------
+        ConfigError
+            No storage has such a URL.
         SourceError
             It is not there, not a dump, of another version, or a part cannot be read.
         """
-        folder = Path(path).absolute()
+        folder = place_of(path).absolute()
         document = _read_document(folder)
         for name in DUMP_TABLES:
             _check_part(folder, name, needed=name == "records")
@@ -128,31 +142,23 @@ class Dump:
             path=folder,
             cluster_id=str(document.get("cluster_id") or ""),
             taken_at=str(document.get("taken_at") or ""),
+            named=frozenset(map(str, document.get("records") or ())),
         )
 
     def records(self, spark: SparkSession) -> DataFrame:
         """The records as a Spark frame: partition, offset, timestamp, key, value."""
-        from pyspark.sql import functions as F  # noqa: N812 (a dump can be read without)
+        files = [str(file) for file in self.record_files()]
+        parts = pieces(files, n_parts(spark, files))
 
-        files = self.record_files()
-        found = pq.read_schema(files[0])
-        types = {name: _parquet_ddl(found.field(name).type) for name in RECORDS.names}
-        reader = plain_reader(spark).schema(", ".join(f"`{n}` {t}" for n, t in types.items()))
-        frame = reader.parquet(*[str(file) for file in files])
-        time = F.col("timestamp")
-        if types["timestamp"] == "bigint":  # nanoseconds: spark.sql.legacy.parquet.nanosAsLong
-            time = F.timestamp_micros((time / 1000).cast("bigint"))
-        return frame.select(
-            F.col("partition").cast("int").alias("partition"),
-            F.col("offset").cast("bigint").alias("offset"),
-            time.cast("timestamp").alias("timestamp"),
-            F.col("key").cast("binary").alias("key"),
-            F.col("value").cast("binary").alias("value"),
-        )
+        def read(batches: Batches) -> Batches:
+            yield from read_pieces(named(batches, parts))
 
-    def record_files(self) -> list[Path]:
-        """Files of the records."""
-        return _files(self.path, "records")
+        return numbers(spark, len(parts)).mapInArrow(read, spark_ddl("records"))
+
+    def record_files(self) -> list[Place]:
+        """Files of the records that ``dump.json`` names, or all where it names none."""
+        found = _files(self.path, "records")
+        return [file for file in found if not self.named or file.name in self.named]
 
     def group_names(self) -> set[str]:
         """Groups that any record is of, by its key: the name stands behind its type and length."""
@@ -200,13 +206,13 @@ class Dump:
 
     def n_records(self) -> int:
         """Records in the dump, from the files' footers."""
-        return sum(pq.ParquetFile(f).metadata.num_rows for f in self.record_files())
+        return sum(open_parquet(f).metadata.num_rows for f in self.record_files())
 
     def newest_us(self) -> int:
         """Time of the newest record in microseconds; 0 where there is none."""
         newest = 0
         for file in self.record_files():
-            times = pq.read_table(file, columns=["timestamp"])["timestamp"]
+            times = open_parquet(file).read(columns=["timestamp"])["timestamp"]
             if len(times) > times.null_count:
                 micros = times.cast(TIMESTAMP).cast(pa.int64())
                 newest = max(newest, int(np.nanmax(micros.drop_null().to_numpy())))
@@ -264,7 +270,7 @@ def kafka_options(cluster: Cluster, partitions: Sequence[int]) -> dict[str, str]
     }
 
 
-def _read_document(folder: Path) -> dict[str, Any]:
+def _read_document(folder: Place) -> dict[str, Any]:
     if not folder.exists():
         raise SourceError(f"no dump at {folder}: there is no such folder")
     if not folder.is_dir():
@@ -287,9 +293,10 @@ def _read_document(folder: Path) -> dict[str, Any]:
     return result
 
 
-def _files(folder: Path, name: str) -> list[Path]:
-    found = sorted(p for p in (folder / name).glob("*.parquet") if p.is_file())
-    refuse_links(folder, found)
+def _files(folder: Place, name: str) -> list[Place]:
+    found = parquet_files(folder / name)
+    if isinstance(folder, Path):
+        refuse_links(folder, [file for file in found if isinstance(file, Path)])
     return found
 
 
@@ -333,20 +340,7 @@ def plain_reader(spark: SparkSession) -> DataFrameReader:
     return spark.read.option("__globPaths__", "false")
 
 
-def _parquet_ddl(dtype: pa.DataType) -> str:
-    """Type under which Spark reads a column of a dump that somebody else wrote."""
-    if pa.types.is_timestamp(dtype):
-        if dtype.unit == "ns":
-            return "bigint"
-        return "timestamp" if dtype.tz else "timestamp_ntz"
-    if pa.types.is_integer(dtype):
-        return "int" if dtype.bit_width <= 32 else "bigint"
-    if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
-        return "string"
-    return "binary"
-
-
-def _check_part(folder: Path, name: str, *, needed: bool) -> None:
+def _check_part(folder: Place, name: str, *, needed: bool) -> None:
     files = _files(folder, name)
     if needed and not files:
         raise SourceError(f"{folder} is not a dump: it has no {name}/*.parquet")
@@ -362,7 +356,7 @@ def _check_part(folder: Path, name: str, *, needed: bool) -> None:
             raise SourceError(f"{file} lacks the column(s) {', '.join(missing)}")
 
 
-def _read_part(folder: Path, name: str) -> pa.Table:
+def _read_part(folder: Place, name: str) -> pa.Table:
     schema = arrow_schema(name)
     files = _files(folder, name)
     if not files:

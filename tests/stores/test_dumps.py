@@ -1,0 +1,116 @@
+"""Dumps on a store: written, read and refused; the store is Moto's S3, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from tests.cli.running import run
+from tests.pipeline import fleet, local
+from tests.pipeline.histories import generation
+from tests.pipeline.test_tasks import classics
+
+from holdfast.errors import SourceError
+from holdfast.pipeline.history import history
+from holdfast.pipeline.ingest.dump import write_log
+from holdfast.pipeline.ingest.source import Dump
+from holdfast.tables.places import place_of
+
+HISTORY = [generation("g", n, {"a": {"t": [n % 2]}, "b": {"t": [1 - n % 2]}}) for n in (1, 2)]
+TABLES = ("generations", "assignments", "movements", "rebalances", "lag")
+
+
+def copied(dump, url):
+    """A dump of this machine, written anew somewhere else."""
+    found = Dump.open(dump)
+    rows = local.records_of(found)
+    columns = {name: rows[name].to_pylist() for name in rows.column_names}
+    columns["timestamp"] = rows["timestamp"].cast("int64").to_pylist()
+    snapshot = SimpleNamespace(
+        cluster_id=found.cluster_id,
+        taken_at=found.taken_at,
+        topics=[tuple(row.values()) for row in found.topics().to_pylist()],
+        offsets=[tuple(row.values()) for row in found.offsets().to_pylist()],
+        share_state=[],
+    )
+    return write_log(url, columns, snapshot)
+
+
+@pytest.fixture
+def dump(tmp_path):
+    return fleet.write_dump(
+        tmp_path / "dump", classics(HISTORY), topics=[("t", 2)], offsets=[("t", 0, 0, 5)]
+    )
+
+
+def test_a_dump_on_a_store_is_that_of_a_folder(dump, bucket):
+    for _ in range(2):  # the second one replaces the first one
+        made = copied(dump, f"{bucket}/dumps/one")
+    there = Dump.open(f"{bucket.replace('s3:', 's3a:')}/dumps/one/")
+    assert there == made and str(there.path) == f"{bucket}/dumps/one"
+    here = Dump.open(dump)
+    assert there.topics() == here.topics() and there.offsets() == here.offsets()
+    assert there.n_records() == here.n_records() == 2
+    assert there.newest_us() == here.newest_us()
+    assert there.group_names() == {"g"}
+    assert there.partition_counts() == {"t": 2}
+
+
+def test_files_that_nobody_names_are_not_read(dump, bucket):
+    made = copied(dump, f"{bucket}/d")
+    late = made.path / "records" / "part-late.parquet"
+    late.write_bytes((made.path / "records" / "part-0.parquet").read_bytes())
+    assert Dump.open(f"{bucket}/d").n_records() == 2
+
+
+def test_a_dump_is_not_written_beside_what_is_not_ours(dump, bucket):
+    (place_of(bucket) / "d" / "letters").write_bytes(b"mine")
+    with pytest.raises(SourceError, match="it already holds 'letters'"):
+        copied(dump, f"{bucket}/d")
+    with pytest.raises(SourceError, match="it is not a folder"):
+        copied(dump, f"{bucket}/d/letters")
+    assert (place_of(bucket) / "d" / "letters").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("none", r"no dump at s3://.*/none: there is no such folder"),
+        ("d/dump.json", "it is not a folder"),
+        ("d/records", r"it has no dump\.json"),
+    ],
+)
+def test_what_is_no_dump(dump, bucket, key, said):
+    copied(dump, f"{bucket}/d")
+    with pytest.raises(SourceError, match=said):
+        Dump.open(f"{bucket}/{key}")
+
+
+def test_a_damaged_dump(dump, bucket):
+    made = copied(dump, f"{bucket}/d")
+    (made.path / "topics" / "part-0.parquet").write_bytes(b"PAR1 nonsense")
+    with pytest.raises(SourceError, match=r"topics/part-0\.parquet cannot be read as Parquet"):
+        Dump.open(f"{bucket}/d")
+    (made.path / "dump.json").write_bytes(json.dumps({"schema_version": 7}).encode())
+    with pytest.raises(SourceError, match="schema_version 7"):
+        Dump.open(f"{bucket}/d")
+
+
+def test_a_bucket_that_is_not_there(dump, bucket):
+    with pytest.raises(SourceError, match="NO_SUCH_BUCKET"):
+        copied(dump, f"{bucket}-none/d")
+    ended = run("history", "--input", f"{bucket}-none/d", width=1000)
+    assert ended.code == 3 and ended.err.count("\n") == 1
+    assert "no dump at" in ended.err
+
+
+@pytest.mark.spark
+def test_history_of_a_dump_on_a_store(spark, dump, bucket, tmp_path):
+    copied(dump, f"{bucket}/d")
+    assert Dump.open(f"{bucket}/d").records(spark).count() == 2
+    made = history.run(spark, f"{bucket}/d", tmp_path / "out")
+    whole = local.run(dump, tmp_path / "whole")
+    assert [made.table(n).to_pylist() for n in TABLES] == [
+        whole.table(n).to_pylist() for n in TABLES
+    ]
