@@ -1,6 +1,7 @@
 """From a configuration to what a member offers, and what its leader plans with."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -19,6 +20,7 @@ from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.designs import EagerAssignor
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
 from holdfast.machine.leader.subscriptions import subscribed_members
+from holdfast.machine.policy import When
 from holdfast.wire.layouts.consumer_protocol import (
     Subscription,
     decode_assignment,
@@ -408,3 +410,19 @@ def test_a_worker_offers_its_own_design_first_and_a_list_as_it_stands():
         names(partition_assignment_strategy=["holdfast-deferred", "sticky"])
     with pytest.raises(ConfigError, match="lacks holdfast-incremental"):
         names(holdfast_policy="incremental", partition_assignment_strategy=two)
+
+
+@pytest.mark.parametrize("make", [Consumer, partial(Worker, resources={"k": 1})])
+def test_every_wait_of_a_design_is_configured_by_a_setting_of_its_own(make):
+    waits = {
+        "scheduled.rebalance.max.delay.ms": 60_000,
+        "holdfast.first.member": "deferred",
+        "holdfast.first.member.delay.ms": 7_000,
+        "holdfast.clean.leave": "immediate",
+        "holdfast.incremental.batch": 3,
+        "holdfast.incremental.interval.ms": 9_000,
+    }
+    made = make({**NEEDED, **waits, "holdfast.policy": "incremental"}).assignors[0].policy
+    assert (made.delay_ms, made.first_member_delay_ms) == (60_000, 7_000)
+    assert (made.first_member, made.clean_leave) == (When.DEFERRED, When.IMMEDIATE)
+    assert (made.batch, made.interval_ms) == (3, 9_000)

@@ -40,7 +40,7 @@ from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.designs import compute
 from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.model.partitions import Resource, grouped
-from holdfast.wire.layouts.consumer_protocol import decode_subscription, encode_subscription
+from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
 
 MOST_IN_A_ROW = 2
 ONE = 1  # of members with equal rights some have one partition more
@@ -156,8 +156,10 @@ def told_what_waits(
     for m in done.request.members:
         metadata = m.metadata
         if own := back.get(m.member_id):
-            said = decode_subscription(metadata)
-            claim = replace(said, owned=grouped(sorted(own)), generation=last)
+            said = read_subscribed_member(m.member_id, None, metadata).subscription
+            claim = Subscription(
+                topics=said.topics, owned=grouped(sorted(own)), generation=last, rack=said.rack
+            )
             metadata = encode_subscription(claim, version=3)
         members.append(replace(m, metadata=metadata))
     return JavaRound(members, waits)

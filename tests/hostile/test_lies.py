@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.hostile.group import ASSIGNORS, N_LYING, HostileGroup
 from tests.hostile.java import JavaAssignor
-from tests.hostile.laws import JavaRound, broken_laws, kept
+from tests.hostile.laws import JavaRound, broken_laws, kept, told_what_waits
+from tests.hostile.lies import LIAR
+
+from holdfast.wire.layouts.consumer_protocol import decode_subscription
 
 SEEDS = range(40)
 BESIDE_JAVA = range(1_000, 1_012)
@@ -34,6 +39,17 @@ def test_one_liar_breaks_no_law(name: str, part: int) -> None:
         rounds = list(HostileGroup(ASSIGNORS[name], seed).run())
         assert broken_laws(rounds) == [], seed
         assert len(rounds) > N_LYING
+
+
+def test_java_is_told_what_a_liar_got_whose_message_nobody_can_read() -> None:
+    done = next(iter(HostileGroup(ASSIGNORS["holdfast-deferred"], 0).run()))
+    who = next(m for m in done.request.members if m.member_id != LIAR)
+    others = [m for m in done.request.members if m.member_id != LIAR]
+    odd = replace(who, member_id=LIAR, metadata=who.metadata.replace(b"clicks", b"click\xff", 1))
+    done = replace(done, request=replace(done.request, members=(odd, *others)))
+    told = told_what_waits(done, frozenset(), {LIAR: frozenset({("orders", 0)})})
+    (claim,) = (decode_subscription(m.metadata) for m in told.members if m.member_id == LIAR)
+    assert claim.owned == (("orders", (0,)),)
 
 
 @pytest.mark.broker
