@@ -136,6 +136,11 @@ class MemberParts(Generic[_D]):
         """Ask for the partition counts now: somebody has seen them change."""
         self._watch.look_soon()
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Topics of the subscription that do not exist."""
+        return self._watch.missing
+
     def metrics(self) -> MemberMetrics:
         """Return what was counted so far."""
         counts, ago_s = self.counters.read()
@@ -174,9 +179,16 @@ class Assembly(MemberParts[TopicDuties]):
         The consumer's configuration.
     assignors : sequence of Assignor
         What it offers.
+    make_duties : callable, optional
+        Makes other duties of a topic consumer.
     """
 
-    def __init__(self, settings: Settings, assignors: Sequence[Assignor]):
+    def __init__(
+        self,
+        settings: Settings,
+        assignors: Sequence[Assignor],
+        make_duties: Callable[[MemberParts[TopicDuties]], TopicDuties] | None = None,
+    ):
         eager = choose_mode(assignors) is RebalanceMode.EAGER
 
         def make(parts: MemberParts[TopicDuties]) -> TopicDuties:
@@ -191,7 +203,7 @@ class Assembly(MemberParts[TopicDuties]):
                 keeps_fetched=eager,
             )
 
-        super().__init__(settings, assignors, make)
+        super().__init__(settings, assignors, make_duties or make)
 
     def commit(self, offsets: Mapping[tuple[str, int], int], identity: Identity) -> Future[int]:
         """Commit with an identity; the machine hears of a refusal before the caller."""

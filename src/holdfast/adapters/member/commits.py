@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 
 from holdfast.adapters.member.assembly import Assembly
 from holdfast.adapters.member.host import Standing
@@ -83,6 +84,27 @@ class ConsumerCommits:
             if parts.host.failure is not None:
                 raise parts.host.failure
 
+    def send(self, parts: Assembly, offsets: Mapping[tuple[str, int], int]) -> Future[int]:
+        """Commit once, without waiting.
+
+        Returns
+        -------
+        Future of int
+            Kafka's error code, -1 where there was no answer.
+
+        Raises
+        ------
+        RemoteProtocolError
+            As :meth:`commit`, for offsets of an earlier term.
+        LocalProtocolError
+            If the member does not own a partition.
+        """
+        parts.duties.reconsider(offsets)
+        standing = parts.host.standing
+        self._refuse_earlier_terms(parts, standing, offsets)
+        _check_owned(standing, offsets)
+        return parts.commit(offsets, standing.identity)
+
     def _note_refusal(
         self, parts: Assembly, offsets: Mapping[tuple[str, int], int], code: int
     ) -> None:
@@ -113,12 +135,7 @@ class ConsumerCommits:
         deadline: float,
     ) -> int:
         """Error code of one commit, -1 where no broker answered in time."""
-        for topic, partition in offsets:
-            if (topic, partition) not in standing.owned:
-                raise LocalProtocolError(
-                    f"{topic}-{partition} is not this member's in generation "
-                    f"{standing.identity.generation}; nothing was committed"
-                )
+        _check_owned(standing, offsets)
         answer = parts.commit(offsets, standing.identity)
         try:
             error = answer.exception(max(0.0, deadline - time.monotonic()))
@@ -178,6 +195,15 @@ class ConsumerCommits:
             untold = terms.report_untold()
         if untold:
             parts.note_untold(not_of_this_term(untold))
+
+
+def _check_owned(standing: Standing, offsets: Mapping[tuple[str, int], int]) -> None:
+    for topic, partition in offsets:
+        if (topic, partition) not in standing.owned:
+            raise LocalProtocolError(
+                f"{topic}-{partition} is not this member's in generation "
+                f"{standing.identity.generation}; nothing was committed"
+            )
 
 
 def _is_overtaken(code: int, before: Standing, now: Standing) -> bool:

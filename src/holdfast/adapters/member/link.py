@@ -43,6 +43,29 @@ from holdfast.machine import actions, events
 from holdfast.machine.codes import ErrorCode, describe
 
 
+class NotedOffset(int):
+    """An offset to commit, with what is committed beside it.
+
+    Attributes
+    ----------
+    metadata : str
+        A note of the application.
+    leader_epoch : int
+        Epoch of the leader that gave the record, -1 for none (KIP-320).
+    """
+
+    metadata: str = ""
+    leader_epoch: int = -1
+
+    @classmethod
+    def of(cls, offset: int, metadata: str | None, leader_epoch: int | None) -> NotedOffset:
+        """Put the three together."""
+        made = cls(offset)
+        made.metadata = metadata or ""
+        made.leader_epoch = -1 if leader_epoch is None else leader_epoch
+        return made
+
+
 class GroupLink:
     """The group requests of one member.
 
@@ -279,8 +302,8 @@ def _commit_topics(offsets: Mapping[TopicPartition, int]) -> list[Any]:
             kind.OffsetCommitRequestPartition(
                 partition_index=partition,
                 committed_offset=offset,
-                committed_leader_epoch=-1,
-                committed_metadata="",
+                committed_leader_epoch=getattr(offset, "leader_epoch", -1),
+                committed_metadata=getattr(offset, "metadata", ""),
             )
         )
     return [kind(name=name, partitions=parts) for name, parts in topics.items()]

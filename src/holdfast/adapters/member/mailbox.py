@@ -31,6 +31,10 @@ class Mailbox(Generic[_T]):
         self._news = threading.Lock()
         self._news.acquire()
 
+    def __bool__(self) -> bool:
+        """Whether an item waits."""
+        return bool(self._items)
+
     def put(self, item: _T) -> None:
         """Add an item and wake the reader."""
         self._items.append(item)

@@ -50,6 +50,10 @@ class PartitionTerms:
             self._again.add(tp)
         self._terms[tp], self._began[tp] = term, offset
 
+    def has_begun(self, tp: _Place) -> bool:
+        """Whether a term of it has begun at some time."""
+        return tp in self._terms
+
     def seek(self, tp: _Place, offset: int) -> None:
         """The application goes on at ``offset``, which may be earlier than the begin."""
         self._began[tp] = min(self._began[tp], offset)

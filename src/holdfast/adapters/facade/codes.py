@@ -1,0 +1,55 @@
+"""librdkafka's own error codes, and holdfast's errors as confluent-kafka's.
+
+**Rules.** An error of the façade has the class and the code that confluent-kafka raises in the same
+place. Where only holdfast has the error, the code is the one that a broker would answer.
+
+References: librdkafka, ``rd_kafka_resp_err_t``; Kafka protocol guide, "Error codes".
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from holdfast.errors import ConfigError, HoldfastError, LocalProtocolError, RemoteProtocolError
+from holdfast.machine.codes import ErrorCode
+
+INVALID_ARG: int = KafkaError._INVALID_ARG
+STATE: int = KafkaError._STATE
+NO_OFFSET: int = KafkaError._NO_OFFSET
+TIMED_OUT: int = KafkaError._TIMED_OUT
+FATAL: int = KafkaError._FATAL
+FAIL: int = KafkaError._FAIL
+MAX_POLL_EXCEEDED: int = KafkaError._MAX_POLL_EXCEEDED
+
+
+def exception(code: int, text: str) -> KafkaException:
+    """A ``KafkaException`` as confluent-kafka raises it."""
+    return KafkaException(KafkaError(code, text))
+
+
+def kafka_error(error: BaseException) -> KafkaError:
+    """An error of holdfast as a ``KafkaError``."""
+    if isinstance(error, KafkaException):
+        found: KafkaError = error.args[0]
+        return found
+    code, text, fatal = FAIL, f"{type(error).__name__}: {error}", False
+    match error:
+        case RemoteProtocolError() if error.error_code == ErrorCode.FENCED_INSTANCE_ID:
+            code, text, fatal = FATAL, f"Fatal error: {error}", True
+        case RemoteProtocolError() if error.error_code > 0:
+            code, text = error.error_code, str(error)
+        case LocalProtocolError():  # what this generation does not own
+            code, text = int(ErrorCode.ILLEGAL_GENERATION), str(error)
+        case ConfigError():
+            code, text = INVALID_ARG, str(error)
+        case HoldfastError():
+            code, text = TIMED_OUT, str(error)
+        case _:
+            pass
+    return KafkaError(code, text, fatal)
+
+
+def commit_failed(error: HoldfastError) -> KafkaException:
+    """The error of a commit that waited for its answer."""
+    found = kafka_error(error)
+    return KafkaException(KafkaError(found.code(), f"Commit failed: {found.str()}", found.fatal()))

@@ -1,0 +1,315 @@
+"""``confluent_kafka.Consumer`` whose group membership is ours; everything else is the original.
+
+**Rules.** The object is a ``confluent_kafka.Consumer``: what this class does not define, and all of
+it while there is no subscription, is the original. While there is one, librdkafka fetches an
+assignment that the member gives it, and never joins the group nor commits. Callbacks, errors and
+codes come where the original has them. Only what this generation owns is committed, and only what
+was handed out. The one name that this class adds is ``_holdfast``: subclasses have names of theirs.
+
+**Strategy.** ``poll`` and ``consume`` call the original in short slices. What is to be done between
+two slices (:mod:`holdfast.adapters.facade.side`) waits in a mailbox, so a call that finds records
+costs hardly more than the original's. A call that needs more than one slice has its turn alone: a
+second thread waits until it is over, as with the original.
+
+References: confluent-kafka-python, ``Consumer``; KIP-429; KIP-447.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import Message, TopicPartition
+
+from holdfast.adapters.facade import codes
+from holdfast.adapters.facade.routing import route
+from holdfast.adapters.facade.side import LEAVE_S, SLICE_S, GroupSide
+from holdfast.adapters.member.link import NotedOffset
+from holdfast.adapters.member.membership import assignors_of
+from holdfast.adapters.settings import Settings
+from holdfast.errors import ConfigError
+
+_Original: Any = confluent_kafka.Consumer
+_poll = _Original.poll
+_consume = _Original.consume
+_NOWHERE = {"bootstrap.servers": "localhost:9092"}  # only to read the other keys
+_CALLBACKS = ("on_assign", "on_revoke", "on_lost")
+
+
+class ConfluentConsumer(confluent_kafka.Consumer):
+    """A drop-in for ``confluent_kafka.Consumer``.
+
+    Parameters
+    ----------
+    config : dict
+        librdkafka's keys, ``holdfast.*``, and callbacks, as for the original; keyword arguments
+        are added to it. ``partition.assignment.strategy`` takes every assignor of the registry.
+
+    Raises
+    ------
+    KafkaException
+        With ``_INVALID_ARG`` for a key or value that librdkafka or the member refuses.
+
+    Notes
+    -----
+    See ``docs/clients.md`` for the keys and for what differs from the original on purpose.
+    """
+
+    # None without __init__, which the original takes for closed, and with group.protocol=consumer.
+    _holdfast: GroupSide | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        if len(args) > 1 or not (kwargs or args) or not all(isinstance(a, dict) for a in args):
+            super().__init__(*args, **kwargs)  # raises
+            return
+        config = {**(args[0] if args else {}), **kwargs}
+        try:
+            routed = route(config)
+        except ConfigError as error:
+            raise codes.exception(codes.INVALID_ARG, str(error)) from None
+        super().__init__(routed.plane)
+        if routed.member is None:
+            return
+        try:
+            settings = routed.settings()
+            assignors = assignors_of(settings or Settings.parse({**routed.member, **_NOWHERE}))
+        except ConfigError as error:
+            super().close()
+            text = f"Failed to create consumer: {error}"
+            raise codes.exception(codes.INVALID_ARG, text) from None
+        self._holdfast = GroupSide(self, routed, settings, assignors, config.get("on_commit"))
+
+    # Subscription
+
+    def subscribe(self, topics: Any, *callbacks: Any, **named: Any) -> None:
+        """Subscribe to a list of topics and ``^`` patterns; see the original.
+
+        ``on_assign``, ``on_revoke`` and ``on_lost`` are called with the consumer and a list.
+        """
+        side = self._holdfast
+        is_odd = not named.keys() <= set(_CALLBACKS) or len(callbacks) > len(_CALLBACKS)
+        if side is None or is_odd:
+            _Original.subscribe(self, topics, *callbacks, **named)
+            return
+        given = {**dict(zip(_CALLBACKS, callbacks, strict=False)), **named}
+        with side.turn:
+            _check_open(self)
+            if not isinstance(topics, list):
+                raise TypeError("expected list of topic unicode strings")
+            for name, callback in given.items():
+                if not callable(callback):
+                    raise TypeError(f"{name} expects a callable")
+            side.subscribe([str(topic) for topic in topics])
+            side.callbacks = (given.get("on_assign"), given.get("on_revoke"), given.get("on_lost"))
+
+    def unsubscribe(self) -> None:
+        """Leave the group; the callbacks of that come in the next calls, as with the original."""
+        side = self._holdfast
+        if side is None or side.group is None:
+            _Original.unsubscribe(self)
+            return
+        with side.turn:
+            _check_open(self)
+            side.unsubscribe()
+
+    # Records
+
+    def poll(self, timeout: float = -1) -> Any:
+        """Return one message, or None after ``timeout`` seconds; see the original."""
+        side = self._holdfast
+        if side is None:
+            return _poll(self, timeout)
+        if not side.is_busy:
+            is_short = 0 <= timeout <= SLICE_S
+            found = _poll(self, timeout if is_short else SLICE_S)
+            if found is not None or is_short:
+                return found
+        with side.turn:
+            return side.poll(timeout)
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
+        """Return up to ``num_messages`` messages, fewer after ``timeout`` seconds."""
+        side = self._holdfast
+        if side is None or side.polls_alone:
+            found: list[Any] = _consume(self, num_messages, timeout)
+            return found
+        found = []
+        if not side.is_busy:
+            is_short = 0 <= timeout <= SLICE_S
+            found = _consume(self, num_messages, timeout if is_short else SLICE_S)
+            if len(found) == num_messages or is_short:
+                return found
+        with side.turn:
+            return side.consume(found, num_messages, timeout)
+
+    # The assignment
+
+    def assign(self, partitions: Any) -> None:
+        """Assign; inside ``on_assign`` it begins what the callback was given. See the original."""
+        side = self._holdfast
+        if side is not None:
+            if side.begins_with(partitions):
+                return
+            side.check_not_cooperative("assign")
+            side.commit_stored_alone()
+        _Original.assign(self, partitions)
+
+    def incremental_assign(self, partitions: Any) -> None:
+        """Add to the assignment; see the original."""
+        side = self._holdfast
+        if side is None or not side.begins_with(partitions):
+            _Original.incremental_assign(self, partitions)
+
+    def unassign(self) -> None:
+        """Assign nothing; inside ``on_revoke`` and ``on_lost``, none of what they were given."""
+        side = self._holdfast
+        if side is not None:
+            if side.is_ending() and side.running is not None:
+                side.end_some(side.running.resources)
+                return
+            side.check_not_cooperative("unassign")
+            side.commit_stored_alone()
+        _Original.unassign(self)
+
+    def incremental_unassign(self, partitions: Any) -> None:
+        """Take from the assignment; see the original."""
+        side = self._holdfast
+        if side is not None:
+            if side.is_ending():
+                _Original.position(self, partitions)  # raises for what is no list of partitions
+                side.end_some({(p.topic, p.partition) for p in partitions})
+                return
+            side.commit_stored_alone()
+        _Original.incremental_unassign(self, partitions)
+
+    # Offsets
+
+    def store_offsets(self, *args: Any, **kwargs: Any) -> None:
+        """Store what is to be committed; see the original."""
+        _Original.store_offsets(self, *args, **kwargs)
+        if self._holdfast is None:
+            return
+        message, offsets = (*args, None, None)[:2]
+        message, offsets = kwargs.get("message", message), kwargs.get("offsets", offsets)
+        for part in [_after(message)] if offsets is None else offsets:
+            at = NotedOffset.of(part.offset, part.metadata, part.leader_epoch)
+            self._holdfast.stored[part.topic, part.partition] = at
+
+    def commit(self, *args: Any, **kwargs: Any) -> Any:
+        """Commit a message, offsets, or what is stored; see the original.
+
+        Raises
+        ------
+        KafkaException
+            ``ILLEGAL_GENERATION`` or ``UNKNOWN_MEMBER_ID`` for what this generation does not own,
+            or what was handed out before a loss; else the original's codes.
+        """
+        side = self._holdfast
+        group = None if side is None else side.group
+        if side is None or group is None or group.host is None:
+            return _Original.commit(self, *args, **kwargs)
+        with side.turn:
+            _check_open(self)
+            message, offsets, waits = _commit_arguments(*args, **kwargs)
+            if message is not None:
+                offsets = [_after(message)]
+            elif offsets is not None:
+                _Original.position(self, offsets)  # raises for what is no list of partitions
+            return side.commit(group, offsets, waits=waits)
+
+    # Membership
+
+    def memberid(self) -> Any:
+        """Member id given by the coordinator, None before the first join."""
+        found = _Original.memberid(self)  # raises if it is closed
+        group = None if self._holdfast is None else self._holdfast.group
+        if group is None or group.standing is None:
+            return found
+        return group.standing.identity.member_id or None
+
+    def consumer_group_metadata(self) -> Any:
+        """Return what fences ``Producer.send_offsets_to_transaction``: this member's generation.
+
+        References: KIP-447; librdkafka, ``rd_kafka_consumer_group_metadata_write``.
+        """
+        found = _Original.consumer_group_metadata(self)
+        side = self._holdfast
+        if side is None or side.settings is None or side.group is None:
+            return found
+        standing, instance = side.group.standing, side.settings["group.instance.id"]
+        if standing is None:
+            return found
+        texts = (side.settings["group.id"], standing.identity.member_id)
+        return b"".join(
+            (
+                b"CGMDv2:",
+                struct.pack("=i", standing.identity.generation),
+                *(text.encode() + b"\0" for text in texts),
+                b"\1" if instance is None else b"\0" + instance.encode() + b"\0",
+            )
+        )
+
+    # The end
+
+    def close(self, *args: Any) -> None:
+        """Hand everything over, leave the group, and close; a second close does nothing."""
+        side = self._holdfast
+        if args or side is None:
+            _Original.close(self, *args)
+            return
+        with side.turn:
+            try:
+                if _is_open(self):
+                    side.commit_stored_alone()
+                    if side.group is not None:
+                        side.group.leave(returns=True)
+                        side.finish_leaving(time.monotonic() + LEAVE_S)
+            finally:
+                _Original.close(self)
+
+    def __exit__(self, *error: Any) -> None:
+        if len(error) != 3:
+            _Original.__exit__(self, *error)  # raises
+        self.close()
+
+
+def _check_open(consumer: Any) -> None:
+    _Original.memberid(consumer)
+
+
+def _is_open(consumer: Any) -> bool:
+    try:
+        _check_open(consumer)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _after(message: Any) -> Any:
+    """The offset to commit once this message is processed."""
+    at = TopicPartition(message.topic(), message.partition(), message.offset() + 1)
+    epoch = message.leader_epoch()
+    if epoch is None:
+        return at
+    return TopicPartition(at.topic, at.partition, at.offset, None, epoch)
+
+
+def _commit_arguments(
+    message: Any = None, offsets: Any = None, *waits: Any, **named: Any
+) -> tuple[Any, Any, bool]:
+    """Message, offsets, and whether to wait, as the original reads the arguments of ``commit``."""
+    for key in named:
+        if key not in ("async", "asynchronous"):
+            raise TypeError(f"'{key}' is an invalid keyword argument for this function")
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")
+    if message is not None:
+        if type(message) is not Message:
+            raise TypeError("expected confluent_kafka.cimpl.Message")
+        if (error := message.error()) is not None:
+            text = f"Cannot commit offsets for message with error: '{error.str()}'"
+            raise codes.exception(codes.INVALID_ARG, text)
+    flags = (*waits, *named.values())
+    return message, offsets, bool(flags) and not flags[-1]

@@ -1,0 +1,158 @@
+"""A member's side on the thread of an application that polls librdkafka itself.
+
+**Rules.** The assignment of librdkafka changes on the application's thread alone, inside ``poll``,
+``consume``, ``unsubscribe`` and ``close``, where confluent-kafka runs its callbacks as well. The
+member's thread puts what is to be done into a mailbox. What was handed out before such a call is
+processed when the call begins, so a stop is drained as soon as the application comes back.
+
+**Strategy.** Positions are librdkafka's: they are read when somebody needs them, and no record is
+looked at on its way. So this :class:`Delivery` has no data plane and no gate; it keeps the tables
+of offsets and terms that commits and hand-overs need.
+
+References: KIP-429; librdkafka, "Rebalancing" (``rebalance_cb``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from holdfast.adapters.member.mailbox import Mailbox
+from holdfast.adapters.records.delivery import Delivery
+from holdfast.adapters.records.topic_duties import TopicDuties
+from holdfast.machine.actions import ListenerCall
+from holdfast.model.partitions import Resource
+
+Work = Callable[[Any], BaseException | None]
+"""Done on the application's thread; takes the consumer's side, returns what a callback raised."""
+
+
+class InPollDelivery(Delivery):
+    """Offsets and terms of records that the application takes from librdkafka itself."""
+
+    def __init__(self) -> None:
+        nothing: Any = None
+        super().__init__(nothing, nothing, nothing)
+        self.mail: Mailbox[Work] = Mailbox()
+        self.leaving: set[Resource] = set()  # stopped or lost; unassigned after their callback
+
+    # The application's thread
+
+    def begin(self, terms: Mapping[Resource, int], starts: Mapping[Resource, int]) -> None:
+        """These are assigned now, in these terms, from these offsets (0: from wherever)."""
+        with self._lock:
+            for tp, offset in starts.items():
+                self._active.add(tp)
+                if tp in terms:
+                    self._terms.start(tp, terms[tp], offset)
+                self._processed.pop(tp, None)
+                self._committed.pop(tp, None)
+
+    def had_a_term(self, partitions: Iterable[Resource]) -> list[Resource]:
+        """Those that were assigned here before."""
+        with self._lock:
+            return [tp for tp in partitions if self._terms.has_begun(tp)]
+
+    def reached(self, positions: Mapping[Resource, int]) -> None:
+        """Note how far the application has come; only of what is assigned."""
+        with self._lock:
+            for tp, offset in positions.items():
+                if tp in self._active:
+                    self._processed[tp] = offset
+
+    def finish(self, partitions: Collection[Resource]) -> None:
+        """These are unassigned; how far they have come stays known for their last commit."""
+        with self._lock:
+            self._active.difference_update(partitions)
+            self.leaving.difference_update(partitions)
+
+    # The member's thread
+
+    def start(
+        self,
+        positions: Mapping[Resource, int],
+        held_back: Collection[Resource] = (),
+        fresh: Collection[Resource] = (),
+        *,
+        term: int = 0,
+    ) -> None:
+        """Nothing: the callback of the assignment has assigned them."""
+
+    def prepare(self, positions: Mapping[Resource, int]) -> None:
+        """Nothing: librdkafka fetches once they are assigned."""
+
+    def stop(
+        self,
+        partitions: Collection[Resource],
+        drained: Callable[[], None],
+        *,
+        keeps: bool = False,
+    ) -> None:
+        """Hand out no more of these as soon as the application comes back."""
+
+        def work(side: Any) -> None:
+            side.note_positions()
+            self.leaving.update(partitions)
+            drained()
+
+        self.mail.put(work)
+
+    def drop(self, partitions: Collection[Resource], told: Collection[Resource] = ()) -> None:
+        """These may belong to another member: nothing of them is committed any more."""
+        left = self.uncommitted(partitions)
+        with self._lock:
+            self._terms.lose(partitions, uncommitted=left, told=told)
+            self._active.difference_update(partitions)
+        self.forget(partitions)
+
+        def work(_: Any) -> None:
+            self.leaving.update(partitions)
+
+        self.mail.put(work)
+
+    def close(self) -> None:
+        """Nothing: the consumer closes librdkafka."""
+
+
+class InPollDuties(TopicDuties):
+    """Duties whose callbacks change the assignment of librdkafka."""
+
+    delivery: InPollDelivery
+
+    def start(self, resources: tuple[Resource, ...], term: int) -> None:
+        """Nothing: the callback of the assignment has assigned them."""
+
+    def call(
+        self,
+        call: ListenerCall,
+        resources: tuple[Resource, ...],
+        done: Callable[[str | None], None],
+    ) -> None:
+        """See :class:`Duties`; it comes even without a callback, to change the assignment."""
+        if call is ListenerCall.LOST:
+            self.counters.add("lost", len(resources))
+
+        def work(side: Any) -> BaseException | None:
+            error: BaseException | None = side.rebalance(call, resources)
+            done(None if error is None else f"{type(error).__name__}: {error}")
+            return error
+
+        self.delivery.mail.put(work)
+
+    @contextmanager
+    def beginning(self, resources: Collection[Resource]) -> Iterator[None]:
+        """The callback of this assignment runs: it may commit where its partitions begin."""
+        self._begins = frozenset(resources)
+        try:
+            yield
+        finally:
+            self._begins = frozenset()
+
+    def heard(self, resources: Collection[Resource], *, by_callback: bool) -> None:
+        """The application has heard of this loss, or will by an error."""
+        with self.delivery.terms() as terms:
+            if by_callback:
+                terms.tell(resources)
+            else:
+                terms.tell_by_error(resources)

@@ -1,0 +1,555 @@
+"""The group's side of a :class:`~holdfast.adapters.facade.consumer.ConfluentConsumer`.
+
+**Rules.** Everything here runs on the application's thread, inside a call of the consumer. The
+callbacks of a rebalance get the consumer and a list, as confluent-kafka's do, and may change the
+assignment. If a callback does not, the assignment is changed after it; what is revoked or lost is
+unassigned in any case. An exception of a callback leaves the assignment as if it had returned, and
+is raised by the call once everything is done.
+
+**Strategy.** :meth:`GroupSide.serve` does what is due between two slices of a poll. The mailbox of
+:mod:`holdfast.adapters.facade.in_poll` holds what the member wants done.
+
+References: confluent-kafka-python, ``Consumer_rebalance_cb``; KIP-429; KIP-62.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from threading import get_ident
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaException, Message, TopicPartition, cimpl
+
+from holdfast.adapters.facade import codes
+from holdfast.adapters.facade.routing import Routed
+from holdfast.adapters.facade.subscription import GroupSubscription
+from holdfast.adapters.member.commits import CATCH_UP_S
+from holdfast.adapters.member.link import NotedOffset
+from holdfast.adapters.records.data_plane import MOST_INTRODUCED
+from holdfast.adapters.records.delivery import SLICE_MS
+from holdfast.adapters.settings import Settings
+from holdfast.errors import HoldfastError
+from holdfast.machine import events
+from holdfast.machine.actions import ListenerCall
+from holdfast.machine.leader.designs import Assignor
+from holdfast.model.partitions import Resource
+
+SLICE_S = SLICE_MS / 1000
+_POLLED_EVERY_S = 0.1
+LEAVE_S = 30.0
+_ASKED_S = 1.0
+_LOOKED_UP_S = 5.0
+
+_Original: Any = confluent_kafka.Consumer
+_poll = _Original.poll
+_consume = _Original.consume
+_identity = getattr(cimpl, "_reentry_identity_var", None)
+
+
+class Turn:
+    """One caller at a time; a callback of the same caller is let in."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        # AIOConsumer's threads say for whom they call, any other thread calls for itself.
+        me = (_identity.get() if _identity is not None else 0) or get_ident()
+        if self._owner != me:
+            self._lock.acquire()
+            self._owner = me
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = 0
+            self._lock.release()
+
+
+class Rebalance:
+    """A callback that runs: which partitions it is about, and whether it has changed them."""
+
+    def __init__(self, call: ListenerCall, resources: Collection[Resource]):
+        self.call = call
+        self.resources = frozenset(resources)
+        self.has_changed = False
+        self.starts: dict[Resource, int] = {}
+
+    def resources_in_order(self) -> list[Resource]:
+        """Its partitions, sorted."""
+        return sorted(self.resources)
+
+
+class GroupSide:
+    """What a consumer needs for its group.
+
+    Parameters
+    ----------
+    consumer : confluent_kafka.Consumer
+        Whose side it is.
+    routed : Routed
+        Its configuration.
+    settings : Settings or None
+        The member's; None if the configuration names no broker.
+    assignors : sequence of Assignor
+        What the member offers.
+    on_commit : callable, optional
+        The application's; takes an error or None, and a list.
+    """
+
+    def __init__(
+        self,
+        consumer: Any,
+        routed: Routed,
+        settings: Settings | None,
+        assignors: Sequence[Assignor],
+        on_commit: Callable[..., object] | None,
+    ):
+        self._consumer = consumer
+        self._routed = routed
+        self._assignors = assignors
+        self._on_commit = on_commit
+        self.settings = settings
+        self.turn = Turn()
+        self.group: GroupSubscription | None = None
+        self.callbacks: tuple[Any, Any, Any] = (None, None, None)
+        self.running: Rebalance | None = None
+        self.stored: dict[Resource, NotedOffset] = {}
+        self.due_at = 0.0
+        self._polled_at = 0.0
+        self._commit_at = time.monotonic() + routed.interval_s
+        self._known: set[str] = set()
+        self._held_error: BaseException | None = None
+        self._alone_committed: dict[Resource, int] = {}
+
+    @property
+    def polls_alone(self) -> bool:
+        """Whether nothing of ours is ever due: no group, and nothing to commit now and then."""
+        return self.group is None and not self._routed.is_automatic
+
+    def subscribe(self, topics: list[str]) -> None:
+        """Join the group, or change what the member subscribes to."""
+        if self.group is not None and (self.group.is_leaving or self.group.is_over()):
+            self.finish_leaving(time.monotonic() + LEAVE_S)
+        group = self.group or GroupSubscription(self.settings, self._assignors)
+        try:
+            group.subscribe(topics)
+        except ValueError as error:
+            if self.group is None:
+                group.close()
+            text = "Failed to set subscription: Local: Invalid argument or configuration"
+            raise codes.exception(codes.INVALID_ARG, f"{text}: {error}") from None
+        if self.group is None:
+            self.group = group
+            weakref.finalize(self._consumer, group.close)
+            self._polled_at = time.monotonic()
+
+    def unsubscribe(self) -> None:
+        """Begin to leave; the next calls end it."""
+        if self.group is not None and not self.group.is_leaving:
+            self.note_positions()
+            self.group.leave(returns=False)
+            self.due_at = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is to be done before the next record is taken."""
+        return time.monotonic() >= self.due_at or (self.group is not None and bool(self.group.mail))
+
+    def poll(self, timeout: float) -> Any:
+        """``Consumer.poll``, with everything that is due."""
+        if self.polls_alone:
+            return _poll(self._consumer, timeout)
+        deadline = Deadline(timeout)
+        while True:
+            event = self.serve()
+            if event is not None:
+                return event
+            found = _poll(self._consumer, deadline.slice_s())
+            if found is not None or deadline.is_over():
+                return found
+
+    def consume(self, found: list[Any], n: int, timeout: float) -> list[Any]:
+        """``Consumer.consume``, with everything that is due; some may be found already."""
+        deadline = Deadline(timeout)
+        while True:
+            if not found and (event := self.serve()) is not None:
+                return [event]
+            try:
+                found += _consume(self._consumer, n - len(found), deadline.slice_s())
+            except Exception as error:
+                if not found:
+                    raise
+                self._held_error = error  # the application gets what it must not lose first
+                return found
+            # What waits in the mailbox may begin only when these are processed.
+            waits = self.group is not None and bool(self.group.mail)
+            if len(found) >= n or deadline.is_over() or (found and waits):
+                return found
+
+    def serve(self) -> Message | None:
+        """Do what is due between two slices; return a message that is not librdkafka's."""
+        error, self._held_error = self._held_error, None
+        if error is not None:
+            raise error
+        now = time.monotonic()
+        self.due_at = now + _POLLED_EVERY_S
+        group = self.group
+        if group is None:
+            self._commit_alone(now)
+            return None
+        late = group.late(now - self._polled_at)
+        self._polled_at = now
+        if group.host is not None:
+            group.host.post(events.Polled())
+            if late is not None:
+                return late
+            group.delivery.processed()
+            self._do_mail(group)
+            self._polled_at = time.monotonic()
+            self._commit_now_and_then(group, now)
+        if group.is_leaving:
+            self.due_at = 0.0
+            if group.is_over():
+                self._forget_group()
+        return group.problem()
+
+    def _do_mail(self, group: GroupSubscription) -> None:
+        """Do what the member wants done until it wants nothing more; raise a callback's error."""
+        first: BaseException | None = None
+        host = group.host
+        assert host is not None
+        while True:
+            has_done = False
+            while group.mail:
+                first = group.mail.get(0)(self) or first
+                has_done = True
+            if not (has_done or group.is_leaving) or not host.catch_up(CATCH_UP_S):
+                break
+            if not group.mail:
+                break
+        if group.delivery.leaving:
+            self._unassign(group.delivery.leaving)
+        if first is not None:
+            raise first
+
+    def rebalance(
+        self, call: ListenerCall, resources: Collection[Resource]
+    ) -> BaseException | None:
+        """Run one callback and change the assignment; for the member's mail.
+
+        Returns
+        -------
+        BaseException or None
+            What the callback raised; the assignment is changed all the same.
+        """
+        if call is ListenerCall.ASSIGNED:
+            return self._assigned(resources)
+        _, on_revoke, on_lost = self.callbacks
+        callback = (on_lost or on_revoke) if call is ListenerCall.LOST else on_revoke
+        self.note_positions()
+        error = self._run(callback, Rebalance(call, resources)) if resources else None
+        if call is ListenerCall.LOST and self.group is not None:
+            self.group.duties.heard(resources, by_callback=callback is not None)
+        self.note_positions()
+        self._unassign(resources)
+        return error
+
+    def _assigned(self, resources: Collection[Resource]) -> BaseException | None:
+        group = self.group
+        if group is None or group.standing is None:
+            return None
+        begun = Rebalance(ListenerCall.ASSIGNED, resources)
+        begun.starts = self._committed_before(group, resources)
+        self._introduce({topic for topic, _ in resources})
+        # A cooperative round without news is no news; the first one is.
+        is_news = bool(resources) or not group.has_assigned or not group.is_cooperative
+        group.has_assigned = True
+        group.delivery.begin(
+            group.standing.terms, {tp: max(0, begun.starts.get(tp, 0)) for tp in resources}
+        )
+        with group.duties.beginning(resources):
+            error = self._run(self.callbacks[0], begun) if is_news else None
+        if not begun.has_changed:
+            self._assign_new([TopicPartition(*tp) for tp in resources], begun.starts)
+        return error
+
+    def _run(self, callback: Any, begun: Rebalance) -> BaseException | None:
+        if callback is None:
+            return None
+        outer, self.running = self.running, begun
+        try:
+            callback(self._consumer, [TopicPartition(*tp) for tp in begun.resources_in_order()])
+        except BaseException as error:
+            return error
+        finally:
+            self.running = outer
+        return None
+
+    def _committed_before(
+        self, group: GroupSubscription, resources: Collection[Resource]
+    ) -> dict[Resource, int]:
+        """Committed offsets of what was assigned here before: a commit may not go behind them."""
+        again = group.delivery.had_a_term(resources)
+        if not again:
+            return {}
+        try:
+            found = _Original.committed(
+                self._consumer, [TopicPartition(*tp) for tp in again], _LOOKED_UP_S
+            )
+        except KafkaException:
+            return {}
+        return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+
+    def _introduce(self, topics: set[str]) -> None:
+        """Ask for new topics: librdkafka fetches a known topic at once, others a second later."""
+        new = sorted(topics - self._known)
+        self._known |= topics
+        try:
+            for topic in new[:MOST_INTRODUCED]:
+                _Original.list_topics(self._consumer, topic, _ASKED_S)
+        except KafkaException:
+            return  # it asks again by itself
+
+    def _now(self) -> set[Resource]:
+        return {(p.topic, p.partition) for p in _Original.assignment(self._consumer)}
+
+    def _assign_new(self, partitions: list[Any], starts: Mapping[Resource, int]) -> None:
+        now = self._now()
+        new = []
+        for part in partitions:
+            at = starts.get((part.topic, part.partition), -1)
+            if at >= 0 and part.offset == confluent_kafka.OFFSET_INVALID:
+                part = TopicPartition(part.topic, part.partition, at)  # noqa: PLW2901
+            if (part.topic, part.partition) not in now:
+                new.append(part)
+        if new:
+            _Original.incremental_assign(self._consumer, new)
+
+    def _unassign(self, resources: Collection[Resource]) -> None:
+        group = self.group
+        self._take_away(resources)
+        for tp in resources:
+            self.stored.pop(tp, None)
+        if group is not None:
+            group.delivery.finish(list(resources))
+
+    def begins_with(self, partitions: Any) -> bool:
+        """Whether an ``on_assign`` callback runs, which has assigned these now."""
+        begun, group = self.running, self.group
+        if begun is None or group is None or begun.call is not ListenerCall.ASSIGNED:
+            return False
+        _Original.position(self._consumer, partitions)  # raises for what is no list of partitions
+        begun.has_changed = True
+        self._assign_new(list(partitions), begun.starts)
+        given = {(p.topic, p.partition): p.offset for p in partitions if p.offset >= 0}
+        if group.standing is not None:
+            group.delivery.begin(group.standing.terms, given)
+        return True
+
+    def is_ending(self) -> bool:
+        """Whether ``on_revoke`` or ``on_lost`` runs."""
+        begun = self.running
+        return begun is not None and begun.call is not ListenerCall.ASSIGNED
+
+    def end_some(self, resources: Collection[Resource]) -> None:
+        """Unassign what a callback gives up itself; what is not assigned does not matter."""
+        self.note_positions()
+        self._take_away(resources)
+
+    def _take_away(self, resources: Collection[Resource]) -> None:
+        gone = [TopicPartition(*tp) for tp in sorted(self._now().intersection(resources))]
+        if gone:
+            _Original.incremental_unassign(self._consumer, gone)
+
+    def check_not_cooperative(self, name: str) -> None:
+        """Refuse a change of the whole assignment in a group that changes it in steps.
+
+        Raises
+        ------
+        KafkaException
+            With ``_STATE``, as the original.
+        """
+        group = self.group
+        if (
+            group is not None
+            and group.is_cooperative
+            and not group.is_leaving
+            and self._is_member()
+        ):
+            raise codes.exception(
+                codes.STATE,
+                f"Failed to {name}: the group rebalances cooperatively, so the assignment changes "
+                "by incremental_assign() and incremental_unassign()",
+            )
+
+    def _is_member(self) -> bool:
+        standing = self.group.standing if self.group is not None else None
+        return standing is not None and standing.identity.generation >= 0
+
+    def note_positions(self) -> None:
+        """Read from librdkafka how far the application has come with what the group gave it."""
+        group = self.group
+        if group is None:
+            return
+        if not self._routed.stores:
+            group.delivery.reached(self.stored)
+            return
+        held = [TopicPartition(*tp) for tp in sorted(group.delivery.active() & self._now())]
+        if held:
+            group.delivery.reached(_noted(_Original.position(self._consumer, held)))
+
+    def commit(
+        self, group: GroupSubscription, offsets: list[Any] | None, *, waits: bool
+    ) -> list[Any] | None:
+        """``Consumer.commit`` of these offsets, or of what is stored."""
+        self.note_positions()
+        wanted = self._to_commit(group) if offsets is None else _noted(offsets)
+        answer = _listed(wanted)
+        if not waits:
+            if wanted:
+                group.send(wanted, lambda error: self._put_answer(group, error, answer))
+            else:
+                nothing = codes.exception(codes.NO_OFFSET, "Local: No offset stored")
+                self._put_answer(group, nothing, answer)
+            return None
+        assert group.parts is not None
+        assert group.commits is not None
+        try:
+            group.commits.commit(group.parts, wanted if offsets else wanted or None, is_seen=True)
+        except HoldfastError as error:
+            raise codes.commit_failed(error) from error
+        if not wanted:
+            raise codes.exception(codes.NO_OFFSET, "Commit failed: Local: No offset stored")
+        return answer
+
+    def _to_commit(self, group: GroupSubscription) -> dict[Resource, int]:
+        assert group.standing is not None
+        return group.delivery.to_commit(group.standing.terms)
+
+    def _put_answer(
+        self, group: GroupSubscription, error: BaseException | None, answer: list[Any]
+    ) -> None:
+        """Have ``on_commit`` called by a later poll, as the original does."""
+        if self._on_commit is not None:
+            told = None if error is None else codes.kafka_error(error)
+            group.mail.put(lambda consumer: consumer.told_of_commit(told, answer))
+
+    def told_of_commit(self, error: Any, answer: list[Any]) -> BaseException | None:
+        """Call ``on_commit``; for the mail. Return what it raised."""
+        assert self._on_commit is not None
+        try:
+            self._on_commit(error, answer)
+        except BaseException as raised:
+            return raised
+        return None
+
+    def _commit_now_and_then(self, group: GroupSubscription, now: float) -> None:
+        assert self._routed is not None
+        if not self._routed.is_automatic or now < self._commit_at or group.is_leaving:
+            return
+        self._commit_at = now + self._routed.interval_s
+        self.note_positions()
+        wanted = self._to_commit(group)
+        if wanted and self._is_member():
+            answer = _listed(wanted)
+            group.send(wanted, lambda error: self._put_answer(group, error, answer))
+
+    def _commit_alone(self, now: float) -> None:
+        assert self._routed is not None
+        if now >= self._commit_at:
+            self._commit_at = now + self._routed.interval_s
+            self.commit_stored_alone()
+
+    def commit_stored_alone(self) -> None:
+        """Commit what a manual assignment has stored since the last time, without waiting."""
+        if self.group is not None or not self._routed.is_automatic:
+            return
+        reached: Mapping[Resource, int] = self.stored
+        if self._routed.stores:
+            assigned = _Original.assignment(self._consumer)
+            reached = _noted(_Original.position(self._consumer, assigned))
+        if reached and reached != self._alone_committed:
+            self._alone_committed = dict(reached)
+            _Original.commit(self._consumer, asynchronous=True)
+
+    def finish_leaving(self, deadline: float) -> None:
+        """Do what the leaving member wants until it is out."""
+        group = self.group
+        if group is None:
+            return
+        raised: BaseException | None = None
+        while group.host is not None and time.monotonic() < deadline:
+            try:
+                group.delivery.processed()
+                self._do_mail(group)
+            except BaseException as error:
+                raised = raised or error
+            if group.is_over():
+                break
+            group.host.over.wait(SLICE_S)
+        group.await_commits(deadline)
+        try:
+            if group.host is not None:
+                self._do_mail(group)
+        except BaseException as error:
+            raised = raised or error
+        self._forget_group()
+        if raised is not None:
+            raise raised
+
+    def _forget_group(self) -> None:
+        group, self.group = self.group, None
+        if group is not None:
+            self._unassign(self._now() & group.delivery.active())
+            self.stored.clear()
+            group.close()
+
+
+class Deadline:
+    """When a call with a time-out ends; a negative one never does."""
+
+    def __init__(self, timeout: float):
+        self._end = None if timeout < 0 else time.monotonic() + timeout
+        self._is_last = False
+
+    def slice_s(self) -> float:
+        """How long the next slice may wait."""
+        if self._end is None:
+            return SLICE_S
+        left = self._end - time.monotonic()
+        self._is_last = left <= SLICE_S
+        return max(0.0, min(left, SLICE_S))
+
+    def is_over(self) -> bool:
+        """Whether the last slice was the last one."""
+        return self._is_last
+
+
+def _noted(offsets: Sequence[Any]) -> dict[Resource, int]:
+    """Offsets of confluent-kafka's partitions, with what is committed beside them."""
+    return {
+        (p.topic, p.partition): NotedOffset.of(p.offset, p.metadata, p.leader_epoch)
+        for p in offsets
+        if p.offset >= 0
+    }
+
+
+def _listed(offsets: Mapping[Resource, int]) -> list[Any]:
+    return [
+        TopicPartition(topic, partition, int(at), at.metadata, _epoch(at))
+        if isinstance(at, NotedOffset)
+        else TopicPartition(topic, partition, at)
+        for (topic, partition), at in sorted(offsets.items())
+    ]
+
+
+def _epoch(offset: NotedOffset) -> int | None:
+    return offset.leader_epoch if offset.leader_epoch >= 0 else None
