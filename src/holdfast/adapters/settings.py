@@ -15,6 +15,7 @@ Kafka consumer configuration; KIP-429, KIP-345 (group.instance.id), KIP-415
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,6 +124,12 @@ def _lag_source(value: object) -> object:
     return _one_of("broker", "none")(value) if isinstance(value, str) else _callable(value)
 
 
+def _ssl_context(value: object) -> ssl.SSLContext:
+    if not isinstance(value, ssl.SSLContext):
+        raise ValueError(f"an ssl.SSLContext is expected, found {type(value).__name__}")
+    return value
+
+
 def _options(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(f"a mapping of options is expected, found {type(value).__name__}")
@@ -188,6 +195,7 @@ KEYS: dict[str, Key] = {
     "holdfast.lag.source": Key(parse=_lag_source, default="broker"),
     "holdfast.lag.timeout.ms": Key(parse=_integer(0), default=2_000),
     "holdfast.oauth.token.provider": Key(parse=_callable, secret=True),
+    "holdfast.ssl.context": Key(parse=_ssl_context, secret=True),
 }
 ALIASES = {
     "fetch.wait.max.ms": "fetch.max.wait.ms",
@@ -290,6 +298,10 @@ def _check(values: Mapping[str, Any]) -> None:
 
 
 def _check_tls(values: Mapping[str, Any]) -> None:
+    if values["holdfast.ssl.context"] is not None:
+        for key in ("ssl.ca.location", "ssl.certificate.location", "ssl.ca.pem"):
+            if values[key] is not None:
+                raise ConfigError(f"{key} and holdfast.ssl.context: one of them is enough")
     for name in ("ssl.ca", "ssl.certificate", "ssl.key"):
         if values[f"{name}.location"] is not None and values[f"{name}.pem"] is not None:
             raise ConfigError(f"{name}.location and {name}.pem: one of them is enough")

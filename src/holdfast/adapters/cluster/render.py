@@ -43,6 +43,9 @@ def ssl_context(settings: Settings) -> ssl.SSLContext | None:
     """
     if not settings["security.protocol"].endswith("SSL"):
         return None
+    ready: ssl.SSLContext | None = settings["holdfast.ssl.context"]
+    if ready is not None:
+        return ready
     try:
         context = ssl.create_default_context(
             cafile=settings["ssl.ca.location"], cadata=settings["ssl.ca.pem"]
@@ -77,6 +80,7 @@ def _certificate(settings: Settings) -> Iterator[tuple[str, str | None] | None]:
 def kafka_python_connection(settings: Settings) -> dict[str, Any]:
     """Keyword arguments of kafka-python's connection layer."""
     hide_logins()
+    context = ssl_context(settings)
     result: dict[str, Any] = {
         "bootstrap_servers": list(settings["bootstrap.servers"]),
         "client_id": settings["client.id"],
@@ -85,8 +89,8 @@ def kafka_python_connection(settings: Settings) -> dict[str, Any]:
         "reconnect_backoff_max_ms": settings["reconnect.backoff.max.ms"],
         "metadata_max_age_ms": settings["metadata.max.age.ms"],
         "security_protocol": settings["security.protocol"],
-        "ssl_context": ssl_context(settings),
-        "ssl_check_hostname": settings["ssl.endpoint.identification.algorithm"] == "https",
+        "ssl_context": context,
+        "ssl_check_hostname": context is None or context.check_hostname,
     }
     mechanism = settings["sasl.mechanism"]
     if mechanism is None:
@@ -133,6 +137,8 @@ def _fetch(settings: Settings) -> dict[str, Any]:
 
 def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
     """Configuration of a ``confluent_kafka.Consumer`` that only fetches."""
+    if settings["holdfast.ssl.context"] is not None:
+        raise ConfigError("holdfast.ssl.context: librdkafka takes none; name the files by ssl.*")
     reset = settings["auto.offset.reset"]
     result: dict[str, Any] = {
         **{key: settings[key] for key in _LIBRDKAFKA_SAME if settings[key] is not None},

@@ -1,0 +1,177 @@
+"""The keywords of aiokafka's consumer as a configuration of our member.
+
+**Rules.** Every keyword of aiokafka keeps its meaning. Ours begin with ``holdfast_`` and are the
+``holdfast.*`` keys with underscores; ``scheduled_rebalance_max_delay_ms`` is the one more.
+``partition_assignment_strategy`` takes names of the registry beside aiokafka's classes, which stand
+for the assignors of the same name. What cannot be honoured is refused by ``ValueError``, the class
+that aiokafka raises for its own keywords.
+
+**Strategy.** aiokafka's roundrobin is the default, as in aiokafka, so members of both kinds live in
+one group and a rolling deployment needs no pause.
+
+References: KIP-726; KIP-429.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocol
+
+from holdfast.adapters.aiokafka_assignor import AiokafkaAssignor
+from holdfast.adapters.coordinators.foreign import ForeignAssignor, pairs
+from holdfast.adapters.settings import Settings
+from holdfast.errors import ConfigError
+
+_SAME = {
+    "group_id": "group.id",
+    "group_instance_id": "group.instance.id",
+    "client_id": "client.id",
+    "client_rack": "client.rack",
+    "session_timeout_ms": "session.timeout.ms",
+    "heartbeat_interval_ms": "heartbeat.interval.ms",
+    "max_poll_interval_ms": "max.poll.interval.ms",
+    "enable_auto_commit": "enable.auto.commit",
+    "auto_commit_interval_ms": "auto.commit.interval.ms",
+    "metadata_max_age_ms": "metadata.max.age.ms",
+    "request_timeout_ms": "request.timeout.ms",
+    "retry_backoff_ms": "retry.backoff.ms",
+    "isolation_level": "isolation.level",
+    "security_protocol": "security.protocol",
+    "ssl_context": "holdfast.ssl.context",
+}
+_KEEP = {
+    RangePartitionAssignor: "range",
+    RoundRobinPartitionAssignor: "roundrobin",
+    StickyPartitionAssignor: "sticky",
+}
+_DRAIN_MS = 30_000
+DELAY = "scheduled_rebalance_max_delay_ms"
+
+
+def is_ours(keyword: str) -> bool:
+    """Whether a keyword is one that aiokafka does not have."""
+    return keyword.startswith("holdfast_") or keyword == DELAY
+
+
+def settings_of(
+    options: Mapping[str, Any],
+    ours: Mapping[str, Any],
+    *,
+    loop: asyncio.AbstractEventLoop,
+    cluster: Any,
+    strategies: Iterable[Any] | None,
+) -> Settings:
+    """The member's settings.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        aiokafka's keywords, all of them, with their defaults.
+    ours : mapping of str to object
+        The keywords of :func:`is_ours`.
+    loop : asyncio.AbstractEventLoop
+        Where a token provider runs.
+    cluster
+        aiokafka's metadata, for assignors that are written for it.
+    strategies : iterable, optional
+        ``partition_assignment_strategy``; None where a policy is named and nothing else.
+
+    Raises
+    ------
+    ValueError
+        For a keyword that is unknown, out of range, or at odds with another.
+    """
+    servers = options["bootstrap_servers"]
+    config: dict[str, Any] = {
+        "bootstrap.servers": servers if isinstance(servers, str) else list(servers),
+        **{key: options[word] for word, key in _SAME.items()},
+        **_login(options, loop),
+    }
+    reset = options["auto_offset_reset"]
+    config["auto.offset.reset"] = reset if reset in ("earliest", "latest") else "none"
+    if strategies is not None:
+        config["partition.assignment.strategy"] = [_assignor(one, cluster) for one in strategies]
+    rebalance_ms = options["rebalance_timeout_ms"] or options["session_timeout_ms"]
+    config["holdfast.drain.timeout.ms"] = min(_DRAIN_MS, rebalance_ms)
+    for word, value in ours.items():
+        config[word.replace("_", ".")] = value
+    try:
+        return Settings.parse(config)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
+def _login(options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
+    if not options["security_protocol"].startswith("SASL"):
+        return {}
+    mechanism = options["sasl_mechanism"]
+    if mechanism != "OAUTHBEARER":
+        return {
+            "sasl.mechanism": mechanism,
+            "sasl.username": options["sasl_plain_username"],
+            "sasl.password": options["sasl_plain_password"],
+        }
+    provider, timeout_s = options["sasl_oauth_token_provider"], options["request_timeout_ms"] / 1000
+
+    def token() -> str:
+        asked = asyncio.run_coroutine_threadsafe(provider.token(), loop)
+        return str(asked.result(timeout_s))
+
+    return {"sasl.mechanism": mechanism, "holdfast.oauth.token.provider": token}
+
+
+def _assignor(given: Any, cluster: Any) -> Any:
+    """A name, an assignor of ours, or one that is written for aiokafka."""
+    if isinstance(given, AiokafkaAssignor):
+        return given.spoken
+    kind = given if isinstance(given, type) else type(given)
+    if kind in _KEEP:
+        return _KEEP[kind]
+    if issubclass(kind, AbstractPartitionAssignor):
+        return _foreign(given, cluster)
+    return given
+
+
+class _Counted:
+    """aiokafka's metadata, which knows the partition counts of this round."""
+
+    def __init__(self, cluster: Any, counts: Mapping[str, int]):
+        self._cluster = cluster
+        self._counts = counts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def topics(self, exclude_internal_topics: bool = True) -> set[str]:
+        known: set[str] = self._cluster.topics(exclude_internal_topics)
+        return known | set(self._counts)
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        if topic in self._counts:
+            return set(range(self._counts[topic]))
+        found: set[int] | None = self._cluster.partitions_for_topic(topic)
+        return found
+
+
+def _foreign(assignor: Any, cluster: Any) -> ForeignAssignor:
+    def subscribe(topics: frozenset[str]) -> bytes:
+        return bytes(assignor.metadata(set(topics)).encode())
+
+    def read(assignment: bytes) -> frozenset[tuple[str, int]]:
+        found = ConsumerProtocol.ASSIGNMENT.decode(assignment)
+        assignor.on_assignment(found)
+        return pairs(found)
+
+    def lead(said: Mapping[str, bytes], counts: Mapping[str, int]) -> Mapping[str, bytes]:
+        members = {m: ConsumerProtocol.METADATA.decode(raw) for m, raw in said.items()}
+        plan = assignor.assign(_Counted(cluster, counts), members)
+        return {member: bytes(assignment.encode()) for member, assignment in plan.items()}
+
+    return ForeignAssignor(assignor.name, subscribe=subscribe, read=read, lead=lead)
