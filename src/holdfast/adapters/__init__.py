@@ -8,12 +8,12 @@ to kafka-python, and ``readable`` keeps odd subscriptions from both clients.
 ``kafka_python_version`` says which version is needed, ``credentials`` reads logins and TLS in the
 spelling of any client, and ``login_log`` keeps them out of the logs of these clients.
 
-===============  ==================================================================
+================ ==================================================================
 ``member/``      one running member: its thread, its requests and answers
 ``records/``     records between the client that fetches them and the application
-``coordinators/`` ``aiokafka`` and ``kafka-python``'s consumers with a member of ours inside
+``coordinators/`` aiokafka's and kafka-python's consumers with a member of ours inside
 ``facade/``      ``confluent_kafka.Consumer`` with a member of ours behind it
 ``cluster/``     kafka-python's network layer, and questions to a cluster
 ``broker/``      a real Kafka on this machine
-===============  ==================================================================
+================ ==================================================================
 """

@@ -1,5 +1,8 @@
 """A member of ours in the place of the group coordinator of another client.
 
 ``holdfast.aiokafka`` and ``holdfast.kafka`` hand these classes out. Records, errors and positions
-stay those of the client.
+stay those of the client. ``aiokafka_consumer`` is the class, ``aiokafka_settings`` reads its
+keywords, ``aiokafka_coordinator`` has the member, and ``aiokafka_state`` what the consumer has.
+``loop_duties`` carries a member's duties to an event loop; ``foreign`` offers an assignor that is
+written for the client.
 """
