@@ -1,6 +1,6 @@
 """What the whole run shares: one real broker, one Spark session, each started once.
 
-Run as ``pytest -n 2 --dist loadgroup``, all tests that need one of them go to one worker each.
+Run as ``pytest -n 3 --dist loadgroup``, all tests that need one of them go to one worker each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Run the whole test suite: two workers, one Spark session, one broker.
+"""Run the whole test suite: three workers, one Spark session, one broker.
+
+Of the three one waits for the broker most of its time, so two cores are busy.
 
 Without a usable Java the `spark` and `broker` tests are left out with one line that says what to
 install; in CI that is an error. Arguments go to pytest.
@@ -16,7 +18,7 @@ from holdfast.jvm.java import find_java
 
 def main(arguments: list[str]) -> int:
     """Return pytest's exit code."""
-    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-q"]
+    command = [sys.executable, "-m", "pytest", "-n", "3", "--dist", "loadgroup", "-q"]
     marks = "not slow"
     try:
         find_java()

@@ -139,6 +139,7 @@ def test_a_round_can_be_asked_for(made):
         RejoinRequested("requested by the application"),
         RejoinRequested("new lags"),
     ]
+    closes(parts)
     consumer.close()
     with pytest.raises(AdapterError, match="closed"):
         consumer.enforce_rebalance()

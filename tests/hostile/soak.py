@@ -77,6 +77,10 @@ class Totals:
         }
 
 
+def _asked(lying: list[Round]) -> list[JavaRound]:
+    return [JavaRound(done.request.members) for done in lying]
+
+
 def in_processes(options: argparse.Namespace) -> int:
     """Run neighbouring ranges of the seeds side by side; return the worst exit code."""
     edges = [i * options.seeds // options.processes for i in range(options.processes + 1)]
@@ -107,12 +111,14 @@ def main() -> int:
             name = list(ASSIGNORS)[seed % len(ASSIGNORS)]
             rounds = list(HostileGroup(ASSIGNORS[name], seed, options.largest).run())
             lying = rounds[:N_LYING]
-            answers = None
-            if java is None:
-                laws = broken_laws(rounds)
-            else:
-                answers = java.ask([JavaRound(done.request.members) for done in lying])
-                laws = broken_laws(rounds, answers.kept, java.kept)
+            answers = None if java is None else java.ask(_asked(lying))
+            try:
+                if java is None or answers is None:
+                    laws = broken_laws(rounds)
+                else:
+                    laws = broken_laws(rounds, answers.kept, java.kept)
+            except Exception as error:  # the next seeds are run all the same
+                laws = [f"the laws cannot be applied: {error!r}"]
             for law in laws:
                 n_broken += 1
                 print(json.dumps({"assignor": name, "seed": seed, "broken": law}), flush=True)

@@ -29,6 +29,7 @@ HARD = (
     ("holdfast-deferred", 300_002),  # newcomers are served while something waits
     ("holdfast-deferred", 300_026),  # an impossible generation of a newcomer
     ("holdfast-incremental", 300_815),  # the same, in small batches
+    ("holdfast-deferred", 400_858),  # what waited goes back to a liar whose topics are no text
 )
 
 
