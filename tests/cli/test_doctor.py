@@ -9,7 +9,7 @@ import pytest
 from tests.cli.running import run, write_tables
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 from tests.report.schema_check import problems
-from tests.report.test_findings import CASES
+from tests.report.test_findings import CASES, OF_A_FOLDER
 
 from holdfast.report.findings.doctor import examine_fleet, schema_text, to_json
 from holdfast.tables.reading import read_tables
@@ -140,7 +140,7 @@ def test_bad_use(tmp_path: Path, arguments: tuple[str, ...], code: int, words: s
     assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize("code", CASES)
+@pytest.mark.parametrize("code", [*CASES, *OF_A_FOLDER])
 def test_every_code_is_explained(code: str) -> None:
     done = run("explain", code)
     assert done.code == 0
@@ -160,6 +160,6 @@ def test_an_explanation_goes_to_a_file(tmp_path: Path) -> None:
 
 def test_explain_without_a_code_lists_all_and_an_unknown_one_suggests() -> None:
     listed = json.loads(run("explain", "--format", "json").out)
-    assert [row["code"] for row in listed["rows"]] == sorted(CASES)
+    assert [row["code"] for row in listed["rows"]] == sorted({*CASES, *OF_A_FOLDER})
     assert run("explain", "HF199").code == 2
     assert "HF104" in run("explain", "lag skew").err

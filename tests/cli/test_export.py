@@ -72,7 +72,8 @@ def test_ours_are_in_seconds_and_totals() -> None:
     for name, metric in METRICS.items():
         assert metric.kind == ("counter" if name.endswith("_total") else "gauge")
         assert not re.search(r"_(ms|millis|minutes)\b", name)
-        assert name.startswith(("kafka_consumergroup_", "holdfast_group_", "holdfast_share_group_"))
+        ours = ("holdfast_group_", "holdfast_share_group_", "holdfast_tables_")
+        assert name.startswith(("kafka_consumergroup_", *ours))
 
 
 @pytest.mark.parametrize("name", EVIL)
@@ -142,7 +143,8 @@ def test_metrics_are_served(server: str) -> None:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         text = answer.read().decode()
     served = len(list(text_string_to_metric_families(text)))
-    assert served == sum(not name.startswith("holdfast_share_group_") for name in METRICS)
+    without = ("holdfast_share_group_", "holdfast_tables_")  # no share group; no stream, no notes
+    assert served == sum(not name.startswith(without) for name in METRICS)
     with pytest.raises(urllib.error.HTTPError, match="404") as told:
         urllib.request.urlopen(f"{server}/other")
     told.value.close()

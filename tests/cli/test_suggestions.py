@@ -12,7 +12,7 @@ import json
 import re
 import runpy
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,8 +30,7 @@ from holdfast.cli.app import COMMANDS
 from holdfast.cli.commands import simulate_soak
 from holdfast.command_lines import DUMP, FOLDER, SERVERS, GivenSource, holdfast_line
 from holdfast.machine import codes
-from holdfast.report.findings.examination import all_rules
-from holdfast.report.findings.facts import read_facts
+from holdfast.report.findings.facts import Age, Facts, read_facts
 from holdfast.report.findings.finding import RULES, Finding, Limits, describe, to_cooperative
 from holdfast.sim.soak import SoakOutcome
 from holdfast.tables.manifest import Batch
@@ -73,9 +72,14 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
+def facts_of(code: str, fleet: Path) -> Facts:
+    """Facts of the group of a code."""
+    return read_facts(read_tables(fleet), NAMES[code], None, GivenSource(path=str(fleet)))
+
+
 def as_kind(fleet: Path, code: str, name: str) -> Any:
-    """Facts of the group of a code, as if it were of another kind."""
-    facts = read_facts(read_tables(fleet), NAMES[code], None, GivenSource(path=str(fleet)))
+    """The same, as if the group were of another kind."""
+    facts = facts_of(code, fleet)
     object.__setattr__(facts, "kind", name)
     return facts
 
@@ -235,8 +239,8 @@ def test_a_finding_about_any_kind_of_group(name: str, kinds: dict[str, Path]) ->
 def findings_of_every_kind(fleet: Path) -> Iterator[Finding]:
     """What each rule finds in its group, as if the group were of another kind."""
     for name in ("share", "streams", "stream", "connect", "worker"):
-        for rule in all_rules():
-            yield from rule.find(as_kind(fleet, rule.code, name), Limits())
+        for code in CASES:
+            yield from RULES[code].find(as_kind(fleet, code, name), Limits())
 
 
 def test_what_is_suggested_for_a_kind_that_no_assignor_serves(fleet: Path) -> None:
@@ -279,7 +283,7 @@ def test_what_tables_cannot_tell_any_more(
 
 
 def test_the_way_to_cooperative_from_whatever_a_group_may_have_run(fleet: Path) -> None:
-    facts = read_facts(read_tables(fleet), NAMES["HF110"], None, GivenSource(path=str(fleet)))
+    facts = facts_of("HF110", fleet)
     names = [*ASSIGNORS, "stream", "uniform", "compatible", "my,own 'name'"]
     pairs = [pair for pair in permutations(sorted(names), 2) if "cooperative-sticky" in pair]
     for seen in [*permutations(names, 1), *pairs]:
@@ -320,6 +324,7 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
             (tmp_path / str(number)).mkdir()
             case.provoke(tmp_path / str(number))
         list(findings_of_every_kind(fleet))
+        list(RULES["HF123"].find(replace(facts_of("HF101", fleet), age=Age(seconds=1e6)), Limits()))
         to_cooperative(as_kind(fleet, "HF110", "consumer"), ["cooperative-sticky"])
         read_reads(tmp_path)
         runpy.run_path(codes.__file__, run_name=codes.__name__)

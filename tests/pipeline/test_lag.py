@@ -83,10 +83,7 @@ def test_equals_the_twin(tmp_path, commits, owned, ends, reset, batch_rows):
             expected.append((*place, current, None, None, member))
             continue
         low, size = ends[place[1:]]
-        if current is None:
-            behind = 0 if reset == "latest" else size
-        else:
-            behind = max(0, low + size - max(current, low))
+        behind = None if current is None else max(0, low + size - max(current, low))
         expected.append((*place, current, low + size, behind, member))
     assert sorted(found, key=repr) == sorted(expected, key=repr)
 
@@ -101,8 +98,9 @@ def test_a_clamped_commit_says_so(tmp_path):
 @pytest.mark.parametrize(("reset", "expected"), [("latest", 0), ("earliest", 5), ("none", 5)])
 def test_an_unknown_commit_is_what_the_reset_makes_of_it(tmp_path, reset, expected):
     history = [generation("g", 1, {"m": {"t": [0]}})]
-    found = lag(tmp_path, [], history, [("t", 0, 5, 10)], reset=reset)
-    assert found == [("g", "t", 0, None, 10, expected, "m")]
+    columns = (*COLUMNS, "lag_by_reset")
+    found = lag(tmp_path, [], history, [("t", 0, 5, 10)], reset=reset, columns=columns)
+    assert found == [("g", "t", 0, None, 10, None, "m", expected)]
 
 
 def test_a_tombstone_takes_the_commit_away(tmp_path):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import uuid
 from pathlib import Path
 
 import pyspark
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cli.running import run as cli
 from tests.live.small_group import small_group
 from tests.pipeline.test_deployment import run as submitted
@@ -107,6 +110,66 @@ def test_a_stream_of_a_live_cluster_ends_and_resumes(spark, lived, tmp_path):
     assert seen and seen == sorted(set(seen))
     for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
         assert tables.table(name).to_pylist() == once.table(name).to_pylist()
+
+
+def test_the_time_of_a_record_is_known_though_no_record_is_read(lived):
+    cluster, _, _ = lived
+    topic, producer = uuid.uuid4().hex, Producer({"bootstrap.servers": cluster.bootstrap})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    began = time.time_ns() // 1_000_000 - 3_600_000
+    for n in range(1_000):
+        producer.produce(topic, b"-", timestamp=began + 3_000 * n, partition=0)
+        if not n % 50:
+            assert producer.flush(30) == 0
+    assert producer.flush(30) == 0
+    asked = [(topic, 0, offset, began + 3_550_000) for offset in (0, 1, 500, 999)]
+    found = cluster.times_at(asked)
+    for (_, _, offset, _), at in zip(asked, found, strict=True):
+        truth = began + 3_000 * offset
+        assert truth - 40_000 <= at <= truth  # a hundredth of its age
+    assert found[0] == began and cluster.times_at([]) == []
+
+
+class SeenError(Exception):
+    """Raised by a test to end a stream."""
+
+
+def test_a_stream_reads_log_ends_though_nobody_commits(spark, lived, tmp_path):
+    from holdfast.pipeline.batches.watch import watch
+
+    cluster, topic, group = lived
+    lags = []
+
+    def lag_of(tables):
+        return sum(row["lag"] for row in tables.table("lag", groups=[group]).to_pylist())
+
+    def produce(tables, _):
+        lags.append(lag_of(tables))
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        for n in range(7):
+            producer.produce(topic, b"-", partition=n % 2)
+        assert producer.flush(30) == 0
+
+    def compare(tables, error):
+        assert error is None
+        lags.append(lag_of(tables))
+        rows = tables.table("lag", groups=[group]).to_pylist()
+        assert {row["lag_seconds_basis"] for row in rows if row["lag"]} <= {"record"}
+        if lags[-1] >= lags[0] + 7 or len(lags) > 60:
+            raise SeenError
+
+    with pytest.raises(SeenError):
+        watch(
+            spark,
+            cluster,
+            tmp_path / "out",
+            selection=Selection(groups=[group]),
+            every_seconds=1,
+            after_batch=produce,
+            after_look=compare,
+        )
+    assert lags[-1] >= lags[0] + 7
 
 
 def test_the_watch_job_under_spark_submit(spark, lived, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -97,3 +98,40 @@ def test_a_folder_belongs_to_one_stream(spark, dump, tmp_path):
         stream(dump, tmp_path / "out").process(first, 2)
     with pytest.raises(SourceError, match="no tables"):
         stream(dump, tmp_path / "empty").process(first, 5)
+
+
+def test_lag_grows_though_nobody_commits(spark, dump, tmp_path):
+    into = stream(dump, tmp_path / "out")
+    assert not into.look(spark)  # there is no batch yet
+    for batch_id, records in enumerate(batches(spark, dump)):
+        into.process(records, batch_id)
+    before = everything(into.tables)
+    grown = Said(dump)
+    grown.offsets = [("t", 0, 0, 9), ("t", 1, 0, 8)]
+    grown.taken_at = "2100-01-01T00:00:00+00:00"
+    into = replace(into, snapshot=lambda: grown)
+    for _ in range(2):
+        assert into.look(spark)
+    after = into.tables.table("lag").to_pylist()
+    assert {name: rows for name, rows in everything(into.tables).items() if name != "lag"} == {
+        name: rows for name, rows in before.items() if name != "lag"
+    }
+    (row,) = [r for r in after if r["group"] == "old" and r["partition"] == 0]
+    assert (row["lag"], row["member_id"], row["log_end_offset"]) == (9 - 2, "b-1", 9)
+    assert into.tables.newest_notes()["taken_at"] == grown.taken_at
+
+
+def test_a_look_beside_a_batch_does_not_end_the_stream(spark, dump, tmp_path):
+    root = tmp_path / "out"
+    with Tables(root).writing() as writer:
+        into = replace(stream(dump, root), writer=writer)
+        first, second, _ = batches(spark, dump)
+        into.process(first, 0)
+
+        def snapshot():
+            # The look comes between reading and committing.
+            replace(into, snapshot=lambda: Said(dump)).look(spark)
+            return Said(dump)
+
+        replace(into, snapshot=snapshot).process(second, 1)
+    assert [batch.id for batch in into.tables.batches()] == [0, 1]

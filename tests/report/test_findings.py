@@ -199,13 +199,17 @@ CASES: dict[str, tuple[Fleet, Fleet]] = {
 }
 
 
+OF_A_FOLDER = {"HF123"}
+"""About tables as a whole: no script of a group has them."""
+
+
 def examine(script: Script, minutes: int = 20) -> dict[str, Finding]:
     found = examine_fleet(read_tables(tables(script)), last_ms=START_MS + minutes * MINUTES)
     return {f.code: f for f in found[0].findings}
 
 
 def test_every_rule_has_its_two_fleets_and_there_are_enough() -> None:
-    assert sorted(CASES) == [rule.code for rule in all_rules()]
+    assert sorted({*CASES, *OF_A_FOLDER}) == [rule.code for rule in all_rules()]
     assert len(CASES) >= 12
 
 
@@ -346,6 +350,29 @@ def test_the_worst_group_comes_first() -> None:
                 row["group"] = script.group
     found = examine_fleet(read_tables(tables(calm, bad, worse)), last_ms=START_MS + MINUTES)
     assert [e.facts.group for e in found] == ["worse", "bad", "calm"]
+
+
+@pytest.mark.parametrize(
+    ("notes", "age_s", "stale"),
+    [
+        ({"query": "q", "every_seconds": 30}, 301, True),
+        ({"query": "q", "every_seconds": 30}, 299, False),
+        ({"query": "q", "every_seconds": 600}, 1_799, False),
+        ({"query": "q", "every_seconds": 600}, 1_801, True),
+        ({"query": "q", "every_seconds": None}, 86_000, False),
+        ({"query": "q", "every_seconds": None}, 87_000, True),
+        ({}, 10_000_000, False),  # a history is of its moment
+    ],
+)
+def test_tables_of_a_dead_stream_do_not_look_healthy(
+    monkeypatch: pytest.MonkeyPatch, notes: dict[str, Any], age_s: int, *, stale: bool
+) -> None:
+    taken = {"taken_at": "2025-11-21T09:00:00+00:00", **notes}
+    now_ms = START_MS + 3_600_000 + age_s * 1000
+    held = read_tables(tables(quiet()))
+    monkeypatch.setattr(held, "newest_notes", lambda: taken)
+    (found,) = examine_fleet(held, last_ms=START_MS + MINUTES, now_ms=now_ms)
+    assert [f.code for f in found.findings] == ["HF123"] * stale
 
 
 def test_names_in_commands_are_quoted_for_the_shell() -> None:

@@ -2,8 +2,8 @@
 
 **Rules.** ``kafka_consumergroup_*`` keep the names and labels that exporters and dashboards use
 already. Ours are ``holdfast_group_*`` (``holdfast_share_group_*`` where only a share group has
-it), in seconds and ``_total``. Label values are names from strangers: they are made visible, then
-escaped as the text format requires. An unknown value has no sample.
+it) or ``holdfast_tables_*``, in seconds and ``_total``. Label values are names from strangers: they
+are made visible, then escaped as the text format requires. An unknown value has no sample.
 
 References: Prometheus text exposition format 0.0.4; kafka_exporter (danielqsj) for the names.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from holdfast.names import visible
 from holdfast.report.findings.examination import Examination
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import floats, ints, words
+from holdfast.tables.values import floats, ints, to_us, words
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
@@ -115,13 +115,18 @@ METRICS: dict[str, Metric] = {
         ),
         _gauge(
             "holdfast_group_lag_seconds",
-            "Longest time that a partition with lag has stood at its position.",
+            "Age of the group's oldest unread record by its own time; where no broker was asked, "
+            "the longest time that a partition with lag has stood at its position.",
             "group",
         ),
         _gauge(
             "holdfast_group_last_rebalance_timestamp_seconds",
             "Time of the last rebalance, seconds since 1970.",
             "group",
+        ),
+        _gauge(
+            "holdfast_tables_timestamp_seconds",
+            "When log ends were read for the tables, seconds since 1970: alert on its age.",
         ),
         _gauge("holdfast_group_findings", "Findings of the doctor.", "group", "code", "severity"),
     )
@@ -131,6 +136,8 @@ METRICS: dict[str, Metric] = {
 def exposition(tables: Tables, examinations: Iterable[Examination]) -> str:
     """Text that ``/metrics`` serves: lag from the tables, the rest from one examination a group."""
     samples: dict[str, list[Sample]] = {name: [] for name in METRICS}
+    if (taken_us := to_us(str(tables.newest_notes().get("taken_at")))) is not None:
+        samples["holdfast_tables_timestamp_seconds"].append(({}, taken_us / 1_000_000))
     for name, sample in (*_kafka(tables), *_lag_seconds(tables), *_delivered(tables)):
         samples[name].append(sample)
     for examination in examinations:
@@ -144,7 +151,7 @@ def _text(metric: Metric, rows: Iterable[Sample]) -> str:
     for labels, value in rows:
         assert tuple(labels) == metric.labels, (metric.name, tuple(labels))
         inner = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
-        lines.append(f"{metric.name}{{{inner}}} {_number(value)}")
+        lines.append(f"{metric.name}{f'{{{inner}}}' if inner else ''} {_number(value)}")
     return "\n".join(lines) + "\n"
 
 

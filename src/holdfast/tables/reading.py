@@ -143,6 +143,12 @@ class Tables:
         """The same; none where there is no manifest yet."""
         return self.batches() if has_manifest(self.root) else []
 
+    def newest_notes(self) -> Mapping[str, Any]:
+        """Notes of the newest batch; none where tables are held that never were in a folder."""
+        in_a_folder = self._held is None or self.root != Path()
+        kept = self.committed() if in_a_folder else []
+        return kept[-1].notes if kept else {}
+
     def next_batch(self) -> int:
         """Smallest id above all committed ones."""
         return max((batch.id for batch in self.committed()), default=-1) + 1

@@ -324,12 +324,29 @@ LAG = Table(
         Column(
             "lag",
             _L,
-            "records between them, never negative; null: unknown topic",
+            "records between them, never negative; null: no commit, or unknown topic",
             nullable=True,
             heading="Lag",
         ),
         Column(
-            "lag_seconds", _F, "since the group came to current_offset; 0: no lag", nullable=True
+            "lag_by_reset",
+            _L,
+            "without a commit: what auto.offset.reset leaves to read; null where there is one",
+            "records",
+            nullable=True,
+        ),
+        Column(
+            "lag_seconds",
+            _F,
+            "age of the oldest unread record, or since the group came to current_offset; 0: no lag",
+            "seconds",
+            nullable=True,
+        ),
+        Column(
+            "lag_seconds_basis",
+            _S,
+            "record: the record's own time; position: since the group came to current_offset",
+            nullable=True,
         ),
         Column(
             "delivered",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TypeAlias
 
 import numpy as np
@@ -59,3 +60,14 @@ def lists(table: ArrowTable, name: str) -> tuple[I64, I64]:
         np.arange(table.num_rows), np.asarray(pc.fill_null(pc.list_value_length(column), 0))
     )
     return rows, np.asarray(pc.list_flatten(column), dtype=np.int64)
+
+
+def to_us(text: str) -> int | None:
+    """ISO 8601 as microseconds since 1970; without a zone it is UTC; None if it cannot be read."""
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1_000_000)

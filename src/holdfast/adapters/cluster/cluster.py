@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.adapters import credentials
 from holdfast.adapters.cluster import render
 from holdfast.adapters.cluster.diagnosis import why_no_answer
+from holdfast.adapters.cluster.record_times import Place, record_times
 from holdfast.adapters.settings import Settings
 from holdfast.errors import SourceError
 from holdfast.wire.one.topic_ids import read_topic_id, topic_id_text
@@ -178,6 +179,39 @@ class LiveCluster:
             finally:
                 consumer.close()
         return [(tp.topic, tp.partition, begin[tp], end[tp]) for tp in tps]
+
+    def times_at(self, wanted: Sequence[tuple[str, int, int, int]]) -> list[int | None]:
+        """Times of records in milliseconds since 1970; None where the cluster does not tell.
+
+        Parameters
+        ----------
+        wanted : sequence of (str, int, int, int)
+            Topic, partition, offset, and a time that is likely to be near the record's own.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be reached.
+        """
+        from kafka import KafkaConsumer, TopicPartition
+
+        if not wanted:
+            return []
+        with self._errors():
+            consumer = KafkaConsumer(group_id=None, enable_auto_commit=False, **self._client())
+
+            def ask(times: Mapping[tuple[str, int], int]) -> dict[Place, tuple[int, int] | None]:
+                asked = {TopicPartition(*place): time for place, time in times.items()}
+                found = consumer.offsets_for_times(asked, timeout_ms=TIMEOUT_MS)
+                return {
+                    (tp.topic, tp.partition): None if one is None else (one.offset, one.timestamp)
+                    for tp, one in found.items()
+                }
+
+            try:
+                return record_times(wanted, ask, round(datetime.now(UTC).timestamp() * 1000))
+            finally:
+                consumer.close()
 
     def _records(
         self, topic: str, partitions: Sequence[int]

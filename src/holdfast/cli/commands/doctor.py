@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,6 +104,7 @@ def run(
             tables.choose(group),
             track=lambda names: track(names, len(names), "groups", quiet=quiet),
             source=opened.given,
+            now_ms=time.time_ns() // 1_000_000,
         )
     if fmt is Format.JSON:
         write_json(doctor.to_json(found), output)

@@ -23,6 +23,7 @@ from holdfast.cli.spark_progress import spark_bar
 from holdfast.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
+    from holdfast.errors import SourceError
     from holdfast.tables.reading import Tables
 
 EXAMPLES = """\b
@@ -93,6 +94,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             delta=fmt is options.StoredFormat.DELTA,
             broker_logs=broker_log or (),
             after_batch=_after_batch(output, metrics, note),
+            after_look=_after_look(output, metrics, note),
         )
 
 
@@ -107,6 +109,20 @@ def _after_batch(
         if metrics is not None:
             write_metrics(output, metrics)
         note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
+
+    return say
+
+
+def _after_look(
+    output: Path, metrics: Path | None, note: Callable[[str], None]
+) -> Callable[[Tables, SourceError | None], None]:
+    """What is done once log ends were read, or could not be."""
+
+    def say(_: Tables, error: SourceError | None) -> None:
+        if error is not None:
+            note(f"log ends could not be read, the next try follows: {error}")
+        elif metrics is not None:
+            write_metrics(output, metrics)
 
     return say
 

@@ -43,6 +43,7 @@ from holdfast.pipeline.batches.split import (
 )
 from holdfast.pipeline.batches.state import STATE, STATE_DDL, state_task
 from holdfast.pipeline.batches.tasks import groups_task
+from holdfast.pipeline.history.ages import Times, with_record_ages
 from holdfast.pipeline.history.broker_log import read_files, restated, unmistakable
 from holdfast.pipeline.history.lag import INPUT, INPUT_DDL, OWNERS, Ends, lag_task, positions_input
 from holdfast.pipeline.history.pauses import (
@@ -74,11 +75,11 @@ DRIVER_ROWS: Final = 200_000
 """Below so many rows a job is done where the driver is: starting it would cost more."""
 
 
-STAGED_TABLES: Final = (OWNERS, POSITIONS, PAUSES, DEPARTURES)
+STAGED_TABLES: Final = (POSITIONS, PAUSES, DEPARTURES)
 """What one step writes for another of the same batch."""
 
-STATE_TABLES: Final = (STATE, LATEST, SEEN)
-"""What a batch of a stream writes for the next one."""
+STATE_TABLES: Final = (STATE, LATEST, SEEN, OWNERS)
+"""What a batch of a stream writes for the next one, or for new log ends (:meth:`Job.lag`)."""
 
 
 @dataclass(slots=True)
@@ -130,9 +131,11 @@ class Job:
             self.collect(ordered.drop("group").mapInArrow(task, FILES_DDL).toArrow())
 
     def lag(self, ends: Ends) -> None:
-        """Run the lag job."""
+        """Run the lag job, over the owners that the groups job wrote or that ``files`` names."""
         self.n_bad_share = ends.n_bad_share
         owners, positions = self.files.pop(OWNERS, []), self.files.pop(POSITIONS, [])
+        if self.keep_state:
+            self.files[OWNERS] = owners
         positions = [*self.past.get(LATEST, []), *positions, *self._staged(ends.share)]
         task = lag_task(str(self.tables.root), self.batch, ends, keep_state=self.keep_state)
         if sum(rows for _, rows in (*owners, *positions)) <= DRIVER_ROWS:
@@ -142,6 +145,13 @@ class Job:
             self.collect(pa.Table.from_batches(task(batches), FILES_SCHEMA))
             return
         self._by_group(self._lag_input(owners, positions), task)
+
+    def ages(self, times: Times, taken_at_us: int) -> None:
+        """Put ages of records, which a cluster tells, into the lag."""
+        files = self.files.pop("lag", [])
+        if files:
+            whole = pa.concat_tables(self._tables(files))
+            self.files["lag"] = self._rewritten("lag", with_record_ages(whole, times, taken_at_us))
 
     def _staged(self, share: pa.Table) -> Files:
         """Positions of share groups as a file, like those that the records gave."""
@@ -173,7 +183,8 @@ class Job:
             whole = pa.concat_tables(self._tables(rebalances))
             told = self._tables(self.files.pop(DEPARTURES, []))
             whole = with_departures(whole, told)
-            self.files["rebalances"] = self._rewritten(add_pauses(whole, pa.concat_tables(pauses)))
+            summed = add_pauses(whole, pa.concat_tables(pauses))
+            self.files["rebalances"] = self._rewritten("rebalances", summed)
 
     def _by_group(self, frame: DataFrame, task: BatchTask) -> None:
         """Run a task over the rows of a frame, those of a group together."""
@@ -223,7 +234,7 @@ class Job:
             if more.equals(rows):
                 files.append((name, n_rows))
                 continue
-            files += self._rewritten(more)
+            files += self._rewritten("rebalances", more)
         return replace(batch, files={**batch.files, "rebalances": files}) if files else batch
 
     def _tables(self, files: Files) -> list[pa.Table]:
@@ -232,11 +243,11 @@ class Job:
     def _paths(self, files: Files) -> list[Path]:
         return checked_files(self.tables.root, [name for name, _ in files])
 
-    def _rewritten(self, rebalances: pa.Table) -> Files:
-        """Write ``rebalances`` to a file of this batch."""
+    def _rewritten(self, name: str, rows: pa.Table) -> Files:
+        """Write a table to a file of this batch."""
         writer = BatchWriter(str(self.tables.root), self.batch)
-        writer.write("rebalances", rebalances.cast(arrow_schema("rebalances")))
-        return files_of(writer.close())["rebalances"]
+        writer.write(name, rows.cast(arrow_schema(name)))
+        return files_of(writer.close())[name]
 
     def _read(self, files: Files, ddl: str) -> DataFrame:
         if not files:
@@ -255,7 +266,7 @@ class Job:
         said = read_files(logs, pc.unique(whole["group"]).to_pylist())
         said = unmistakable(said) if self.keep_state else said
         rebalances, anomalies = restated(whole, said)
-        self.files["rebalances"] = self._rewritten(rebalances)
+        self.files["rebalances"] = self._rewritten("rebalances", rebalances)
         writer = BatchWriter(str(self.tables.root), self.batch)
         writer.write("anomalies", anomalies)
         self.files.setdefault("anomalies", []).extend(files_of(writer.close()).get("anomalies", []))

@@ -3,7 +3,8 @@
 **Rules.** A batch has the id that Spark gives it, and one commit makes it visible. A visible batch
 is not done again; a batch that was interrupted is done anew from the same offsets. So the tables
 equal those of one run over the whole topic, row for row. Checkpoint and tables are in one folder
-and belong together.
+and belong together. Where nobody commits there is no batch, but lag grows: then log ends are read
+at the same pace, and the lag of the newest batch is made anew.
 
 **Strategy.** ``foreachBatch`` runs the jobs of :mod:`holdfast.pipeline.batches.jobs` over the new
 records and over what the batch before left: the state of every group
@@ -15,8 +16,10 @@ it is added to that rebalance.
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,9 +28,11 @@ from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import SourceError
 from holdfast.pipeline.batches.delta import append_delta
 from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
-from holdfast.pipeline.history.history import CHECKPOINT, is_watched, to_us
-from holdfast.pipeline.history.lag import Ends
+from holdfast.pipeline.history.ages import Times
+from holdfast.pipeline.history.history import CHECKPOINT, is_watched
+from holdfast.pipeline.history.lag import OWNERS, Ends
 from holdfast.pipeline.ingest.dump import offsets_table, share_table
+from holdfast.pipeline.ingest.positions import LATEST
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.share_positions import share_positions
 from holdfast.pipeline.ingest.source import (
@@ -43,6 +48,7 @@ from holdfast.tables.lease import WriterLease
 from holdfast.tables.manifest import Batch, Manifest, batch_folder, has_manifest
 from holdfast.tables.places import local_path
 from holdfast.tables.reading import Tables
+from holdfast.tables.values import to_us
 from holdfast.wire.one.topic_ids import names_by_id
 
 if TYPE_CHECKING:
@@ -69,7 +75,7 @@ class Stream:
     selection : Selection
         Which groups.
     auto_offset_reset : str
-        What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
+        What a partition without a commit has to read: nothing for ``latest``, else the whole log.
     delta : bool
         Append every batch to Delta tables too.
     broker_logs : sequence of Path
@@ -77,6 +83,10 @@ class Stream:
         there at the moment (it is being rotated) is left out.
     writer : WriterLease, optional
         The right to write to the folder; without it each batch takes it for itself.
+    every_seconds : float, optional
+        Pause between two looks; noted, so that a reader can tell a stream that has died.
+    times : callable, optional
+        Asks the cluster for times of records, once per batch and look.
     """
 
     tables: Tables
@@ -87,6 +97,8 @@ class Stream:
     delta: bool = False
     broker_logs: Sequence[Path] = ()
     writer: WriterLease | None = None
+    every_seconds: float | None = None
+    times: Times | None = None
 
     def process(self, records: DataFrame, batch_id: int) -> None:
         """Take one batch in; do nothing if it is there already.
@@ -122,15 +134,63 @@ class Stream:
         cluster = self.snapshot()
         names = names_by_id((topic_id, topic) for topic_id, topic, _ in cluster.topics)
         job.read(records, self.selection, names)
-        job.lag(self._ends(cluster))
+        self._lag(job, cluster)
         job.pauses()
         job.restate([log for log in self.broker_logs if log.is_file()])
         state = {name: job.files.pop(name, []) for name in STATE_TABLES}
-        notes = {"query": self.query, "state": state, **job.notes}
+        notes = {"query": self.query, "state": state, **self._looked(cluster), **job.notes}
         done = Batch(id=batch_id, files=job.files, notes=notes)
+        kept = self._as_it_stands(kept)
         earlier = job.amended(_without_lag(kept.batches))
         self.tables.commit(done, earlier=earlier, made_from=kept, writer=self.writer)
         self._sweep(batch_id)
+
+    def look(self, spark: SparkSession) -> bool:
+        """Read log ends again, and make the lag of the newest batch by them; no record is read.
+
+        Returns
+        -------
+        bool
+            False where there is no batch yet, or an earlier version of holdfast kept it.
+
+        Raises
+        ------
+        SourceError
+            The cluster cannot be read, or another process has written to the folder since.
+        """
+        kept = self.tables.manifest()
+        last = kept.batches[-1] if kept.batches else None
+        state = last.notes.get("state", {}) if last is not None else {}
+        if last is None or OWNERS not in state:
+            return False
+        cluster = self.snapshot()
+        owners = {OWNERS: [(str(name), int(rows)) for name, rows in state[OWNERS]]}
+        past = {LATEST: state.get(LATEST, [])}
+        job = Job(spark=spark, tables=self.tables, batch=last.id, past=past, files=owners)
+        self._lag(job, cluster)
+        files = {**last.files, "lag": job.files.get("lag", [])}
+        done = replace(last, files=files, notes={**last.notes, **self._looked(cluster)})
+        earlier = kept.batches[:-1]
+        self.tables.commit(done, earlier=earlier, made_from=kept, writer=self.writer)
+        remove_staged(self.tables.root)
+        return True
+
+    def _lag(self, job: Job, cluster: SourceSnapshot) -> None:
+        ends = self._ends(cluster)
+        job.lag(ends)
+        if self.times is not None:
+            job.ages(self.times, ends.taken_at_us)
+
+    def _looked(self, cluster: SourceSnapshot) -> dict[str, Any]:
+        """When log ends were read, and how often they are, as notes of a batch."""
+        return {"taken_at": cluster.taken_at, "every_seconds": self.every_seconds}
+
+    def _as_it_stands(self, before: Manifest) -> Manifest:
+        """The manifest, if nothing but our own :meth:`look` has changed it since ``before``."""
+        now = self.tables.manifest()
+        ours = self.writer is not None and now.writer == self.writer.token
+        same = [batch.id for batch in now.batches] == [batch.id for batch in before.batches]
+        return now if ours and same else before
 
     def _ends(self, cluster: SourceSnapshot) -> Ends:
         taken_at = to_us(cluster.taken_at) or 0
@@ -210,6 +270,7 @@ def watch(
     delta: bool = False,
     broker_logs: Sequence[Path] = (),
     after_batch: Callable[[Tables, int], None] | None = None,
+    after_look: Callable[[Tables, SourceError | None], None] | None = None,
 ) -> Tables:
     """Follow the offsets topic of a live cluster into a folder of tables.
 
@@ -223,6 +284,8 @@ def watch(
         As in :class:`Stream`; on Spark Connect the server reads the logs.
     after_batch : callable, optional
         Called here with the tables and the batch id after each batch (metrics, a progress line).
+    after_look : callable, optional
+        Called here after log ends were read where no batch came, or with why they could not be.
 
     Raises
     ------
@@ -246,9 +309,11 @@ def watch(
         auto_offset_reset=auto_offset_reset,
         delta=delta,
         broker_logs=[log.absolute() for log in broker_logs],
+        every_seconds=every_seconds,
+        times=cluster.times_at,
     )
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
-        follow(stream.load(), into, every_seconds=every_seconds, after_batch=after_batch)
+        follow(stream.load(), into, after_batch=after_batch, after_look=after_look)
     if any(end > begin for begin, end in ends.values()) and not has_manifest(tables.root):
         raise SourceError(
             f"Spark read no record, but {OFFSETS_TOPIC} of {cluster.bootstrap} holds some"
@@ -260,8 +325,8 @@ def follow(
     records: DataFrame,
     into: Stream,
     *,
-    every_seconds: float | None = None,
     after_batch: Callable[[Tables, int], None] | None = None,
+    after_look: Callable[[Tables, SourceError | None], None] | None = None,
 ) -> None:
     """Take a streaming frame of records into tables, until it ends or is stopped.
 
@@ -273,14 +338,14 @@ def follow(
         Where to; its ``query`` is that of the checkpoint.
     """
     with into.tables.writing() as writer:
-        _run(records, replace(into, writer=writer), every_seconds, after_batch)
+        _run(records, replace(into, writer=writer), after_batch, after_look)
 
 
 def _run(
     records: DataFrame,
     into: Stream,
-    every_seconds: float | None,
     after_batch: Callable[[Tables, int], None] | None,
+    after_look: Callable[[Tables, SourceError | None], None] | None,
 ) -> None:
     """Run the stream, as the only writer of its folder."""
     tables = into.tables
@@ -288,18 +353,22 @@ def _run(
     # A Connect server runs the batches: ``after_batch`` runs here, once they are committed.
     here = not is_connect(records.sparkSession)
     after = after_batch if here else None
+    looks = Looks(into, records.sparkSession, after_look) if into.every_seconds else None
+    # A lock does not travel to a Connect server; there a batch finds our look in the manifest.
+    alone = looks.alone if here and looks is not None else nullcontext()
 
     def take(batch: DataFrame, batch_id: int) -> None:
         query = json.loads((checkpoint / "metadata").read_text())["id"]
-        replace(into, query=query).process(batch, batch_id)
+        with alone:
+            replace(into, query=query).process(batch, batch_id)
         if after is not None:
             after(tables, batch_id)
 
     frame = records.select("partition", "offset", "timestamp", "key", "value")
     writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
     trigger: dict[str, Any] = {"availableNow": True}
-    if every_seconds is not None:
-        trigger = {"processingTime": f"{round(every_seconds * 1000)} milliseconds"}
+    if into.every_seconds is not None:
+        trigger = {"processingTime": f"{round(into.every_seconds * 1000)} milliseconds"}
     reported = tables.next_batch()
     query = started(writer.trigger(**trigger))
     try:
@@ -308,11 +377,55 @@ def _run(
             ended = query.awaitTermination(LOOK_EVERY_S)
             if after_batch is not None and not here:
                 reported = _report(tables, reported, after_batch)
+            if looks is not None and not ended:
+                looks.look()
     except BaseException:
         with suppress(Exception):  # what ended us counts, not how the stream takes it
             query.stop()
         raise
     query.stop()
+
+
+class Looks:
+    """Reads log ends where no batch has done so for as long as batches are apart.
+
+    Parameters
+    ----------
+    into : Stream
+        With ``every_seconds``.
+    after : callable, optional
+        Told of each look, or of why one failed: the next one is tried after the same time.
+    """
+
+    def __init__(
+        self,
+        into: Stream,
+        spark: SparkSession,
+        after: Callable[[Tables, SourceError | None], None] | None,
+    ):
+        self.alone = threading.Lock()
+        self._into, self._spark, self._after = into, spark, after
+        self._version = -1
+        self._since = time.monotonic()
+
+    def look(self) -> None:
+        """Look if it is time, and no batch is being taken."""
+        assert self._into.every_seconds is not None
+        version = self._into.tables.manifest().version
+        if version != self._version:
+            self._version, self._since = version, time.monotonic()
+        due = time.monotonic() - self._since >= self._into.every_seconds
+        if not due or not self.alone.acquire(blocking=False):
+            return
+        try:
+            looked, error = self._into.look(self._spark), None
+        except SourceError as found:
+            looked, error = False, found
+        finally:
+            self.alone.release()
+        self._since = time.monotonic()
+        if self._after is not None and (looked or error is not None):
+            self._after(self._into.tables, error)
 
 
 def _report(tables: Tables, first: int, after_batch: Callable[[Tables, int], None]) -> int:

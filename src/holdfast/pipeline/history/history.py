@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,7 @@ import pyarrow as pa
 from holdfast.command_lines import SERVERS, holdfast_line
 from holdfast.errors import ConfigError
 from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
+from holdfast.pipeline.history.ages import Times
 from holdfast.pipeline.history.lag import Ends
 from holdfast.pipeline.ingest.dump import write_dump
 from holdfast.pipeline.ingest.selection import Selection
@@ -31,6 +31,7 @@ from holdfast.tables.lease import WriterLease
 from holdfast.tables.manifest import Batch
 from holdfast.tables.places import Place, StorePath, local_path
 from holdfast.tables.reading import Tables
+from holdfast.tables.values import to_us
 from holdfast.wire.one.topic_ids import names_by_id
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def run(
     out_dir : Path
         Folder of the tables; made if it is not there. Workers write to it too.
     auto_offset_reset : str
-        What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
+        What a partition without a commit has to read: nothing for ``latest``, else the whole log.
     broker_logs : sequence of Path
         Logs of group coordinators, oldest first: causes that they state replace inferred ones.
     overwrite : bool
@@ -123,7 +124,10 @@ def run(
         dump = _open(spark, source, tables.root, note)
         dump.check_read()
         ends = ends_of(dump, chosen, auto_offset_reset)
-        return history_of(spark, dump, tables, chosen, ends, broker_logs=broker_logs, writer=writer)
+        times = None if isinstance(source, (Dump, str, Path)) else source.times_at
+        return history_of(
+            spark, dump, tables, chosen, ends, broker_logs=broker_logs, writer=writer, times=times
+        )
 
 
 def check_target(root: Path, *, overwrite: bool = False) -> None:
@@ -175,12 +179,18 @@ def history_of(
     *,
     broker_logs: Sequence[Path] = (),
     writer: WriterLease | None = None,
+    times: Times | None = None,
 ) -> History:
-    """Write the tables of one dump as one new batch that replaces all others."""
+    """Write the tables of one dump as one new batch that replaces all others.
+
+    ``times`` asks a cluster for times of records, for :mod:`holdfast.pipeline.history.ages`.
+    """
     before = tables.manifest()
     job = Job(spark=spark, tables=tables, batch=tables.next_batch())
     job.read_dump(dump, selection, topic_names(dump))
     job.lag(ends)
+    if times is not None:
+        job.ages(times, ends.taken_at_us)
     job.pauses()
     job.restate(broker_logs)
     n_records = dump.n_records()
@@ -225,17 +235,6 @@ def taken_at_us(dump: Dump) -> int:
     """When the dump was taken, in microseconds; the time or else of its newest record."""
     found = to_us(dump.taken_at)
     return dump.newest_us() if found is None else found
-
-
-def to_us(text: str) -> int | None:
-    """ISO 8601 as microseconds since 1970; without a zone it is UTC; None if it cannot be read."""
-    try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1_000_000)
 
 
 def topic_names(dump: Dump) -> dict[str, str]:

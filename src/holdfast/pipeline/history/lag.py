@@ -2,8 +2,9 @@
 
 **Rules.** A partition has a row if it has a commit or an owner. Of the records of a partition the
 last one in the log counts; a tombstone means that there is no commit. A commit that has expired
-counts as none, unless a member owns the partition (Kafka keeps the commit then). Without a commit,
-``auto.offset.reset`` decides the lag: 0 for ``latest``, the whole log for any other value. A commit
+counts as none, unless a member owns the partition (Kafka keeps the commit then). Without a commit
+there is no lag; beside it stands what ``auto.offset.reset`` leaves to read: nothing for ``latest``,
+the whole log for any other value. A commit
 beyond the end or before the beginning of the log is clamped, and ``clamped`` says so. If the
 cluster does not have the topic, the lag is unknown. A share group has a start offset in place of a
 commit; records behind it that are done already do not count, and where that is not known, neither
@@ -233,12 +234,12 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
     empty = ends.offsets.num_rows == 0
     begin = np.zeros_like(at) if empty else ints(ends.offsets, "begin_offset")[at]
     end = np.zeros_like(at) if empty else ints(ends.offsets, "end_offset")[at]
-    unknown_lag = np.zeros_like(at) if ends.reset == "latest" else end - begin
-    lag = np.where(has, end - np.clip(current, begin, np.maximum(begin, end)), unknown_lag)
+    by_reset = np.zeros_like(at) if ends.reset == "latest" else np.maximum(end - begin, 0)
+    lag = np.where(has, end - np.clip(current, begin, np.maximum(begin, end)), 0)
     shared, done = _shared(rows, commit, owner)
     lag -= np.where(shared, np.maximum(done, 0), 0)
     # What a share group has done is known to its coordinator alone.
-    known_lag = known & (~shared | (has & (done >= 0)))
+    known_lag = known & has & (~shared | (done >= 0))
     beyond, before = has & known & (current > end), has & known & (current < begin)
     stood = np.maximum(ends.taken_at_us - ints(rows, "since")[np.maximum(commit, 0)], 0) / 1e6
     status = np.select([has & shared, has, deleted, expired], [4, 0, 2, 3], 1)
@@ -247,8 +248,10 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
         "log_start_offset": pa.array(begin, mask=~known),
         "log_end_offset": pa.array(end, mask=~known),
         "lag": pa.array(np.maximum(lag, 0), mask=~known_lag),
+        "lag_by_reset": pa.array(by_reset, mask=has | ~known | shared),
         "delivered": pa.array(done, mask=~shared | (done < 0)),
-        "lag_seconds": pa.array(np.where(lag > 0, stood, 0.0), mask=~(known_lag & has)),
+        "lag_seconds": pa.array(np.where(lag > 0, stood, 0.0), mask=~known_lag),
+        "lag_seconds_basis": take(pa.array(["position"]), np.where(known_lag & (lag > 0), 0, -1)),
         "member_id": take(rows["member_id"], owner),
         "client_id": take(rows["client_id"], owner),
         "client_host": take(rows["client_host"], owner),

@@ -97,6 +97,10 @@ class Cluster(Protocol):
         """Topics with ids, begin and end offsets: read after the records."""
         ...
 
+    def times_at(self, wanted: Sequence[tuple[str, int, int, int]]) -> Sequence[int | None]:
+        """Times of records, by topic, partition, offset and a time near it, in milliseconds."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dump:

@@ -216,21 +216,29 @@ def _owners(
     first = np.searchsorted(group, np.arange(len(groups) + 1))
     owner = np.full(asked.start[-1], NO_OWNER, np.int32)
     lag = np.zeros(asked.start[-1], np.int64)
-    columns = ["group", "topic", "partition", "member_id", "lag"]
+    columns = ["group", "topic", "partition", "member_id", "lag", "lag_by_reset"]
     for file in tables.files("lag"):
         source = open_parquet(file, read_dictionary=["group", "topic", "member_id"])
-        for batch in source.iter_batches(1 << 20, columns=columns):
+        there = [name for name in columns if name in source.schema_arrow.names]
+        for batch in source.iter_batches(1 << 20, columns=there):
             of = _places(batch["group"], groups)
             topic = _places(batch["topic"], asked.names)
             partition = batch["partition"].to_numpy().astype(np.int64)
             good, tp = asked.tps(of, topic, partition)
-            lag[tp] = pc.fill_null(batch["lag"], 0).to_numpy()[good]
+            lag[tp] = pc.fill_null(_to_read(batch), 0).to_numpy()[good]
             who = _places(batch["member_id"], ids)[good]
             key = of[good] * max(len(ids), 1) + who
             at = np.minimum(np.searchsorted(member_key, key), max(len(member_key) - 1, 0))
             owned = (who >= 0) & (member_key[at] == key) if len(member_key) else who >= 0
             owner[tp[owned]] = (at - first[of[good]])[owned]
     return owner, lag
+
+
+def _to_read(batch: pa.RecordBatch) -> pa.Array:
+    """Lag, or else what auto.offset.reset leaves to read; older tables have it as lag."""
+    lag = batch["lag"]
+    by_reset = "lag_by_reset"
+    return pc.coalesce(lag, batch[by_reset]) if by_reset in batch.schema.names else lag
 
 
 def _places(column: pa.Array, values: pa.Array) -> I64:

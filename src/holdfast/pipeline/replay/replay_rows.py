@@ -162,7 +162,7 @@ _COLUMNS = {
     "assignments": ("generation", "timestamp", "member_id", "topic", "partitions", "role"),
     "rebalances": tuple(RecordedRebalance.__annotations__),
     "pauses": tuple(RecordedPause.__annotations__),
-    "lag": ("topic", "partition", "lag"),
+    "lag": ("topic", "partition", "lag", "lag_by_reset"),
     "offset_commits": ("topic", "partition", "offset", "commit_timestamp", "leader_epoch"),
 }
 
@@ -267,5 +267,6 @@ def _member(row: dict[str, Any], topics: tuple[str, ...]) -> RecordedMember:
 def _lags(rows: Sequence[dict[str, Any]]) -> dict[str, dict[int, int]]:
     found: dict[str, dict[int, int]] = {}
     for row in rows:
-        found.setdefault(row["topic"], {})[row["partition"]] = row["lag"] or 0
+        to_read = row["lag_by_reset"] if row["lag"] is None else row["lag"]
+        found.setdefault(row["topic"], {})[row["partition"]] = to_read or 0
     return found

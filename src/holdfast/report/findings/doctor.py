@@ -17,7 +17,7 @@ import numpy as np
 from holdfast.command_lines import NOT_KNOWN, GivenSource
 from holdfast.report.columns.timeline import last_time
 from holdfast.report.findings.examination import Examination, all_rules, examine
-from holdfast.report.findings.facts import Facts, read_facts
+from holdfast.report.findings.facts import NOT_KEPT, Facts, read_age, read_facts
 from holdfast.report.findings.finding import Finding, Limits, Rule
 from holdfast.report.progress import Track
 from holdfast.tables.reading import Tables
@@ -35,6 +35,7 @@ def examine_fleet(
     *,
     track: Track = iter,
     source: GivenSource = NOT_KNOWN,
+    now_ms: int | None = None,
 ) -> list[Examination]:
     """Examine groups, the worst first.
 
@@ -52,8 +53,12 @@ def examine_fleet(
         Passes the names on, one by one, and may show how far it is.
     source : GivenSource, optional
         Where the tables come from, for the commands of findings.
+    now_ms : int, optional
+        Time by the caller's clock, in UTC milliseconds: then old tables are a finding.
     """
-    found = examinations(tables, groups, limits, last_ms, track=track, source=source)
+    found = examinations(
+        tables, groups, limits, last_ms, track=track, source=source, now_ms=now_ms
+    )
     return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))
 
 
@@ -65,12 +70,14 @@ def examinations(
     *,
     track: Track = iter,
     source: GivenSource = NOT_KNOWN,
+    now_ms: int | None = None,
 ) -> Iterator[Examination]:
     """As :func:`examine_fleet`, one group after the other and none kept: a fleet may be large."""
     last = last_ms if last_ms is not None else last_time(tables)
     names = tables.groups if groups is None else tuple(groups)
+    age = NOT_KEPT if now_ms is None else read_age(tables, now_ms)
     for name in track(names):
-        yield examine(read_facts(tables, name, last, source), limits)
+        yield examine(read_facts(tables, name, last, source, age), limits)
 
 
 def to_json(examinations: Sequence[Examination]) -> dict[str, Any]:

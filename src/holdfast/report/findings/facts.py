@@ -18,7 +18,7 @@ from holdfast.report.columns.given import count_roles
 from holdfast.report.columns.history import Rebalances, read_rebalances
 from holdfast.report.columns.timeline import Settlements, Timeline, build_timeline
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import ArrowTable, codes, ints, times_ms, words
+from holdfast.tables.values import ArrowTable, codes, ints, times_ms, to_us, words
 
 BOOL = npt.NDArray[np.bool_]
 NEVER = -1
@@ -121,6 +121,35 @@ class Absence:
     away_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Age:
+    """How old tables are.
+
+    Parameters
+    ----------
+    seconds : float
+        Since log ends were read, of tables that ``watch`` keeps; 0 for others.
+    look_every_s : float
+        How often ``watch`` was told to read them; 0 if it was to end by itself.
+    """
+
+    seconds: float = 0.0
+    look_every_s: float = 0.0
+
+
+NOT_KEPT = Age()
+
+
+def read_age(tables: Tables, now_ms: int) -> Age:
+    """How old tables are by the caller's clock, in UTC milliseconds."""
+    notes = tables.newest_notes()
+    taken_us = to_us(str(notes.get("taken_at"))) if "query" in notes else None
+    if taken_us is None:
+        return NOT_KEPT
+    seconds = max(now_ms - taken_us / 1000, 0.0) / 1000
+    return Age(seconds=seconds, look_every_s=float(notes.get("every_seconds") or 0.0))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Facts:
     """Everything known about one group.
@@ -147,6 +176,7 @@ class Facts:
     n_shared: int = 0
     roles: Mapping[str, int] = field(default_factory=dict)
     source: GivenSource = NOT_KNOWN
+    age: Age = NOT_KEPT
 
     @property
     def takes_assignors(self) -> bool:
@@ -210,7 +240,11 @@ class Facts:
 
 
 def read_facts(
-    tables: Tables, group: str, last_ms: int | None = None, source: GivenSource = NOT_KNOWN
+    tables: Tables,
+    group: str,
+    last_ms: int | None = None,
+    source: GivenSource = NOT_KNOWN,
+    age: Age = NOT_KEPT,
 ) -> Facts:
     """Facts of one group; the window ends at ``last_ms``, in UTC milliseconds.
 
@@ -235,6 +269,7 @@ def read_facts(
         n_shared=_n_shared(generations),
         roles=count_roles(tables.of_group(group, "assignments"), timeline.generations),
         source=source,
+        age=age,
         rebalance_index=timeline.generations.index_of(rebalances.generation, rebalances.at_ms),
     )
 

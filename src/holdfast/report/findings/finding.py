@@ -187,6 +187,9 @@ class Limits:
     spurious: int = 3
     missed: int = 3
     record_share: float = 0.5
+    stale_s: float = 300.0
+    stale_looks: float = 3.0
+    stale_once_s: float = 86_400.0
 
 
 Look = Callable[[Facts, Limits], Iterable[Symptom]]

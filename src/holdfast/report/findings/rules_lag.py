@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from holdfast.command_lines import kafka_line, option
+from holdfast.command_lines import FOLDER, SERVERS, holdfast_line, kafka_line, option
 from holdfast.model.columns import I64
 from holdfast.report.findings.facts import Facts
 from holdfast.report.findings.finding import (
@@ -194,6 +194,35 @@ def beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         "log: was the topic made anew?",
         evidence=last_evidence(facts, [], rows),
         command=on_group(facts, "lag"),
+        basis=Basis.STATED,
+    )
+
+
+@rule(
+    "HF123",
+    name="stale tables",
+    severity=Severity.WARN,
+    what="The tables are kept by watch, and log ends have not been read for five minutes, and for "
+    "three times as long as watch was told to wait between looks (for a day, where it was told to "
+    "end by itself).",
+    why="Lag and everything else is that of an earlier moment: a group that has stopped since "
+    "looks healthy.",
+    how="Stated by the tables: when log ends were read last, against the clock of the doctor.",
+    mend="Look whether watch still runs, and start it again: it goes on where it ended. An alert "
+    "on holdfast_tables_timestamp_seconds tells it earlier.",
+)
+def stale(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """The stream that keeps the tables has stopped."""
+    every_s = facts.age.look_every_s
+    limit = max(limits.stale_s, limits.stale_looks * every_s) if every_s else limits.stale_once_s
+    if facts.age.seconds <= limit:
+        return
+    folder = facts.source.path or FOLDER
+    yield Symptom(
+        text=f"log ends were read {facts.age.seconds / 60:,.0f} minutes ago: all of this is as of "
+        "then",
+        evidence=Evidence(to_ms=facts.end_ms, figures={"age_s": facts.age.seconds}),
+        command=holdfast_line("watch", "-b", SERVERS, "-o", folder, "--every", "30"),
         basis=Basis.STATED,
     )
 
