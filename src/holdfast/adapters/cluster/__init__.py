@@ -3,5 +3,6 @@
 ``connections`` wraps this layer, ``refused`` closes the sockets that it leaves open, ``render``
 spells settings for each client library, ``properties`` reads files of them. ``diagnosis`` says why
 a cluster does not answer. ``lookup`` (for a member) and ``cluster`` (for the command
-line) ask for topics and offsets; ``broker_lags`` and ``lag_source`` ask for lags.
+line) ask for topics and offsets, ``record_times`` for the time of a record; ``broker_lags`` and
+``lag_source`` ask for lags.
 """

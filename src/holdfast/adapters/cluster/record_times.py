@@ -28,7 +28,7 @@ Ask = Callable[[Mapping[Place, int]], Mapping[Place, tuple[int, int] | None]]
 
 
 @dataclass(slots=True)
-class _Search:
+class _RecordSearch:
     """The search for one record: ``low`` is at or before it, ``high`` behind it."""
 
     offset: int
@@ -98,7 +98,7 @@ def record_times(
     Two groups may read one partition: each gets a search, and a request asks for one of them.
     """
     searches = [
-        _Search(offset=offset, guess=min(near_ms, now_ms), high_ms=now_ms + 1)
+        _RecordSearch(offset=offset, guess=min(near_ms, now_ms), high_ms=now_ms + 1)
         for _, _, offset, near_ms in wanted
     ]
     for layer in _layers([(topic, partition) for topic, partition, _, _ in wanted]):

@@ -56,9 +56,7 @@ def examine_fleet(
     now_ms : int, optional
         Time by the caller's clock, in UTC milliseconds: then old tables are a finding.
     """
-    found = examinations(
-        tables, groups, limits, last_ms, track=track, source=source, now_ms=now_ms
-    )
+    found = examinations(tables, groups, limits, last_ms, track=track, source=source, now_ms=now_ms)
     return sorted(found, key=lambda e: (*(-b for b in e.badness), e.facts.group))
 
 
