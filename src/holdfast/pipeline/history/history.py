@@ -124,7 +124,7 @@ def run(
         dump = _open(spark, source, tables.root, note)
         dump.check_read()
         ends = ends_of(dump, chosen, auto_offset_reset)
-        times = None if isinstance(source, (Dump, str, Path)) else source.times_at
+        times = None if isinstance(source, (Dump, StorePath, str, Path)) else source.times_at
         return history_of(
             spark, dump, tables, chosen, ends, broker_logs=broker_logs, writer=writer, times=times
         )
