@@ -289,11 +289,9 @@ def _is_open(consumer: Any) -> bool:
 
 def _after(message: Any) -> Any:
     """The offset to commit once this message is processed."""
-    at = TopicPartition(message.topic(), message.partition(), message.offset() + 1)
     epoch = message.leader_epoch()
-    if epoch is None:
-        return at
-    return TopicPartition(at.topic, at.partition, at.offset, None, epoch)
+    beside = {} if epoch is None else {"leader_epoch": epoch}
+    return TopicPartition(message.topic(), message.partition(), message.offset() + 1, **beside)
 
 
 def _commit_arguments(

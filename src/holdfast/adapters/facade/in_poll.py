@@ -135,7 +135,7 @@ class InPollDuties(TopicDuties):
 
         def work(side: Any) -> BaseException | None:
             error: BaseException | None = side.rebalance(call, resources)
-            done(None if error is None else f"{type(error).__name__}: {error}")
+            done(None)  # as librdkafka: an error of a callback changes nothing of a hand-over
             return error
 
         self.delivery.mail.put(work)

@@ -112,7 +112,7 @@ class GroupSide:
         assignors: Sequence[Assignor],
         on_commit: Callable[..., object] | None,
     ):
-        self._consumer = consumer
+        self._ref = weakref.ref(consumer)  # one that is forgotten ends at once, as the original
         self._routed = routed
         self._assignors = assignors
         self._on_commit = on_commit
@@ -128,6 +128,10 @@ class GroupSide:
         self._known: set[str] = set()
         self._held_error: BaseException | None = None
         self._alone_committed: dict[Resource, int] = {}
+
+    @property
+    def _consumer(self) -> Any:
+        return self._ref()
 
     @property
     def polls_alone(self) -> bool:
@@ -543,13 +547,11 @@ def _noted(offsets: Sequence[Any]) -> dict[Resource, int]:
 
 
 def _listed(offsets: Mapping[Resource, int]) -> list[Any]:
-    return [
-        TopicPartition(topic, partition, int(at), at.metadata, _epoch(at))
-        if isinstance(at, NotedOffset)
-        else TopicPartition(topic, partition, at)
-        for (topic, partition), at in sorted(offsets.items())
-    ]
+    return [TopicPartition(*tp, int(at), **_beside(at)) for tp, at in sorted(offsets.items())]
 
 
-def _epoch(offset: NotedOffset) -> int | None:
-    return offset.leader_epoch if offset.leader_epoch >= 0 else None
+def _beside(offset: int) -> dict[str, Any]:
+    if not isinstance(offset, NotedOffset):
+        return {}
+    epoch = {"leader_epoch": offset.leader_epoch} if offset.leader_epoch >= 0 else {}
+    return epoch | ({"metadata": offset.metadata} if offset.metadata else {})

@@ -1,0 +1,325 @@
+"""``holdfast.confluent.Consumer`` beside ``confluent_kafka.Consumer`` on a real broker.
+
+Both classes must pass the first part; the second part is what only ours can do.
+"""
+
+import threading
+
+import confluent_kafka
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer, TopicPartition
+from tests.live.crew import Topic, fresh
+from tests.live.waiting import until
+
+from holdfast.confluent import Consumer
+
+pytestmark = pytest.mark.broker
+
+KINDS = pytest.mark.parametrize(
+    "kind", [confluent_kafka.Consumer, Consumer], ids=["original", "ours"]
+)
+
+
+class Diary:
+    """What the callbacks of one consumer were told."""
+
+    def __init__(self):
+        self.calls = []
+
+    def on_assign(self, consumer, partitions):
+        self.calls.append(("assign", sorted(p.partition for p in partitions)))
+
+    def on_revoke(self, consumer, partitions):
+        self.calls.append(("revoke", sorted(p.partition for p in partitions)))
+
+    def on_lost(self, consumer, partitions):
+        self.calls.append(("lost", sorted(p.partition for p in partitions)))
+
+    def all(self):
+        return {"on_assign": self.on_assign, "on_revoke": self.on_revoke, "on_lost": self.on_lost}
+
+    def names(self):
+        return [name for name, _ in self.calls]
+
+
+@pytest.fixture(scope="module")
+def topic(broker):
+    made = Topic(broker.bootstrap, 2)
+    made.produce(10)
+    return made
+
+
+def config(broker, **extra):
+    callbacks = {key: extra.pop(key) for key in ("on_commit",) if key in extra}
+    settings = {key.replace("_", "."): value for key, value in extra.items()} | callbacks
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": fresh("facade"),
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 200,
+        "session.timeout.ms": 6_000,
+        "log_level": 0,
+        **settings,
+    }
+
+
+def read(consumer, n):
+    """Messages, until there are so many."""
+    found = []
+    while len(found) < n:
+        found += consumer.consume(n - len(found), 0.5)
+    assert not any(message.error() for message in found)
+    return found
+
+
+def committed(consumer, topic):
+    wanted = [TopicPartition(topic.name, p) for p in range(topic.n_partitions)]
+    return [p.offset for p in consumer.committed(wanted, 10)]
+
+
+@KINDS
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_callbacks_offsets_and_the_end(broker, topic, kind, strategy):
+    diary, commits = Diary(), []
+    consumer = kind(
+        config(
+            broker,
+            partition_assignment_strategy=strategy,
+            enable_auto_commit=False,
+            on_commit=lambda error, partitions: commits.append((error, partitions)),
+        )
+    )
+    assert consumer.memberid() is None
+    consumer.subscribe([topic.name], **diary.all())
+    messages = read(consumer, 20)
+    assert diary.calls == [("assign", [0, 1])]
+    assert sorted((p.partition) for p in consumer.assignment()) == [0, 1]
+    assert consumer.memberid()
+    assert {p.offset for p in consumer.position(consumer.assignment())} == {10}
+
+    done = consumer.commit(messages[0], asynchronous=False)
+    assert [(p.topic, p.partition, p.offset, p.error) for p in done] == [
+        (topic.name, messages[0].partition(), messages[0].offset() + 1, None)
+    ]
+    noted = TopicPartition(topic.name, 1, 3, "a note")
+    consumer.commit(offsets=[noted], asynchronous=False)
+    assert consumer.committed([noted], 10)[0].metadata == "a note"
+    assert consumer.commit() is None
+    until(lambda: consumer.poll(0.1) is None and commits, "on_commit is called")
+    assert commits[0][0] is None
+    assert {(p.partition, p.offset) for p in commits[0][1]} == {(0, 10), (1, 10)}
+    with pytest.raises(KafkaException) as raised:
+        consumer.commit(asynchronous=False)
+    assert raised.value.args[0].code() == KafkaError._NO_OFFSET
+    assert committed(consumer, topic) == [10, 10]
+
+    consumer.seek(TopicPartition(topic.name, 0, 4))
+    assert [m.offset() for m in read(consumer, 6)] == [4, 5, 6, 7, 8, 9]
+    consumer.pause([TopicPartition(topic.name, 0)])
+    consumer.seek(TopicPartition(topic.name, 1, OFFSET_BEGINNING))
+    assert {m.partition() for m in read(consumer, 10)} == {1}
+    consumer.resume([TopicPartition(topic.name, 0)])
+    assert consumer.get_watermark_offsets(TopicPartition(topic.name, 0), 10) == (0, 10)
+    assert consumer.offsets_for_times([TopicPartition(topic.name, 0, 1)], 10)[0].offset == 0
+
+    consumer.unsubscribe()
+    consumer.poll(0)
+    assert diary.names() == ["assign", "revoke"]
+    assert consumer.assignment() == []
+    consumer.subscribe([f"^{topic.name}$"], **diary.all())
+    until(lambda: consumer.poll(0.1) is None and len(diary.calls) == 3, "it is assigned again")
+    consumer.close()
+    assert diary.names() == ["assign", "revoke", "assign", "revoke"]
+
+
+@KINDS
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_callbacks_change_the_assignment_and_may_raise(broker, topic, kind, strategy):
+    done = []
+
+    def on_assign(consumer, partitions):
+        for part in partitions:
+            part.offset = 7
+        change = consumer.assign if strategy == "range" else consumer.incremental_assign
+        change(partitions)
+        consumer.pause(partitions)
+        consumer.resume(partitions)
+        done.append(consumer.assignment())
+        raise ValueError("from on_assign")
+
+    def on_revoke(consumer, partitions):
+        consumer.store_offsets(offsets=[TopicPartition(topic.name, 0, 9)])
+        if strategy == "range":
+            consumer.unassign()
+        else:
+            consumer.incremental_unassign(partitions)
+        done.append(consumer.assignment())
+        raise ValueError("from on_revoke")
+
+    settings = config(
+        broker, partition_assignment_strategy=strategy, enable_auto_offset_store=False
+    )
+    consumer = kind(settings)
+    consumer.subscribe([topic.name], on_assign=on_assign, on_revoke=on_revoke)
+    with pytest.raises(ValueError, match="from on_assign"):
+        while True:
+            consumer.poll(1)
+    assert len(done[0]) == 2
+    for part in consumer.assignment():  # the original has forgotten the offsets by the error
+        consumer.seek(TopicPartition(topic.name, part.partition, 7))
+    assert {m.offset() for m in read(consumer, 6)} == {7, 8, 9}
+    with pytest.raises(ValueError, match="from on_revoke"):
+        consumer.close()
+    assert done[1:] == [[]]
+    with kind({**settings}) as after:
+        assert committed(after, topic) == [9, -1001]
+
+
+@KINDS
+def test_stored_offsets_are_committed_now_and_then_and_at_the_end(broker, topic, kind):
+    settings = config(broker, enable_auto_offset_store=False, auto_commit_interval_ms=100)
+    with kind(settings) as consumer:
+        consumer.subscribe([topic.name])
+        messages = read(consumer, 20)
+        of_0 = [m for m in messages if m.partition() == 0]
+        consumer.store_offsets(of_0[2])
+        until(
+            lambda: consumer.poll(0.1) is None and committed(consumer, topic) == [3, -1001],
+            "what is stored is committed",
+        )
+        consumer.store_offsets(offsets=[TopicPartition(topic.name, 1, 5)])
+    with kind(settings) as consumer:
+        assert committed(consumer, topic) == [3, 5]
+
+
+@KINDS
+def test_a_manual_assignment_is_the_originals(broker, topic, kind):
+    settings = config(broker, enable_partition_eof=True, auto_commit_interval_ms=100)
+    with kind(settings) as consumer:
+        consumer.assign([TopicPartition(topic.name, 0, 5)])
+        messages = consumer.consume(6, 10)
+        assert [m.offset() for m in messages] == [5, 6, 7, 8, 9, 10]
+        assert messages[-1].error().code() == KafkaError._PARTITION_EOF
+        with pytest.raises(KafkaException) as raised:
+            consumer.incremental_assign([TopicPartition(topic.name, 0)])
+        assert raised.value.args[0].code() == KafkaError._CONFLICT
+        until(
+            lambda: consumer.poll(0.1) is None and committed(consumer, topic)[0] == 10,
+            "it is committed now and then",
+        )
+        consumer.incremental_assign([TopicPartition(topic.name, 1, 9)])
+        assert consumer.poll(10).offset() == 9
+    with kind(settings) as consumer:
+        assert committed(consumer, topic) == [10, 10]
+
+
+@KINDS
+def test_a_transaction_takes_the_group_of_its_consumer(broker, topic, kind):
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": fresh("t")})
+    producer.init_transactions(20)
+    group = fresh("facade")
+    settings = config(broker, enable_auto_commit=False, group_id=group)
+    with kind(settings) as consumer:
+        consumer.subscribe([topic.name])
+        read(consumer, 20)
+        old = consumer.consumer_group_metadata()
+        producer.begin_transaction()
+        positions = consumer.position(consumer.assignment())
+        producer.send_offsets_to_transaction(positions, old, 20)
+        producer.commit_transaction(20)
+        assert committed(consumer, topic) == [10, 10]
+    with kind(settings) as consumer:
+        consumer.subscribe([topic.name])
+        until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "the next one owns it")
+        producer.begin_transaction()
+        with pytest.raises(KafkaException):
+            producer.send_offsets_to_transaction([TopicPartition(topic.name, 0, 3)], old, 20)
+        producer.abort_transaction(20)
+
+
+def test_a_loop_that_does_not_poll_is_told_and_loses_its_partitions(broker, topic):
+    diary = Diary()
+    settings = config(
+        broker,
+        max_poll_interval_ms=6_000,
+        partition_assignment_strategy="cooperative-sticky",
+        enable_auto_commit=False,
+    )
+    with Consumer(settings) as consumer:  # the original, too: 8 s each
+        consumer.subscribe([topic.name], on_assign=diary.on_assign, on_revoke=diary.on_revoke)
+        (first,) = read(consumer, 1)
+        threading.Event().wait(7.5)
+        assert consumer.poll(1).error().code() == KafkaError._MAX_POLL_EXCEEDED
+        assert diary.names() == ["assign"]
+        until(lambda: consumer.poll(0.1) and len(diary.calls) == 3, "it is assigned again")
+        assert diary.names() == ["assign", "revoke", "assign"]  # revoke in place of on_lost
+        assert committed(consumer, topic) == [-1001, -1001]
+        assert first.offset() == 0
+
+
+def test_a_rolling_change_of_the_import_needs_no_downtime(broker):
+    topic = Topic(broker.bootstrap, 4)
+    group = fresh("facade")
+    settings = config(broker, group_id=group)
+    with confluent_kafka.Consumer(settings) as old, Consumer(settings) as new:
+        for consumer in (old, new):
+            consumer.subscribe([topic.name])
+
+        def shared():
+            old.poll(0.05)
+            new.poll(0.05)
+            return len(old.assignment()) == len(new.assignment()) == 2
+
+        until(shared, "members with and without holdfast share the topic")
+
+
+def test_what_stays_keeps_flowing_and_a_stale_commit_is_refused(broker):
+    topic = Topic(broker.bootstrap, 4)
+    topic.produce(5)
+    settings = config(broker, holdfast_policy="incremental", enable_auto_commit=False)
+    settings["group.id"] = fresh("facade")
+    settings["holdfast.incremental.interval.ms"] = 200
+    diaries = [Diary(), Diary()]
+    with Consumer(settings) as first, Consumer(settings) as second:
+        first.subscribe([topic.name], **diaries[0].all())
+        messages = read(first, 20)
+        second.subscribe([topic.name], **diaries[1].all())
+
+        def spread():
+            first.poll(0.05)
+            second.poll(0.05)
+            return len(first.assignment()) == len(second.assignment()) == 2
+
+        until(spread, "the two share")
+        given_up = sorted({p for name, ps in diaries[0].calls if name == "revoke" for p in ps})
+        assert len(given_up) == 2  # what stays was never revoked
+        stale = next(m for m in messages if m.partition() == given_up[0])
+        with pytest.raises(KafkaException) as raised:
+            first.commit(stale, asynchronous=False)
+        assert raised.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
+        with pytest.raises(KafkaException) as raised:
+            first.assign([TopicPartition(topic.name, given_up[0])])
+        assert raised.value.args[0].code() == KafkaError._STATE
+        mine = next(m for m in messages if m.partition() not in given_up)
+        first.commit(mine, asynchronous=False)
+        assert committed(first, topic)[mine.partition()] == mine.offset() + 1
+
+
+def test_a_topic_that_does_not_exist_is_a_message_with_the_original_code(broker):
+    with Consumer(config(broker)) as consumer:
+        consumer.subscribe([fresh("nowhere")])
+        message = consumer.poll(20)
+        assert message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_a_consumer_that_is_forgotten_ends_its_threads(broker, topic):
+    def threads():
+        return [t for t in threading.enumerate() if group in t.name]
+
+    group = fresh("facade")
+    consumer = Consumer(config(broker, group_id=group))
+    consumer.subscribe([topic.name])
+    read(consumer, 1)
+    assert threads()
+    del consumer
+    until(lambda: not threads(), "its threads end")
