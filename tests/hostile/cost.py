@@ -65,18 +65,19 @@ def cost_of(request: ComputeAssignment, partitions: Mapping[str, int] = TOPICS) 
         asked = tuple((t, partitions[t]) for t in read.topics if t in partitions)
         compute([assignor], replace(request, partitions=asked), read=read.read)
 
-    turn()
+    return cost_of_work(turn)
+
+
+def cost_of_work(work: Callable[[], object]) -> TurnCost:
+    """Do the work once, and then once for each measure."""
+    work()
     begun = time.process_time()
-    turn()
+    work()
     cpu_s = time.process_time() - begun
-    return TurnCost(
-        peak_bytes=_peak_bytes(turn),
-        n_calls=_n_calls(turn),
-        cpu_s=cpu_s,
-    )
+    return TurnCost(peak_bytes=_peak_bytes(work), n_calls=_n_calls(work), cpu_s=cpu_s)
 
 
-def _peak_bytes(work: Callable[[], None]) -> int:
+def _peak_bytes(work: Callable[[], object]) -> int:
     tracemalloc.start()
     try:
         work()
@@ -85,7 +86,7 @@ def _peak_bytes(work: Callable[[], None]) -> int:
         tracemalloc.stop()
 
 
-def _n_calls(work: Callable[[], None]) -> int:
+def _n_calls(work: Callable[[], object]) -> int:
     n = 0
 
     def count(frame: object, event: str, argument: object) -> None:

@@ -32,7 +32,7 @@ from holdfast.assignors.registry import assign_in_round, find
 from holdfast.errors import ConfigError
 from holdfast.machine.actions import ComputeAssignment, LedRound
 from holdfast.machine.events import AssignmentComputed, JoinedMember
-from holdfast.machine.leader.counts import planned_counts, read_counts
+from holdfast.machine.leader.counts import planned_counts
 from holdfast.machine.leader.deferral import owed
 from holdfast.machine.leader.embedded import Embedded, Instruction, MemberView, RebalanceMode
 from holdfast.machine.leader.false_claims import without_false_claims
@@ -459,7 +459,7 @@ class DesignAssignor:
             delay_ms=message.delay_ms,
             again=message.revoked is not None,
             memory=message.memory,
-            planned=read_counts(message.planned),
+            planned=message.planned,
         )
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:

@@ -58,7 +58,7 @@ class Instruction:
 
     ``delay_ms`` > 0: the member rejoins that long from now. ``again``: it rejoins at once.
     ``memory``: the member's share of the leader's memory, for its next subscription. ``planned``:
-    for a static leader, the partition counts that were planned with, by topic hash.
+    for a static leader, the partition counts that were planned with, as bytes.
     """
 
     assigned: frozenset[Resource]
@@ -67,7 +67,7 @@ class Instruction:
     delay_ms: int = 0
     again: bool = False
     memory: bytes | None = None
-    planned: tuple[tuple[bytes, int], ...] = ()
+    planned: bytes | None = None
 
 
 class Embedded(Protocol):

@@ -35,7 +35,7 @@ from holdfast.machine.events import (
     LeaveAnswered,
     SyncAnswered,
 )
-from holdfast.machine.leader.counts import handed_out
+from holdfast.machine.leader.counts import handed_out, read_counts
 from holdfast.machine.leader.embedded import Instruction, RebalanceMode
 from holdfast.machine.member.holdings import ordered, topics_of
 from holdfast.machine.member.member_data import NO_REQUEST, MemberData, RecordSize
@@ -54,6 +54,13 @@ from holdfast.machine.member.steps import (
     watch_metadata,
 )
 from holdfast.machine.states import ENDED, MemberState
+from holdfast.wire.layouts.assignment_entries import names_more
+
+MOST_TOPICS, MOST_MORE = 100, 600
+"""Topics and partitions that a leader may name beyond three times those that its member knows."""
+
+MOST_UNKNOWN = 100_000
+"""Partitions that a subscribed topic may have of which the member knows nothing yet."""
 
 PASSING_FAILURES = 4  # so often in a row the coordinator may be away without a word
 
@@ -153,6 +160,10 @@ def on_sync(member: MemberData, event: SyncAnswered) -> Actions:
     if event.error != ErrorCode.NONE:
         return _round_failed(member, "SyncGroup", event.error, record)
     assignor = next(a for a in member.assignors if a.name == member.protocol_name)
+    topics, partitions = _most_named(member)
+    if names_more(event.assignment, topics=topics, partitions=partitions):
+        text = f"the leader's assignment names more than {topics:,} topics or {partitions:,} "
+        return (Warn(f"{text}partitions: far fewer exist, so it is not taken"), *retry(member))
     try:
         instruction = assignor.read(event.assignment)
     except WireError as error:
@@ -162,6 +173,17 @@ def on_sync(member: MemberData, event: SyncAnswered) -> Actions:
         member.state = UNJOINED  # the subscription has changed since the join
         return want(member, "assignment does not match the subscription")
     return _apply(member, instruction)
+
+
+def _most_named(member: MemberData) -> tuple[int, int]:
+    """More topics and partitions than an honest leader can name to this member, as far as it knows.
+
+    The leader may know of more partitions than this member, whose metadata are older.
+    """
+    known = dict(member.partitions)
+    topics = {*member.topics, *member.joined_topics, *topics_of(member.holdings.owned)}
+    exist = sum(known.get(topic, MOST_UNKNOWN) for topic in topics)
+    return MOST_TOPICS + 3 * len(topics), MOST_MORE + 3 * (exist + len(member.holdings.owned))
 
 
 def _apply(member: MemberData, instruction: Instruction) -> Actions:
@@ -177,7 +199,7 @@ def _apply(member: MemberData, instruction: Instruction) -> Actions:
     member.given_up = ordered(revoked)
     member.memory, member.memory_ms = instruction.memory, member.now_ms
     if member.planned_with == () and member.is_leader:
-        member.planned_with = handed_out(instruction.planned, member.partitions)
+        member.planned_with = handed_out(read_counts(instruction.planned), member.partitions)
     member.state, member.rejoin_reason = STABLE, None
     member.rejoin_at_ms = member.now_ms + instruction.delay_ms if instruction.delay_ms else None
     member.previous = ordered((owned - revoked) | gained if revoked or gained else owned)

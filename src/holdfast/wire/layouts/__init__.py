@@ -3,6 +3,7 @@
 =========================  ===============================================================
 ``consumer_protocol``      ConsumerProtocolSubscription and -Assignment v0 to v3
 ``trimmed_subscription``   a subscription without what does not exist
+``assignment_entries``     how much an assignment names, without building it
 ``sticky_user_data``       user data of the assignors sticky and cooperative-sticky
 ``incremental``            the messages of Designs I, II and III, as the document prints them
 ``container``              the same content inside the consumer protocol
