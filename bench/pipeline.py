@@ -121,7 +121,7 @@ def check(name: str, out: Path, truth: dict[str, int]) -> dict[str, int]:
     if name in PEERS:
         return {}
     tables = Tables(out)
-    found = {table: rows for table in tables.batches()[0].files if (rows := tables.rows(table))}
+    found = {table: rows for table in tables.batches()[0].rows if (rows := tables.rows(table))}
     if name in KINDS:
         odd = {table: rows for table, rows in found.items() if rows % truth["groups"]}
         assert found["generations"] and not odd, found

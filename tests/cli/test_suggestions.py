@@ -267,7 +267,6 @@ def test_tables_are_printed_as_they_are(table: str, fleet: Path) -> None:
     ("arguments", "words"),
     [
         (("history", "-o", "x"), "-o writes those of a dump or of a cluster"),
-        (("history", "--format", "delta"), "name their folder with -o"),
         (("lag", "-o", "x"), "-o writes those of a dump or of a cluster"),
         (("lag", "--auto-offset-reset", "earliest"), "leave --auto-offset-reset out"),
         (("history", "--broker-log", "x"), "whose causes are settled"),

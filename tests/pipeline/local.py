@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from itertools import pairwise
 
 import pyarrow as pa
@@ -77,7 +76,7 @@ def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):
         job.pauses()
         job.restate(logs)
         past = {name: job.files.pop(name, []) for name in STATE_TABLES}
-        earlier = [dataclasses.replace(b, files={**b.files, "lag": []}) for b in tables.committed()]
-        tables.commit(Batch(id=batch, files=job.files), earlier=job.amended(earlier))
+        job.amend()
+        tables.commit(Batch(id=batch, files=job.files), anew=["lag"], without=job.amended)
         remove_staged(tables.root)
     return tables

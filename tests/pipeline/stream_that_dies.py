@@ -16,7 +16,9 @@ from holdfast.pipeline.batches.watch import Stream, follow
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.pipeline.session import get_session
-from holdfast.tables import reading
+from holdfast.tables import commits
+from holdfast.tables.delta_log import LOG
+from holdfast.tables.lease import COMMITS
 from holdfast.tables.manifest import MANIFEST
 from holdfast.tables.reading import Tables
 
@@ -35,10 +37,11 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def arrange(stage, batch):
-    """Die in ``batch``: before anything is written, between tables, before or after the rename."""
-    process, rename, sweep = Stream.process, Path.replace, reading.sweep
+def arrange(stage, batch, into):
+    """Die in ``batch``: before anything is written, between tables or entries, or around."""
+    process, rename, forget = Stream.process, Path.replace, commits.forget_versions
     link = Path.hardlink_to
+    names = {f"rebalances/{LOG}": "between-entries", COMMITS: "before-commit"}
     now = []
 
     def processed(self, records, batch_id):
@@ -53,14 +56,15 @@ def arrange(stage, batch):
         return rename(self, target)
 
     def linked(self, target):
-        if stage == "before-commit" and now == [batch] and self.stem.isdigit():
+        at = str(self.parent.relative_to(into))
+        if stage == names.get(at) and now == [batch] and self.stem.isdigit():
             die()
         link(self, target)
 
-    def swept(*arguments):
+    def forgotten(*arguments):
         if stage == "after-rename" and now == [batch]:
             die()
-        sweep(*arguments)
+        forget(*arguments)
 
     lag = Job.lag
 
@@ -70,13 +74,13 @@ def arrange(stage, batch):
         lag(self, ends)
 
     Stream.process, Path.replace, Job.lag = processed, renamed, between
-    Path.hardlink_to, reading.sweep = linked, swept
+    Path.hardlink_to, commits.forget_versions = linked, forgotten
 
 
 def main():
     dump, out = Dump.open(sys.argv[1]), Path(sys.argv[2])
     if len(sys.argv) > 3:
-        arrange(sys.argv[3], int(sys.argv[4]))
+        arrange(sys.argv[3], int(sys.argv[4]), out)
     spark = get_session(master="local[1]", quick=True)
     ddl = "partition int, offset bigint, timestamp timestamp, key binary, value binary"
     reader = spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1)

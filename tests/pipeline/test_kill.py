@@ -14,6 +14,7 @@ from tests.pipeline.histories import generation
 from tests.pipeline.test_stream import TABLES, consumer_records
 
 from holdfast.tables.reading import Tables
+from holdfast.tables.stored import TABLES as DEFINED
 
 pytestmark = pytest.mark.spark
 
@@ -55,17 +56,18 @@ def test_killed_in_every_stage_it_resumes_to_the_tables_of_one_run(tmp_path):
     for stage, batch in (
         ("before-write", 0),
         ("between-tables", 1),
+        ("between-entries", 1),
         ("before-commit", 1),
         ("before-rename", 1),
         ("after-rename", 2),
     ):
         assert start(dump, out, stage, batch) == -signal.SIGKILL
         ids.append([b.id for b in Tables(out).committed()])
-    assert ids == [[], [0], [0], [0, 1], [0, 1, 2]]
+    assert ids == [[], [0], [0], [0], [0, 1], [0, 1, 2]]
     assert start(dump, out) == 0
     assert everything(Tables(out)) == everything(local.run(dump, tmp_path / "whole"))
     assert [b.id for b in Tables(out).batches()] == [0, 1, 2]
-    named = {f for b in Tables(out).batches() for files in b.files.values() for f, _ in files}
+    named = {str(f.relative_to(out)) for name in DEFINED for f in Tables(out).files(name)}
     found = {str(f.relative_to(out)) for f in out.glob("[a-z]*/batch-*/*.parquet")}
     # What the last kill left unswept is named by nothing, and goes with the next commit.
     assert named <= found

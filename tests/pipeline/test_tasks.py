@@ -29,7 +29,7 @@ def rows(tables, name, *columns):
 
 
 def everything(tables):
-    names = [n for n in tables.batches()[0].files if n != "offset_commits"]
+    names = [n for n in tables.batches()[0].rows if n != "offset_commits"]
     return {n: sorted(map(repr, tables.table(n).to_pylist())) for n in names}
 
 

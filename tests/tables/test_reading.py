@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from holdfast.errors import ConfigError, SourceError
+from holdfast.tables.delta_log import entry_name
 from holdfast.tables.groups import GroupedTable
-from holdfast.tables.manifest import MANIFEST, Batch, stamp
+from holdfast.tables.manifest import Batch, stamp
 from holdfast.tables.reading import Tables, open_tables, read_tables
 from holdfast.tables.schemas import DEFINITIONS, arrow_schema, from_columns
 from holdfast.tables.stored import TABLES
@@ -94,10 +93,12 @@ def test_times_keep_microseconds_and_are_shown_as_whole_milliseconds(tmp_path):
 
 @pytest.mark.parametrize("name", ["../generations.parquet", "/etc/generations.parquet"])
 def test_a_manifest_names_no_file_outside_of_its_folder(tmp_path, name):
-    batch = {"id": 0, "files": {"generations": [[name, 1]]}}
-    text = json.dumps({"schema_version": 1, "batches": [batch]})
-    (tmp_path / MANIFEST).write_text(text, encoding="utf-8")
-    for read in (read_tables, open_tables):
+    commit(tmp_path, 0, generations("a"))
+    entry = tmp_path / entry_name("generations", 0)
+    (file,) = Tables(tmp_path).files("generations")
+    inside = str(file.relative_to(tmp_path / "generations"))
+    entry.write_text(entry.read_text().replace(inside, name), encoding="utf-8")
+    for read in (read_tables, lambda root: open_tables(root).files("generations")):
         with pytest.raises(SourceError, match="outside of the folder"):
             read(tmp_path)
 

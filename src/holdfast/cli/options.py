@@ -17,16 +17,6 @@ else:  # Typer takes no union of types; ``place_of`` makes the value
     Place = object
 
 
-class TableFormat(StrEnum):
-    """``--format`` of commands that can keep their tables."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
-    CSV = "csv"
-    DELTA = "delta"
-
-
 class ReplayFormat(StrEnum):
     """``--format`` of ``replay``; Parquet needs a file."""
 
@@ -54,13 +44,6 @@ class JsonFormat(StrEnum):
     JSON = "json"
 
 
-class StoredFormat(StrEnum):
-    """``--format`` of the tables that ``watch`` keeps."""
-
-    PARQUET = "parquet"
-    DELTA = "delta"
-
-
 class Reset(StrEnum):
     """Kafka's ``auto.offset.reset``."""
 
@@ -70,10 +53,6 @@ class Reset(StrEnum):
 
 
 PrintFormat = Annotated[Format, typer.Option("--format", help="How to print it.")]
-PrintOrDelta = Annotated[
-    TableFormat,
-    typer.Option("--format", help="How to print it; delta: Delta tables in the -o folder."),
-]
 PrintOrParquet = Annotated[ReplayFormat, typer.Option("--format", help="How to print it.")]
 OutputFile = Annotated[
     Path | None, typer.Option("--output", "-o", help="A file; stdout by default.")

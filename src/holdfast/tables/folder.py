@@ -2,8 +2,8 @@
 
 **Rules.** Nothing outside of the folder is read, written or deleted. Links are refused where tables
 are written or read, and are left alone where files are deleted. Only files with names of ours are
-deleted. A sweep spares what the newest manifest names and what was written after the commit before:
-it may belong to a batch that is not committed yet.
+deleted. A sweep spares what a reader may have been told to read, and what was written after the
+commit before: it may belong to a batch that is not committed yet.
 
 **Strategy.** Folders are opened without following a link, and files are deleted below that open
 folder. So a folder that somebody replaces by a link in the meantime is not followed either.
@@ -15,26 +15,23 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from holdfast.errors import SourceError
-from holdfast.tables.manifest import Batch, is_file_name, named_files
+from holdfast.tables.names import MERGED, is_file_name
 from holdfast.tables.stored import TABLES
 
-DELTA_FOLDER: Final = "delta"
-"""Copies of the tables for Delta; see :mod:`holdfast.pipeline.batches.delta`."""
-
-_BATCH: Final = re.compile(r"batch-\d{9,18}")
+_BATCH: Final = re.compile(rf"batch-\d{{9,18}}|{MERGED}")
 _OF_NOBODY: Final = ("lost+found",)
 
 
 def check_folder(root: Path) -> None:
     """Refuse to write tables to a folder that holds anything else, or a link in place of ours.
 
-    A table's name, a name that begins with ``_`` and ``delta`` are ours. Hidden files are nobody's.
+    A table's name and a name that begins with ``_`` are ours. Hidden files are nobody's.
 
     Raises
     ------
@@ -46,7 +43,11 @@ def check_folder(root: Path) -> None:
     for path in sorted(root.iterdir()) if root.exists() else ():
         if path.name.startswith(".") or path.name in _OF_NOBODY:
             continue
-        if path.name not in TABLES and path.name != DELTA_FOLDER and path.name[0] != "_":
+        if path.name == "_delta_log":
+            raise SourceError(
+                f"cannot write tables to {root}: it is a Delta table; name an empty or a new folder"
+            )
+        if path.name not in TABLES and path.name[0] != "_":
             raise SourceError(
                 f"cannot write tables to {root}: it holds {path.name!r}, which is not a table; "
                 "name an empty or a new folder"
@@ -86,17 +87,17 @@ def refuse_links(root: Path, files: Iterable[Path]) -> None:
     checked_files(root, [str(file.relative_to(root)) for file in files])
 
 
-def sweep(root: Path, tables: Sequence[str], batches: Iterable[Batch], until_ns: int) -> None:
-    """Delete files of these tables that no batch names (tasks that died, batches replaced).
+def sweep(root: Path, tables: Sequence[str], kept: Collection[str], until_ns: int) -> None:
+    """Delete files of these tables that nobody reads (tasks that died, batches replaced).
 
     Parameters
     ----------
-    batches : iterable of Batch
-        Those that count.
+    kept : collection of str
+        Names of the files that stay.
     until_ns : int
         Files that were written after this moment stay; nanoseconds since 1970.
     """
-    named = frozenset(named_files(batches))
+    named = frozenset(kept)
     for table in tables:
         _sweep_table(root, table, named, until_ns)
 

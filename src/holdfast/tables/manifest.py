@@ -1,36 +1,44 @@
-"""The manifest of a folder of tables: which files count, batch by batch.
+"""The manifest of a folder of tables: which version of each table belongs together.
 
-**Rules.** A file counts when the manifest names it. The manifest changes at once, so a reader sees
-a batch whole or not at all, even if a process is killed. Each version of it is made from the one
-before and by one writer: a commit that was made from an older version is refused. A manifest names
-files of its own folder only, by the names that :func:`file_name` gives.
+**Rules.** A batch counts when the manifest names versions of the tables that hold it. The manifest
+changes at once, so a reader sees a batch whole or not at all in all tables, even if a process is
+killed. Each version of it is made from the one before and by one writer: a commit that was made
+from an older version is refused. It does not grow with the batches.
 
-**Strategy.** Version N is decided when ``_commits/<N>.json`` is created, which one process can do;
-then ``_manifest.json`` becomes the same. A writer that stops between the two and goes on much later
-puts an old version there, so whoever reads ``_manifest.json`` looks for a higher one as well.
+**Strategy.** Which files count in a version of a table says the table's own log
+(:mod:`holdfast.tables.delta_log`). Version N of the manifest is decided when ``_commits/<N>.json``
+is created, which one process can do; then ``_manifest.json`` becomes the same. A writer that stops
+between the two and goes on much later puts an old version there, so whoever reads
+``_manifest.json`` looks for a higher one as well.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.command_lines import holdfast_line
 from holdfast.errors import SourceError
+from holdfast.tables.delta_log import log_folder
 from holdfast.tables.lease import COMMITS, WriterLease
+from holdfast.tables.names import is_file_name
 from holdfast.tables.store import FolderStore, Store, is_draft
+from holdfast.tables.stored import TABLES
 
 MANIFEST: Final = "_manifest.json"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+KEPT_BATCHES: Final = 20
+"""The manifest tells of so many batches, the newest ones."""
 
 Files = Sequence[tuple[str, int]]
 """Files below the folder, with their rows."""
 
-_FILE: Final = re.compile(r"([a-z_]+)/batch-\d{9,18}/[0-9a-f]{32}\.parquet")
 _VERSION: Final = re.compile(r"(\d{9,18})\.json")
 _TRIES: Final = 5
 DRAFT_NS: Final = 3_600 * 10**9
@@ -39,21 +47,44 @@ DRAFT_NS: Final = 3_600 * 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One committed batch.
+    """One batch.
 
     Parameters
     ----------
     id : int
         Batches stand in the order of their ids.
     files : dict of str to list of (str, int)
-        Files of each table, below the folder, with their rows.
+        To be committed: files of each table, below the folder, with rows; none in a manifest.
     notes : dict
-        What the job of the batch wants to remember; ``state`` names files, as ``files`` does.
+        What the job of the batch wants to remember; ``state`` names files, as ``files`` does, and
+        only the newest batch keeps it.
+    rows : dict of str to int
+        In a manifest: rows that the batch brought to each table.
     """
 
     id: int
-    files: dict[str, list[tuple[str, int]]]
+    files: Mapping[str, Files] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableVersion:
+    """Which version of a table counts.
+
+    Parameters
+    ----------
+    version : int
+        Of the table's log.
+    checkpoint : int
+        Its newest checkpoint that is not newer; -1 for none.
+    rows : int
+        Rows of the version.
+    """
+
+    version: int
+    checkpoint: int = -1
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,29 +97,19 @@ class Manifest:
         0 where nothing was committed yet.
     writer : int
         Token of the writer that committed it.
+    folder : str
+        Another one for every folder, though it has the same path; "" where nothing was committed.
     batches : tuple of Batch
-        Oldest first.
+        The newest KEPT_BATCHES, oldest first.
+    tables : dict of str to TableVersion
+        Empty where nothing was committed.
     """
 
     version: int = 0
     writer: int = 0
+    folder: str = ""
     batches: tuple[Batch, ...] = ()
-
-
-def batch_folder(batch: int) -> str:
-    """Folder name of a batch."""
-    return f"batch-{batch:09d}"
-
-
-def file_name(table: str, batch: int, unique: str) -> str:
-    """Name of a file of a table, below the folder; ``unique`` is 32 hexadecimal digits."""
-    return f"{table}/{batch_folder(batch)}/{unique}.parquet"
-
-
-def is_file_name(name: object, table: str) -> bool:
-    """Whether a name is one that :func:`file_name` gives for a table."""
-    match = _FILE.fullmatch(name) if isinstance(name, str) else None
-    return match is not None and match.group(1) == table
+    tables: Mapping[str, TableVersion] = field(default_factory=dict)
 
 
 def has_manifest(root: Path) -> bool:
@@ -102,15 +123,14 @@ def read_manifest(root: Path) -> Manifest:
     Raises
     ------
     SourceError
-        It is not a manifest, has another schema version, or names a file as we do not.
+        It is not a manifest, or has another schema version.
     """
     store = FolderStore(root)
     for _ in range(_TRIES):
         found = _parsed(store, MANIFEST)
         newest = max(_versions(store), default=0)
-        if found is not None and (found.version >= newest or not found.version):
-            # Without a version it is somebody's own, and counts as it stands.
-            return replace(found, version=max(found.version, newest))
+        if found is not None and found.version >= newest:
+            return found
         if not newest:
             return Manifest()
         found = _parsed(store, _version_name(newest))
@@ -120,7 +140,7 @@ def read_manifest(root: Path) -> Manifest:
 
 
 def read_batches(root: Path) -> list[Batch]:
-    """Committed batches of a folder, oldest first.
+    """The newest batches of a folder, oldest first.
 
     Raises
     ------
@@ -128,20 +148,25 @@ def read_batches(root: Path) -> list[Batch]:
         The folder has no manifest, or one that cannot be read; see :func:`read_manifest`.
     """
     found = read_manifest(root)
-    if not found.version and not has_manifest(root):
+    if not found.version:
         raise SourceError(f"{root} holds no tables: {MANIFEST} is missing")
     return list(found.batches)
 
 
-def commit_batches(
-    root: Path, batches: Iterable[Batch], *, made_from: Manifest, writer: WriterLease
+def commit_manifest(
+    root: Path,
+    batches: Iterable[Batch],
+    tables: Mapping[str, TableVersion],
+    *,
+    made_from: Manifest,
+    writer: WriterLease,
 ) -> Manifest:
-    """Make these batches the ones that count, at once.
+    """Make these versions of the tables the ones that count, at once.
 
     Parameters
     ----------
     made_from : Manifest
-        The version that these batches were made from.
+        The version that these were made from.
     writer : WriterLease
         The right to write.
 
@@ -151,35 +176,57 @@ def commit_batches(
         The lease is gone, or another version was committed since; nothing is changed then.
     """
     store = FolderStore(root)
-    listed = tuple(sorted(batches, key=lambda batch: batch.id))
-    made = Manifest(version=made_from.version + 1, writer=writer.token, batches=listed)
-    writer.check(store)
-    if read_manifest(root).version != made_from.version:
-        raise _overtaken(root, made)
+    listed = sorted(batches, key=lambda batch: batch.id)[-KEPT_BATCHES:]
+    made = Manifest(
+        version=made_from.version + 1,
+        writer=writer.token,
+        folder=made_from.folder or uuid.uuid4().hex,
+        batches=(*map(_remembered, listed[:-1]), *listed[-1:]),
+        tables=tables,
+    )
+    check_newest(root, made_from, writer)
     name, data = _version_name(made.version), _text(made)
     if not store.create(name, data):
-        raise _overtaken(root, made)
+        raise overtaken(root, made.version)
     if max(_versions(store)) > made.version:
         # Ours was deleted as an old one before: it decides nothing.
         store.delete(name)
-        raise _overtaken(root, made)
+        raise overtaken(root, made.version)
     store.replace(MANIFEST, data)
     return made
 
 
+def check_newest(root: Path, manifest: Manifest, writer: WriterLease) -> None:
+    """Refuse to go on from a version that is not the newest, or without the right to write.
+
+    Raises
+    ------
+    SourceError
+        The lease is gone, or another version was committed since.
+    """
+    writer.check(FolderStore(root))
+    if read_manifest(root).version != manifest.version:
+        raise overtaken(root, manifest.version + 1)
+
+
 def forget_versions(root: Path, newest: Manifest) -> None:
-    """Delete the versions before this one, and old drafts of writers that died."""
+    """Delete the versions before this one."""
+    store = FolderStore(root)
+    for version in _versions(store):
+        if version < newest.version:
+            store.delete(_version_name(version))
+
+
+def forget_drafts(root: Path, newest: Manifest) -> None:
+    """Delete old drafts of writers that died."""
     store = FolderStore(root)
     until_ns = commit_time_ns(root, newest) - DRAFT_NS
-    for folder in (COMMITS, ""):
+    for folder in (COMMITS, "", *map(log_folder, TABLES)):
         for name in filter(is_draft, store.names(folder)):
             draft = root / folder / name
             with suppress(FileNotFoundError):  # its writer lives, and has finished it
                 if draft.stat().st_mtime_ns < until_ns:
                     draft.unlink()
-    for version in _versions(store):
-        if version < newest.version:
-            store.delete(_version_name(version))
 
 
 def commit_time_ns(root: Path, manifest: Manifest) -> int:
@@ -201,20 +248,27 @@ def stamp(root: Path) -> object:
     return tuple((str(file), file.stat().st_mtime_ns) for file in sorted(root.rglob("*.parquet")))
 
 
-def named_files(batches: Iterable[Batch]) -> set[str]:
-    """Every file that batches name, in their notes too."""
-    return {name for batch in batches for files in _lists(batch).values() for name, _ in files}
+def state_files(manifest: Manifest) -> Mapping[str, Files]:
+    """Files of each table that the newest batch keeps for the next one."""
+    return _state(manifest.batches[-1]) if manifest.batches else {}
 
 
-def _overtaken(root: Path, made: Manifest) -> SourceError:
+def overtaken(root: Path, version: int) -> SourceError:
+    """What a writer is told that another one has overtaken."""
     return SourceError(
-        f"{root}: another process has committed version {made.version} since this one began; "
+        f"{root}: another process has committed version {version} since this one began; "
         "nothing was committed: start again"
     )
 
 
-def _lists(batch: Batch) -> Mapping[str, Files]:
-    return {**batch.files, **(batch.notes.get("state") or {})}
+def _state(batch: Batch) -> Mapping[str, Files]:
+    found: Mapping[str, Files] = batch.notes.get("state") or {}
+    return found
+
+
+def _remembered(batch: Batch) -> Batch:
+    notes = {name: note for name, note in batch.notes.items() if name != "state"}
+    return replace(batch, notes=notes)
 
 
 def _version_name(version: int) -> str:
@@ -227,9 +281,18 @@ def _versions(store: Store) -> list[int]:
 
 
 def _text(manifest: Manifest) -> bytes:
-    listed = [{"id": b.id, "files": b.files, "notes": b.notes} for b in manifest.batches]
-    head = {"schema_version": SCHEMA_VERSION, "version": manifest.version}
-    return json.dumps({**head, "writer": manifest.writer, "batches": listed}, indent=1).encode()
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "version": manifest.version,
+        "writer": manifest.writer,
+        "folder": manifest.folder,
+        "tables": {
+            name: {"version": one.version, "checkpoint": one.checkpoint, "rows": one.rows}
+            for name, one in manifest.tables.items()
+        },
+        "batches": [{"id": b.id, "rows": b.rows, "notes": b.notes} for b in manifest.batches],
+    }
+    return json.dumps(document, indent=1).encode()
 
 
 def _parsed(store: FolderStore, name: str) -> Manifest | None:
@@ -239,15 +302,17 @@ def _parsed(store: FolderStore, name: str) -> Manifest | None:
         if text is None:
             return None
         document = json.loads(text)
-        schema, batches = document["schema_version"], document["batches"]
+        schema = document["schema_version"]
         if schema != SCHEMA_VERSION:
-            raise SourceError(f"{path} has schema_version {schema}, expected {SCHEMA_VERSION}")
+            raise _of_another_version(path, schema)
         found = Manifest(
-            version=int(document.get("version", 0)),
-            writer=int(document.get("writer", 0)),
-            batches=tuple(_batch(entry) for entry in batches),
+            version=int(document["version"]),
+            writer=int(document["writer"]),
+            folder=str(document["folder"]),
+            batches=tuple(_batch(entry) for entry in document["batches"]),
+            tables={t: _table(one) for t, one in document["tables"].items() if t in TABLES},
         )
-        lists = [(table, files) for b in found.batches for table, files in _lists(b).items()]
+        lists = [(table, files) for b in found.batches for table, files in _state(b).items()]
         bad = [name for table, files in lists for name, _ in files if not is_file_name(name, table)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SourceError(f"{path}: not a manifest: {error!r}") from error
@@ -259,6 +324,21 @@ def _parsed(store: FolderStore, name: str) -> Manifest | None:
     return found
 
 
+def _of_another_version(path: Path, schema: object) -> SourceError:
+    text = f"{path} has schema_version {schema}, expected {SCHEMA_VERSION}"
+    if schema == 1:
+        line = holdfast_line("tables", "migrate", str(path.parent))
+        return SourceError(
+            f"{text}: an earlier holdfast wrote these tables; bring them up: `{line}`"
+        )
+    return SourceError(f"{text}: another version of holdfast wrote these tables; use that one")
+
+
+def _table(entry: dict[str, Any]) -> TableVersion:
+    names = ("version", "checkpoint", "rows")
+    return TableVersion(**{name: int(entry[name]) for name in names})
+
+
 def _batch(entry: dict[str, Any]) -> Batch:
-    files = {t: [(str(f), int(n)) for f, n in fs] for t, fs in entry["files"].items()}
-    return Batch(id=int(entry["id"]), files=files, notes=dict(entry.get("notes", {})))
+    rows = {str(table): int(n) for table, n in entry["rows"].items()}
+    return Batch(id=int(entry["id"]), notes=dict(entry["notes"]), rows=rows)

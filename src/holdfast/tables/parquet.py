@@ -12,6 +12,7 @@ costs half of that.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -51,6 +52,29 @@ def open_parquet(path: Place | str, **options: Any) -> Any:
     if unpacked > SMALL_BYTES:
         _check_size(path, size_of(path), unpacked)
     return opened
+
+
+def row_groups_of(about: Any, column: str, values: Sequence[Any]) -> list[int]:
+    """Row groups that may hold one of these values of a column, by the statistics of a footer.
+
+    Parameters
+    ----------
+    values : sequence
+        Ascending.
+    """
+    at = {about.schema.column(i).path: i for i in range(about.num_columns)}.get(column)
+    if at is None:
+        return list(range(about.num_row_groups))
+    found = []
+    for number in range(about.num_row_groups):
+        said = about.row_group(number).column(at).statistics
+        if (
+            said is None
+            or not said.has_min_max
+            or ((i := bisect_left(values, said.min)) < len(values) and values[i] <= said.max)
+        ):
+            found.append(number)
+    return found
 
 
 def batches_of(

@@ -14,7 +14,7 @@ reads everything at once and holds it, so what it shows belongs together.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -26,21 +26,14 @@ import pyarrow.compute as pc
 
 from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError, SourceError, suggest
+from holdfast.tables.commits import Gone, Versions, commit_batch
 from holdfast.tables.definition import DType, Table
-from holdfast.tables.folder import check_folder, checked_files, refuse_links, sweep
+from holdfast.tables.delta_log import LOG, DataFile
+from holdfast.tables.folder import check_folder, checked_files, refuse_links
 from holdfast.tables.groups import GroupedTable
 from holdfast.tables.lease import WriterLease, one_writer
-from holdfast.tables.manifest import (
-    Batch,
-    Manifest,
-    commit_batches,
-    commit_time_ns,
-    forget_versions,
-    has_manifest,
-    read_batches,
-    read_manifest,
-)
-from holdfast.tables.parquet import open_parquet
+from holdfast.tables.manifest import Batch, Manifest, has_manifest, read_batches, read_manifest
+from holdfast.tables.parquet import open_parquet, row_groups_of
 from holdfast.tables.places import local_path
 from holdfast.tables.schemas import ARROW, MILLIS, arrow_schema
 from holdfast.tables.store import FolderStore
@@ -65,6 +58,7 @@ class Tables:
         self.root = root
         self._held = held
         self._cuts: dict[str, GroupedTable] = {}
+        self._versions = Versions(root)
 
     def __contains__(self, name: str) -> bool:
         return bool(self.files(name)) if self._held is None else name in self._held
@@ -79,7 +73,7 @@ class Tables:
         """
         definition = _known(name)
         if self._held is None:
-            return once_more(lambda: _read_files(self.files(name), definition, groups))
+            return once_more(lambda: _read_files(self.files(name, groups), definition, groups))
         rows = self._held.get(name)
         return arrow_schema(name).empty_table() if rows is None else _only(rows, groups)
 
@@ -136,7 +130,7 @@ class Tables:
         return self if self._held is not None else read_tables(self.root)
 
     def batches(self) -> list[Batch]:
-        """Committed batches, oldest first; :func:`~holdfast.tables.manifest.read_batches`."""
+        """The newest batches, oldest first; :func:`~holdfast.tables.manifest.read_batches`."""
         return read_batches(self.root)
 
     def committed(self) -> list[Batch]:
@@ -175,11 +169,12 @@ class Tables:
         batch: Batch,
         *,
         replace: bool = False,
-        earlier: Sequence[Batch] | None = None,
+        anew: Collection[str] = (),
+        without: Collection[str] = (),
         made_from: Manifest | None = None,
         writer: WriterLease | None = None,
     ) -> None:
-        """Make a batch visible at once, then delete files that count no more.
+        """Make a batch visible at once; now and then, delete files that count no more.
 
         Parameters
         ----------
@@ -187,10 +182,12 @@ class Tables:
             Stands in place of one with its id.
         replace : bool
             It replaces all others.
-        earlier : sequence of Batch, optional
-            What from now on stands for the batches before it.
+        anew : collection of str
+            Tables of which it replaces all rows.
+        without : collection of str
+            Files of earlier batches, which it replaces.
         made_from : Manifest, optional
-            What the batch and ``earlier`` were made from; by default the manifest as it stands.
+            What the batch was made from; by default the manifest as it stands.
         writer : WriterLease, optional
             From :meth:`writing`; without it the folder is written to for this commit alone.
 
@@ -202,24 +199,30 @@ class Tables:
         """
         held: AbstractContextManager[WriterLease]
         held = self.writing() if writer is None else nullcontext(writer)
+        gone = Gone(everything=replace, tables=anew, files=without)
         with held as lease:
             old = self.manifest() if made_from is None else made_from
-            self._check_there(batch)
-            until_ns = commit_time_ns(self.root, old)
-            before = [] if replace else old.batches if earlier is None else earlier
-            kept = [*(one for one in before if one.id != batch.id), batch]
-            made = commit_batches(self.root, kept, made_from=old, writer=lease)
-            sweep(self.root, tuple(TABLES), made.batches, until_ns)
-            forget_versions(self.root, made)
+            commit_batch(self._versions, batch, gone, made_from=old, writer=lease)
 
-    def _check_there(self, batch: Batch) -> None:
-        names = [name for files in batch.files.values() for name, _ in files]
-        for file in checked_files(self.root, names):
-            if not file.is_file():
-                raise SourceError(f"{file} is gone: it was to be committed; start again")
+    def data_files(self, name: str) -> list[DataFile]:
+        """Committed files of a table, with the bounds of their columns; none without a manifest.
 
-    def files(self, name: str) -> list[Path]:
+        Raises
+        ------
+        SourceError
+            There is no such table, or the manifest or the table's log cannot be read.
+        """
+        _known(name)
+        found = once_more(lambda: self._versions.state(name, self.manifest()))
+        return list(found.files.values())
+
+    def files(self, name: str, groups: Sequence[str] | None = None) -> list[Path]:
         """Committed files of a table; without a manifest, those that :func:`read_tables` read.
+
+        Parameters
+        ----------
+        groups : sequence of str, optional
+            Leave out files that hold none of these groups.
 
         Raises
         ------
@@ -229,13 +232,19 @@ class Tables:
         _known(name)
         if self._held and name in self._held and not has_manifest(self.root):
             return _loose_files(self.root, name)
-        names = [f for batch in self.batches() for f, _ in batch.files.get(name, [])]
+        self.batches()
+        wanted = None if groups is None else sorted(set(groups))
+        listed = self.data_files(name)
+        names = [f.name for f in listed if wanted is None or f.may_hold("group", wanted)]
         return checked_files(self.root, names)
 
     def rows(self, name: str) -> int:
         """Stored rows of a table, by the manifest."""
         _known(name)
-        return sum(n for batch in self.batches() for _, n in batch.files.get(name, []))
+        found = self.manifest()
+        if not found.version:
+            self.batches()
+        return found.tables[name].rows if name in found.tables else 0
 
     def _groups_of(self, name: str) -> Any:
         if self._held is not None:
@@ -318,7 +327,11 @@ def once_more(read: Callable[[], T]) -> T:
 
 def read_parquet(path: Path, groups: Sequence[str] | None = None) -> pa.Table:
     """Read one of our files as it is; ``groups`` keeps rows of these groups only."""
-    return _only(open_parquet(path).read(), groups)
+    opened = open_parquet(path)
+    if groups is None:
+        return opened.read()
+    listed = row_groups_of(opened.metadata, "group", sorted(set(groups)))
+    return _only(opened.read_row_groups(listed), groups)
 
 
 def flatten(rows: pa.Table, definition: Table) -> pa.Table:
@@ -421,15 +434,18 @@ def _read_folder(root: Path, wanted: Sequence[str]) -> dict[str, pa.Table]:
 
 def _committed_files(root: Path) -> dict[str, list[Path]]:
     """Files of each table that the manifest names now."""
-    found: dict[str, list[str]] = {}
-    for batch in read_batches(root):
-        for name, files in batch.files.items():
-            found.setdefault(name, []).extend(file for file, _ in files)
+    manifest, versions = read_manifest(root), Versions(root)
+    found = {name: list(versions.state(name, manifest).files) for name in manifest.tables}
     return {name: checked_files(root, files) for name, files in found.items()}
 
 
 def _loose_files(root: Path, name: str) -> list[Path]:
     """Files of a table in a folder that has no manifest."""
+    if (root / name / LOG).is_dir():
+        raise SourceError(
+            f"{root / name} is a Delta table, and no manifest in {root} says which of its versions "
+            "counts: holdfast did not write it, or has not committed a batch yet"
+        )
     single = root / f"{name}.parquet"
     if single.is_file():
         return [single]

@@ -1,9 +1,10 @@
 """What a commit asks of the place where tables are kept, and the answer of a folder.
 
-**Rules.** :class:`Store` is all that :mod:`holdfast.tables.lease` and
-:mod:`holdfast.tables.manifest` use, so another store (of objects, with conditional writes) has to
-answer these calls and nothing else. ``create`` succeeds for one caller only, whatever the others
-do at the same time. What ``create`` and ``replace`` have written survives a power cut.
+**Rules.** :class:`Store` is all that :mod:`holdfast.tables.lease`,
+:mod:`holdfast.tables.manifest` and :mod:`holdfast.tables.delta_log` use, so another store (of
+objects, with conditional writes) has to answer these calls and nothing else. ``create`` succeeds
+for one caller only, whatever the others do at the same time. What ``create`` and ``replace`` have
+written survives a power cut.
 
 **Strategy.** A folder creates a name by a hard link to a finished draft: the link fails where the
 name is there, on local disks and on NFS alike. Where there are no hard links, a check and a rename
@@ -41,7 +42,7 @@ class Taken(Protocol):
 
 
 class Store(Protocol):
-    """Small named texts in one place: a manifest, its versions, the writer's lease."""
+    """Small named texts in one place: the manifest, logs of tables, the writer's lease."""
 
     def read(self, name: str) -> bytes | None:
         """What a name holds; None where it is not there."""
@@ -60,6 +61,12 @@ class Store(Protocol):
 
     def stamp(self, name: str) -> object:
         """What differs after each ``replace`` and each beat; None where the name is not there."""
+
+    def name_of(self, name: str) -> str:
+        """The whole name, for people."""
+
+    def written_ms(self, name: str) -> int:
+        """When a name got its content, by the clock of the store; 0 where it is not there."""
 
     def take(self, name: str, data: bytes) -> Taken | None:
         """Create a name and hold it while this process lives; None where it is there."""
@@ -132,6 +139,17 @@ class FolderStore:
             return None
         return status.st_ino, status.st_size, status.st_mtime_ns
 
+    def name_of(self, name: str) -> str:
+        """As in :class:`Store`."""
+        return str(self.root / name)
+
+    def written_ms(self, name: str) -> int:
+        """As in :class:`Store`."""
+        try:
+            return (self.root / name).stat().st_mtime_ns // 1_000_000
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+
     def take(self, name: str, data: bytes) -> Taken | None:
         """As in :class:`Store`."""
         path = self.root / name
@@ -173,7 +191,12 @@ class FolderStore:
         return False
 
     def _draft(self, path: Path) -> Path:
+        inside = path.relative_to(self.root).parts[:-1]
+        folders = [self.root.joinpath(*inside[:i]) for i in range(len(inside) + 1)]
+        new = [folder for folder in folders if not folder.is_dir()]
         make_private_folder(path.parent)
+        for folder in new:
+            sync_folder(folder.parent)
         return path.with_name(f".{uuid.uuid4().hex}.tmp")
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
-from holdfast.tables.manifest import file_name, is_file_name
+from holdfast.tables.names import file_name, is_file_name
 from holdfast.tables.private import create_private, make_private_folder
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.store import sync_all, sync_folder

@@ -32,19 +32,6 @@ Examples:
 """
 
 
-def wants_delta(fmt: options.TableFormat, output: Path | None) -> bool:
-    """Whether Delta tables are wanted.
-
-    Raises
-    ------
-    ConfigError
-        They are, but there is no folder for them.
-    """
-    if fmt is options.TableFormat.DELTA and output is None:
-        raise ConfigError("--format delta writes tables: name their folder with -o")
-    return fmt is options.TableFormat.DELTA
-
-
 def run(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: options.Bootstrap = None,
     source: options.FleetInput = None,
@@ -52,7 +39,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     table: Annotated[
         str, typer.Option("--table", help="Table to print (rebalances, movements, ...).")
     ] = "rebalances",
-    fmt: options.PrintOrDelta = options.TableFormat.TABLE,
+    fmt: options.PrintFormat = Format.TABLE,
     group: options.Groups = None,
     all_groups: options.SparkGroups = False,
     broker_log: options.BrokerLogs = None,
@@ -63,14 +50,13 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     """Rebuild what every group went through from the offsets topic.
 
     Nothing is installed on the broker and no group is joined. Prints one row per rebalance;
-    --table prints another table, -o keeps all of them as Parquet. A folder that `holdfast watch`
-    keeps is refused, unless --overwrite says that all of it shall be replaced. Of a folder of
-    tables, --table prints one as it is.
+    --table prints another table, -o keeps all of them, as Delta tables. A folder that `holdfast
+    watch` keeps is refused, unless --overwrite says that all of it shall be replaced. Of a folder
+    of tables, --table prints one as it is.
     """
     definition = known_table(table)
     note = notes(quiet)
     if source is not None and holds_tables(source):
-        wants_delta(fmt, output)
         refuse_logs(source, broker_log or ())
         _print_table(rows_kept(source, table, group, output), definition, fmt)
         return
@@ -83,7 +69,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             groups=group or [],
             all_groups=all_groups,
             command_config=command_config,
-            delta=wants_delta(fmt, output),
             broker_logs=broker_log or [],
             overwrite=overwrite,
             note=note,
@@ -91,8 +76,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         )
         if output is not None:
             note(f"tables are in {output}")
-        if fmt is options.TableFormat.DELTA:
-            return
         _print_table(rows_of(made.table(table)), definition, fmt)
 
 
@@ -112,11 +95,11 @@ def rows_kept(
     return rows_of(kept.table(table, groups=kept.choose(groups)))
 
 
-def _print_table(rows: list[dict[str, Any]], definition: Any, fmt: options.TableFormat) -> None:
+def _print_table(rows: list[dict[str, Any]], definition: Any, fmt: Format) -> None:
     columns: Sequence[str] = definition.flat_names
-    if fmt is options.TableFormat.TABLE:
+    if fmt is Format.TABLE:
         rows, columns = for_people(definition, rows)
-    write_rows(rows, columns, Format(fmt), title=definition.name)
+    write_rows(rows, columns, fmt, title=definition.name)
 
 
 def tell_unread(made: History, note: Any) -> None:
@@ -198,7 +181,6 @@ def make_history(
     command_config: Path | None,
     note: Any,
     auto_offset_reset: str = "latest",
-    delta: bool = False,
     broker_logs: Sequence[Path] = (),
     overwrite: bool = False,
     quiet: bool = False,
@@ -217,7 +199,7 @@ def make_history(
     note("starting Spark")
     held = count_records(where)
     quick = held < SMALL_RECORDS
-    spark = open_session(kafka=not isinstance(where, Dump), delta=delta, quick=quick)
+    spark = open_session(kafka=not isinstance(where, Dump), quick=quick)
     note(f"reading {bootstrap or source}")
     selection = Selection(groups=groups, all_groups=all_groups)
     with spark_bar(spark, "history", held, quiet=quiet):
@@ -233,10 +215,6 @@ def make_history(
         )
     check_groups(made, groups, note, where.group_names)
     tell_unread(made, note)
-    if delta:
-        from holdfast.pipeline.batches.delta import write_delta
-
-        note(f"Delta tables are in {write_delta(spark, made.tables)}")
     return made
 
 

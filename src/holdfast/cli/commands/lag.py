@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import options
-from holdfast.cli.commands.history import make_history, rows_kept, rows_of, wants_delta
+from holdfast.cli.commands.history import make_history, rows_kept, rows_of
 from holdfast.cli.kept_tables import holds_tables
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
@@ -40,7 +40,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: options.Bootstrap = None,
     source: options.FleetInput = None,
     reset: options.OffsetReset = options.Reset.LATEST,
-    fmt: options.PrintOrDelta = options.TableFormat.TABLE,
+    fmt: options.PrintFormat = Format.TABLE,
     group: options.Groups = None,
     all_groups: options.SparkGroups = False,
     topic: Annotated[
@@ -57,7 +57,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     """
     note = notes(quiet)
     if source is not None and holds_tables(source):
-        wants_delta(fmt, output)
         if reset is not options.Reset.LATEST:
             raise ConfigError(
                 f"{source} holds tables, whose lag is settled: leave --auto-offset-reset out"
@@ -73,7 +72,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             all_groups=all_groups,
             command_config=command_config,
             auto_offset_reset=str(reset),
-            delta=wants_delta(fmt, output),
             note=note,
             quiet=quiet,
         )
@@ -83,7 +81,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
 def _print_lag(
     rows: list[dict[str, Any]],
     topics: Sequence[str] | None,
-    fmt: options.TableFormat,
+    fmt: Format,
     note: Callable[[str], None],
 ) -> None:
     from holdfast.tables.stored import LAG
@@ -94,9 +92,7 @@ def _print_lag(
     clamped = sum(row["clamped"] != "none" for row in rows)
     if clamped:
         note(f"{clamped} commits lie beyond the end or before the beginning and are clamped")
-    if fmt is options.TableFormat.DELTA:
-        return
     columns: Sequence[str] = LAG.flat_names
-    if fmt is options.TableFormat.TABLE:
+    if fmt is Format.TABLE:
         rows, columns = for_people(LAG, rows)
-    write_rows(rows, columns, Format(fmt), title="lag")
+    write_rows(rows, columns, fmt, title="lag")

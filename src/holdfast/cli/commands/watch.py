@@ -54,10 +54,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         typer.Option("--metrics", help="What `export` serves, to a file after each batch."),
     ] = None,
     reset: options.OffsetReset = options.Reset.LATEST,
-    fmt: Annotated[
-        options.StoredFormat,
-        typer.Option("--format", help="delta: Delta tables beside the Parquet files."),
-    ] = options.StoredFormat.PARQUET,
     broker_log: options.BrokerLogs = None,
     command_config: options.CommandConfig = None,
     quiet: options.Quiet = False,
@@ -80,7 +76,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     begins = {partition: begin for partition, (begin, _) in ends.items()}
     quick = sum(end for _, end in ends.values()) - sum(begins.values()) < SMALL_RECORDS
-    spark = open_session(kafka=True, delta=fmt is options.StoredFormat.DELTA, quick=quick)
+    spark = open_session(kafka=True, quick=quick)
 
     with spark_bar(spark, "watch", lambda: batch_records(output / CHECKPOINT, begins), quiet=quiet):
         watch(
@@ -91,7 +87,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             every_seconds=every,
             max_records=max_records,
             auto_offset_reset=str(reset),
-            delta=fmt is options.StoredFormat.DELTA,
             broker_logs=broker_log or (),
             after_batch=_after_batch(output, metrics, note),
             after_look=_after_look(output, metrics, note),

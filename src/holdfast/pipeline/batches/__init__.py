@@ -2,5 +2,5 @@
 
 ``jobs`` are the Spark jobs; ``split`` is the first step of a batch and ``tasks`` the second.
 ``watch`` is the stream, ``state`` what it keeps between batches. ``schemas`` makes Spark's schemas;
-``views`` and ``delta`` show the tables to users of Spark.
+``views`` shows the tables to users of Spark.
 """

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,7 +61,6 @@ from holdfast.pipeline.ingest.positions import LATEST, POSITION_DDL, POSITIONS, 
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump, plain_reader, reading
 from holdfast.tables.folder import checked_files, remove_table
-from holdfast.tables.manifest import Batch
 from holdfast.tables.reading import Tables, read_parquet
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.writing import FILES_SCHEMA, BatchWriter, files_of
@@ -92,6 +91,8 @@ class Job:
         Write the state that the next batch needs.
     past : mapping
         Files of :data:`STATE_TABLES` that the batch before wrote.
+    amended : list of str
+        Committed files that this batch's files stand for.
     """
 
     spark: SparkSession
@@ -102,6 +103,7 @@ class Job:
     files: dict[str, Files] = field(default_factory=dict)
     unknown: Counter[int] = field(default_factory=Counter)
     n_bad_share: int = 0
+    amended: list[str] = field(default_factory=list)
 
     def read_dump(self, dump: Dump, selection: Selection, names: Mapping[str, str]) -> None:
         """Split and group the records of a dump, which the tasks read themselves."""
@@ -219,23 +221,28 @@ class Job:
         groups = F.broadcast(pauses.select("group").distinct())
         return pauses.unionByName(known.join(groups, "group", "left_semi"))
 
-    def amended(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Earlier batches, with the pauses of this one that belong to their rebalances added."""
+    def amend(self) -> None:
+        """Add the pauses of this batch that belong to rebalances of earlier ones to those.
+
+        ``amended`` then names the files whose rows are in this batch's files instead.
+        """
         pauses = self._tables(self.files.get("pauses", []))
         own = self._tables(self.files.get("rebalances", []))
         late = late_pauses(pauses, own)
-        return [self._amended(batch, late) for batch in batches] if late.num_rows else list(batches)
+        if not late.num_rows:
+            return
+        groups = sorted(pc.unique(late["group"]).to_pylist())
+        generations = sorted(pc.unique(late["generation"]).to_pylist())
+        for file in self.tables.data_files("rebalances"):
+            if file.may_hold("group", groups) and file.may_hold("generation", generations):
+                self._amend(file.name, late)
 
-    def _amended(self, batch: Batch, late: pa.Table) -> Batch:
-        files = []
-        for name, n_rows in batch.files.get("rebalances", []):
-            (rows,) = self._tables([(name, n_rows)])
-            more = add_pauses(rows, late)
-            if more.equals(rows):
-                files.append((name, n_rows))
-                continue
-            files += self._rewritten("rebalances", more)
-        return replace(batch, files={**batch.files, "rebalances": files}) if files else batch
+    def _amend(self, name: str, late: pa.Table) -> None:
+        (rows,) = self._tables([(name, 0)])
+        more = add_pauses(rows, late)
+        if not more.equals(rows):
+            self.amended.append(name)
+            self.files.setdefault("rebalances", []).extend(self._rewritten("rebalances", more))
 
     def _tables(self, files: Files) -> list[pa.Table]:
         return [read_parquet(file) for file in self._paths(files)]

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import SourceError
-from holdfast.pipeline.batches.delta import append_delta
 from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
 from holdfast.pipeline.history.ages import Times
 from holdfast.pipeline.history.history import CHECKPOINT, is_watched
@@ -45,7 +44,8 @@ from holdfast.pipeline.ingest.source import (
 from holdfast.pipeline.session import is_connect
 from holdfast.tables.folder import check_folder, remove_table
 from holdfast.tables.lease import WriterLease
-from holdfast.tables.manifest import Batch, Manifest, batch_folder, has_manifest
+from holdfast.tables.manifest import Batch, Manifest, has_manifest
+from holdfast.tables.names import batch_folder
 from holdfast.tables.places import local_path
 from holdfast.tables.reading import Tables
 from holdfast.tables.values import to_us
@@ -75,9 +75,8 @@ class Stream:
     selection : Selection
         Which groups.
     auto_offset_reset : str
-        What a partition without a commit has to read: nothing for ``latest``, else the whole log.
-    delta : bool
-        Append every batch to Delta tables too.
+        kept = self._as_it_stands(kept)
+        What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
     broker_logs : sequence of Path
         Logs of group coordinators, read anew for every batch with rebalances; one that is not
         there at the moment (it is being rotated) is left out.
@@ -94,7 +93,6 @@ class Stream:
     snapshot: Callable[[], SourceSnapshot]
     selection: Selection
     auto_offset_reset: str = "latest"
-    delta: bool = False
     broker_logs: Sequence[Path] = ()
     writer: WriterLease | None = None
     every_seconds: float | None = None
@@ -118,8 +116,6 @@ class Stream:
         before = self._before(kept, batch_id)
         if before is None or before.id < batch_id:
             self._take(records, batch_id, kept, before)
-        if self.delta:
-            append_delta(records.sparkSession, self.tables, batch_id)
 
     def _take(
         self, records: DataFrame, batch_id: int, kept: Manifest, before: Batch | None
@@ -137,12 +133,14 @@ class Stream:
         self._lag(job, cluster)
         job.pauses()
         job.restate([log for log in self.broker_logs if log.is_file()])
+        job.amend()
         state = {name: job.files.pop(name, []) for name in STATE_TABLES}
         notes = {"query": self.query, "state": state, **self._looked(cluster), **job.notes}
         done = Batch(id=batch_id, files=job.files, notes=notes)
         kept = self._as_it_stands(kept)
-        earlier = job.amended(_without_lag(kept.batches))
-        self.tables.commit(done, earlier=earlier, made_from=kept, writer=self.writer)
+        self.tables.commit(
+            done, anew=["lag"], without=job.amended, made_from=kept, writer=self.writer
+        )
         self._sweep(batch_id)
 
     def look(self, spark: SparkSession) -> bool:
@@ -168,10 +166,11 @@ class Stream:
         past = {LATEST: state.get(LATEST, [])}
         job = Job(spark=spark, tables=self.tables, batch=last.id, past=past, files=owners)
         self._lag(job, cluster)
-        files = {**last.files, "lag": job.files.get("lag", [])}
+        files = {"lag": job.files.get("lag", [])}
         done = replace(last, files=files, notes={**last.notes, **self._looked(cluster)})
-        earlier = kept.batches[:-1]
-        self.tables.commit(done, earlier=earlier, made_from=kept, writer=self.writer)
+        self.tables.commit(
+            done, anew=["lag"], made_from=kept, writer=self.writer, operation="UPDATE"
+        )
         remove_staged(self.tables.root)
         return True
 
@@ -250,14 +249,6 @@ def _of_another_run(root: Path) -> SourceError:
     )
 
 
-def _without_lag(batches: Sequence[Batch]) -> list[Batch]:
-    """Batches without their lag, which is that of an earlier moment."""
-    return [
-        replace(batch, files={name: fs for name, fs in batch.files.items() if name != "lag"})
-        for batch in batches
-    ]
-
-
 def watch(
     spark: SparkSession,
     cluster: Cluster,
@@ -267,7 +258,6 @@ def watch(
     every_seconds: float | None = None,
     max_records: int | None = None,
     auto_offset_reset: str = "latest",
-    delta: bool = False,
     broker_logs: Sequence[Path] = (),
     after_batch: Callable[[Tables, int], None] | None = None,
     after_look: Callable[[Tables, SourceError | None], None] | None = None,
@@ -280,7 +270,7 @@ def watch(
         Pause between two batches, until stopped; by default read the records so far, and end.
     max_records : int, optional
         At most so many records in a batch.
-    auto_offset_reset, delta, broker_logs
+    auto_offset_reset, broker_logs
         As in :class:`Stream`; on Spark Connect the server reads the logs.
     after_batch : callable, optional
         Called here with the tables and the batch id after each batch (metrics, a progress line).
@@ -307,7 +297,6 @@ def watch(
         snapshot=cluster.snapshot,
         selection=selection or Selection(),
         auto_offset_reset=auto_offset_reset,
-        delta=delta,
         broker_logs=[log.absolute() for log in broker_logs],
         every_seconds=every_seconds,
         times=cluster.times_at,

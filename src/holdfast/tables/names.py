@@ -1,0 +1,35 @@
+"""Names of the files of tables, below the folder of the tables.
+
+**Rules.** A name from a cluster is never part of one. A name that is not ours is neither read nor
+deleted.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_FILE: Final = re.compile(r"([a-z_]+)/(?:batch-\d{9,18}|merged)/[0-9a-f]{32}\.parquet")
+MERGED: Final = "merged"
+"""Folder of files that hold rows of several batches."""
+
+
+def batch_folder(batch: int) -> str:
+    """Folder name of a batch."""
+    return f"batch-{batch:09d}"
+
+
+def file_name(table: str, batch: int, unique: str) -> str:
+    """Name of a file of a table; ``unique`` is 32 hexadecimal digits."""
+    return f"{table}/{batch_folder(batch)}/{unique}.parquet"
+
+
+def merged_name(table: str, unique: str) -> str:
+    """Name of a file with rows of several batches; ``unique`` as in :func:`file_name`."""
+    return f"{table}/{MERGED}/{unique}.parquet"
+
+
+def is_file_name(name: object, table: str) -> bool:
+    """Whether a name is one that this module gives for a table."""
+    match = _FILE.fullmatch(name) if isinstance(name, str) else None
+    return match is not None and match.group(1) == table
