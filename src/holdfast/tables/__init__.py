@@ -5,8 +5,10 @@
 rows that one step of the pipeline hands to another. ``schemas`` finds a definition by its name and
 makes its Arrow schema.
 
-``manifest`` lists the files that count, ``lease`` lets one process change the list at a time, and
-``store`` is what both ask of the place where tables are kept. ``folder`` says what may stand in a
+Each table is a Delta table: ``delta_log`` says which files count in a version of it. ``manifest``
+says which versions belong together, ``commits`` makes a batch visible in all of them at once,
+``lease`` lets one process do so at a time, and ``store`` is what these ask of the place where
+tables are kept. ``names`` are the names of files. ``folder`` says what may stand in a
 folder of tables and sweeps it. ``writing`` writes files, ``parquet`` opens those of strangers,
 ``reading`` reads tables or columns in memory, ``groups`` cuts a table by group, ``values`` turns
 Arrow columns into NumPy columns. ``private`` makes files and folders for their owner alone.

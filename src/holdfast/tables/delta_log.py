@@ -9,7 +9,7 @@ names them. Nothing here needs more of the log than the newest checkpoint and wh
 bounds of a few columns; ``remove`` a file; the table's schema in the first one; and ``txn``, by
 which other writers of Delta see that a batch is in. A checkpoint is the state of one version as
 Parquet. Delta's own libraries read all of this; appending by one of them costs ten times as much
-(docs/adr/0029-tables-are-delta-tables.md).
+(docs/adr/0031-tables-are-delta-tables.md).
 
 References: Delta Lake, "Delta Transaction Log Protocol", reader version 1, writer version 2.
 """
