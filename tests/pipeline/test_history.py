@@ -240,7 +240,9 @@ def test_a_second_run_replaces_the_first(spark, tmp_path):
     second = run(spark, dump, tmp_path / "out")
     assert [batch.id for batch in second.tables.batches()] == [1]
     assert second.table("movements").equals(before)
-    assert len(list((tmp_path / "out" / "movements").iterdir())) == 1
+    (file,) = second.tables.files("movements")
+    assert file.parent.name == "batch-000000001"  # the first one's stay for who reads them now
+    assert len(list((tmp_path / "out" / "movements").glob("batch-*"))) == 2
 
 
 def test_a_cooperative_group_pauses_only_what_moves(spark, tmp_path):
