@@ -1,4 +1,4 @@
-"""Delta tables hold what the Parquet tables hold, however often they are written."""
+"""Spark's own reader of Delta finds the rows that holdfast finds."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def test_delta_tables_are_the_tables(tmp_path):
     said = json.loads(
         run([sys.executable, str(script), str(dump), str(tmp_path)], PYTHONPATH=root)[-1]
     )
-    assert (said["whole"], said["stream"]) == ([], [])
+    assert said["differing"] == []
     assert said["rows"]["rebalances"] > 3 and said["rows"]["offset_commits"] > 3

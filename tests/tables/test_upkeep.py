@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from holdfast.tables.upkeep import drop_before, keep_up, merge
 from tests.tables.test_reading import TIME_US, generations
 
 from holdfast.errors import SourceError
@@ -15,6 +14,7 @@ from holdfast.tables.manifest import Batch, read_manifest
 from holdfast.tables.reading import Tables, read_tables
 from holdfast.tables.schemas import arrow_schema, from_columns
 from holdfast.tables.stored import TABLES
+from holdfast.tables.upkeep import drop_before, keep_up, merge
 from holdfast.tables.writing import BatchWriter, files_of
 
 DAY_US = 86_400_000_000
@@ -111,7 +111,7 @@ def history_of(days):
 
 
 def left(tables, name):
-    return sorted(tables.table(name)["generation"].to_pylist())
+    return sorted(tables.stored(name)["generation"].to_pylist())
 
 
 def test_old_rows_go_but_what_still_stands(tmp_path):

@@ -33,7 +33,6 @@ from holdfast.tables.delta_log import (
     checkpoint_name,
     entries_and_checkpoints,
     entry_name,
-    is_of_ours,
     log_folder,
     read_on,
     read_past,
@@ -119,18 +118,21 @@ class Gone:
         All files of these tables.
     files : collection of str
         These files.
+    batch : bool
+        Files of an earlier batch with the same number.
     """
 
     everything: bool = False
     tables: Collection[str] = ()
     files: Collection[str] = ()
+    batch: bool = True
 
     def of(self, table: str, state: TableState, batch: int) -> set[str]:
-        """Names of the files of a table that go, those of the same batch among them."""
+        """Names of the files of a table that go."""
         if self.everything or table in self.tables:
             return set(state.files)
         before = f"{table}/{batch_folder(batch)}/"
-        return {n for n in state.files if n.startswith(before) or n in self.files}
+        return {n for n in state.files if (self.batch and n.startswith(before)) or n in self.files}
 
 
 def commit_batch(
@@ -140,7 +142,7 @@ def commit_batch(
     *,
     made_from: Manifest,
     writer: WriterLease,
-    same_rows: bool = False,
+    operation: str = "WRITE",
 ) -> Manifest:
     """Make a batch visible at once, in all tables.
 
@@ -158,15 +160,14 @@ def commit_batch(
     for table in TABLES:
         state = versions.state(table, made_from)
         past = read_past(store, table, state)
-        check_ours(root, table, past)
         left = gone.of(table, state, batch.id)
         target = {n: f for n, f in state.files.items() if n not in left}
         target |= {file.name: file for file in added.get(table, ())}
         change = Change(
             added=[file for name, file in target.items() if name not in past.files],
             removed=[name for name in past.files if name not in target],
-            operation="OPTIMIZE" if same_rows else "WRITE",
-            same_rows=same_rows,
+            operation=operation,
+            same_rows=operation == "OPTIMIZE",
             batch=batch.id,
             writer=str(batch.notes.get("query", "")),
         )
@@ -180,7 +181,7 @@ def commit_batch(
             past, checkpoint = write_checkpoint(store, table, past, now_ms), past.version
         states[table] = past
         tables[table] = TableVersion(version=past.version, checkpoint=checkpoint, rows=past.rows)
-    rows = {table: sum(file.rows for file in files) for table, files in added.items() if files}
+    rows = dict(batch.rows) or {t: sum(file.rows for file in files) for t, files in added.items()}
     listed = [one for one in made_from.batches if one.id != batch.id and not gone.everything]
     listed.append(Batch(id=batch.id, notes=batch.notes, rows=rows))
     until_ns = commit_time_ns(root, made_from)
@@ -191,20 +192,6 @@ def commit_batch(
         versions.tidied_by = writer.token
     forget_versions(root, made)
     return made
-
-
-def check_ours(root: Path, table: str, state: TableState) -> None:
-    """Refuse a Delta table that somebody else has made.
-
-    Raises
-    ------
-    SourceError
-        Naming it.
-    """
-    if state.about and not is_of_ours(state.about):
-        raise SourceError(
-            f"{root / table} is a Delta table that holdfast did not write: name another folder"
-        )
 
 
 def data_files(root: Path, files: Sequence[tuple[str, int]]) -> list[DataFile]:

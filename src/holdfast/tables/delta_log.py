@@ -271,11 +271,6 @@ def removed_since(store: Store, table: str, first: int, last: int) -> set[str]:
     return names
 
 
-def is_of_ours(about: Mapping[str, Any]) -> bool:
-    """Whether a table's ``metaData`` is one that holdfast wrote."""
-    return about.get("configuration", {}).get("holdfast.table") is not None
-
-
 _NAME: Final = re.compile(r"(\d{20})(\.checkpoint)?\.(?:json|parquet)")
 _REMOVE: Final = b'{"remove"'
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
@@ -373,6 +368,10 @@ class _Replay:
             texts = dict(found.get("configuration") or {})
             form = {"provider": "parquet", "options": {}}
             self.about = {**found, "configuration": texts, "format": form}
+            if texts.get("holdfast.table") != self.table:
+                raise SourceError(
+                    f"{place}: a Delta table that holdfast did not write: name another folder"
+                )
         if found := action.get("remove"):
             name = f"{self.table}/{found['path']}"
             self.files.pop(name, None)

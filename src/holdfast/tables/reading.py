@@ -173,6 +173,7 @@ class Tables:
         without: Collection[str] = (),
         made_from: Manifest | None = None,
         writer: WriterLease | None = None,
+        operation: str = "WRITE",
     ) -> None:
         """Make a batch visible at once; now and then, delete files that count no more.
 
@@ -190,6 +191,9 @@ class Tables:
             What the batch was made from; by default the manifest as it stands.
         writer : WriterLease, optional
             From :meth:`writing`; without it the folder is written to for this commit alone.
+        operation : str
+            Anything but ``WRITE`` is no new batch, but a change under the number of the newest one,
+            as Delta calls it: ``OPTIMIZE`` (other files, the same rows), ``DELETE``, ``UPDATE``.
 
         Raises
         ------
@@ -199,10 +203,13 @@ class Tables:
         """
         held: AbstractContextManager[WriterLease]
         held = self.writing() if writer is None else nullcontext(writer)
-        gone = Gone(everything=replace, tables=anew, files=without)
+        is_new = operation == "WRITE"
+        gone = Gone(everything=replace, tables=anew, files=without, batch=is_new)
         with held as lease:
             old = self.manifest() if made_from is None else made_from
-            commit_batch(self._versions, batch, gone, made_from=old, writer=lease)
+            commit_batch(
+                self._versions, batch, gone, made_from=old, writer=lease, operation=operation
+            )
 
     def data_files(self, name: str) -> list[DataFile]:
         """Committed files of a table, with the bounds of their columns; none without a manifest.

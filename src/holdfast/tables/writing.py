@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,13 +24,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
-from holdfast.tables.names import file_name, is_file_name
+from holdfast.tables.names import file_name, is_file_name, merged_name
 from holdfast.tables.private import create_private, make_private_folder
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.store import sync_all, sync_folder
 
 FILES_SCHEMA: Final = arrow_schema("files")
 """Columns: :data:`holdfast.tables.steps.FILES`."""
+
+
+ROW_GROUPS: Final = 200
+"""Row groups of a large file; one is what the rows of a group are read with."""
+LEAST_ROWS: Final = 2_000
+"""Rows of a row group, at least: a smaller one costs more in the footer than it spares."""
 
 
 @dataclass(slots=True)
@@ -72,11 +78,8 @@ class BatchWriter:
             name = file_name(table, self.batch, uuid.uuid4().hex)
             path = Path(self.root) / name
             make_private_folder(path.parent)
-            for folder in (path.parent, path.parent.parent):
-                if folder.is_symlink():
-                    raise SourceError(f"{folder} is a link: tables are not written through links")
-            # Dictionaries pay for strings, which repeat, and cost double for numbers.
-            strings = [f.name for f in rows.schema if pa.types.is_string(f.type)]
+            _refuse_links(path)
+            strings = _texts(rows)
             create_private(path)
             writer = pq.ParquetWriter(path, rows.schema, compression="zstd", use_dictionary=strings)
             self._open[table] = (name, writer)
@@ -105,6 +108,40 @@ class BatchWriter:
             sync_folder(folder)
         if listed:
             sync_folder(Path(self.root))
+
+
+def write_merged(root: Path, table: str, parts: Sequence[pa.Table]) -> list[tuple[str, int]]:
+    """Write rows of several batches to one file, sorted by group; nothing where there are none.
+
+    Its row groups are small beside it, so that one group is read without most of the others.
+    """
+    rows = pa.concat_tables(parts)
+    if not rows.num_rows:
+        return []
+    keys = [k for k in ("group", "generation", "timestamp") if k in rows.column_names]
+    rows = rows.sort_by([(key, "ascending") for key in keys])
+    name = merged_name(table, uuid.uuid4().hex)
+    path = root / name
+    make_private_folder(path.parent)
+    _refuse_links(path)
+    create_private(path)
+    size = max(LEAST_ROWS, -(-rows.num_rows // ROW_GROUPS))
+    with pq.ParquetWriter(path, rows.schema, compression="zstd", use_dictionary=_texts(rows)) as to:
+        to.write_table(rows, row_group_size=size)
+    sync_all([path])
+    sync_folder(path.parent.parent)
+    return [(name, rows.num_rows)]
+
+
+def _refuse_links(path: Path) -> None:
+    for folder in (path.parent, path.parent.parent):
+        if folder.is_symlink():
+            raise SourceError(f"{folder} is a link: tables are not written through links")
+
+
+def _texts(rows: pa.Table) -> list[str]:
+    """Columns with a dictionary: it pays for strings, which repeat; numbers would cost double."""
+    return [field.name for field in rows.schema if pa.types.is_string(field.type)]
 
 
 def files_of(rows: pa.Table) -> dict[str, list[tuple[str, int]]]:

@@ -1,0 +1,230 @@
+"""Upkeep of a folder of tables: small files become large ones, and old rows go.
+
+**Rules.** A merge changes no row. Retention deletes a row when its time is before the horizon, and
+keeps what a later batch or a reader still needs: of each group, everything of its last generation
+(that one still stands), and everything of a generation whose pause has no end yet (its pauses are
+still to be added). ``lag`` is a snapshot and is left alone. Both are commits like any other: a
+reader sees all of it or nothing, and what was read before can be read for a while.
+
+**Strategy.** Files of a table that are of about the same size, MERGE_FILES of them, become one file
+that is sorted by group (size-tiered merging, as in log-structured trees): a row is written again
+once for each power of MERGE_FILES, so the cost of a batch does not grow. A large file has many row
+groups, so that the rows of one group are found by statistics and read without the others.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.tables.definition import Table
+from holdfast.tables.delta_log import DataFile
+from holdfast.tables.folder import checked_files
+from holdfast.tables.manifest import Batch
+from holdfast.tables.stored import TABLES
+from holdfast.tables.writing import write_merged
+
+if TYPE_CHECKING:
+    from holdfast.tables.lease import WriterLease
+    from holdfast.tables.reading import Tables
+
+MERGE_FILES: Final = 32
+"""So many files of about one size are merged."""
+SMALL_BYTES: Final = 64 << 10
+"""Files up to this size count as equal."""
+LARGE_BYTES: Final = 256 << 20
+"""A file of this size is merged no more."""
+KEEP_DAYS: Final = 90
+RETAINED: Final = tuple(name for name in TABLES if name != "lag")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What upkeep did.
+
+    Parameters
+    ----------
+    merged, written : int
+        Files that were merged, and files that stand for them.
+    dropped : dict of str to int
+        Rows before the horizon that are gone, by table.
+    """
+
+    merged: int = 0
+    written: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+def merge(tables: Tables, writer: WriterLease, *, everything: bool = False) -> Done:
+    """Merge small files of every table that has enough of them; one commit, or none.
+
+    Parameters
+    ----------
+    everything : bool
+        Merge all files below LARGE_BYTES, however few there are.
+
+    Raises
+    ------
+    SourceError
+        Another process writes to the folder, or a file cannot be read.
+    """
+    kept = tables.manifest()
+    due: dict[str, list[DataFile]] = {}
+    for name in kept.tables:
+        found = _due(tables.data_files(name), everything=everything)
+        if found:
+            due[name] = found
+    if not due:
+        return Done()
+    files = {name: _merged(tables.root, name, found) for name, found in due.items()}
+    gone = [file.name for found in due.values() for file in found]
+    _commit(tables, writer, files, gone, operation="OPTIMIZE")
+    return Done(merged=len(gone), written=sum(map(len, files.values())))
+
+
+def drop_before(tables: Tables, writer: WriterLease, horizon_us: int) -> Done:
+    """Delete rows before a moment, but what still counts; one commit, or none.
+
+    Parameters
+    ----------
+    horizon_us : int
+        Microseconds since 1970.
+
+    Raises
+    ------
+    SourceError
+        Another process writes to the folder, or a file cannot be read.
+    """
+    old = {n: [f for f in tables.data_files(n) if _reaches(f, horizon_us)] for n in RETAINED}
+    if not any(old.values()):
+        return Done()
+    standing = _standing(tables)
+    files: dict[str, list[tuple[str, int]]] = {}
+    gone: list[str] = []
+    dropped: dict[str, int] = {}
+    for name, found in old.items():
+        for file in found:
+            rows = _read(tables.root, name, file)
+            keep = _kept(rows, TABLES[name], horizon_us, standing)
+            if keep.all():
+                continue
+            gone.append(file.name)
+            dropped[name] = dropped.get(name, 0) + int(np.count_nonzero(~keep))
+            left = rows.filter(pa.array(keep))
+            files.setdefault(name, []).extend(write_merged(tables.root, name, [left]))
+    if not gone:
+        return Done()
+    _commit(tables, writer, files, gone, operation="DELETE")
+    return Done(dropped=dropped, merged=len(gone), written=sum(map(len, files.values())))
+
+
+def keep_up(
+    tables: Tables, writer: WriterLease, *, keep_days: float | None, now_us: int | None = None
+) -> Done:
+    """What ``watch`` does from time to time: merge, and drop what is older than ``keep_days``."""
+    merged = merge(tables, writer)
+    if keep_days is None:
+        return merged
+    now = time.time_ns() // 1_000 if now_us is None else now_us
+    dropped = drop_before(tables, writer, now - round(keep_days * 86_400_000_000))
+    return Done(merged=merged.merged, written=merged.written, dropped=dropped.dropped)
+
+
+def _commit(
+    tables: Tables,
+    writer: WriterLease,
+    files: Mapping[str, Sequence[tuple[str, int]]],
+    gone: Sequence[str],
+    *,
+    operation: str,
+) -> None:
+    """Commit files in place of others, under the newest batch and with its notes."""
+    kept = tables.manifest()
+    last = kept.batches[-1]
+    batch = Batch(id=last.id, files=dict(files), notes=last.notes, rows=last.rows)
+    tables.commit(batch, without=gone, made_from=kept, writer=writer, operation=operation)
+
+
+def _due(files: Iterable[DataFile], *, everything: bool) -> list[DataFile]:
+    """Files of one table that are to be merged now: all of the smallest size that is due."""
+    by_size: dict[int, list[DataFile]] = {}
+    for file in files:
+        if file.size < LARGE_BYTES:
+            by_size.setdefault(0 if everything else _size_class(file.size), []).append(file)
+    least = 2 if everything else MERGE_FILES
+    due: list[DataFile] = []
+    for size in sorted(by_size):
+        if len(by_size[size]) < least:
+            break
+        due += by_size[size]
+    return due
+
+
+def _size_class(size: int) -> int:
+    return math.ceil(math.log(max(size / SMALL_BYTES, 1), MERGE_FILES))
+
+
+def _merged(root: Path, name: str, files: Sequence[DataFile]) -> list[tuple[str, int]]:
+    return write_merged(root, name, [_read(root, name, file) for file in files])
+
+
+def _read(root: Path, name: str, file: DataFile) -> pa.Table:
+    from holdfast.tables.reading import conform, read_parquet
+
+    (path,) = checked_files(root, [file.name])
+    return conform(read_parquet(path), TABLES[name], str(path))
+
+
+def _reaches(file: DataFile, horizon_us: int) -> bool:
+    """Whether a file may hold rows before the horizon."""
+    low = file.lowest.get("timestamp")
+    if low is None:
+        return True
+    return datetime.fromisoformat(str(low)).timestamp() * 1_000_000 < horizon_us
+
+
+def _standing(tables: Tables) -> pa.Table:
+    """Pairs of a group and a generation whose rows stay, whatever their time."""
+    rows = tables.stored("generations").select(["group", "generation", "timestamp"])
+    last = rows.group_by("group").aggregate([("timestamp", "max")])
+    joined = rows.join(last, "group").filter(pc.field("timestamp") == pc.field("timestamp_max"))
+    pairs = [joined.select(["group", "generation"])]
+    pairs += open_pairs(tables)
+    return pa.concat_tables(pairs).group_by(["group", "generation"]).aggregate([])
+
+
+def open_pairs(tables: Tables) -> list[pa.Table]:
+    """Pairs of a group and a generation that lost partitions which nobody owns yet."""
+    lost = tables.stored("movements").filter(pc.field("kind") == "lost")
+    if not lost.num_rows:
+        return []
+    owned = tables.stored("movements").filter(pc.field("to_member").is_valid())
+    keys = ["group", "topic", "partition"]
+    again = owned.group_by(keys).aggregate([("timestamp", "max")])
+    open_ = lost.join(again, keys, join_type="left outer")
+    later = pc.fill_null(pc.greater(open_["timestamp_max"], open_["timestamp"]), False)
+    return [open_.filter(pc.invert(later)).select(["group", "generation"])]
+
+
+def _kept(rows: pa.Table, definition: Table, horizon_us: int, standing: pa.Table) -> Any:
+    """Which rows stay: bool[rows]."""
+    time_us = pc.fill_null(rows["timestamp"].cast(pa.int64()), horizon_us)
+    keep = np.asarray(pc.greater_equal(time_us, horizon_us).to_numpy(zero_copy_only=False))
+    if {"group", "generation"} <= set(definition.names):
+        marked = standing.append_column("_stands", pa.array([True] * standing.num_rows, pa.bool_()))
+        pairs = rows.select(["group", "generation"]).append_column(
+            "_row", pa.array(np.arange(rows.num_rows))
+        )
+        joined = pairs.join(marked, ["group", "generation"], join_type="left outer").sort_by("_row")
+        stands = pc.fill_null(joined["_stands"], False).to_numpy(zero_copy_only=False)
+        keep = keep | np.asarray(stands, bool)
+    return keep

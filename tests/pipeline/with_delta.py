@@ -1,0 +1,33 @@
+"""The tables as Spark's own reader of Delta sees them: run by a test in a process of its own.
+
+``with_delta.py DUMP OUT``. Says on its last line which tables it finds different.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from holdfast.pipeline.history.history import run
+from holdfast.pipeline.ingest.source import Dump
+from holdfast.pipeline.session import get_session
+from holdfast.tables.stored import TABLES
+from holdfast.tables.upkeep import merge
+
+dump, out = Dump.open(sys.argv[1]), Path(sys.argv[2])
+spark = get_session(master="local[1]", delta=True, quick=True)
+tables = run(spark, dump, out / "tables").tables
+tables = run(spark, dump, out / "tables").tables  # so that something was removed
+with tables.writing() as writer:
+    merge(tables, writer, everything=True)
+differing = []
+for name in TABLES:
+    found = spark.read.format("delta").load(str(tables.root / name)).toArrow()
+    stored = tables.table(name, flat=False)
+    same = found.select(stored.column_names).cast(stored.schema).to_pylist()
+    if sorted(map(repr, same)) != sorted(map(repr, stored.to_pylist())):
+        differing.append(name)
+said = {"differing": differing, "rows": {name: tables.rows(name) for name in TABLES}}
+sys.stdout.write(json.dumps(said) + "\n")
+spark.stop()
