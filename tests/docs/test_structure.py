@@ -13,6 +13,7 @@ PRIVATE_ON_PURPOSE = {
     "holdfast.adapters.facade.codes": "librdkafka's own error codes begin with an underscore",
     "holdfast.adapters.coordinators.aiokafka_consumer": "aiokafka makes its coordinator itself",
     "holdfast.adapters.coordinators.aiokafka_state": "aiokafka forgets what stays",
+    "holdfast.adapters.coordinators.kafka_consumer": "kafka-python makes its coordinator itself",
     "holdfast.adapters.kafka_python_attach": "the table of repairs for kafka-python's coordinator",
     "holdfast.adapters.aiokafka_assignor": "aiokafka has no public way to its assignors",
     "holdfast.adapters.records.data_plane_aiokafka": "aiokafka's assign() drops what it fetched",

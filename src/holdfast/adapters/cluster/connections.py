@@ -21,7 +21,7 @@ import concurrent.futures
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import kafka
@@ -68,6 +68,9 @@ class Connections:
     ----------
     settings : Settings
         Addresses, security and time-outs.
+    options : mapping of str to object, optional
+        Keywords of kafka-python that go before those of the settings: of a consumer of kafka-python
+        whose member this is.
 
     Raises
     ------
@@ -75,13 +78,14 @@ class Connections:
         If the installed kafka-python is not one of :data:`TESTED`.
     """
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: Settings, options: Mapping[str, Any] | None = None):
         _check_version()
         mend_connects()
         self.settings = settings
         self.timeout_ms: int = settings["request.timeout.ms"]
         options = {
             **render.kafka_python_connection(settings),
+            **(options or {}),
             "socket_options": SOCKET_OPTIONS,
             "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
         }

@@ -3,6 +3,7 @@
 ``holdfast.aiokafka`` and ``holdfast.kafka`` hand these classes out. Records, errors and positions
 stay those of the client. ``aiokafka_consumer`` is the class, ``aiokafka_settings`` reads its
 keywords, ``aiokafka_coordinator`` has the member, and ``aiokafka_state`` what the consumer has.
-``loop_duties`` carries a member's duties to an event loop; ``foreign`` offers an assignor that is
-written for the client.
+``kafka_consumer``, ``kafka_settings`` and ``kafka_coordinator`` are the same for kafka-python.
+``loop_duties`` carries a member's duties to an event loop, ``poll_duties`` into the application's
+poll; ``foreign`` offers an assignor that is written for the client.
 """

@@ -69,6 +69,8 @@ class MemberParts(Generic[_D]):
     make_duties : callable
         Makes the application's side; ``lookup``, ``link``, ``counters``, ``log`` and :meth:`fail`
         of these parts exist by then.
+    connection_options : mapping of str to object, optional
+        See :class:`~holdfast.adapters.cluster.connections.Connections`.
     """
 
     def __init__(
@@ -76,12 +78,13 @@ class MemberParts(Generic[_D]):
         settings: Settings,
         assignors: Sequence[Assignor],
         make_duties: Callable[[MemberParts[_D]], _D],
+        connection_options: Mapping[str, Any] | None = None,
     ):
         self._settings = settings
         self.counters = Counters()
         self.log = log = MemberLog(settings)
         member = make_member(settings, assignors)
-        connections = Connections(settings)
+        connections = Connections(settings, connection_options)
         connections.open()
         self._closers: list[Callable[[], object]] = [connections.close]
         try:

@@ -126,6 +126,7 @@ class MemberHost:
         self.standing = _standing(member)
         self.n_rounds = 0
         self.beat_at = 0.0  # when the last heartbeat was sent, by the monotonic clock
+        self.answered_at = 0.0  # when the coordinator last acknowledged one
 
     def start(self, link: GroupLink) -> None:
         """Begin; requests go through ``link``, whose answers come to :meth:`post`."""
@@ -173,6 +174,8 @@ class MemberHost:
                     continue
                 if self._member.state in _GOING and isinstance(event, _WISHES):
                     continue  # it was on its way when the application closed
+                if isinstance(event, events.HeartbeatAnswered) and event.error == 0:
+                    self.answered_at = time.monotonic()
                 answer = self._member.step(_now_ms(), event)
                 # A commit on another thread looks at the standing first, then at the records. If
                 # the standing were changed first, that commit could find nothing owned and nothing

@@ -1,0 +1,144 @@
+"""kafka-python's consumer with our membership: it joins in the background.
+
+**Rules.** Everything that is not about the group is kafka-python's own: records, errors, positions,
+fetching, a consumer without a group and one that assigns partitions itself. The application's calls
+keep their names, arguments, results and errors. ``docs/clients.md`` lists what differs.
+
+**Strategy.** A subclass whose coordinator is
+:class:`~holdfast.adapters.coordinators.kafka_coordinator.MemberConsumerCoordinator`.
+
+References: KIP-429, KIP-62; Incremental Cooperative Rebalancing, Designs I, II and III.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kafka
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaConfigurationError
+from kafka.structs import TopicPartition
+from kafka.util import WeakMethod
+
+from holdfast.adapters.coordinators.kafka_coordinator import MemberConsumerCoordinator
+from holdfast.adapters.coordinators.kafka_settings import is_ours, network_of, settings_of
+from holdfast.adapters.kafka_python_attach import TESTED
+from holdfast.adapters.login_log import hide_logins
+from holdfast.adapters.member.membership import assignors_of
+from holdfast.errors import AdapterError, ConfigError
+
+_ORIGINAL: Any = kafka.KafkaConsumer
+_STRATEGY = "partition_assignment_strategy"
+
+
+class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no types
+    """A consumer, as kafka-python's.
+
+    Parameters
+    ----------
+    *topics : str
+        Topics to subscribe to.
+    **configs
+        kafka-python's keywords; ``partition_assignment_strategy`` takes names of the registry, too.
+        Ours begin with ``holdfast_``: ``holdfast_policy="deferred"`` is Design II, and
+        ``scheduled_rebalance_max_delay_ms`` how long its group waits for a member.
+
+    Raises
+    ------
+    KafkaConfigurationError
+        For a keyword that is unknown, or a value that cannot be honoured.
+
+    Examples
+    --------
+    ::
+
+        consumer = KafkaConsumer("orders", group_id="etl", holdfast_policy="deferred")
+        for record in consumer:
+            handle(record)
+    """
+
+    _coordinator: Any
+
+    def __init__(self, *topics: str, **configs: Any):
+        if kafka.__version__ not in TESTED:
+            raise AdapterError(
+                f"kafka-python {kafka.__version__} is not one that holdfast.kafka was tested with "
+                f"({', '.join(sorted(TESTED))})"
+            )
+        hide_logins()
+        ours = {word: configs.pop(word) for word in list(configs) if is_ours(word)}
+        strategies = configs.get(_STRATEGY, self.DEFAULT_CONFIG[_STRATEGY])
+        if "holdfast_policy" in ours and _STRATEGY not in configs:
+            strategies = None
+        if configs.get("group_id") is None:
+            if ours:
+                names = ", ".join(sorted(ours))
+                raise KafkaConfigurationError(f"{names}: without a group_id there is no group")
+            super().__init__(*topics, **configs)
+            return
+        whole = {**self.DEFAULT_CONFIG, **configs}
+        settings = settings_of(whole, ours, strategies=strategies)
+        try:
+            offered = assignors_of(settings)
+        except ConfigError as error:
+            raise KafkaConfigurationError(str(error)) from error
+        # kafka-python's own coordinator takes no name; it is replaced before anything is subscribed
+        configs[_STRATEGY] = (RangePartitionAssignor,)
+        super().__init__(**configs)
+        self.config[_STRATEGY] = whole[_STRATEGY]
+        stock = self._coordinator
+        self._cluster.remove_listener(WeakMethod(stock._handle_metadata_update))
+        self._coordinator = MemberConsumerCoordinator(
+            self._client,
+            self._subscription,
+            settings=settings,
+            offered=offered,
+            network=network_of(self.config),
+            metrics=None,
+            assignors=configs[_STRATEGY],
+            **{word: value for word, value in self.config.items() if word != "assignors"},
+        )
+        if topics:
+            self._subscription.subscribe(topics=topics)
+            self._cluster.set_topics(topics)
+
+    def _is_member(self) -> bool:
+        coordinator: object = self._coordinator
+        return isinstance(coordinator, MemberConsumerCoordinator) and bool(coordinator.is_member)
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, Any] | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """Commit, and wait until it is done; see kafka-python.
+
+        Raises
+        ------
+        CommitFailedError
+            If the group refused it, or the member does not own a partition, or lost it before the
+            commit. Nothing is committed.
+        """
+        if offsets is None and self._is_member():
+            offsets = self._coordinator.consumed()
+        super().commit(offsets, timeout_ms=timeout_ms)
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, Any] | None = None,
+        callback: Callable[[Any, Any], object] | None = None,
+    ) -> Any:
+        """Commit without waiting; see kafka-python."""
+        if offsets is None and self._is_member():
+            offsets = self._coordinator.consumed()
+        return super().commit_async(offsets, callback=callback)
+
+
+def install() -> None:
+    """Make ``kafka.KafkaConsumer`` this class, for programs whose framework makes it.
+
+    Call it before the framework is imported; a second call changes nothing.
+    """
+    import kafka.consumer
+
+    kafka.KafkaConsumer = KafkaConsumer
+    kafka.consumer.KafkaConsumer = KafkaConsumer

@@ -1,0 +1,523 @@
+"""Our member in the place of kafka-python's group coordinator.
+
+**Rules.** A consumer that subscribes with a group is a member of ours; any other has kafka-python's
+own coordinator. Joining happens in the background: a poll never waits for it, and nothing of what
+stays is fetched again. Callbacks run inside ``poll``, ``unsubscribe`` and ``close``, on the
+application's thread, and may commit. What the application polled counts as processed at its next
+poll. A commit goes only with what the member owns now.
+
+**Strategy.** The class is a subclass of kafka-python's coordinator: requests for offsets and
+commits are kafka-python's, with the identity of our member.
+
+References: KIP-429, KIP-62, KIP-345, KIP-447; Kafka's ``CommitFailedException``.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import inspect
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.coordinator.base import Generation
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.coordinator.heartbeat import Heartbeat
+from kafka.structs import ConsumerGroupMetadata, MemberState, TopicPartition
+from kafka.util import WeakMethod
+
+from holdfast.adapters.coordinators.poll_duties import PollDuties
+from holdfast.adapters.member.assembly import MemberParts
+from holdfast.adapters.member.link import NotedOffset
+from holdfast.adapters.settings import Settings
+from holdfast.errors import HoldfastError, RemoteProtocolError, SourceError
+from holdfast.machine import actions, events
+from holdfast.machine import states as machine_states
+from holdfast.machine.actions import ListenerCall
+from holdfast.machine.codes import ErrorCode
+from holdfast.machine.leader.designs import Assignor
+from holdfast.machine.leader.embedded import RebalanceMode
+from holdfast.machine.member.member import choose_mode
+from holdfast.model.partitions import Resource
+
+_CATCH_UP_S = 0.25
+_LOOK_S = 0.1
+_AGAIN_S = 0.05
+_STABLE = machine_states.MemberState.STABLE
+
+
+def theirs(error: BaseException) -> Any:
+    """An error of ours as kafka-python's class with the same code."""
+    if isinstance(error, kafka_errors.KafkaError):
+        return error
+    if isinstance(error, RemoteProtocolError) and error.error_code > 0:
+        return kafka_errors.for_code(error.error_code)(str(error))
+    if isinstance(error, SourceError):
+        return kafka_errors.KafkaConnectionError(str(error))
+    return kafka_errors.KafkaError(str(error))
+
+
+class MemberHeartbeat(Heartbeat):  # type: ignore[misc]  # kafka-python has no types
+    """kafka-python's record of heartbeats, told by our member."""
+
+    parts: MemberParts[PollDuties] | None = None
+
+    @property
+    def last_send(self) -> float:
+        """When the last one was sent."""
+        return -1.0 if self.parts is None else self.parts.host.beat_at
+
+    @last_send.setter
+    def last_send(self, value: float) -> None:
+        """Leave it to the member."""
+
+    @property
+    def last_receive(self) -> float:
+        """When the last one was acknowledged."""
+        return -1.0 if self.parts is None else self.parts.host.answered_at
+
+    @last_receive.setter
+    def last_receive(self, value: float) -> None:
+        """Leave it to the member."""
+
+
+class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
+    """What a consumer of kafka-python asks about its group.
+
+    Parameters
+    ----------
+    client, subscription
+        kafka-python's.
+    settings : Settings
+        Of the member.
+    offered : sequence of Assignor
+        What it offers.
+    network : mapping of str to object
+        Keywords of the member's connections.
+    **configs
+        Those of kafka-python's coordinator.
+    """
+
+    # kafka-python has no types
+    _subscription: Any
+    heartbeat: Any
+
+    def __init__(
+        self,
+        client: Any,
+        subscription: Any,
+        *,
+        settings: Settings,
+        offered: Iterable[Assignor],
+        network: Mapping[str, Any],
+        **configs: Any,
+    ):
+        self._settings = settings
+        self._offered = tuple(offered)
+        self._is_cooperative = choose_mode(self._offered) is RebalanceMode.COOPERATIVE
+        self._network = network
+        self._parts: MemberParts[PollDuties] | None = None
+        self._told: tuple[str, ...] = ()  # topics that the member knows
+        self._given_up: dict[TopicPartition, Any] = {}  # where each was
+        self._lost: set[TopicPartition] = set()  # hidden, and to be forgotten by the next poll
+        self._in_hand: set[TopicPartition] = set()  # lost since the application polled
+        self._polled_at = 0.0
+        self._commits_last = True
+        self._asked: concurrent.futures.Future[Any] | None = None  # for start positions
+        super().__init__(client, subscription, **configs)
+        self.heartbeat = MemberHeartbeat(**self.config)
+        if self._sensors is not None:
+            self._sensors.heartbeat = self.heartbeat
+
+    # Readings under kafka-python's names
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the consumer subscribes, and so is a member."""
+        return self.group_id is not None and bool(self._subscription.partitions_auto_assigned())
+
+    @property
+    def _generation(self) -> Any:
+        parts = self._parts
+        if parts is None:
+            return Generation.NO_GENERATION
+        identity = parts.host.standing.identity
+        return Generation(identity.generation, identity.member_id, None)
+
+    @_generation.setter
+    def _generation(self, value: Any) -> None:
+        """Leave it to the member."""
+
+    @property
+    def state(self) -> Any:
+        """kafka-python's word for the member's state."""
+        parts = self._parts
+        if parts is None or parts.host.standing.identity.generation < 0:
+            return MemberState.UNJOINED
+        is_stable = parts.host.standing.state is _STABLE
+        return MemberState.STABLE if is_stable else MemberState.REBALANCING
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        """Leave it to the member."""
+
+    @property
+    def rejoining(self) -> bool:
+        """Whether a round is under way."""
+        return self._parts is not None and self._parts.host.standing.state is not _STABLE
+
+    @rejoining.setter
+    def rejoining(self, value: bool) -> None:
+        """Leave it to the member."""
+
+    def generation_if_stable(self) -> Any:
+        """Identity of a commit: a member that joins in the background has one all the time."""
+        generation = self._generation
+        return None if generation.generation_id < 0 else generation
+
+    def group_metadata(self) -> Any:
+        """What fences the offsets of a transaction."""
+        generation = self._generation
+        return ConsumerGroupMetadata(
+            group_id=self.group_id,
+            generation_id=generation.generation_id,
+            member_id=generation.member_id,
+            group_instance_id=self.group_instance_id,
+            state=self.state,
+        )
+
+    # The application's poll
+
+    def poll(self, timeout_ms: float | None = None) -> bool:
+        """Do what waits for the application; never wait for the group.
+
+        Raises
+        ------
+        KafkaError
+            If the group refused this member for good, or a callback raised.
+        """
+        if not self.is_member:
+            return bool(super().poll(timeout_ms=timeout_ms))
+        self._invoke_completed_offset_commit_callbacks()
+        self._in_hand.clear()
+        parts = self._tell_member()
+        self._raise_failure(parts)
+        self.heartbeat.poll()
+        now = time.monotonic()
+        if now - self._polled_at >= _LOOK_S:
+            self._polled_at = now
+            parts.host.post(events.Polled())
+        self._run(parts)
+        if self.coordinator_unknown():
+            self.lookup_coordinator()
+        else:
+            self._maybe_auto_commit_offsets_async()
+        return True
+
+    def _run(self, parts: MemberParts[PollDuties]) -> None:
+        """Do the jobs; those of a hand-over come one after the other."""
+        raised = None
+        n_done, error = parts.duties.run()
+        while n_done:
+            raised = error or raised
+            if not parts.host.catch_up(_CATCH_UP_S):
+                break
+            n_done, error = parts.duties.run()
+        raised = error or raised
+        if raised is not None:
+            raise kafka_errors.KafkaError("User rebalance callback throws an error") from raised
+
+    def _raise_failure(self, parts: MemberParts[PollDuties]) -> None:
+        failure = parts.host.failure
+        if failure is not None:
+            parts.duties.run()
+            self._close_parts()
+            raise theirs(failure)
+
+    def _tell_member(self) -> MemberParts[PollDuties]:
+        topics = tuple(sorted(self._subscription.subscription or ()))
+        if self._parts is None:
+            self._told = ()
+            try:
+                self._parts = MemberParts(
+                    self._settings, self._offered, lambda _: PollDuties(self), self._network
+                )
+            except HoldfastError as error:
+                raise theirs(error) from error
+            self.heartbeat.parts = self._parts
+            if not self._is_cooperative and self._subscription.rebalance_listener is not None:
+                self._call_listener("on_partitions_revoked", set())
+            self._parts.subscribe(topics, None, None)
+            self._told = topics
+        elif topics != self._told:
+            self._told = topics
+            self._parts.subscribe(topics, None, None)
+        return self._parts
+
+    def _handle_metadata_update(self, cluster: Any) -> None:
+        before = self._metadata_snapshot
+        super()._handle_metadata_update(cluster)
+        if self._parts is not None and self._metadata_snapshot != before:
+            self._parts.look_again()
+
+    def time_to_next_poll(self) -> float:
+        """Seconds until a callback may wait."""
+        return _LOOK_S if self.is_member else float(super().time_to_next_poll())
+
+    # The member's duties
+
+    def hold_back(self, resources: tuple[Resource, ...]) -> None:
+        """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
+        consumed = self._subscription.all_consumed_offsets()
+        for tp in _partitions(resources):
+            self._given_up[tp] = consumed.get(tp)
+        self._subscription.mark_pending_revocation(_partitions(resources))
+
+    def hide(self, resources: tuple[Resource, ...]) -> None:
+        """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
+        tps = _partitions(resources)
+        self._in_hand.update(tps)
+        self._lost.update(tps)
+        self._subscription.mark_pending_revocation(tps)
+
+    def forget(self, resources: tuple[Resource, ...]) -> None:
+        """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
+        tps = set(_partitions(resources))
+        for tp in tps:
+            self._given_up.pop(tp, None)
+        self._keep(self._subscription.assigned_partitions() - tps)
+        self._lost -= tps
+
+    def settle(self, action: actions.JoinCompleted) -> None:
+        """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
+        gone = {tp for tp in self._given_up if tuple(tp) not in action.owned}
+        for tp in gone:
+            del self._given_up[tp]
+        if self._is_cooperative and gone:
+            self._keep(self._subscription.assigned_partitions() - gone)
+
+    def _keep(self, kept: Collection[TopicPartition]) -> None:
+        """Have exactly these, and hand out of them what is not being given up."""
+        if not self._subscription.partitions_auto_assigned():
+            return
+        topics = self._subscription.subscription or ()
+        self._subscription.assign_from_subscribed(sorted(tp for tp in kept if tp.topic in topics))
+        self._subscription.mark_pending_revocation([*self._given_up, *self._lost])
+
+    def tell(self, call: ListenerCall, resources: tuple[Resource, ...]) -> Exception | None:
+        """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
+        tps = set(_partitions(resources))
+        if call is ListenerCall.ASSIGNED:
+            self._take(tps)
+        if self._subscription.rebalance_listener is None:
+            return None
+        try:
+            self._call_listener(f"on_partitions_{call.value}", tps)
+        except Exception as error:
+            return error
+        return None
+
+    def _take(self, tps: set[TopicPartition]) -> None:
+        for tp in tps:
+            self._given_up.pop(tp, None)
+        stays = self._subscription.assigned_partitions() if self._is_cooperative else set()
+        self._keep(stays | tps)
+        self.next_auto_commit_deadline = time.monotonic() + self.auto_commit_interval
+
+    def _call_listener(self, name: str, tps: set[TopicPartition]) -> None:
+        """Call the listener on this thread; a coroutine runs on kafka-python's loop."""
+        method = getattr(self._subscription.rebalance_listener, name)
+        if inspect.iscoroutinefunction(method):
+            self._net.run(method, tps)
+        else:
+            method(tps)
+
+    def hand_over(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
+        parts = self._parts
+        known = {tp: self._given_up.get(tp) for tp in _partitions(action.resources)}
+        offsets = {
+            tuple(tp): NotedOffset.of(at.offset, at.metadata, at.leader_epoch)
+            for tp, at in known.items()
+            if at is not None
+        }
+        if parts is None or not offsets or not self._commits_last:
+            done(0)
+            return
+        asked = parts.link.commit(
+            offsets,
+            generation=action.generation,
+            member_id=action.member_id,
+            instance_id=action.instance_id,
+        )
+
+        def answer(future: concurrent.futures.Future[int]) -> None:
+            failed = future.cancelled() or future.exception() is not None
+            done(-1 if failed else future.result())
+
+        asked.add_done_callback(answer)
+
+    # Leaving
+
+    def maybe_leave_group(self, reason: str | None = None, timeout_ms: float | None = None) -> None:
+        """Hand everything over and leave; what was polled counts as processed."""
+        if self._parts is not None:
+            self._leave(timeout_ms)
+
+    def maybe_auto_commit_offsets_now(self) -> None:
+        """Commit before the consumer gives its assignment away."""
+        if self._parts is None:
+            super().maybe_auto_commit_offsets_now()
+        elif self.config["enable_auto_commit"]:
+            try:
+                self.commit_offsets_sync(self.consumed())
+            except kafka_errors.KafkaError as error:
+                self._parts.log.warning("the last commit failed: %s", error)
+
+    def _leave(self, timeout_ms: float | None) -> None:
+        parts = self._parts
+        assert parts is not None
+        limit_ms = self.config["request_timeout_ms"] if timeout_ms is None else timeout_ms
+        deadline = time.monotonic() + limit_ms / 1000
+        raised = None
+        try:
+            if parts.host.failure is None:
+                parts.host.post(events.LeaveRequested())
+                while not parts.host.over.is_set() and time.monotonic() < deadline:
+                    _, error = parts.duties.run(0.02)
+                    raised = error or raised
+            _, error = parts.duties.run()
+            raised = error or raised
+        finally:
+            self._close_parts()
+        if raised is not None:
+            raise kafka_errors.KafkaError("User rebalance callback throws an error") from raised
+
+    def _close_parts(self) -> None:
+        parts, self._parts = self._parts, None
+        self.heartbeat.parts = None
+        self._given_up.clear()
+        self._lost.clear()
+        self._asked = None
+        if self._subscription.partitions_auto_assigned():
+            self._subscription.assign_from_subscribed([])
+        if parts is not None:
+            parts.close()
+
+    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
+        """Hand over and leave; see kafka-python."""
+        if self._parts is None:
+            super().close(autocommit=autocommit, timeout_ms=timeout_ms)
+            return
+        self._commits_last = autocommit
+        try:
+            self._leave(timeout_ms)
+        finally:
+            self._cluster.remove_listener(WeakMethod(self._handle_metadata_update))
+            self._close_heartbeat()
+
+    # Offsets
+
+    def refresh_committed_offsets_if_needed(self, timeout_ms: float | None = None) -> bool:
+        """Find where new partitions begin; a member waits for open transactions (KIP-447)."""
+        parts = self._parts
+        if parts is None:
+            return bool(super().refresh_committed_offsets_if_needed(timeout_ms=timeout_ms))
+        if self._asked is None:
+            missing = self._subscription.missing_fetch_positions()
+            if not missing:
+                return True
+            self._asked = parts.link.committed([tuple(tp) for tp in missing])
+        try:
+            found = self._asked.result(None if timeout_ms is None else timeout_ms / 1000)
+        except TimeoutError:
+            return False
+        except HoldfastError as error:
+            self._asked = None
+            raise theirs(error) from error
+        self._asked = None
+        missing = self._subscription.missing_fetch_positions()
+        for place, offset in found.items():
+            if offset >= 0 and TopicPartition(*place) in missing:
+                self._subscription.seek(TopicPartition(*place), offset)
+        return all(tuple(tp) in found for tp in missing)
+
+    def consumed(self) -> dict[TopicPartition, Any]:
+        """Positions of what the member owns.
+
+        Raises
+        ------
+        CommitFailedError
+            If records were handed out and their partitions were lost before this commit.
+        """
+        found: dict[TopicPartition, Any] = self._subscription.all_consumed_offsets()
+        if self._parts is None:
+            return found
+        if self._in_hand:
+            raise _not_ours(self._in_hand)
+        owned = self._parts.host.standing.owned
+        return {tp: at for tp, at in found.items() if tuple(tp) in owned}
+
+    def _refuse(self, offsets: Mapping[TopicPartition, Any]) -> None:
+        if self._parts is None or not all(isinstance(tp, TopicPartition) for tp in offsets):
+            return
+        owned = self._parts.host.standing.owned
+        refused = {tp for tp in offsets if tuple(tp) not in owned or tp in self._in_hand}
+        if refused:
+            raise _not_ours(refused)
+
+    def commit_offsets_sync(
+        self, offsets: Mapping[TopicPartition, Any], timeout_ms: float | None = None
+    ) -> Any:
+        """Commit, and wait until it is done; while a round overtakes it, it is tried again."""
+        limit_ms = self.config["request_timeout_ms"] if timeout_ms is None else timeout_ms
+        deadline = time.monotonic() + limit_ms / 1000
+        while True:
+            self._refuse(offsets)
+            before = self._generation
+            try:
+                return super().commit_offsets_sync(offsets, timeout_ms=timeout_ms)
+            except kafka_errors.CommitFailedError as error:
+                is_late = self.rejoining or self._generation != before
+                passes = is_late and not isinstance(
+                    error.args[0] if error.args else None, kafka_errors.UnknownMemberIdError
+                )
+                if not passes or time.monotonic() >= deadline:
+                    raise
+                time.sleep(_AGAIN_S)
+
+    def commit_offsets_async(
+        self,
+        offsets: Mapping[TopicPartition, Any],
+        callback: Callable[[Any, Any], object] | None = None,
+    ) -> Any:
+        """Commit without waiting; see kafka-python."""
+        self._refuse(offsets)
+        return super().commit_offsets_async(offsets, callback=callback)
+
+    def _do_auto_commit_offsets_async(self) -> None:
+        self.commit_offsets_async(self.consumed(), self._commit_offsets_async_on_complete)
+
+    def reset_generation(self, member_id: str = "") -> None:
+        """Tell the member that a commit was refused."""
+        if self._parts is not None:
+            code = ErrorCode.ILLEGAL_GENERATION if member_id else ErrorCode.UNKNOWN_MEMBER_ID
+            generation = self._parts.host.standing.identity.generation
+            self._parts.host.post(events.CommitRefused(generation, code))
+
+    def request_rejoin(self) -> None:
+        """Leave it to the member, which hears of a round by its own heartbeat."""
+
+
+def _partitions(resources: Iterable[Resource]) -> list[TopicPartition]:
+    return [TopicPartition(*resource) for resource in sorted(resources)]
+
+
+def _not_ours(refused: Collection[TopicPartition]) -> Exception:
+    names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(refused)[:5])
+    error: Exception = kafka_errors.CommitFailedError(
+        f"the commit was refused: {names} is not this member's, or was not when these records were "
+        "handed out; they are read again from the committed offset, here or elsewhere"
+    )
+    return error

@@ -1,0 +1,120 @@
+"""The application's side of a member whose client works inside the application's ``poll``.
+
+**Rules.** What changes the assignment, and every callback, waits for the application's next poll,
+and is done there in order. So nothing is in flight when a hand-over begins: what the application
+had is processed. A loss alone does not wait: its partitions are hidden at once.
+
+**Strategy.** The member's thread puts jobs into a mailbox; the poll takes them out.
+
+References: KIP-429 (callbacks), KIP-62.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from holdfast.adapters.member.mailbox import Mailbox
+from holdfast.machine import actions
+from holdfast.machine.actions import ListenerCall
+from holdfast.model.partitions import Resource
+
+
+class PollSide(Protocol):
+    """The duties, done in the application's poll."""
+
+    def hold_back(self, resources: tuple[Resource, ...]) -> None:
+        """Hand out nothing more of these."""
+
+    def hide(self, resources: tuple[Resource, ...]) -> None:
+        """Hand out nothing of these from now on; called on the member's thread."""
+
+    def forget(self, resources: tuple[Resource, ...]) -> None:
+        """These are lost."""
+
+    def tell(self, call: ListenerCall, resources: tuple[Resource, ...]) -> Exception | None:
+        """Call the listener; return what it raised."""
+
+    def hand_over(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """Commit what was processed of these; called on the member's thread."""
+
+    def settle(self, action: actions.JoinCompleted) -> None:
+        """A round is over."""
+
+
+class PollDuties:
+    """Duties that wait for a poll.
+
+    Parameters
+    ----------
+    side : PollSide
+        Does them.
+    """
+
+    def __init__(self, side: PollSide):
+        self._side = side
+        self._jobs: Mailbox[Callable[[], Exception | None]] = Mailbox()
+        self.listener: Any = None  # the client keeps its own
+
+    def run(self, wait_s: float = 0.0) -> tuple[int, Exception | None]:
+        """Do what waits, the first within ``wait_s``; return how many, and the last error."""
+        n_done, error = 0, None
+        while True:
+            try:
+                job = self._jobs.get(wait_s)
+            except queue.Empty:
+                return n_done, error
+            wait_s = 0.0
+            n_done += 1
+            error = job() or error
+
+    def stop(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
+        """See :class:`~holdfast.adapters.member.host.Duties`."""
+
+        def job() -> None:
+            self._side.hold_back(resources)
+            drained()
+
+        self._jobs.put(job)
+
+    def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
+        """See :class:`~holdfast.adapters.member.host.Duties`."""
+        self._side.hide(resources)
+        self._jobs.put(lambda: self._side.forget(resources))
+
+    def start(self, resources: tuple[Resource, ...], term: int) -> None:
+        """Do nothing: the client began to fetch when the callback was due."""
+
+    def call(
+        self,
+        call: ListenerCall,
+        resources: tuple[Resource, ...],
+        done: Callable[[str | None], None],
+    ) -> None:
+        """See :class:`~holdfast.adapters.member.host.Duties`."""
+
+        def job() -> Exception | None:
+            text: str | None = "the callback was interrupted"
+            try:
+                error = self._side.tell(call, resources)
+                text = None if error is None else f"{type(error).__name__}: {error}"
+                return error
+            finally:
+                done(text)
+
+        self._jobs.put(job)
+
+    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """See :class:`~holdfast.adapters.member.host.Duties`."""
+        self._side.hand_over(action, done)
+
+    def completed(self, action: actions.JoinCompleted) -> None:
+        """See :class:`~holdfast.adapters.member.host.Duties`."""
+        self._jobs.put(lambda: self._side.settle(action))
+
+    def end(self) -> None:
+        """Nothing was opened."""
+
+    def close(self) -> None:
+        """Nothing was opened."""

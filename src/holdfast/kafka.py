@@ -1,0 +1,15 @@
+"""kafka-python's consumer over holdfast's membership: change the import, and nothing else.
+
+::
+
+    from holdfast.kafka import KafkaConsumer
+
+``docs/clients.md`` says what differs; :func:`install` is for a framework that makes the consumer.
+The plug-ins for kafka-python's own consumer stay in :mod:`holdfast.adapters.kafka_python`.
+"""
+
+from __future__ import annotations
+
+from holdfast.adapters.coordinators.kafka_consumer import KafkaConsumer, install
+
+__all__ = ["KafkaConsumer", "install"]
