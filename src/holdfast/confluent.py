@@ -1,11 +1,15 @@
 """confluent-kafka's consumers with a member of holdfast's behind them: change one import.
 
-``from holdfast.confluent import Consumer`` in place of ``from confluent_kafka import Consumer``.
-``docs/clients.md`` has the keys, and what differs from the originals on purpose.
+``from holdfast.confluent import Consumer`` in place of ``from confluent_kafka import Consumer``;
+``docs/clients.md`` has the keys, and what differs from the originals on purpose. A framework that
+imports confluent-kafka's classes itself gets ours after :func:`install`.
 """
 
 from __future__ import annotations
 
 from holdfast.adapters.facade.consumer import ConfluentConsumer as Consumer
+from holdfast.adapters.facade.kinds import ConfluentAIOConsumer as AIOConsumer
+from holdfast.adapters.facade.kinds import ConfluentDeserializingConsumer as DeserializingConsumer
+from holdfast.adapters.facade.kinds import install
 
-__all__ = ["Consumer"]
+__all__ = ["AIOConsumer", "Consumer", "DeserializingConsumer", "install"]

@@ -1,0 +1,97 @@
+"""The deserializing class, the asyncio class and the patch; without a broker."""
+
+import asyncio
+import sys
+import types
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition, aio
+
+from holdfast.confluent import AIOConsumer, Consumer, DeserializingConsumer, install
+
+QUICK = {"group.id": "alone", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}
+ORIGINALS = (confluent_kafka.Consumer, confluent_kafka.DeserializingConsumer, aio.AIOConsumer)
+
+
+def public(kind):
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("original", "ours"),
+    list(zip(ORIGINALS, (Consumer, DeserializingConsumer, AIOConsumer), strict=True)),
+)
+def test_every_public_name_of_the_original_is_there(original, ours):
+    assert public(original) == public(ours)
+    assert issubclass(ours, original)
+
+
+@pytest.mark.parametrize("kind", [confluent_kafka.DeserializingConsumer, DeserializingConsumer])
+def test_a_deserializing_consumer_takes_its_keys_and_polls_one(kind):
+    with kind({**QUICK, "value.deserializer": lambda value, _: value}) as consumer:
+        assert isinstance(consumer, confluent_kafka.Consumer)
+        consumer.subscribe(["a"])
+        assert consumer.poll(0.01) is None
+        with pytest.raises(NotImplementedError):
+            consumer.consume()
+        consumer.unsubscribe()
+
+
+def test_a_deserializing_consumer_has_a_member():
+    with DeserializingConsumer({**QUICK, "holdfast.policy": "deferred"}) as consumer:
+        assert isinstance(consumer, Consumer)
+    with pytest.raises(KafkaException, match="nonsense"):
+        DeserializingConsumer({**QUICK, "holdfast.policy": "nonsense"})
+
+
+@pytest.mark.parametrize("kind", [aio.AIOConsumer, AIOConsumer])
+def test_an_asyncio_consumer_has_the_answers_of_the_original(kind):
+    told = []
+
+    async def error_cb(error):
+        told.append(error)
+
+    async def program():
+        with pytest.raises(ValueError, match="max_workers"):
+            kind(dict(QUICK), max_workers=0)
+        with pytest.raises(KafkaException):
+            kind({**QUICK, "nonsense": 1})
+        config = {**QUICK, "bootstrap.servers": "127.0.0.1:1", "error_cb": error_cb}
+        async with kind(config, max_workers=2) as consumer:
+            await consumer.subscribe(["a"], on_assign=print)
+            assert await consumer.poll(0.01) is None
+            assert await consumer.consume(2, 0.01) == []
+            while not told:
+                await consumer.poll(0.1)
+            with pytest.raises(KafkaException) as raised:
+                await consumer.commit(asynchronous=False)
+            assert raised.value.args[0].code() == KafkaError._NO_OFFSET
+            await consumer.unsubscribe()
+            await consumer.assign([TopicPartition("a", 0)])
+            assert len(await consumer.assignment()) == 1
+        with pytest.raises(RuntimeError, match="Consumer closed"):
+            await consumer.poll()
+
+    asyncio.run(program())
+
+
+def test_everybody_gets_ours_until_it_is_undone(monkeypatch):
+    framework = types.ModuleType("a_framework")
+    framework.Base = confluent_kafka.Consumer
+    framework.other = confluent_kafka.Producer
+    monkeypatch.setitem(sys.modules, "a_framework", framework)
+    undo = install()
+    try:
+        assert confluent_kafka.Consumer is Consumer
+        assert confluent_kafka.DeserializingConsumer is DeserializingConsumer
+        assert aio.AIOConsumer is AIOConsumer
+        assert framework.Base is Consumer
+        assert framework.other is confluent_kafka.Producer
+        with confluent_kafka.Consumer({**QUICK, "holdfast.policy": "deferred"}) as consumer:
+            consumer.subscribe(["a"])
+    finally:
+        undo()
+    found = (confluent_kafka.Consumer, confluent_kafka.DeserializingConsumer, aio.AIOConsumer)
+    assert found == ORIGINALS
+    assert framework.Base is ORIGINALS[0]
