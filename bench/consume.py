@@ -1,8 +1,9 @@
-"""Throughput and memory of ``holdfast.Consumer`` beside bare confluent-kafka, as JSON lines.
+"""Throughput and memory of our consumers beside the clients they stand for, as JSON lines.
 
-``python bench/consume.py [--records 1000000] [--size 100] [--batch 500,5000] [--repeat 5]``. The
-script starts a broker and fills it once. The two clients take turns; every run is a new process and
-a new group, and reads all records. The clock runs from the first batch to the last record, so the
+``python bench/consume.py [--records 1000000] [--size 100] [--batch 0,500,5000] [--repeat 5]``. The
+script starts a broker and fills it once. The clients take turns; every run is a new process and
+a new group, and reads all records. A batch of 0 is one record a call: ``poll()`` of confluent-kafka
+and of ``holdfast.confluent``. The clock runs from the first batch to the last record, so the
 join does not count; CPU and the largest resident size are those of the whole process. The last line
 of a batch size compares: records per second of the medians, and memory of the largest runs.
 """
@@ -22,7 +23,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-CLIENTS = ("confluent", "holdfast")
+ORIGINALS = {"holdfast": "confluent", "facade": "confluent"}
+"""Each of our consumers, and the client beside which it is measured."""
+CLIENTS = ("confluent", *ORIGINALS)
 TOPIC = "records"
 LIMIT_SECONDS = 120.0
 
@@ -36,21 +39,26 @@ def opened(client: str, bootstrap: str, group: str) -> tuple[Any, Any]:
         ours = Consumer(config)
         ours.subscribe([TOPIC])
         return ours.poll, ours.close
-    import confluent_kafka
+    if client == "facade":
+        from holdfast.confluent import Consumer as Bare
+    else:
+        from confluent_kafka import Consumer as Bare
 
-    bare = confluent_kafka.Consumer(config)
+    bare = Bare(config)
     bare.subscribe([TOPIC])
     return lambda seconds, records: bare.consume(records, seconds), bare.close
 
 
 def read_all(client: str, bootstrap: str, n_records: int, batch: int) -> dict[str, Any]:
-    """Read everything in this process."""
+    """Read everything in this process; one record a call if ``batch`` is 0."""
     poll, close = opened(client, bootstrap, f"{client}-{uuid.uuid4().hex}")
     give_up = time.monotonic() + LIMIT_SECONDS
-    first = poll(1.0, batch)
+    first = poll(1.0, batch or 1)
     while not first and time.monotonic() < give_up:
-        first = poll(1.0, batch)
+        first = poll(1.0, batch or 1)
     n, n_batches, began, cpu = len(first), 1, time.perf_counter(), time.process_time()
+    if batch == 0:
+        n = n_batches = read_singly(close.__self__.poll, n, n_records, give_up)
     while n < n_records and time.monotonic() < give_up:
         n += len(poll(1.0, batch))
         n_batches += 1
@@ -68,6 +76,15 @@ def read_all(client: str, bootstrap: str, n_records: int, batch: int) -> dict[st
         "cpu_seconds": round(cpu, 3),
         "max_rss_mib": round(usage.ru_maxrss / 1024, 1),
     }
+
+
+def read_singly(poll: Any, n: int, n_records: int, give_up: float) -> int:
+    """Read one record a call; return how many there are."""
+    while n < n_records and time.monotonic() < give_up:
+        for _ in range(min(1_000, n_records - n)):
+            if poll(1.0) is not None:
+                n += 1
+    return n
 
 
 def fill(bootstrap: str, n_records: int, size: int, n_partitions: int) -> None:
@@ -104,18 +121,21 @@ def run(client: str, bootstrap: str, n_records: int, batch: int) -> dict[str, An
     return result
 
 
-def compare(runs: list[dict[str, Any]], batch: int) -> dict[str, Any]:
-    """Medians of both clients, side by side."""
-    by = {c: [r for r in runs if r["client"] == c and r["batch"] == batch] for c in CLIENTS}
-    speed = {c: statistics.median(r["records_per_second"] for r in by[c]) for c in CLIENTS}
-    cpu = {c: statistics.median(r["cpu_seconds"] for r in by[c]) for c in CLIENTS}
-    size = {c: max(r["max_rss_mib"] for r in by[c]) for c in CLIENTS}
-    bare, ours = CLIENTS
+def compare(runs: list[dict[str, Any]], ours: str, batch: int) -> dict[str, Any]:
+    """Medians of one of ours and of its original, side by side."""
+    bare = ORIGINALS[ours]
+    pair = (bare, ours)
+    by = {c: [r for r in runs if r["client"] == c and r["batch"] == batch] for c in pair}
+    speed = {c: statistics.median(r["records_per_second"] for r in by[c]) for c in pair}
+    cpu = {c: statistics.median(r["cpu_seconds"] for r in by[c]) for c in pair}
+    records = by[bare][0]["records"]
+    size = {c: max(r["max_rss_mib"] for r in by[c]) for c in pair}
     return {
         "batch": batch,
         "records_per_second": speed,
         "of_bare_percent": round(100 * speed[ours] / speed[bare], 1),
         "cpu_seconds": cpu,
+        "cpu_microseconds_per_record": {c: round(1e6 * cpu[c] / records, 3) for c in pair},
         "max_rss_mib": size,
         "above_bare_mib": round(size[ours] - size[bare], 1),
     }
@@ -137,12 +157,13 @@ def versions() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Fill a broker, run both clients in turn, compare."""
+    """Fill a broker, run the clients in turn, compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=100, help="bytes of a record")
     parser.add_argument("--partitions", type=int, default=6)
-    parser.add_argument("--batch", default="500,5000", help="records a poll, one or more")
+    parser.add_argument("--batch", default="0,500,5000", help="records a call, one or more")
+    parser.add_argument("--clients", default=",".join(CLIENTS), help="which, one or more")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--bootstrap", help="with --read: the broker to read from")
     parser.add_argument("--read", choices=CLIENTS, help="read in this process (for our own use)")
@@ -160,11 +181,13 @@ def main() -> None:
         fill(broker.bootstrap, options.records, options.size, options.partitions)
         for batch in batches:
             runs = []
+            clients = [c for c in options.clients.split(",") if batch or c != "holdfast"]
             for _ in range(options.repeat):
-                for client in CLIENTS:
+                for client in clients:
                     runs.append(run(client, broker.bootstrap, options.records, batch))
                     print(json.dumps(runs[-1]), flush=True)
-            print(json.dumps(compare(runs, batch)), flush=True)
+            for ours in ORIGINALS.keys() & set(clients):
+                print(json.dumps(compare(runs, ours, batch)), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ References: confluent-kafka-python, ``Consumer``; KIP-429; KIP-447.
 from __future__ import annotations
 
 import struct
-import time
+from time import monotonic
 from typing import Any
 
 import confluent_kafka
@@ -121,10 +121,9 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         side = self._holdfast
         if side is None:
             return _poll(self, timeout)
-        if not side.is_busy:
-            is_short = 0 <= timeout <= SLICE_S
-            found = _poll(self, timeout if is_short else SLICE_S)
-            if found is not None or is_short:
+        if monotonic() < side.due_at and not side.waiting:
+            found = _poll(self, timeout if 0 <= timeout <= SLICE_S else SLICE_S)
+            if found is not None or 0 <= timeout <= SLICE_S:
                 return found
         with side.turn:
             return side.poll(timeout)
@@ -136,7 +135,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             found: list[Any] = _consume(self, num_messages, timeout)
             return found
         found = []
-        if not side.is_busy:
+        if monotonic() < side.due_at and not side.waiting:
             is_short = 0 <= timeout <= SLICE_S
             found = _consume(self, num_messages, timeout if is_short else SLICE_S)
             if len(found) == num_messages or is_short:
@@ -265,7 +264,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
                     side.commit_stored_alone()
                     if side.group is not None:
                         side.group.leave(returns=True)
-                        side.finish_leaving(time.monotonic() + LEAVE_S)
+                        side.finish_leaving(monotonic() + LEAVE_S)
             finally:
                 _Original.close(self)
 

@@ -122,7 +122,8 @@ class GroupSide:
         self.callbacks: tuple[Any, Any, Any] = (None, None, None)
         self.running: Rebalance | None = None
         self.stored: dict[Resource, NotedOffset] = {}
-        self.due_at = 0.0
+        self.due_at = 0.0  # when something is to be done before the next record is taken
+        self.waiting: Collection[Any] = ()  # or something is to be done now
         self._polled_at = 0.0
         self._commit_at = time.monotonic() + routed.interval_s
         self._known: set[str] = set()
@@ -151,7 +152,7 @@ class GroupSide:
             text = "Failed to set subscription: Local: Invalid argument or configuration"
             raise codes.exception(codes.INVALID_ARG, f"{text}: {error}") from None
         if self.group is None:
-            self.group = group
+            self.group, self.waiting = group, group.mail.items
             weakref.finalize(self._consumer, group.close)
             self._polled_at = time.monotonic()
 
@@ -161,11 +162,6 @@ class GroupSide:
             self.note_positions()
             self.group.leave(returns=False)
             self.due_at = 0.0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether something is to be done before the next record is taken."""
-        return time.monotonic() >= self.due_at or (self.group is not None and bool(self.group.mail))
 
     def poll(self, timeout: float) -> Any:
         """``Consumer.poll``, with everything that is due."""
@@ -194,8 +190,7 @@ class GroupSide:
                 self._held_error = error  # the application gets what it must not lose first
                 return found
             # What waits in the mailbox may begin only when these are processed.
-            waits = self.group is not None and bool(self.group.mail)
-            if len(found) >= n or deadline.is_over() or (found and waits):
+            if len(found) >= n or deadline.is_over() or (found and self.waiting):
                 return found
 
     def serve(self) -> Message | None:
@@ -232,12 +227,12 @@ class GroupSide:
         assert host is not None
         while True:
             has_done = False
-            while group.mail:
+            while group.mail.items:
                 first = group.mail.get(0)(self) or first
                 has_done = True
             if not (has_done or group.is_leaving) or not host.catch_up(CATCH_UP_S):
                 break
-            if not group.mail:
+            if not group.mail.items:
                 break
         if group.delivery.leaving:
             self._unassign(group.delivery.leaving)
@@ -510,7 +505,7 @@ class GroupSide:
             raise raised
 
     def _forget_group(self) -> None:
-        group, self.group = self.group, None
+        group, self.group, self.waiting = self.group, None, ()
         if group is not None:
             self._unassign(self._now() & group.delivery.active())
             self.stored.clear()

@@ -24,20 +24,22 @@ _T = TypeVar("_T")
 
 
 class Mailbox(Generic[_T]):
-    """Items in the order they came."""
+    """Items in the order they came.
+
+    Attributes
+    ----------
+    items : collections.deque
+        What waits; only to look at.
+    """
 
     def __init__(self) -> None:
-        self._items: deque[_T] = deque()
+        self.items: deque[_T] = deque()
         self._news = threading.Lock()
         self._news.acquire()
 
-    def __bool__(self) -> bool:
-        """Whether an item waits."""
-        return bool(self._items)
-
     def put(self, item: _T) -> None:
         """Add an item and wake the reader."""
-        self._items.append(item)
+        self.items.append(item)
         with suppress(RuntimeError):  # news already
             self._news.release()
 
@@ -56,11 +58,11 @@ class Mailbox(Generic[_T]):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            if self._items:
-                return self._items.popleft()
+            if self.items:
+                return self.items.popleft()
             left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._news.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
-                if self._items:
+                if self.items:
                     continue
                 raise queue.Empty
 
