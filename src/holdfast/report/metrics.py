@@ -219,7 +219,7 @@ def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
         yield "holdfast_group_last_rebalance_timestamp_seconds", (group, g.at_ms[last] / 1000)
         unowned = int((facts.owner_at(last) == -1).sum())
         yield "holdfast_group_unowned_partitions", (group, unowned)
-    for cause in sorted(set(r.cause)):
+    for cause in sorted(set(r.cause) - {"first_seen"}):
         count = r.cause.count(cause)
         labels = {**group, "cause": cause or "unknown"}
         yield "holdfast_group_rebalances_total", (labels, count)

@@ -359,6 +359,12 @@ LAG = Table(
         Column("client_id", _S, "of that member", nullable=True),
         Column("client_host", _S, "of that member", nullable=True),
         Column("commit_timestamp", _T, "when current_offset was committed", nullable=True),
+        Column(
+            "position_timestamp",
+            _T,
+            "first of the commits in a row that name current_offset",
+            nullable=True,
+        ),
         Column("status", _S, "committed, none, expired or deleted; shared (a share group's start)"),
         Column("clamped", _S, "none, beyond_end or before_begin"),
         Column("is_idle", _B, "the topic holds no record"),

@@ -256,6 +256,9 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
         "client_id": take(rows["client_id"], owner),
         "client_host": take(rows["client_host"], owner),
         "commit_timestamp": pa.array(time, mask=~has).cast(TIMESTAMP),
+        "position_timestamp": pa.array(ints(rows, "since")[np.maximum(commit, 0)], mask=~has).cast(
+            TIMESTAMP
+        ),
         "status": take(pa.array(["committed", "none", "deleted", "expired", "shared"]), status),
         "clamped": take(
             pa.array(["none", "beyond_end", "before_begin"]),

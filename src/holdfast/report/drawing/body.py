@@ -123,7 +123,7 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
     if len(groups) == 1:
         return _one_group(tables, groups[0])
     pause = sum(group.facts.cost[0] for group in groups)
-    rebalances = sum(len(group.facts.rebalances.at_ms) for group in groups)
+    rebalances = sum(group.facts.n_rebalances for group in groups)
     moved = [g.facts.rebalances.total("n_moved") for g in groups]
     lag = ints(tables.stored("lag"), "lag") if "lag" in tables else np.zeros(0, np.int64)
     items = [
@@ -164,7 +164,7 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
     ]
     rows = []
     for group in groups[:500]:
-        t, r = group.facts.timeline, group.facts.rebalances
+        t = group.facts.timeline
         members = int(t.generations.n_members[-1]) if len(t.generations.n_members) else 0
         pause, moved = group.facts.cost
         rows.append(
@@ -172,7 +172,7 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
                 tag("td", name_of(t.group)),
                 amount(group.facts.n_partitions),
                 amount(members),
-                amount(len(r.at_ms)),
+                amount(group.facts.n_rebalances),
                 amount(moved),
                 amount_s(pause),
                 tag("td", join(codes_of(group.findings)), class_="t"),

@@ -105,7 +105,7 @@ def summary(facts: Facts) -> dict[str, Any]:
             "from": moment(int(g.at_ms[0])) if last >= 0 else None,
             "to": moment(facts.end_ms) if last >= 0 else None,
         },
-        "rebalances": len(r.at_ms),
+        "rebalances": facts.n_rebalances,
         "cost_partition_seconds": {
             "lower": _rounded(float(np.nansum(r.pause_lower_s))),
             "upper": _rounded(float(np.nansum(r.pause_upper_s))),

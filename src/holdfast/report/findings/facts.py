@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.command_lines import NOT_KNOWN, GivenSource
-from holdfast.model.columns import I32, I64, NO_OWNER
+from holdfast.model.columns import F64, I32, I64, NO_OWNER
 from holdfast.report.columns.given import count_roles
 from holdfast.report.columns.history import Rebalances, read_rebalances
 from holdfast.report.columns.timeline import Settlements, Timeline, build_timeline
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import ArrowTable, codes, ints, times_ms, to_us, words
+from holdfast.tables.values import ArrowTable, codes, floats, ints, times_ms, to_us, words
 
 BOOL = npt.NDArray[np.bool_]
 NEVER = -1
@@ -64,8 +64,10 @@ class LagRows:
     ----------
     topic : tuple of str
         Topic of each row.
-    partition, lag, committed, commit_ms : int64[n]
-        -1 where there is none.
+    partition, lag, committed, commit_ms, position_ms : int64[n]
+        -1 where there is none. ``position_ms`` is when the group came to ``committed``.
+    age_s : float64[n]
+        Age of the oldest unread record by its own time; NaN where it is not known.
     end, begin : int64[n]
         Log end and start offset; -1 where unknown.
     member : tuple of (str or None)
@@ -79,6 +81,8 @@ class LagRows:
     lag: I64
     committed: I64
     commit_ms: I64
+    position_ms: I64
+    age_s: F64
     end: I64
     begin: I64
     member: tuple[str | None, ...]
@@ -207,6 +211,11 @@ class Facts:
     def state(self) -> str:
         """State as of the last generation."""
         return self.generations.state[self.last] if self.last >= 0 else "unknown"
+
+    @property
+    def n_rebalances(self) -> int:
+        """Rebalances; the first generation that the records show is none."""
+        return sum(cause != "first_seen" for cause in self.rebalances.cause)
 
     @property
     def cost(self) -> tuple[float, int]:
@@ -367,6 +376,12 @@ def _lag(tables: Tables, group: str) -> LagRows:
         lag=ints(table, "lag"),
         committed=ints(table, "current_offset"),
         commit_ms=times_ms(table, "commit_timestamp", NEVER),
+        position_ms=times_ms(table, "position_timestamp", NEVER),
+        age_s=np.where(
+            np.asarray([how == "record" for how in table["lag_seconds_basis"].to_pylist()], bool),
+            floats(table, "lag_seconds"),
+            np.nan,
+        ),
         end=ints(table, "log_end_offset"),
         begin=ints(table, "log_start_offset"),
         member=tuple(table["member_id"].to_pylist()),

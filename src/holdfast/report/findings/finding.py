@@ -187,6 +187,13 @@ class Limits:
     spurious: int = 3
     missed: int = 3
     record_share: float = 0.5
+    drained_s: float = 10.0
+    crashes: int = 5
+    crash_window_s: float = 600.0
+    hesitant_s: float = 120.0
+    lively_s: float = 60.0
+    behind_s: float = 300.0
+    hot_share: float = 0.8
     stale_s: float = 300.0
     stale_looks: float = 3.0
     stale_once_s: float = 86_400.0

@@ -11,7 +11,7 @@ import numpy as np
 
 from holdfast.command_lines import FOLDER, SERVERS, holdfast_line, kafka_line, option
 from holdfast.model.columns import I64
-from holdfast.report.findings.facts import Facts
+from holdfast.report.findings.facts import NEVER, Facts
 from holdfast.report.findings.finding import (
     Basis,
     Evidence,
@@ -35,8 +35,9 @@ from holdfast.report.findings.finding import (
     what="One member carries three times its share of the group's lag or more.",
     why="The group is as late as its latest member; the others have room.",
     how="Log end minus commit, summed over the partitions of each owner in the last generation.",
-    mend="Spread by lag: the assignors lag and lag-sticky. If one partition holds it all, the "
-    "keys are skewed and no assignor helps.",
+    mend="Spread by lag: the assignors lag and lag-sticky. If one partition holds it all, which "
+    "the finding says then, the keys are skewed and no assignor helps: choose other keys, or make "
+    "the work per record cheaper.",
 )
 def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """One member carries most of the lag."""
@@ -58,13 +59,103 @@ def skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         return
     rows = np.flatnonzero(np.asarray([m == worst for m in lag.member], dtype=bool))
     rows = rows[np.argsort(-lag.lag[rows], kind="stable")]
+    # A partition that holds nearly all of it makes whoever owns it the one who is late.
+    hot = int(lag.lag[rows[0]]) >= limits.hot_share * totals[worst]
+    name = f"{lag.topic[rows[0]]}-{lag.partition[rows[0]]}"
     yield Symptom(
         text=f"one of {len(totals)} members carries {totals[worst]:,} of {total:,} records of lag, "
-        f"{factor:.1f} times the mean",
-        evidence=last_evidence(facts, [worst], rows, lag_records=float(total), times_mean=factor),
+        f"{factor:.1f} times the mean"
+        + (f"; one partition, {name}, has {lag.lag[rows[0]]:,} of them" if hot else ""),
+        evidence=last_evidence(
+            facts, [worst], rows[:1] if hot else rows, lag_records=float(total), times_mean=factor
+        ),
         command=on_group(facts, "plan", "--assignor", "lag-sticky")
-        if facts.takes_assignors
-        else describe(facts),
+        if facts.takes_assignors and not hot
+        else on_group(facts, "lag"),
+    )
+
+
+@rule(
+    "HF126",
+    name="group too slow",
+    severity=Severity.WARN,
+    what="Every member makes progress, and the oldest unread record of each is five minutes old or "
+    "older.",
+    why="The group reads slower than it is written to, or did until a moment ago: no spreading of "
+    "partitions helps.",
+    how="Age of the oldest unread record by its own time, which only a live cluster tells; commits "
+    "of the last two minutes.",
+    mend="Add members, up to one a partition, or make the work per record cheaper. If lag shrinks, "
+    "wait.",
+)
+def too_slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """All members are behind, and all of them work."""
+    lag = facts.lag
+    if facts.kind == "share" or facts.state != "Stable":
+        return
+    now = {facts.timeline.members[m] for m in facts.presence.member[facts.members_now]}
+    oldest, newest, records = dict.fromkeys(now, 0.0), dict.fromkeys(now, NEVER), 0
+    for i, member in enumerate(lag.member):
+        if member in now and not np.isnan(lag.age_s[i]):
+            oldest[member] = max(oldest[member], float(lag.age_s[i]))
+            newest[member] = max(newest[member], int(lag.position_ms[i]))
+            records += max(int(lag.lag[i]), 0)
+    working = facts.end_ms - limits.hesitant_s * 1000
+    if not now or records < limits.lag_records or min(newest.values()) < working:
+        return
+    least = min(oldest.values())
+    if least < limits.behind_s:
+        return
+    yield Symptom(
+        text=f"all of {count(len(now), 'member')} read, and all are behind: unread records are "
+        f"{least / 60:,.0f} to {max(oldest.values()) / 60:,.0f} minutes old",
+        evidence=last_evidence(
+            facts,
+            [],
+            np.flatnonzero(lag.lag > 0),
+            lag_records=float(records),
+            oldest_s=max(oldest.values()),
+        ),
+        command=on_group(facts, "lag"),
+    )
+
+
+@rule(
+    "HF125",
+    name="no progress",
+    severity=Severity.ERROR,
+    what="A partition with unread records is committed again and again at the same offset, for two "
+    "minutes or more.",
+    why="Usually one record cannot be processed (a poison pill), and all records behind it wait. "
+    "The member looks alive: it polls and commits.",
+    how="First and last of the commits in a row that name one offset, and the age of the record "
+    "behind it. Where no cluster told that age (a dump), the finding is only information: the "
+    "records may have come a moment ago.",
+    mend="Look at the record at the committed offset; skip it, or send it to a dead letter topic.",
+)
+def no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Commits go on, the offset stands."""
+    lag = facts.lag
+    repeated = (lag.position_ms >= 0) & (
+        lag.commit_ms - lag.position_ms >= limits.hesitant_s * 1000
+    )
+    alive = facts.end_ms - lag.commit_ms <= limits.hesitant_s * 1000
+    unknown = np.isnan(lag.age_s)
+    waits = unknown | (lag.age_s >= limits.hesitant_s)
+    rows = np.flatnonzero(repeated & alive & waits & (lag.lag > 0))
+    if not len(rows):
+        return
+    stood = (facts.end_ms - lag.position_ms[rows]) / 1000
+    known = bool((~unknown[rows]).any())
+    yield Symptom(
+        severity=None if known else Severity.INFO,
+        text=f"{count(len(rows), 'partition')} committed again and again at one offset, for up to "
+        f"{stood.max() / 60:,.0f} minutes, with records unread behind it",
+        evidence=last_evidence(
+            facts, [m for i in rows if (m := lag.member[int(i)])], rows, stood_s=float(stood.max())
+        ),
+        cost_upper_s=float(stood.sum()),
+        command=on_group(facts, "lag"),
     )
 
 

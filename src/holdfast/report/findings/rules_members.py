@@ -43,7 +43,12 @@ def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, I64]:
     owned = np.asarray([m is not None for m in lag.member], dtype=bool)
     settled = facts.generations.at_ms[facts.last] if facts.last >= 0 else facts.end_ms
     since = np.maximum(lag.commit_ms, settled)
-    quiet = facts.end_ms - since > limits.stuck_s * 1000
+    # Five minutes are also Kafka's max.poll.interval.ms: then the member is gone. Where others of
+    # the group commit, two minutes of silence tell.
+    fresh = owned & (facts.end_ms - lag.commit_ms <= limits.lively_s * 1000)
+    lively = bool((fresh & (lag.commit_ms != NEVER)).any())
+    limit_s = min(limits.stuck_s, limits.hesitant_s) if lively else limits.stuck_s
+    quiet = facts.end_ms - since > limit_s * 1000
     standing: BOOL = owned & (lag.lag > 0) & (lag.committed >= 0) & quiet
     return standing & (lag.commit_ms != NEVER), since
 
@@ -82,11 +87,16 @@ def _silent(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
     who = count(len(members), "static member" if static else "member")
     yield Symptom(
         text=f"{who} with {count(len(rows), 'partition')} that hold work, and no commit for "
-        f"{limits.stuck_s / 60:.0f} minutes or more{': gone?' if static else ''}",
+        f"{_silence_s(facts, rows) / 60:.0f} minutes or more{': gone?' if static else ''}",
         evidence=last_evidence(facts, members, rows),
         cost_upper_s=cost,
         command=describe(facts, *(("--members", "--verbose") if static else ())),
     )
+
+
+def _silence_s(facts: Facts, rows: I64) -> float:
+    """How long the partitions of these lag rows have had no commit, at least."""
+    return float((facts.end_ms - facts.lag.commit_ms[rows]).min()) / 1000
 
 
 @rule(
@@ -94,7 +104,7 @@ def _silent(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
     name="stuck member",
     severity=Severity.ERROR,
     what="A member owns partitions with unread records, and none of them has been committed "
-    "for five minutes.",
+    "for five minutes; for two, where other members have committed within one.",
     why="Heartbeats come from another thread: a member that hangs keeps its partitions.",
     how="Commit times of the partitions of the last generation's members, against log ends.",
     mend="Take a thread dump of it. Lower max.poll.interval.ms so that the group notices.",

@@ -29,6 +29,9 @@ from holdfast.report.findings.finding import (
     to_cooperative,
 )
 
+_FOLLOW_UP_MS = 10_000
+"""The round that gives back what was revoked follows the last return by moments."""
+
 
 def _symptom(
     facts: Facts,
@@ -74,8 +77,77 @@ def _real(facts: Facts) -> BOOL:
     """Rebalances of a living group: not the first one seen, not one that left it empty."""
     r = facts.rebalances
     real: BOOL = r.counts["n_members"] != 0
+    real &= np.asarray([cause != "first_seen" for cause in r.cause], dtype=bool)
     real[:1] = False
     return real
+
+
+def _process_moves(facts: Facts) -> I64:
+    """When a partition went to another process than the one that had it before, UTC ms, sorted."""
+    t = facts.timeline
+    owned = np.flatnonzero(t.owner >= 0)
+    row = np.searchsorted(t.start, owned, side="right") - 1
+    process = facts.timeline.identities.identity[t.owner[owned]]
+    other = (row[1:] == row[:-1]) & (process[1:] != process[:-1])
+    return np.sort(t.from_ms[owned[1:][other]])
+
+
+def _costless(facts: Facts, limits: Limits) -> list[Absence]:
+    """Restarts during which no partition went to another process: what Designs II and III do."""
+    g, moves = facts.generations, _process_moves(facts)
+    found = []
+    for absence in facts.absences:
+        begin = g.at_ms[absence.first_without]
+        end = g.at_ms[absence.back] + _FOLLOW_UP_MS
+        moved = np.searchsorted(moves, [begin, end])
+        if absence.away_s <= limits.round_trip_s and moved[0] == moved[1]:
+            found.append(absence)
+    return found
+
+
+def _during(facts: Facts, absences: Iterable[Absence]) -> BOOL:
+    """Rebalances from the departure of a process to its return."""
+    at, g = facts.rebalances.at_ms, facts.generations
+    found = np.zeros(len(at), dtype=bool)
+    for absence in absences:
+        begin, end = g.at_ms[absence.first_without], g.at_ms[absence.back] + _FOLLOW_UP_MS
+        found[np.searchsorted(at, begin) : np.searchsorted(at, end, side="right")] = True
+    return found
+
+
+def _announced(facts: Facts, limits: Limits) -> BOOL:
+    """Rebalances that take a member's partitions from it just before it leaves.
+
+    A member of ours announces that it will not return; in the next round it is gone.
+    """
+    r, p, index = facts.rebalances, facts.presence, facts.rebalance_index
+    people: dict[int, dict[int, int]] = {}
+    for generation, member, n in zip(
+        p.generation.tolist(), p.member.tolist(), p.n_partitions.tolist(), strict=True
+    ):
+        people.setdefault(generation, {})[member] = n
+    found = np.zeros(len(r.at_ms), dtype=bool)
+    for i in range(len(r.at_ms) - 1):
+        soon = r.at_ms[i + 1] - r.at_ms[i] <= limits.drained_s * 1000
+        now, then = people.get(int(index[i]), {}), people.get(int(index[i + 1]), {})
+        found[i] = soon and any(n == 0 and m not in then for m, n in now.items())
+    return found
+
+
+def _crash_loops(facts: Facts, limits: Limits) -> dict[int, list[Absence]]:
+    """Processes that restarted again and again within a few minutes, and those restarts."""
+    g = facts.generations
+    by_process: dict[int, list[Absence]] = {}
+    for absence in facts.absences:
+        if absence.away_s <= limits.round_trip_s:
+            by_process.setdefault(absence.identity, []).append(absence)
+    found = {}
+    for process, restarts in by_process.items():
+        at = np.sort(g.at_ms[[a.back for a in restarts]])
+        end = np.searchsorted(at, at + round(limits.crash_window_s * 1000), side="right")
+        if (end - np.arange(len(at))).max() >= limits.crashes:
+            found[process] = restarts
+    return found
 
 
 @rule(
@@ -86,22 +158,24 @@ def _real(facts: Facts) -> BOOL:
     why="Every rebalance costs commits, fetch sessions and, with an eager assignor, a stop of "
     "all members. A storm usually feeds itself: members that are thrown out while they wait "
     "come back and start the next round.",
-    how="Counted from the group's records in the offsets topic; three times the limit is an error.",
+    how="Counted from the group's records in the offsets topic, without restarts during which no "
+    "partition went to another process; three times the limit is an error.",
     mend="Look at the causes in the rebalance table. Members that poll too rarely need a "
     "larger max.poll.interval.ms or smaller batches; members that restart in a loop need "
     "their logs read; deploys need a delay (HF102).",
 )
 def storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Many rebalances within a few minutes."""
-    at = facts.rebalances.at_ms
+    counted = np.flatnonzero(_real(facts) & ~_during(facts, _costless(facts, limits)))
+    at = facts.rebalances.at_ms[counted]
     end = np.searchsorted(at, at + round(limits.storm_window_s * 1000), side="right")
     inside = end - np.arange(len(at))
     if not len(at) or inside.max() < limits.storm_rebalances:
         return
     worst = int(np.argmax(inside))
-    chosen = np.zeros(len(at), dtype=bool)
+    chosen = np.zeros(len(facts.rebalances.at_ms), dtype=bool)
     for first in np.flatnonzero(inside >= limits.storm_rebalances):
-        chosen[first : end[first]] = True
+        chosen[counted[first : end[first]]] = True
     minutes = limits.storm_window_s / 60
     yield _symptom(
         facts,
@@ -121,30 +195,37 @@ def storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     why="Each restart costs a round when the member goes, one when it returns, and with "
     "cooperative assignors one more to hand over. Design II needs none that moves anything.",
     how="Member ids of one process (same static name, client id or host) are put together; "
-    "rebalances between the first departure and the last return of a deploy are counted.",
+    "rebalances between the first departure and the last return of a deploy are counted. Restarts "
+    "during which no partition went to another process do not count, nor do crash loops (HF124).",
     mend="Give members a static id (group.instance.id) and a session timeout above the "
     "restart, or use the deferred policy with a delay above the longest restart.",
 )
 def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Rebalances per restarted member, deploy by deploy."""
     g = facts.generations
-    restarts = [a for a in facts.absences if a.away_s <= limits.round_trip_s]
+    looping = _crash_loops(facts, limits)
+    harmless = _costless(facts, limits)
+    restarts = [
+        a
+        for a in facts.absences
+        if a.away_s <= limits.round_trip_s and a.identity not in looping and a not in harmless
+    ]
     if len(restarts) < 2:
         return
     times = np.asarray(sorted(int(g.at_ms[a.back]) for a in restarts))
     cuts = np.flatnonzero(np.diff(times) > limits.deploy_gap_s * 1000) + 1
     chosen = np.zeros(len(facts.rebalances.at_ms), dtype=bool)
-    worst, n_restarts = 0.0, 0
+    worst, n_restarts, processes = 0.0, 0, set[int]()
     for part in np.split(times, cuts):
         mine = [a for a in restarts if part[0] <= g.at_ms[a.back] <= part[-1]]
         begin = min(int(g.at_ms[a.first_without]) for a in mine)
         at = facts.rebalances.at_ms
-        # The round that gives back what was revoked follows the last return by moments.
-        inside = (at >= begin) & (at <= part[-1] + 10_000) & _real(facts)
+        inside = (at >= begin) & (at <= part[-1] + _FOLLOW_UP_MS) & _real(facts)
         ratio = inside.sum() / len(mine)
         if len(mine) >= 2 and ratio > limits.churn_per_restart:
             chosen |= inside
             worst, n_restarts = max(worst, ratio), n_restarts + len(mine)
+            processes |= {a.identity for a in mine}
     if not chosen.any():
         return
     longest = max(a.away_s for a in restarts)
@@ -153,8 +234,8 @@ def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     yield _symptom(
         facts,
         chosen,
-        f"{count(int(chosen.sum()), 'rebalance')} for {count(n_restarts, 'restarted member')} "
-        f"(up to {worst:.1f} per restart)",
+        f"{count(int(chosen.sum()), 'rebalance')} for {count(n_restarts, 'restart')} of "
+        f"{count(len(processes), 'member')} (up to {worst:.1f} per restart)",
         _simulate_deferred(n_members, n_partitions, longest)
         if facts.takes_assignors
         else _show_rebalances(facts),
@@ -173,13 +254,14 @@ def deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     why="A moved partition loses its caches and state, is read again from the last commit, and "
     "stands still while it moves.",
     how="The least number of moves that reaches the most even loads is computed exactly, and "
-    "subtracted from the moves that were made.",
+    "subtracted from the moves that were made. What a member loses that leaves in the next round "
+    "had to go.",
     mend="Use an assignor that keeps what is owned: cooperative-sticky or sticky.",
 )
 def avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Partitions that moved though the same balance did not need it."""
     r = facts.rebalances
-    moves = np.maximum(r.counts["n_avoidable_moves"], 0)
+    moves = np.maximum(r.counts["n_avoidable_moves"], 0) * ~_announced(facts, limits)
     moved = sum(np.maximum(r.counts[n], 0) for n in ("n_moved", "n_moved_through_gap"))
     total, needless = int(np.sum(moved)), int(moves.sum())
     if needless < limits.avoidable_moves or needless < limits.avoidable_share * total:
@@ -294,12 +376,14 @@ def delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     what="Rebalances after which members, subscriptions and assignment are as before.",
     why="They stop an eager group for nothing; the usual reasons are members that rejoin after "
     "a slow poll, or a leader that sees metadata change.",
-    how="Successive generations are compared; nothing differs.",
+    how="Successive generations are compared; nothing differs. A round from which a member leaves "
+    "within ten seconds is not counted: it may have announced that.",
     mend="Look at the members' logs at these times for max.poll.interval.ms and session timeouts.",
 )
 def spurious(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Rebalances after which nothing differs."""
     chosen = np.asarray([c == "spurious" for c in facts.rebalances.cause], dtype=bool)
+    chosen &= ~_before_a_leave(facts, limits)
     if chosen.sum() < limits.spurious:
         return
     text = f"{chosen.sum()} rebalances changed nobody and nothing that can be seen"
@@ -354,6 +438,42 @@ def eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     rebalances = count(int(chosen.sum()), "rebalance")
     text = f"all members stopped at each of {rebalances}: the assignor is eager"
     yield _symptom(facts, chosen, text, _away_from_eager(facts))
+
+
+@rule(
+    "HF124",
+    name="crash loop",
+    severity=Severity.ERROR,
+    what="One process restarted five times or more within ten minutes.",
+    why="Each restart costs the group rebalances, and the partitions of that process stand still "
+    "or go to and fro.",
+    how="Member ids of one process (same static name, client id or host) are put together.",
+    mend="Read the log of that process. A delay (Design II) or a static id keeps the others from "
+    "being disturbed meanwhile.",
+)
+def crash_loop(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """One process restarts again and again."""
+    loops = _crash_loops(facts, limits)
+    if not loops:
+        return
+    restarts = [absence for found in loops.values() for absence in found]
+    yield _symptom(
+        facts,
+        _during(facts, restarts),
+        f"{count(len(loops), 'member')} restarted {count(len(restarts), 'time')}: a crash loop",
+        _show_rebalances(facts),
+        members=_names(facts, restarts),
+        restarts=float(len(restarts)),
+    )
+
+
+def _before_a_leave(facts: Facts, limits: Limits) -> BOOL:
+    """Rebalances that are followed within moments by one from which a member is gone."""
+    r = facts.rebalances
+    left = np.append(r.at_ms[r.counts["n_left"] > 0], np.iinfo(np.int64).max)
+    following = left[np.searchsorted(left, r.at_ms, side="right")]
+    soon: BOOL = following - r.at_ms <= limits.drained_s * 1000
+    return soon
 
 
 def _away_from_eager(facts: Facts) -> str:

@@ -98,6 +98,8 @@ def read_index(tables: Tables) -> GroupIndex:
     rebalances, lag_rows = tables.stored("rebalances"), tables.stored("lag")
     of = _group_of(rebalances, place)
     n_told = np.bincount(of, minlength=len(names)).astype(np.int64)
+    is_real = np.asarray([cause != "first_seen" for cause in rebalances["cause"].to_pylist()], bool)
+    n_real = np.bincount(of[is_real], minlength=len(names)).astype(np.int64)
     pause = np.nan_to_num(floats(rebalances, "pause_upper_seconds"))
     lag = ints(lag_rows, "lag")
     behind = _group_of(lag_rows, place)[lag >= 0]
@@ -108,7 +110,7 @@ def read_index(tables: Tables) -> GroupIndex:
         names=names,
         state=tuple(states[i] if i >= 0 else "unknown" for i in last),
         n_members=np.where(last >= 0, members[last], 0) if len(members) else last * 0,
-        n_rebalances=np.where(n_told > 0, n_told, n_settled),
+        n_rebalances=np.where(n_told > 0, n_real, n_settled),
         cost_s=np.bincount(of, weights=pause, minlength=len(names)).astype(np.float64),
         lag=total,
     )
