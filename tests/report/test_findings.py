@@ -195,7 +195,7 @@ CASES: dict[str, tuple[Fleet, Fleet]] = {
     "HF101": (lambda: flapping(30), lambda: flapping(90)),
     "HF102": (lambda: bounce(away_s=12, visits=True), replaced),
     "HF103": (lambda: moving(6), lambda: moving(1)),
-    "HF104": (lambda: lagging([5000, 10, 0, 0]), lambda: lagging([2500, 2510, 0, 0])),
+    "HF104": (lambda: lagging([5000, 10, 2000, 0]), lambda: lagging([2500, 2510, 0, 0])),
     "HF105": (lambda: committed({0: 900, 2: 900}), lambda: committed({0: 900})),
     "HF106": (lambda: shares(2, 0), lambda: shares(2, 1)),
     "HF107": (lambda: lagging([None] * 4), lambda: lagging([None, None, 3, 4])),
