@@ -19,6 +19,7 @@ from holdfast.report.columns.timeline import last_time
 from holdfast.report.findings.examination import Examination, all_rules, examine
 from holdfast.report.findings.facts import NOT_KEPT, Facts, read_age, read_facts
 from holdfast.report.findings.finding import Finding, Limits, Rule
+from holdfast.report.findings.measured import measured_markdown
 from holdfast.report.progress import Track
 from holdfast.tables.reading import Tables
 
@@ -171,6 +172,7 @@ def markdown() -> str:
             f"**What helps.** {rule.mend}",
         )
         parts.append("\n\n".join(fill(text, PAGE_WIDTH) for text in paragraphs) + "\n")
+    parts.append(measured_markdown())
     return "\n".join(parts)
 
 

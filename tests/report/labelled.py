@@ -1,0 +1,241 @@
+"""A fleet whose problems are known: simulated groups, as records, through the pipeline to findings.
+
+**Rules.** Every group is played by the simulation. ``planted`` are the codes that must be found
+in it, none in a sound one; ``beside`` are those that come with the problem by its nature.
+
+**Strategy.** The simulation gives the group's records; how members commit is written beside them,
+from the owners of the last generation, and where logs end. Ages of records are those that a cluster
+would tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+from tests.pipeline import fleet, local, worlds
+from tests.pipeline.kinds import kind
+
+from holdfast.pipeline.history.ages import with_record_ages
+from holdfast.report.findings.doctor import examine_fleet
+from holdfast.report.findings.examination import Examination
+from holdfast.sim.scenarios import ScenarioStep
+from holdfast.tables.reading import read_tables
+from holdfast.tables.stored import TABLES
+from holdfast.wire.layouts.consumer_protocol import decode_assignment
+from holdfast.wire.one.offsets_records import decode_record
+
+CAPTURED = Path(local.__file__).parent / "captured"
+TOPIC = "topic"
+LIVED_S = 1_300
+"""All groups have ended their scenario by then, and the fleet is looked at."""
+END = 10_000
+EVERY_S = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """A group: how it is played, how it commits, and what is wrong with it."""
+
+    name: str
+    setup: dict[str, Any] = field(default_factory=dict)
+    reads: str = "well"
+    planted: frozenset[str] = frozenset()
+    beside: frozenset[str] = frozenset()
+
+
+def restarts(slot: int, times: int, every_s: int, away_s: int) -> tuple[ScenarioStep, ...]:
+    """One member crashes and starts again and again."""
+    return tuple(
+        step
+        for i in range(times)
+        for step in (
+            ScenarioStep(at_ms=i * every_s * 1000, do="stop", slot=slot),
+            ScenarioStep(at_ms=(i * every_s + away_s) * 1000, do="start", slot=slot),
+        )
+    )
+
+
+def sound() -> list[Labelled]:
+    """Groups with nothing wrong: starts, bounces under a delay, growth, all read."""
+    found = []
+    for n, (members, partitions) in enumerate(((2, 8), (3, 12), (5, 20), (4, 16), (6, 18))):
+        size = {"members": members, "partitions": partitions, "seed": n}
+        for policy in ("deferred", "incremental", "simple", "cooperative-sticky"):
+            setup = {"scenario": "first-start", "policy": policy, **size}
+            found.append(Labelled(name=f"starts-{policy}-{n}", setup=setup))
+        for policy in ("deferred", "incremental"):
+            setup = {"scenario": "rolling-bounce", "policy": policy, **size}
+            found.append(Labelled(name=f"bounced-{policy}-{n}", setup=setup))
+    for policy in ("deferred", "cooperative-sticky"):
+        setup = {"scenario": "scale-up", "policy": policy, "members": 3, "partitions": 12}
+        found.append(Labelled(name=f"grows-{policy}", setup=setup))
+    return found
+
+
+def ill() -> list[Labelled]:
+    """Groups with one problem each."""
+    found = []
+    for n, (members, partitions) in enumerate(((3, 12), (4, 16), (5, 20))):
+        size = {"members": members, "partitions": partitions, "seed": 10 + n}
+        calm = {"scenario": "first-start", "policy": "cooperative-sticky", **size}
+        for reads, code in (
+            ("stuck", "HF105"),
+            ("poison", "HF125"),
+            ("behind", "HF126"),
+            ("skewed", "HF104"),
+            ("hot", "HF104"),
+            ("never", "HF107"),
+        ):
+            beside = frozenset({"HF104"}) if reads == "stuck" else frozenset()
+            one = Labelled(
+                name=f"{reads}-{n}",
+                setup=calm,
+                reads=reads,
+                planted=frozenset({code}),
+                beside=beside,
+            )
+            found.append(one)
+        loop = {**size, "scenario": "loop", "policy": "deferred", "script": restarts(1, 8, 40, 10)}
+        found.append(Labelled(name=f"loops-{n}", setup=loop, planted=frozenset({"HF124"})))
+        static = Labelled(
+            name=f"static-{n}",
+            setup={**calm, "static": True},
+            reads="stuck",
+            planted=frozenset({"HF109"}),
+            beside=frozenset({"HF104"}),
+        )
+        gone = tuple(
+            ScenarioStep(at_ms=1000 * slot, do="stop", slot=slot, returns=False)
+            for slot in range(members)
+        )
+        left = {**size, "scenario": "gone", "policy": "cooperative-sticky", "script": gone}
+        empty = Labelled(name=f"empty-{n}", setup=left, reads="left", planted=frozenset({"HF115"}))
+        found += [static, empty]
+        deploy = {"scenario": "rolling-bounce", "policy": "simple", **size}
+        codes, others = {"HF102", "HF111"}, {"HF101", "HF103"}
+        found.append(
+            Labelled(
+                name=f"deployed-{n}",
+                setup=deploy,
+                planted=frozenset(codes),
+                beside=frozenset(others),
+            )
+        )
+    return found
+
+
+LIVE = {
+    "group-share": frozenset(),
+    "group-streams": frozenset(),
+    "next": frozenset(),
+    "group-streams-classic": frozenset({"HF101"}),
+    "group-connect": frozenset({"HF101"}),
+    "group-migrated": frozenset({"HF101", "HF119"}),
+    "group-worker": frozenset({"HF101"}),
+    "etl": frozenset({"HF111", "HF119"}),
+    "design": frozenset({"HF111"}),
+    "static": frozenset({"HF111"}),
+}
+"""Groups that lived on a broker (``tests/pipeline/captured``, ``tests/pipeline/kinds``), in which
+members were stopped and started at once, or came back later than the others waited."""
+
+
+def live(folder: Path) -> dict[str, Examination]:
+    """Findings of the groups of :data:`LIVE`."""
+    found = {}
+    dumps = [CAPTURED / "dump"]
+    for name in ("share", "streams", "streams_classic", "connect", "migrated", "worker"):
+        dumps.append(kind(name).write_dump(folder / name))
+    for i, dump in enumerate(dumps):
+        made = local.run(dump, folder / f"tables-{i}", batch_rows=5_000)
+        found |= {e.facts.group: e for e in examine_fleet(made.hold())}
+    return {name: found[name] for name in LIVE}
+
+
+def commits_of(one: Labelled, owned: dict[str, list[int]], end_s: float) -> list[Any]:
+    """(group, second, record) of the commits of a group in its last five minutes."""
+    if one.reads == "never":
+        return []
+    if one.reads == "left":
+        behind = [
+            (p, fleet.commit(one.name, TOPIC, p, END - 900, at=end_s - 1_200)) for p in (0, 1)
+        ]
+        return [(one.name, end_s - 1_200, commit) for _, commit in behind]
+    found = []
+    first = min(owned)
+    for member, partitions in sorted(owned.items()):
+        for partition in partitions:
+            lag = lag_of(one, member == first, partition == min(partitions))
+            for at in range(-400, 0, EVERY_S):
+                stands = one.reads == "poison" and lag > 0
+                if one.reads == "stuck" and member == first and at > -200:
+                    continue  # its last commit; Kafka waits for five minutes
+                offset = END - lag + (0 if stands or lag == 0 else at)
+                second = end_s + at
+                value = fleet.commit(one.name, TOPIC, partition, offset, at=second)
+                found.append((one.name, second, value))
+    return found
+
+
+def lag_of(one: Labelled, is_first_member: bool, is_its_first: bool) -> int:
+    """Records of a partition that are unread at the end, about."""
+    match one.reads:
+        case "stuck":
+            return 500 if is_first_member else 0
+        case "poison":
+            return 400 if is_first_member and is_its_first else 0
+        case "behind":
+            return 800
+        case "skewed":
+            return 2_000 if is_first_member else 0
+        case "hot":
+            return 6_000 if is_first_member and is_its_first else 0
+    return 0
+
+
+def owned_at_the_end(records: list[Any]) -> dict[str, list[int]]:
+    """Partitions of each member in the last generation."""
+    for _, _, (key, value) in reversed(records):
+        record = decode_record(key, value)
+        if record.name == "GroupMetadata" and record.value is not None:
+            return {
+                m["memberId"]: sorted(
+                    p for _, ps in decode_assignment(m["assignment"]).partitions for p in ps
+                )
+                for m in record.value["members"]
+            }
+    return {}
+
+
+def write(folder: Path, groups: list[Labelled]) -> Path:
+    """A dump of the fleet."""
+    plays = [worlds.play(group=one.name, **one.setup) for one in groups]
+    begin = min(played.records[0][1] for played in plays)
+    end = begin + LIVED_S
+    records = []
+    for one, played in zip(groups, plays, strict=True):
+        own = [r for r in played.records if decode_record(*r[2]).name == "GroupMetadata"]
+        assert own[-1][1] < end - 400, one.name
+        records += own + commits_of(one, owned_at_the_end(own), end)
+    records.sort(key=lambda record: record[1])
+    offsets = [(TOPIC, p, 0, END) for p in range(20)]
+    taken = datetime.fromtimestamp(end, UTC).isoformat()
+    return fleet.write_dump(folder, records, offsets=offsets, taken_at=taken)
+
+
+def examined(folder: Path, groups: list[Labelled]) -> dict[str, Examination]:
+    """Findings of every group, by its name."""
+    made = local.run(write(folder / "dump", groups), folder / "tables", batch_rows=5_000)
+    held = {name: made.table(name, flat=False) for name in TABLES}
+    taken_us = int(pc.max(held["lag"]["commit_timestamp"].cast("int64")).as_py()) + 10**7
+    # One record a second was written: what is unread is as old as it is much.
+    held["lag"] = with_record_ages(
+        held["lag"],
+        lambda wanted: [taken_us // 1000 - 1000 * (END - offset) for _, _, offset, _ in wanted],
+        taken_us,
+    )
+    return {e.facts.group: e for e in examine_fleet(read_tables(held), last_ms=taken_us // 1000)}

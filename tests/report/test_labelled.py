@@ -1,0 +1,48 @@
+"""The doctor on a fleet whose problems are known: how many it finds, and how many it makes up."""
+
+from __future__ import annotations
+
+import pytest
+from tests.report.labelled import LIVE, examined, ill, live, sound
+
+from holdfast.report.findings.finding import Severity
+from holdfast.report.findings.measured import MEASURED, N_GROUPS, N_SOUND, Measured
+
+
+@pytest.fixture(scope="module")
+def told(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> list[tuple[str, set[str], set[str], set[str]]]:
+    """Of each group: its name, codes found, of these above info, codes planted or beside them."""
+    groups = [*sound(), *ill()]
+    found = examined(tmp_path_factory.mktemp("fleet"), groups)
+    labels = {one.name: (one.planted, one.beside) for one in groups}
+    found |= live(tmp_path_factory.mktemp("live"))
+    labels |= {name: (planted, frozenset()) for name, planted in LIVE.items()}
+    return [
+        (
+            name,
+            {f.code for f in found[name].findings},
+            {f.code for f in found[name].findings if f.severity is not Severity.INFO} - beside,
+            set(planted),
+        )
+        for name, (planted, beside) in labels.items()
+    ]
+
+
+def test_what_is_planted_is_found_and_nothing_else(told) -> None:
+    for name, codes, loud, planted in told:
+        assert planted <= codes, name
+        assert loud <= planted, name
+
+
+def test_the_page_says_how_it_was(told) -> None:
+    assert (len(told), sum(not planted for *_, planted in told)) == (N_GROUPS, N_SOUND)
+    assert N_GROUPS >= 40 and 0.45 <= N_SOUND / N_GROUPS <= 0.6
+    counted = {}
+    for code in sorted({code for *_, planted in told for code in planted}):
+        n = sum(code in planted for *_, planted in told)
+        hits = sum(code in planted & codes for _, codes, _, planted in told)
+        false = sum(code in loud - planted for _, _, loud, planted in told)
+        counted[code] = Measured(planted=n, found=hits, false=false)
+    assert counted == MEASURED
