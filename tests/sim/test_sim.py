@@ -84,6 +84,17 @@ def test_a_member_that_bounces_in_an_uneven_group_gets_all_that_it_had():
     assert w.ledger.violations == []
 
 
+@pytest.mark.parametrize(
+    ("seed", "policy"),
+    [
+        (20_065, "deferred"),  # a coordinator lost a record: two rounds have one number
+        (60_008, "incremental"),  # all are thrown out; who comes back says nothing of itself
+    ],
+)
+def test_a_seed_of_one_policy_that_once_failed(seed, policy):
+    assert random_run(seed, policy=policy).violations == ()
+
+
 @pytest.mark.parametrize("seed", [5129, 5181])
 def test_nobody_is_waited_for_without_a_delay_after_a_round_without_a_plan(seed):
     run = random_run(seed, policy="deferred")  # a static member is back; the delay is 0

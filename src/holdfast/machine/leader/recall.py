@@ -20,6 +20,9 @@
 7. A topic's hash that several topics have stands for those of them that some member claims, else
    for all of them. Example: what C owned is of the only topic, t, so its share names no topic. C
    dies, and members subscribe to u as well. They claim partitions of t, so nothing of u was C's.
+8. A share that says of a member something else than the leader's own share of that generation is
+   not of the leader's round, and counts as none. Example: a coordinator that lost a record uses a
+   number twice. Of the two rounds of that number the leader believes in its own.
 
 **Strategy.** One pass over the shares makes arcs of the ring; sorted ends of arcs count the
 witnesses of all identities at once. Names of departed members that own nothing any more cost
@@ -114,6 +117,7 @@ def recall(
             carried.append(_carry(member, share, member.member_id == leader_id))
     if not carried:
         return None
+    carried = _of_one_round(carried)
     newest = max(c.share.generation for c in carried)
     waiting, found = _waiting(policy, carried)
     names = _Names(members)
@@ -142,6 +146,26 @@ def _carry(member: SubscribedMember, share: Share, leads: bool) -> _Carried:
     elif share.after:
         first = (_place(share.after) + 1) % _ROUND
     return _Carried(member, share, at, first, leads)
+
+
+def _of_one_round(carried: list[_Carried]) -> list[_Carried]:
+    """The shares without those that contradict the leader's own of that generation (rule 8)."""
+    own = next((c for c in carried if c.leads), None)
+    if own is None:
+        return carried
+    said = {entry.identity: entry for entry in own.share.neighbours}
+
+    def contradicts(c: _Carried) -> bool:
+        if c.share.generation != own.share.generation:
+            return False
+        entries = {entry.identity: entry for entry in c.share.neighbours}
+        for identity in entries.keys() & said.keys():
+            here, there = entries[identity].owned, said[identity].owned
+            if here is not None and there is not None and here != there:
+                return True
+        return False
+
+    return [c for c in carried if not contradicts(c)]
 
 
 def _place(identity: bytes) -> int:

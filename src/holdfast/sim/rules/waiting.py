@@ -468,7 +468,6 @@ def _unknown(past: SeenRound, turn: SeenTurn) -> frozenset[Resource]:
         for name, share in held.items()
         if share is not None and share.generation == past.generation
     }
-    here = {identity_of(s.member) for s in turn.members}
     places = {identity: at for at, (identity, _) in enumerate(past.ring)}
     named = {n.identity for share in told.values() for n in share.neighbours if n.owned is not None}
     sizes = {len(identity) for identity in named}
@@ -479,7 +478,10 @@ def _unknown(past: SeenRound, turn: SeenTurn) -> frozenset[Resource]:
         return any(identity[:size] in named for size in sizes)
 
     known_of = {w.identity: known(w.identity) for w in past.owner.values()}
-    lost = {r for r, w in past.owner.items() if w.identity not in here and not known_of[w.identity]}
+    # Who is here under its old id says what it owned. A static member that was thrown out and is
+    # back under a new one claims nothing, and its own share names its neighbours alone.
+    gone = {r: w.identity for r, w in past.owner.items() if w.member_id not in turn.present}
+    lost = {r for r, identity in gone.items() if not known_of[identity]}
     ids = [name for _, name in past.ring]
     first = ids.index(past.leader_id) if past.leader_id in ids else 0
     carriers = past.holders(first) | {ids[first]}
