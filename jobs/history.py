@@ -1,7 +1,7 @@
 """History of every group on a cluster.
 
-``spark-submit --py-files holdfast.whl jobs/history.py DUMP OUT``: both folders must be reachable
-under these paths by the driver and by every executor.
+``spark-submit --py-files holdfast.zip jobs/history.py DUMP OUT``: the dump may be
+on a store; the driver and every executor must reach OUT under this path (docs/cluster.md).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.pipeline.history.history import run
 from holdfast.pipeline.session import get_session
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`")
+parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`, or its URL")
 parser.add_argument("out", metavar="OUT", help="folder for the tables")
 wanted = parser.parse_args()
 made = run(get_session(), wanted.dump, wanted.out)

@@ -1,6 +1,6 @@
 """How far every group is behind.
 
-``spark-submit --py-files holdfast.whl jobs/lag.py DUMP OUT [latest|earliest]`` writes every table
+``spark-submit --py-files holdfast.zip jobs/lag.py DUMP OUT [latest|earliest]`` writes every table
 to OUT and prints the largest sums, one group a line.
 """
 
@@ -13,7 +13,7 @@ from holdfast.pipeline.history.history import run
 from holdfast.pipeline.session import get_session
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`")
+parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`, or its URL")
 parser.add_argument("out", metavar="OUT", help="folder for the tables")
 parser.add_argument(
     "reset",

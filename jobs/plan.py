@@ -1,6 +1,6 @@
 """What another assignment would be for every group; nothing is applied.
 
-``spark-submit --py-files holdfast.whl jobs/plan.py DUMP TABLES ASSIGNOR OUT.parquet``: TABLES is
+``spark-submit --py-files holdfast.zip jobs/plan.py DUMP TABLES ASSIGNOR OUT.parquet``: TABLES is
 the output of ``jobs/history.py`` for DUMP.
 """
 
@@ -18,14 +18,15 @@ from holdfast.tables.places import writable
 from holdfast.tables.reading import open_tables
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`")
+parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`, or its URL")
 parser.add_argument("tables", metavar="TABLES", help="folder of jobs/history.py for DUMP")
 parser.add_argument("assignor", metavar="ASSIGNOR", help="such as sticky; docs/assignors.md")
 parser.add_argument("out", metavar="OUT.parquet", help="file for the plans")
 wanted = parser.parse_args()
 topics = Dump.open(wanted.dump).partition_counts()
 found = plan(get_session(), open_tables(wanted.tables), topics, wanted.assignor)
-pq.write_table(found, writable(wanted.out))
+with writable(wanted.out) as sink:
+    pq.write_table(found, sink)
 sys.stdout.write(
     f"{found.num_rows} groups, {sum(found['n_moved'].drop_null().to_pylist())} moves\n"
 )

@@ -1,6 +1,6 @@
 """What every group's history would have cost under other settings; one row per group and setting.
 
-``spark-submit --py-files holdfast.whl jobs/replay.py DUMP TABLES OUT.parquet SETTING...``: TABLES
+``spark-submit --py-files holdfast.zip jobs/replay.py DUMP TABLES OUT.parquet SETTING...``: TABLES
 is the output of ``jobs/history.py`` for DUMP. A SETTING is ``policy:assignor`` or
 ``policy:assignor:delay_ms``, such as ``deferred:cooperative-sticky:30000``. A group's actual
 settings are always replayed too; the fidelity of that row holds for the other rows.
@@ -22,7 +22,7 @@ from holdfast.tables.places import writable
 from holdfast.tables.reading import open_tables
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`")
+parser.add_argument("dump", metavar="DUMP", help="folder of `holdfast dump`, or its URL")
 parser.add_argument("tables", metavar="TABLES", help="folder of jobs/history.py for DUMP")
 parser.add_argument("out", metavar="OUT.parquet", help="file for the rows")
 parser.add_argument(
@@ -37,5 +37,6 @@ for text in wanted.settings:
     settings.append(ReplaySettings(policy=policy, assignor=assignor, delay_ms=delay_ms))
 told = list(stories(open_tables(wanted.tables), topics, lags=True))
 found = replay(get_session, told, Request(settings=tuple(settings), given=frozenset()))
-pq.write_table(found, writable(wanted.out))
+with writable(wanted.out) as sink:
+    pq.write_table(found, sink)
 sys.stdout.write(f"{len(told)} groups, {found.num_rows} rows\n")

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from tests.pipeline.stream_that_dies import Said
+from tests.pipeline.stream_that_dies import THIRD, DumpFeed, Said
 
 from holdfast.pipeline.batches import jobs
 from holdfast.pipeline.batches.watch import Stream, follow
@@ -44,12 +44,11 @@ planned = plan.plan(spark, made.tables, topics, "sticky")
 told = list(stories(made.tables, topics))
 replayed = replay.replay(lambda: spark, told, replay.Request())
 
-ddl = "partition int, offset bigint, timestamp timestamp, key binary, value binary"
-reader = spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1)
 streamed, snapshot = Tables(Path(f"{out}.stream")), Said(Dump.open(dump))
 into = Stream(tables=streamed, query="", snapshot=lambda: snapshot, selection=Selection())
 seen = []
-follow(reader.parquet(f"{dump}/records"), into, after_batch=lambda _, batch: seen.append(batch))
+feed = DumpFeed(spark, Dump.open(dump))
+follow(feed, into, max_records=THIRD, after_batch=lambda _, batch: seen.append(batch))
 said = {
     "session": type(spark).__module__,
     "lacks": [name for name in ("sparkContext", "_jvm", "_jsparkSession") if lacks(spark, name)],

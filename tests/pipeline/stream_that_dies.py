@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import reduce
 from pathlib import Path
+
+from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.pipeline.batches.jobs import Job
 from holdfast.pipeline.batches.watch import Stream, follow
@@ -22,6 +25,9 @@ from holdfast.tables.lease import COMMITS
 from holdfast.tables.manifest import MANIFEST
 from holdfast.tables.reading import Tables
 
+THIRD = 11
+"""Offsets of a batch: a third of those of the dump."""
+
 
 class Said:
     """What a cluster says, as the dump has it."""
@@ -31,6 +37,25 @@ class Said:
         self.topics = [tuple(row.values()) for row in dump.topics().to_pylist()]
         self.offsets = [tuple(row.values()) for row in dump.offsets().to_pylist()]
         self.share_state = [tuple(row.values()) for row in dump.share_state().to_pylist()]
+
+
+class DumpFeed:
+    """The records of a dump, whose offsets begin with 0 in each partition."""
+
+    def __init__(self, spark, dump):
+        self.spark, self.dump = spark, dump
+
+    def ends(self):
+        rows = self.dump.offsets().to_pylist()
+        own = [row for row in rows if row["topic"] == "__consumer_offsets"]
+        return {row["partition"]: (row["begin_offset"], row["end_offset"]) for row in own}
+
+    def records(self, span):
+        inside = [
+            (F.col("partition") == p) & (F.col("offset") >= begin) & (F.col("offset") < end)
+            for p, (begin, end) in span.items()
+        ]
+        return self.dump.records(self.spark).where(reduce(lambda one, other: one | other, inside))
 
 
 def die():
@@ -44,11 +69,11 @@ def arrange(stage, batch, into):
     names = {f"rebalances/{LOG}": "between-entries", COMMITS: "before-commit"}
     now = []
 
-    def processed(self, records, batch_id):
+    def processed(self, records, batch_id, upto):
         now[:] = [batch_id]
         if stage == "before-write" and batch_id == batch:
             die()
-        process(self, records, batch_id)
+        process(self, records, batch_id, upto)
 
     def renamed(self, target):
         if stage == "before-rename" and now == [batch] and Path(target).name == MANIFEST:
@@ -82,12 +107,9 @@ def main():
     if len(sys.argv) > 3:
         arrange(sys.argv[3], int(sys.argv[4]), out)
     spark = get_session(master="local[1]", quick=True)
-    ddl = "partition int, offset bigint, timestamp timestamp, key binary, value binary"
-    reader = spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1)
-    records = reader.parquet(str(dump.path / "records"))
     snapshot = Said(dump)
     into = Stream(tables=Tables(out), query="", snapshot=lambda: snapshot, selection=Selection())
-    follow(records, into)
+    follow(DumpFeed(spark, dump), into, max_records=THIRD)
     spark.stop()
 
 

@@ -11,7 +11,6 @@ from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, histories
 
 from holdfast.pipeline.batches import tasks
-from holdfast.pipeline.batches.watch import started
 from holdfast.wire.one.topic_ids import topic_id_text
 
 TABLES = (
@@ -148,35 +147,3 @@ def test_a_topic_id_that_nobody_knows_is_told(tmp_path):
         (kind, 3, topic, ["b-1"]),
     ]
     assert {r["topic"] for r in tables.table("assignments").to_pylist()} == {topic}
-
-
-class Slow:
-    """A stream whose first starts fail."""
-
-    def __init__(self, *failures: str):
-        self.failures = list(failures)
-        self.starts = 0
-
-    def start(self) -> str:
-        self.starts += 1
-        if self.failures:
-            raise RuntimeError(self.failures.pop(0))
-        return "query"
-
-
-LATE = "(org.apache.spark.SparkException) Python worker failed to connect back."
-
-
-@pytest.mark.parametrize("n", [0, 1, 2])
-def test_a_stream_whose_python_comes_up_late_is_started_again(n):
-    slow = Slow(*[LATE] * n)
-    assert started(slow) == "query"
-    assert slow.starts == n + 1
-
-
-@pytest.mark.parametrize(("failures", "starts"), [([LATE] * 3, 3), (["no such topic"], 1)])
-def test_what_stays_wrong_or_is_something_else_is_raised(failures, starts):
-    slow = Slow(*failures)
-    with pytest.raises(RuntimeError, match=failures[-1][-9:]):
-        started(slow)
-    assert slow.starts == starts

@@ -119,19 +119,3 @@ def test_lag_grows_though_nobody_commits(spark, dump, tmp_path):
     (row,) = [r for r in after if r["group"] == "old" and r["partition"] == 0]
     assert (row["lag"], row["member_id"], row["log_end_offset"]) == (9 - 2, "b-1", 9)
     assert into.tables.newest_notes()["taken_at"] == grown.taken_at
-
-
-def test_a_look_beside_a_batch_does_not_end_the_stream(spark, dump, tmp_path):
-    root = tmp_path / "out"
-    with Tables(root).writing() as writer:
-        into = replace(stream(dump, root), writer=writer)
-        first, second, _ = batches(spark, dump)
-        into.process(first, 0)
-
-        def snapshot():
-            # The look comes between reading and committing.
-            replace(into, snapshot=lambda: Said(dump)).look(spark)
-            return Said(dump)
-
-        replace(into, snapshot=snapshot).process(second, 1)
-    assert [batch.id for batch in into.tables.batches()] == [0, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import uuid
 
 import pytest
@@ -16,18 +17,38 @@ def moto_server():
         yield environment
 
 
-@pytest.fixture
-def bucket(moto_server, monkeypatch):
-    """URL of a new bucket of Moto's."""
-    for name, value in moto_server.items():
-        monkeypatch.setenv(name, value)
+@pytest.fixture(scope="session")
+def s3s_server(tmp_path_factory):
+    with servers.s3s(tmp_path_factory.mktemp("s3s") / "kept") as environment:
+        yield environment
+
+
+@pytest.fixture(scope="session")
+def hdfs_server(tmp_path_factory):
+    with servers.hdfs(tmp_path_factory.mktemp("hdfs")) as url:
+        yield url
+
+
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("s3s", "hdfs")]
+
+
+@pytest.fixture(params=["moto", *SLOW])
+def bucket(request, monkeypatch):
+    """URL of a new place on a store: Moto's S3, and in `make soak` s3s-fs and HDFS."""
     filesystems.filesystem.cache_clear()
-    yield new_bucket(moto_server)
+    if request.param == "hdfs":
+        monkeypatch.setenv("HADOOP_USER_NAME", getpass.getuser())
+        yield f"{request.getfixturevalue('hdfs_server')}/{uuid.uuid4().hex}"
+    else:
+        environment = request.getfixturevalue(f"{request.param}_server")
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        yield new_bucket(environment)
     filesystems.filesystem.cache_clear()
 
 
 def new_bucket(environment):
-    """Make a bucket as its owner would, by another client than ours."""
+    """Make a bucket as its owner would, by another client than ours; returns its URL."""
     import boto3
 
     name = f"bucket-{uuid.uuid4().hex}"

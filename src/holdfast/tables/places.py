@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -79,15 +80,18 @@ class StorePath:
 
     def exists(self) -> bool:
         """Whether a file or a folder is there."""
-        return self.is_file() or self.is_dir()
+        return self.is_dir() or self.is_file()
 
     def is_file(self) -> bool:
         """Whether it is a file."""
-        return bool(self._about().is_file)
+        # Some stores fail where they are asked for the size of a folder.
+        return not self.is_dir() and bool(self._about().is_file)
 
     def is_dir(self) -> bool:
         """Whether it is a folder: on a store of objects, whether a name begins with it."""
-        return str(self._about().type.name) == "Directory"
+        if self._is_hdfs():
+            return str(self._about().type.name) == "Directory"
+        return next(self.iterdir(), None) is not None
 
     def is_symlink(self) -> bool:
         """No store that we know follows links out of itself."""
@@ -295,7 +299,28 @@ def readable(file: str | Place) -> Any:
     return place.open_input() if isinstance(place, StorePath) else place
 
 
-def writable(file: str | Place) -> Any:
-    """What ``pyarrow.parquet`` writes a new file by; a local one is its owner's alone."""
+@contextmanager
+def writable(file: str | Place) -> Iterator[Any]:
+    """What ``pyarrow.parquet`` writes a new file by, in a block; a local one is its owner's alone.
+
+    On a store the file is there when the block ends. It is closed by us: a stream of Arrow's that
+    is merely forgotten sends its last bytes when it is collected, and an error then hangs.
+
+    Raises
+    ------
+    SourceError
+        The store refuses it.
+    """
     place = place_of(file)
-    return place.open_output() if isinstance(place, StorePath) else create_private(place)
+    if not isinstance(place, StorePath):
+        yield create_private(place)
+        return
+    stream = place.open_output()
+    try:
+        yield stream
+    except BaseException:
+        with suppress(Exception):  # what is told is why the block failed
+            stream.close()
+        raise
+    with telling(place, "written"):
+        stream.close()

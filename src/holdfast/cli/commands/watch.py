@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,9 +36,7 @@ Examples:
 
 def run(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: options.NeededBootstrap,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder of the tables and of the checkpoint.")
-    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the tables.")],
     every: Annotated[
         float | None,
         typer.Option("--every", help="Seconds between looks; without it: what is there, once."),
@@ -64,7 +61,6 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     Ctrl-C; without, it takes what is there since the last time and ends.
     """
     from holdfast.pipeline.batches.watch import check_watched, watch
-    from holdfast.pipeline.history.history import CHECKPOINT
     from holdfast.pipeline.ingest.selection import Selection
     from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
     from holdfast.tables.reading import Tables
@@ -74,11 +70,11 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     check_watched(Tables(output.absolute()))
     cluster = live_cluster(bootstrap, command_config)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
-    begins = {partition: begin for partition, (begin, _) in ends.items()}
-    quick = sum(end for _, end in ends.values()) - sum(begins.values()) < SMALL_RECORDS
+    quick = sum(end - begin for begin, end in ends.values()) < SMALL_RECORDS
     spark = open_session(kafka=True, quick=quick)
 
-    with spark_bar(spark, "watch", lambda: batch_records(output / CHECKPOINT, begins), quiet=quiet):
+    held: list[int] = []
+    with spark_bar(spark, "watch", lambda: held[-1] if held else None, quiet=quiet):
         watch(
             spark,
             cluster,
@@ -88,6 +84,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             max_records=max_records,
             auto_offset_reset=str(reset),
             broker_logs=broker_log or (),
+            before_batch=held.append,
             after_batch=_after_batch(output, metrics, note),
             after_look=_after_look(output, metrics, note),
         )
@@ -142,36 +139,3 @@ def tell_batch(tables: Tables, batch: int, told: set[int], note: Callable[[str],
     tell_counts(unknown, 0 if n_bad_share in told else n_bad_share, "of the batch's", note)
     told.clear()
     told.add(n_bad_share)
-
-
-def batch_records(checkpoint: Path, begins: Mapping[int, int]) -> int | None:
-    """Records that the newest batch takes, by Spark's notes of where its batches end.
-
-    Parameters
-    ----------
-    checkpoint : Path
-        Folder of the query; ``offsets/N`` is written before batch N runs.
-    begins : mapping of int to int
-        Where the first batch begins: partition -> offset.
-
-    Returns
-    -------
-    int or None
-        Offsets, so at most so many records; None before the first batch, or where Spark writes
-        its notes in another way.
-    """
-    try:
-        notes = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
-        ends = [_ends(path) for path in notes[-2:]]
-    except (OSError, ValueError):
-        return None
-    if not ends:
-        return None
-    before = ends[0] if len(ends) == 2 else {str(p): offset for p, offset in begins.items()}
-    return sum(max(end - before.get(p, 0), 0) for p, end in ends[-1].items())
-
-
-def _ends(path: Path) -> dict[str, int]:
-    """Partition -> offset, from the last line: ``{"topic": {"0": 12}}``."""
-    (ends,) = json.loads(path.read_text(encoding="utf-8").splitlines()[-1]).values()
-    return {str(partition): int(offset) for partition, offset in ends.items()}

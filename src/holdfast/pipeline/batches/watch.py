@@ -1,34 +1,45 @@
 """The history as a stream: batch after batch from the offsets topic, stopped and resumed at will.
 
-**Rules.** A batch has the id that Spark gives it, and one commit makes it visible. A visible batch
-is not done again; a batch that was interrupted is done anew from the same offsets. So the tables
-equal those of one run over the whole topic, row for row. Checkpoint and tables are in one folder
-and belong together. Where nobody commits there is no batch, but lag grows: then log ends are read
-at the same pace, and the lag of the newest batch is made anew.
+**Rules.** A batch is a span of offsets, and the commit that makes its rows visible says where it
+ends. So a visible batch is not done again, and a batch that was interrupted is done anew from the
+same offsets. The tables equal those of one run over the whole topic, row for row.
 
-**Strategy.** ``foreachBatch`` runs the jobs of :mod:`holdfast.pipeline.batches.jobs` over the new
-records and over what the batch before left: the state of every group
-(:mod:`holdfast.pipeline.batches.state`) and its positions. So no record is read twice. ``lag`` is a
-snapshot: each batch replaces it. If a pause ends in a later batch than the one its rebalance is in,
-it is added to that rebalance.
+**Strategy.** This process asks the cluster where its partitions end, and reads what is new as a
+batch like any other (:mod:`holdfast.pipeline.batches.spans`). Spark's own streams are not used: on
+Spark Connect a server would have to start our Python within 10 s, and how far a stream has read
+would stand in a checkpoint beside the tables, on a storage that Spark itself has to write to.
+
+A batch runs the jobs of :mod:`holdfast.pipeline.batches.jobs` over the new records and over what
+the batch before left: the state of every group (:mod:`holdfast.pipeline.batches.state`) and its
+positions. So no record is read twice. ``lag`` is a snapshot: each batch replaces it, and where
+nothing is new, log ends alone are read again. If a pause ends in a later batch than the one its
+rebalance is in, it is added to that rebalance.
 """
 
 from __future__ import annotations
 
-import json
-import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import SourceError
 from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
+from holdfast.pipeline.batches.spans import (
+    OFFSETS,
+    Feed,
+    KafkaFeed,
+    Offsets,
+    Span,
+    as_note,
+    check_session,
+    ends_of_batch,
+    next_span,
+)
 from holdfast.pipeline.history.ages import Times
-from holdfast.pipeline.history.history import CHECKPOINT, is_watched
 from holdfast.pipeline.history.lag import OWNERS, Ends
 from holdfast.pipeline.ingest.dump import offsets_table, share_table
 from holdfast.pipeline.ingest.positions import LATEST
@@ -38,13 +49,11 @@ from holdfast.pipeline.ingest.source import (
     OFFSETS_TOPIC,
     Cluster,
     SourceSnapshot,
-    kafka_options,
     reading,
 )
-from holdfast.pipeline.session import is_connect
 from holdfast.tables.folder import check_folder, remove_table
 from holdfast.tables.lease import WriterLease
-from holdfast.tables.manifest import Batch, Manifest, has_manifest
+from holdfast.tables.manifest import Batch, Manifest
 from holdfast.tables.names import batch_folder
 from holdfast.tables.places import local_path
 from holdfast.tables.reading import Tables
@@ -53,11 +62,8 @@ from holdfast.wire.one.topic_ids import names_by_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-START_TRIES: Final = 3
-LOOK_EVERY_S: Final = 1
+AfterLook: TypeAlias = Callable[[Tables, SourceError | None], None]
 
 
 @dataclass(slots=True)
@@ -98,13 +104,15 @@ class Stream:
     every_seconds: float | None = None
     times: Times | None = None
 
-    def process(self, records: DataFrame, batch_id: int) -> None:
+    def process(self, records: DataFrame, batch_id: int, upto: Offsets | None = None) -> None:
         """Take one batch in; do nothing if it is there already.
 
         Parameters
         ----------
         records : DataFrame
             partition, offset, timestamp, key, value.
+        upto : mapping of int to int, optional
+            Where it ends: partition -> offset of the next record.
 
         Raises
         ------
@@ -115,10 +123,15 @@ class Stream:
         kept = self.tables.manifest()
         before = self._before(kept, batch_id)
         if before is None or before.id < batch_id:
-            self._take(records, batch_id, kept, before)
+            self._take(records, batch_id, kept, before, upto or {})
 
     def _take(
-        self, records: DataFrame, batch_id: int, kept: Manifest, before: Batch | None
+        self,
+        records: DataFrame,
+        batch_id: int,
+        kept: Manifest,
+        before: Batch | None,
+        upto: Offsets,
     ) -> None:
         job = Job(
             spark=records.sparkSession,
@@ -135,9 +148,9 @@ class Stream:
         job.restate([log for log in self.broker_logs if log.is_file()])
         job.amend()
         state = {name: job.files.pop(name, []) for name in STATE_TABLES}
-        notes = {"query": self.query, "state": state, **self._looked(cluster), **job.notes}
+        notes = {"query": self.query, "state": state, OFFSETS: as_note(upto)}
+        notes |= {**self._looked(cluster), **job.notes}
         done = Batch(id=batch_id, files=job.files, notes=notes)
-        kept = self._as_it_stands(kept)
         self.tables.commit(
             done, anew=["lag"], without=job.amended, made_from=kept, writer=self.writer
         )
@@ -184,13 +197,6 @@ class Stream:
         """When log ends were read, and how often they are, as notes of a batch."""
         return {"taken_at": cluster.taken_at, "every_seconds": self.every_seconds}
 
-    def _as_it_stands(self, before: Manifest) -> Manifest:
-        """The manifest, if nothing but our own :meth:`look` has changed it since ``before``."""
-        now = self.tables.manifest()
-        ours = self.writer is not None and now.writer == self.writer.token
-        same = [batch.id for batch in now.batches] == [batch.id for batch in before.batches]
-        return now if ours and same else before
-
     def _ends(self, cluster: SourceSnapshot) -> Ends:
         taken_at = to_us(cluster.taken_at) or 0
         offsets = offsets_table(cluster)
@@ -208,10 +214,7 @@ class Stream:
         batches = kept.batches
         if not batches:
             if batch_id:
-                raise SourceError(
-                    f"{self.tables.root} has a checkpoint at batch {batch_id} but no tables: they "
-                    "belong together; start with an empty folder"
-                )
+                raise SourceError(f"{self.tables.root} has no tables: batch 0 is missing")
             return None
         last = batches[-1]
         if last.notes.get("query") != self.query:
@@ -237,15 +240,15 @@ def check_watched(tables: Tables) -> None:
     """
     check_folder(tables.root)
     kept = tables.committed()
-    if kept and ("query" not in kept[-1].notes or not is_watched(tables.root)):
+    if kept and ("query" not in kept[-1].notes or ends_of_batch(tables.root, kept[-1]) is None):
         raise _of_another_run(tables.root)
 
 
 def _of_another_run(root: Path) -> SourceError:
     line = holdfast_line("watch", "-b", SERVERS, "-o", FOLDER)
     return SourceError(
-        f"{root} holds the tables of another run (a history, or a stream whose checkpoint is "
-        f"gone): a stream needs its own folder, an empty or a new one (`{line}`)"
+        f"{root} holds the tables of another run (a history, or an older stream whose checkpoint "
+        f"is gone): a stream needs its own folder, an empty or a new one (`{line}`)"
     )
 
 
@@ -259,38 +262,36 @@ def watch(
     max_records: int | None = None,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
+    before_batch: Callable[[int], None] | None = None,
     after_batch: Callable[[Tables, int], None] | None = None,
-    after_look: Callable[[Tables, SourceError | None], None] | None = None,
+    after_look: AfterLook | None = None,
 ) -> Tables:
     """Follow the offsets topic of a live cluster into a folder of tables.
 
     Parameters
     ----------
     every_seconds : float, optional
-        Pause between two batches, until stopped; by default read the records so far, and end.
+        From one look to the next, until stopped; by default read the records so far, and end.
     max_records : int, optional
-        At most so many records in a batch.
+        About so many offsets in a batch, at most; each partition has its share of them.
     auto_offset_reset, broker_logs
-        As in :class:`Stream`; on Spark Connect the server reads the logs.
+        As in :class:`Stream`.
+    before_batch : callable, optional
+        Called with the number of offsets before each batch.
     after_batch : callable, optional
-        Called here with the tables and the batch id after each batch (metrics, a progress line).
+        Called with the tables and the batch id after each batch (metrics, a progress line).
     after_look : callable, optional
-        Called here after log ends were read where no batch came, or with why they could not be.
+        Called after log ends were read where nothing was new, or with why they could not be.
 
     Raises
     ------
     SourceError
-        The cluster cannot be read, or Spark read nothing though the topic holds records; or another
+        The cluster cannot be read, or its topic ends before the folder's last batch; or another
         process writes to the folder, or it holds what no stream has kept.
     """
     tables = Tables(local_path(out_dir).absolute())
     check_watched(tables)
-    ends = cluster.partition_ends(OFFSETS_TOPIC)
-    stream = spark.readStream.format("kafka").option("startingOffsets", "earliest")
-    for key, value in kafka_options(cluster, sorted(ends)).items():
-        stream = stream.option(key, value)
-    if max_records is not None:
-        stream = stream.option("maxOffsetsPerTrigger", str(max_records))
+    check_session(spark)
     into = Stream(
         tables=tables,
         query="",
@@ -302,142 +303,87 @@ def watch(
         times=cluster.times_at,
     )
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
-        follow(stream.load(), into, after_batch=after_batch, after_look=after_look)
-    if any(end > begin for begin, end in ends.values()) and not has_manifest(tables.root):
-        raise SourceError(
-            f"Spark read no record, but {OFFSETS_TOPIC} of {cluster.bootstrap} holds some"
+        follow(
+            KafkaFeed(spark=spark, cluster=cluster),
+            into,
+            max_records=max_records,
+            before_batch=before_batch,
+            after_batch=after_batch,
+            after_look=after_look,
         )
     return tables
 
 
 def follow(
-    records: DataFrame,
+    feed: Feed,
     into: Stream,
     *,
+    max_records: int | None = None,
+    before_batch: Callable[[int], None] | None = None,
     after_batch: Callable[[Tables, int], None] | None = None,
-    after_look: Callable[[Tables, SourceError | None], None] | None = None,
+    after_look: AfterLook | None = None,
+    wait: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Take a streaming frame of records into tables, until it ends or is stopped.
+    """Take what a feed has into tables, batch after batch, as the only writer of their folder.
 
     Parameters
     ----------
-    records : streaming DataFrame
-        partition, offset, timestamp, key, value; the records of each partition in order.
+    feed : Feed
+        Where the records come from.
     into : Stream
-        Where to; its ``query`` is that of the checkpoint.
+        Where to, and how often; its ``query`` is the folder's, or a new one for a new folder.
+    max_records, before_batch, after_batch, after_look
+        As in :func:`watch`.
+    wait : callable
+        Waits so many seconds.
     """
     with into.tables.writing() as writer:
-        _run(records, replace(into, writer=writer), after_batch, after_look)
+        kept = into.tables.committed()
+        query = str(kept[-1].notes["query"]) if kept else uuid.uuid4().hex
+        stream = replace(into, writer=writer, query=query)
+        ends = feed.ends()  # a cluster that cannot be read at the start ends the run
+        while True:
+            began = time.monotonic()
+            n_taken = 0
+            while span := next_span(_done(stream.tables), ends, max_records):
+                if before_batch is not None:
+                    before_batch(sum(end - begin for begin, end in span.values()))
+                batch_id = stream.tables.next_batch()
+                upto = {partition: end for partition, (_, end) in span.items()}
+                stream.process(feed.records(span), batch_id, upto)
+                n_taken += 1
+                if after_batch is not None:
+                    after_batch(stream.tables, batch_id)
+            if into.every_seconds is None:
+                return
+            if not n_taken:
+                _look(stream, feed, after_look)
+            wait(max(0.0, into.every_seconds - (time.monotonic() - began)))
+            ends = _ends_now(feed, ends, stream.tables, after_look)
 
 
-def _run(
-    records: DataFrame,
-    into: Stream,
-    after_batch: Callable[[Tables, int], None] | None,
-    after_look: Callable[[Tables, SourceError | None], None] | None,
-) -> None:
-    """Run the stream, as the only writer of its folder."""
-    tables = into.tables
-    checkpoint = tables.root / CHECKPOINT
-    # A Connect server runs the batches: ``after_batch`` runs here, once they are committed.
-    here = not is_connect(records.sparkSession)
-    after = after_batch if here else None
-    looks = Looks(into, records.sparkSession, after_look) if into.every_seconds else None
-    # A lock does not travel to a Connect server; there a batch finds our look in the manifest.
-    alone = looks.alone if here and looks is not None else nullcontext()
-
-    def take(batch: DataFrame, batch_id: int) -> None:
-        query = json.loads((checkpoint / "metadata").read_text())["id"]
-        with alone:
-            replace(into, query=query).process(batch, batch_id)
-        if after is not None:
-            after(tables, batch_id)
-
-    frame = records.select("partition", "offset", "timestamp", "key", "value")
-    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
-    trigger: dict[str, Any] = {"availableNow": True}
-    if into.every_seconds is not None:
-        trigger = {"processingTime": f"{round(into.every_seconds * 1000)} milliseconds"}
-    reported = tables.next_batch()
-    query = started(writer.trigger(**trigger))
+def _look(stream: Stream, feed: Feed, after_look: AfterLook | None) -> None:
+    """Read log ends where nothing is new; tell of it, or of why they could not be read."""
+    error = None
     try:
-        ended: bool | None = False
-        while not ended:
-            ended = query.awaitTermination(LOOK_EVERY_S)
-            if after_batch is not None and not here:
-                reported = _report(tables, reported, after_batch)
-            if looks is not None and not ended:
-                looks.look()
-    except BaseException:
-        with suppress(Exception):  # what ended us counts, not how the stream takes it
-            query.stop()
-        raise
-    query.stop()
+        looked = stream.look(feed.spark)
+    except SourceError as found:
+        looked, error = False, found
+    if after_look is not None and (looked or error is not None):
+        after_look(stream.tables, error)
 
 
-class Looks:
-    """Reads log ends where no batch has done so for as long as batches are apart.
-
-    Parameters
-    ----------
-    into : Stream
-        With ``every_seconds``.
-    after : callable, optional
-        Told of each look, or of why one failed: the next one is tried after the same time.
-    """
-
-    def __init__(
-        self,
-        into: Stream,
-        spark: SparkSession,
-        after: Callable[[Tables, SourceError | None], None] | None,
-    ):
-        self.alone = threading.Lock()
-        self._into, self._spark, self._after = into, spark, after
-        self._version = -1
-        self._since = time.monotonic()
-
-    def look(self) -> None:
-        """Look if it is time, and no batch is being taken."""
-        assert self._into.every_seconds is not None
-        version = self._into.tables.manifest().version
-        if version != self._version:
-            self._version, self._since = version, time.monotonic()
-        due = time.monotonic() - self._since >= self._into.every_seconds
-        if not due or not self.alone.acquire(blocking=False):
-            return
-        try:
-            looked, error = self._into.look(self._spark), None
-        except SourceError as found:
-            looked, error = False, found
-        finally:
-            self.alone.release()
-        self._since = time.monotonic()
-        if self._after is not None and (looked or error is not None):
-            self._after(self._into.tables, error)
+def _ends_now(feed: Feed, before: Span, tables: Tables, after_look: AfterLook | None) -> Span:
+    """Where the partitions end; where they ended before, if the cluster cannot be read now."""
+    try:
+        return feed.ends()
+    except SourceError as error:
+        if after_look is not None:
+            after_look(tables, error)
+        return before
 
 
-def _report(tables: Tables, first: int, after_batch: Callable[[Tables, int], None]) -> int:
-    """Call ``after_batch`` for each batch from ``first`` on; returns the id of the next batch."""
-    following = tables.next_batch()
-    for batch_id in range(first, following):
-        after_batch(tables, batch_id)
-    return following
-
-
-def started(writer: DataStreamWriter) -> StreamingQuery:
-    """Start a stream, again if Spark did not wait long enough for its own Python.
-
-    A Spark Connect server gives the Python that runs our batches 10 s to come up, and no setting
-    changes that. On a busy machine, or where its modules are imported for the first time, it takes
-    longer; the next try finds them compiled.
-
-    That failure is raised after :data:`START_TRIES` tries, any other at once.
-    """
-    for _ in range(START_TRIES - 1):
-        try:
-            return writer.start()
-        except Exception as error:
-            if "to connect back" not in str(error):
-                raise
-    return writer.start()
+def _done(tables: Tables) -> Offsets:
+    """How far the folder's batches have read; nothing for a new folder."""
+    kept = tables.committed()
+    return (ends_of_batch(tables.root, kept[-1]) or {}) if kept else {}

@@ -16,6 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -185,8 +186,8 @@ def _write(folder: Place, rows: pa.Table) -> str:
     """Write a part of one file; returns its name."""
     make_folder(folder)
     file = folder / "part-0.parquet"
-    with telling(file, "written"):
-        pq.write_table(rows, writable(file))
+    with writable(file) as sink, telling(file, "written"):
+        pq.write_table(rows, sink)
     return file.name
 
 
@@ -231,10 +232,9 @@ def _write_records(frame: DataFrame, folder: Place) -> WrittenRecords:
         # One file per task; Spark gives it one Kafka partition, in the order of the log.
         name = f"part-{uuid.uuid4().hex}.parquet"
         rows: Counter[int] = Counter()
-        with telling(place_of(target), "written"):
-            for part in written_to(f"{target}/{name}", gathered(batches, schema), schema):
-                for found in part["partition"].value_counts().to_pylist():
-                    rows[found["values"]] += found["counts"]
+        for part in written_to(f"{target}/{name}", gathered(batches, schema), schema):
+            for found in part["partition"].value_counts().to_pylist():
+                rows[found["values"]] += found["counts"]
         row = {"file": name, "partitions": list(rows), "rows": list(rows.values())}
         yield from pa.Table.from_pylist([row], schema=WRITTEN).to_batches()
 
@@ -252,14 +252,18 @@ def _write_records(frame: DataFrame, folder: Place) -> WrittenRecords:
 
 def written_to(file: str, parts: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
     """Write tables to one file, and hand each on; no file is made where there is none."""
-    writer = None
-    for part in parts:
-        if writer is None:
-            writer = pq.ParquetWriter(writable(file), schema)
-        writer.write_table(part)
-        yield part
-    if writer is not None:
-        writer.close()
+    first = next(parts, None)
+    if first is None:
+        return
+    with writable(file) as sink:
+        with telling(file, "written"):
+            writer = pq.ParquetWriter(sink, schema)
+        for part in chain([first], parts):
+            with telling(file, "written"):
+                writer.write_table(part)
+            yield part
+        with telling(file, "written"):
+            writer.close()
 
 
 def _check_counts(

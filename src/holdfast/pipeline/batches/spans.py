@@ -1,0 +1,144 @@
+"""Which records a batch of a stream takes: spans of offsets, and where the folder keeps their ends.
+
+**Rules.** A batch begins where the one before it ended, by the notes of that batch, which were
+committed with its rows. A topic that ends before that is another topic: nothing is read from it.
+
+**Strategy.** A span is cut into the same share for every partition. Older folders have the ends in
+the checkpoint of a Spark stream, one file a batch, and are continued from there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from holdfast.errors import SourceError
+from holdfast.pipeline.history.history import CHECKPOINT
+from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, kafka_records
+from holdfast.tables.manifest import Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OFFSETS: Final = "offsets"
+"""Note of a batch: where it ends, as JSON has it."""
+
+SETTING: Final = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
+
+Offsets: TypeAlias = Mapping[int, int]
+"""Partition -> offset of the next record."""
+
+Span: TypeAlias = Mapping[int, tuple[int, int]]
+"""Partition -> first offset, and the one behind the last."""
+
+
+class Feed(Protocol):
+    """Records in partitions, each in the order of its offsets."""
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that reads them."""
+        ...
+
+    def ends(self) -> Span:
+        """Where each partition begins and ends now."""
+        ...
+
+    def records(self, span: Span) -> DataFrame:
+        """partition, offset, timestamp, key, value of a span."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaFeed:
+    """The offsets topic of a live cluster.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        With the Kafka connector.
+    cluster : Cluster
+        The cluster.
+    """
+
+    spark: SparkSession
+    cluster: Cluster
+
+    def ends(self) -> Span:
+        """As in :class:`Feed`."""
+        return self.cluster.partition_ends(OFFSETS_TOPIC)
+
+    def records(self, span: Span) -> DataFrame:
+        """As in :class:`Feed`."""
+        return kafka_records(self.spark, self.cluster, span)
+
+
+def check_session(spark: SparkSession) -> None:
+    """Refuse a session that by its settings reads nothing from the offsets topic, without an error.
+
+    Raises
+    ------
+    SourceError
+    """
+    if (spark.conf.get(SETTING, None) or "").lower() != "true":
+        raise SourceError(
+            f"Spark would read nothing from {OFFSETS_TOPIC}: {SETTING} must be true for this "
+            "session"
+        )
+
+
+def next_span(done: Offsets, ends: Span, most: int | None) -> dict[int, tuple[int, int]]:
+    """What the next batch takes; nothing where there is nothing new.
+
+    Parameters
+    ----------
+    done : mapping
+        Where the batch before ended; a partition that is not there is read from its beginning.
+    ends : mapping
+        Where the partitions begin and end.
+    most : int, optional
+        Offsets of a batch, about; each partition with new records gives one at least.
+
+    Raises
+    ------
+    SourceError
+        A partition ends before the batch before did.
+    """
+    span = {}
+    for partition, (first, end) in sorted(ends.items()):
+        begin = done.get(partition, first)
+        if begin > end:
+            raise SourceError(
+                f"partition {partition} of the topic ends at {end}, but this folder has read up to "
+                f"{begin}: it follows another cluster, or the topic was made anew; name a new "
+                "folder"
+            )
+        span[partition] = (min(max(begin, first), end), end)
+    total = sum(end - begin for begin, end in span.values())
+    if not total:
+        return {}
+    if most is not None and total > most:
+        span = {
+            p: (b, b + min(e - b, max(1, (e - b) * most // total))) for p, (b, e) in span.items()
+        }
+    return span
+
+
+def as_note(upto: Offsets) -> dict[str, int]:
+    """Ends as a batch's note has them."""
+    return {str(partition): end for partition, end in sorted(upto.items())}
+
+
+def ends_of_batch(root: Path, batch: Batch) -> dict[int, int] | None:
+    """Where a batch ended, by its notes or, in older folders, by Spark's checkpoint; else None."""
+    found = batch.notes.get(OFFSETS)
+    if found is None:
+        try:
+            lines = (root / CHECKPOINT / "offsets" / str(batch.id)).read_text("utf-8").splitlines()
+            (found,) = json.loads(lines[-1]).values()
+        except (OSError, ValueError, IndexError):
+            return None
+    return {int(partition): int(end) for partition, end in found.items()}

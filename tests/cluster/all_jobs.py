@@ -1,0 +1,32 @@
+"""The job files one after the other in one application, all that executors can do done by them.
+
+``all_jobs.py JOBS DUMP OUT [die]``: with ``die`` the driver kills itself when it is to commit.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+from pathlib import Path
+
+from holdfast.pipeline.batches import jobs
+from holdfast.pipeline.plan import plan
+from holdfast.pipeline.replay import replay
+from holdfast.pipeline.session import get_session
+from holdfast.tables.reading import Tables
+
+folder, dump, out = sys.argv[1:4]
+jobs.DRIVER_ROWS = plan.DRIVER_GROUPS = replay.DRIVER_EVENTS = 0
+if sys.argv[4:] == ["die"]:
+    Tables.commit = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
+for name, arguments in (
+    ("history", [dump, out]),
+    ("plan", [dump, out, "sticky", f"{out}.plan.parquet"]),
+    ("replay", [dump, out, f"{out}.replay.parquet", "eager:range", "simple:cooperative-sticky"]),
+    ("lag", [dump, f"{out}.lag", "earliest"]),
+):
+    sys.argv[:] = [name, *arguments]
+    runpy.run_path(str(Path(folder) / f"{name}.py"), run_name="__main__")
+get_session().stop()

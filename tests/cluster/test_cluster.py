@@ -1,0 +1,140 @@
+"""A real cluster: a master, two workers with Pythons of their own, the wheel, and sudden deaths."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tests.cluster import standalone
+from tests.pipeline.test_kill import everything, lived
+from tests.stores import servers
+from tests.stores.conftest import new_bucket
+from tests.stores.test_dumps import copied
+
+from holdfast.tables.names import batch_folder
+from holdfast.tables.reading import Tables
+from holdfast.tables.stored import TABLES
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent
+JOBS = HERE.parents[1] / "jobs"
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "10ms",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.minTaskRuntime": "1ms",
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Environment of an S3 server."""
+    with servers.s3s(tmp_path_factory.mktemp("s3s") / "kept") as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, store):
+    folder = tmp_path_factory.mktemp("cluster")
+    mark = {"KILL_EXECUTOR_ONCE": str(folder / "killed")}
+    with standalone.standalone(folder, {**store, **mark}) as running:
+        for home in running.environments:
+            (site,) = home.glob("lib/python*/site-packages")
+            shutil.copy(HERE / "killer.py", site / "sitecustomize.py")
+        Path(mark["KILL_EXECUTOR_ONCE"]).touch()  # nothing is killed before a test wants it
+        yield running
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory, store):
+    """A dump on the store; workers and driver share no folder that it could be in."""
+    here = lived(tmp_path_factory.mktemp("dump") / "d")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in store.items():
+            patch.setenv(name, value)
+        return str(copied(here, f"{new_bucket(store)}/dump").path)
+
+
+@pytest.fixture(scope="module")
+def expected(cluster, dump, store, tmp_path_factory):
+    """What the jobs say on ``local[2]``."""
+    out = tmp_path_factory.mktemp("local") / "out"
+    done = standalone.submit(
+        "local[2]", cluster.wheel, HERE / "all_jobs.py", JOBS, dump, out, conf={}, env=store
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return answers(out)
+
+
+def answers(out):
+    """Rows of everything that the jobs wrote."""
+    found = {"history": everything(Tables(out)), "lag": everything(Tables(Path(f"{out}.lag")))}
+    for name in ("plan", "replay"):
+        rows = pq.read_table(f"{out}.{name}.parquet").to_pylist()
+        for row in rows:
+            row.pop("seconds", None)
+        found[name] = sorted(map(repr, rows))
+    return found
+
+
+def orphans(out):
+    """Files of batches before the newest one that no table names."""
+    tables = Tables(out)
+    newest = batch_folder(tables.next_batch() - 1)
+    named = {str(file) for name in TABLES for file in tables.files(name)}
+    found = {str(f) for f in out.glob("[a-z]*/batch-*/*.parquet") if f.parent.name != newest}
+    return found - named
+
+
+def test_all_jobs_on_two_workers(cluster, dump, store, expected, tmp_path):
+    done = cluster.submit(HERE / "all_jobs.py", JOBS, dump, tmp_path / "out", env=store)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert answers(tmp_path / "out") == expected
+    ran = [list((home / "work").glob("app-*/*/stderr")) for home in cluster.environments]
+    assert all(ran), "both workers had an executor"
+
+
+def test_an_executor_that_is_killed_in_the_middle(cluster, dump, store, expected, tmp_path):
+    mark = cluster.wheel.parent / "killed"
+    mark.unlink()
+    done = cluster.submit(HERE / "all_jobs.py", JOBS, dump, tmp_path / "out", env=store)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert mark.exists(), "no executor was killed"
+    assert answers(tmp_path / "out") == expected
+    again = cluster.submit(JOBS / "history.py", dump, tmp_path / "out", env=store)
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert orphans(tmp_path / "out") == set()
+
+
+def test_a_driver_that_is_killed(cluster, dump, store, expected, tmp_path):
+    words = (HERE / "all_jobs.py", JOBS, dump, tmp_path / "out")
+    died = cluster.submit(*words, "die", env=store)
+    assert died.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL), died.stderr[-3000:]
+    assert list((tmp_path / "out").glob("generations/batch-*/*.parquet"))  # they count nowhere
+    done = cluster.submit(*words, env=store)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert answers(tmp_path / "out") == expected
+    again = cluster.submit(JOBS / "history.py", dump, tmp_path / "out", env=store)
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert orphans(tmp_path / "out") == set()
+
+
+def test_speculation(cluster, dump, store, expected, tmp_path):
+    events = tmp_path / "events"
+    events.mkdir()
+    log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
+    log |= {"spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"}
+    done = cluster.submit(
+        HERE / "all_jobs.py", JOBS, dump, tmp_path / "out", conf={**SPECULATION, **log}, env=store
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert answers(tmp_path / "out") == expected
+    lines = [line for file in events.iterdir() for line in file.read_text().splitlines()]
+    starts = [e for e in map(json.loads, lines) if e["Event"] == "SparkListenerTaskStart"]
+    assert any(event["Task Info"]["Speculative"] for event in starts)

@@ -1,0 +1,133 @@
+"""What a batch of a stream takes, and where a folder keeps how far it has read. No Spark."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast.errors import SourceError
+from holdfast.pipeline.batches.spans import check_session, ends_of_batch, next_span
+from holdfast.pipeline.batches.watch import Stream, follow
+from holdfast.pipeline.ingest.selection import Selection
+from holdfast.tables.manifest import Batch
+from holdfast.tables.reading import Tables
+
+ENDS = st.dictionaries(
+    st.integers(0, 4),
+    st.tuples(st.integers(0, 9), st.integers(0, 90)).map(lambda t: (t[0], sum(t))),
+)
+
+
+@given(ENDS, st.none() | st.integers(1, 40))
+def test_batches_follow_each_other_and_take_everything_once(ends, most):
+    taken = {p: [] for p in ends}
+    done, sizes = {}, []
+    while span := next_span(done, ends, most):
+        for p, (begin, end) in span.items():
+            taken[p] += range(begin, end)
+        done = {p: end for p, (_, end) in span.items()}
+        sizes.append(sum(end - begin for begin, end in span.values()))
+    assert taken == {p: list(range(*span)) for p, span in ends.items()}
+    assert all(sizes) and (most is None or max(sizes, default=0) <= most + len(ends))
+    assert most is not None or len(sizes) <= 1
+
+
+def test_records_that_were_deleted_in_the_meantime_are_left_out():
+    assert next_span({0: 5}, {0: (7, 9)}, None) == {0: (7, 9)}
+    assert next_span({0: 5}, {0: (5, 5)}, None) == {}
+
+
+def test_another_topic_is_not_followed():
+    with pytest.raises(SourceError, match=r"partition 1 .* ends at 4, .* has read up to 5"):
+        next_span({0: 1, 1: 5}, {0: (0, 9), 1: (0, 4)}, None)
+
+
+def test_a_folder_of_an_earlier_version_goes_on_where_its_checkpoint_ends(tmp_path):
+    notes = tmp_path / "_checkpoint" / "offsets"
+    notes.mkdir(parents=True)
+    (notes / "7").write_text("v1\n{}\n" + json.dumps({"__consumer_offsets": {"0": 12, "3": 4}}))
+    assert ends_of_batch(tmp_path, Batch(id=7, files={})) == {0: 12, 3: 4}
+    assert ends_of_batch(tmp_path, Batch(id=8, files={})) is None
+    (notes / "8").write_text("v1\n")
+    assert ends_of_batch(tmp_path, Batch(id=8, files={})) is None
+    assert ends_of_batch(tmp_path, Batch(id=8, files={}, notes={"offsets": {"0": 1}})) == {0: 1}
+
+
+class Growing:
+    """A feed that has more at the second look, is gone at the third, and then ends the test."""
+
+    spark = None
+
+    def __init__(self):
+        self.looks = 0
+
+    def ends(self):
+        self.looks += 1
+        if self.looks == 3:
+            raise SourceError("nobody listens")
+        if self.looks > 3:
+            raise KeyboardInterrupt
+        return {0: (0, self.looks * 10)}
+
+    def records(self, span):
+        return span
+
+
+def test_a_stream_looks_again_and_again_and_takes_what_is_new(tmp_path, monkeypatch):
+    took, waits, held, seen, told, looked = [], [], [], [], [], []
+
+    def take(self, records, batch_id, kept, before, upto):
+        took.append((batch_id, records))
+        notes = {"query": self.query, "state": {}, "offsets": {str(p): o for p, o in upto.items()}}
+        batch = Batch(id=batch_id, files={}, notes=notes)
+        self.tables.commit(batch, made_from=kept, writer=self.writer)
+
+    monkeypatch.setattr(Stream, "_take", take)
+    monkeypatch.setattr(Stream, "look", lambda self, spark: looked.append(len(took)) or True)
+    into = Stream(
+        Tables(tmp_path / "T"), query="", snapshot=None, selection=Selection(), every_seconds=30
+    )
+    with pytest.raises(KeyboardInterrupt):
+        follow(
+            Growing(),
+            into,
+            max_records=6,
+            before_batch=held.append,
+            after_batch=lambda _, batch: seen.append(batch),
+            after_look=lambda _, error: told.append(error and str(error)),
+            wait=waits.append,
+        )
+    spans = [(0, {0: (0, 6)}), (1, {0: (6, 10)}), (2, {0: (10, 16)}), (3, {0: (16, 20)})]
+    assert took == spans and held == [6, 4, 6, 4] and seen == [0, 1, 2, 3]
+    assert len(waits) == 3 and all(0 < seconds <= 30 for seconds in waits)
+    # The cluster was away once, which is told; log ends were read where nothing was new.
+    assert told == ["nobody listens", None] and looked == [4]
+    queries = {batch.notes["query"] for batch in into.tables.batches()}
+    assert len(queries) == 1 and queries != {""}
+
+
+def test_a_session_that_would_read_nothing_is_refused():
+    class Conf:
+        def get(self, key, default):
+            return "false"
+
+    class Session:
+        conf = Conf()
+
+    with pytest.raises(SourceError, match="useDeprecatedOffsetFetching must be true"):
+        check_session(Session())
+
+
+def test_no_stream_of_sparks_own_is_started():
+    """A Connect server gives the Python of one 10 s to come up, and a busy machine needs more."""
+    root = Path(holdfast.__file__).parent
+    names = {"writeStream", "readStream", "foreachBatch"}
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in root.rglob("*.py"))
+    used = {n.attr for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    assert "mapInArrow" in used and not used & names

@@ -1,0 +1,94 @@
+"""A relay before an HTTP server that refuses, stalls or drops the requests that a test names."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+REFUSAL = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+@dataclass
+class Relay:
+    """What happens to requests.
+
+    Parameters
+    ----------
+    fault : str
+        ``refuse`` (403), ``drop`` (the connection ends in the middle of the request), ``stall``
+        (no answer), or nothing.
+    request : str
+        Pattern of the request lines that it happens to.
+    times : int
+        How often it happens.
+    hits : list of str
+        Request lines that it happened to.
+    """
+
+    port: int
+    target: int
+    fault: str = ""
+    request: str = ""
+    times: int = 1_000_000
+    hits: list[str] = field(default_factory=list)
+
+    def of(self, data: bytes) -> str:
+        """What happens to a request that begins with these bytes."""
+        line = data.split(b"\r\n", 1)[0].decode("latin-1")
+        is_hit = self.fault and len(self.hits) < self.times and line.endswith("HTTP/1.1")
+        if not is_hit or not re.search(self.request, line):
+            return ""
+        self.hits.append(line)
+        return self.fault
+
+    def serve(self, client: socket.socket) -> None:
+        """Carry one connection."""
+        server = socket.create_connection(("127.0.0.1", self.target))
+        back = threading.Thread(target=carry, args=(server, client), daemon=True)
+        back.start()
+        with contextlib.suppress(OSError), client, server:
+            while data := client.recv(65_536):
+                fault = self.of(data)
+                if fault == "refuse":
+                    client.sendall(REFUSAL)
+                if fault == "drop":
+                    server.sendall(data[: len(data) // 2])
+                if fault == "stall":
+                    while client.recv(65_536):
+                        pass
+                if fault:
+                    break
+                server.sendall(data)
+            for end in (client, server):
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+        back.join()
+
+
+def carry(source: socket.socket, target: socket.socket) -> None:
+    """Answers, until either side ends."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(65_536):
+            target.sendall(data)
+
+
+@contextmanager
+def relay(target: int) -> Iterator[Relay]:
+    """A relay to a port of this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        made = Relay(port=listening.getsockname()[1], target=target)
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    client, _ = listening.accept()
+                    threading.Thread(target=made.serve, args=(client,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield made
+        listening.shutdown(socket.SHUT_RDWR)

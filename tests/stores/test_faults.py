@@ -1,0 +1,85 @@
+"""A store that refuses, stalls or drops connections: one line, nothing lost, the next run works."""
+
+from __future__ import annotations
+
+import pytest
+from tests.pipeline import fleet
+from tests.stores.conftest import new_bucket
+from tests.stores.faulty import relay
+from tests.stores.test_dumps import copied
+
+from holdfast.errors import SourceError
+from holdfast.pipeline.ingest.source import Dump
+from holdfast.tables import filesystems
+
+STALL = pytest.param("stall", marks=pytest.mark.slow)  # it takes seconds to give a store up
+
+
+@pytest.fixture
+def dump(tmp_path):
+    records = [("g", n, fleet.commit("g", "t", 0, n, at=n)) for n in range(5)]
+    return fleet.write_dump(tmp_path / "dump", records, topics=[("t", 1)])
+
+
+@pytest.fixture
+def faulty(moto_server, monkeypatch):
+    """A relay before Moto, by which our client finds it."""
+    for name, value in moto_server.items():
+        monkeypatch.setenv(name, value)
+    target = moto_server["AWS_ENDPOINT_URL"]
+    with relay(int(target.rpartition(":")[2])) as between:
+        bucket = new_bucket(moto_server)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{between.port}")
+        monkeypatch.setattr(filesystems, "_REQUEST_S", 0.5)
+        filesystems.filesystem.cache_clear()
+        yield between, f"{bucket}/d"
+    filesystems.filesystem.cache_clear()
+
+
+@pytest.mark.parametrize("request_line", [r"PUT .*/topics/", r"(PUT|POST) .*/dump\.json"])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("refuse", "access denied"),
+        ("drop", "NETWORK"),
+        pytest.param("stall", "NETWORK", marks=pytest.mark.slow),
+    ],
+)
+def test_a_dump_that_a_store_interrupts(faulty, dump, fault, said, request_line):
+    between, url = faulty
+    between.fault, between.request = fault, request_line
+    with pytest.raises(SourceError, match=said) as raised:
+        copied(dump, url)
+    assert between.hits and "\n" not in str(raised.value) and url in str(raised.value)
+    with pytest.raises(SourceError, match=r"not a dump: it has no dump\.json"):
+        Dump.open(url)
+    between.fault = ""
+    assert copied(dump, url).n_records() == 5
+
+
+def test_an_older_dump_that_is_replaced_is_no_dump_until_the_new_one_is_there(faulty, dump):
+    between, url = faulty
+    copied(dump, url)
+    between.fault, between.request = "drop", "PUT .*/topics/"
+    with pytest.raises(SourceError, match=r"cannot be (written|deleted)"):
+        copied(dump, url)
+    with pytest.raises(SourceError, match="not a dump"):
+        Dump.open(url)
+
+
+@pytest.mark.parametrize("fault", ["refuse", "drop", STALL])
+def test_a_dump_that_cannot_be_read(faulty, dump, fault):
+    between, url = faulty
+    copied(dump, url)
+    between.fault, between.request = fault, "GET .*/records/"
+    with pytest.raises(SourceError) as raised:
+        Dump.open(url).n_records()
+    assert between.hits and "\n" not in str(raised.value) and url in str(raised.value)
+
+
+@pytest.mark.parametrize("fault", ["drop", STALL])
+def test_one_lost_answer_is_asked_for_again(faulty, dump, fault):
+    between, url = faulty
+    copied(dump, url)
+    between.fault, between.request, between.times = fault, "GET .*/records/", 1
+    assert Dump.open(url).n_records() == 5 and len(between.hits) == 1
