@@ -203,3 +203,11 @@ def test_a_broken_rule_is_exit_code_1(monkeypatch):
     done = run("simulate-soak", "--runs", 1, "--seed", 5, "--format", "json")
     assert done.code == 1
     assert json.loads(done.out)["violations"][0]["seed"] == 5
+
+
+@pytest.mark.parametrize(("delay", "told"), [("30", True), ("30ms", False), ("30s", False)])
+def test_a_duration_without_a_unit_is_told_to_be_in_milliseconds(delay: str, *, told: bool) -> None:
+    done = run("simulate", "--members", "2", "--partitions", "4", "--delay", delay)
+    assert done.code == 0
+    line = "--delay 30 has no unit and is taken as 30 ms; seconds are 30s"
+    assert (line in " ".join(done.err.split())) is told

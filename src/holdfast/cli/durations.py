@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from holdfast.errors import ConfigError
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PLAIN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_BARE = re.compile(r"\d+(?:\.\d+)?")
 _ISO = re.compile(
     r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", flags=re.IGNORECASE
 )
@@ -37,6 +39,14 @@ def parse_duration_ms(text: str, name: str = "duration") -> int:
         days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
         return round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1_000)
     raise ConfigError(f"{name}: found {text!r}, expected such as 30s, 5m, PT5M or 1500 (ms)")
+
+
+def asked_duration_ms(text: str, name: str, note: Callable[[str], None]) -> int:
+    """As :func:`parse_duration_ms`, for an option; a number without a unit is told to be in ms."""
+    ms = parse_duration_ms(text, name)
+    if ms and _BARE.fullmatch(text.strip()):
+        note(f"{name} {text.strip()} has no unit and is taken as {ms} ms; seconds are {ms}s")
+    return ms
 
 
 def format_duration(ms: int) -> str:

@@ -15,7 +15,7 @@ import typer
 from holdfast.assignors.registry import canonical, find, in_mode
 from holdfast.cli import options
 from holdfast.cli.commands.simulate import DELAY, INTERVAL, Batch, Interval, read_costs
-from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.durations import asked_duration_ms
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
 from holdfast.cli.spark_progress import spark_bar
@@ -128,8 +128,9 @@ def run(
 
     if fmt is options.ReplayFormat.PARQUET and output is None:
         raise ConfigError("--format parquet: name a file with -o")
-    delays = [parse_duration_ms(text, "--delay") for text in delay or (DELAY,)]
-    interval_ms = parse_duration_ms(interval, "--interval")
+    note = notes(quiet)
+    delays = [asked_duration_ms(text, "--delay", note) for text in delay or (DELAY,)]
+    interval_ms = asked_duration_ms(interval, "--interval", note)
     settings = settings_from(policy or (), assignor or (), delays)
     request = Request(
         settings=tuple(replace(each, batch=batch, interval_ms=interval_ms) for each in settings),
@@ -139,7 +140,6 @@ def run(
         seed=seed,
     )
     _check(request)
-    note = notes(quiet)
     with open_source(
         source, bootstrap, command_config, group, auto_offset_reset="earliest", quiet=quiet
     ) as opened:

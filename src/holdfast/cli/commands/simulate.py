@@ -17,9 +17,9 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.assignors.registry import ASSIGNORS, canonical
-from holdfast.cli.durations import format_duration, parse_duration_ms
+from holdfast.cli.durations import asked_duration_ms, format_duration, parse_duration_ms
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
-from holdfast.cli.output import Format, print_note, track, write_json, write_rows
+from holdfast.cli.output import Format, notes, print_note, track, write_json, write_rows
 from holdfast.cli.scenario_files import read_scenario
 from holdfast.cli.simulation_dump import write_simulation
 from holdfast.errors import ConfigError, suggest
@@ -112,10 +112,11 @@ def run(
     cannot be read.
     """
     policy = _known_policy(policy)
+    note = notes(quiet)
     settings = Policy(
-        delay_ms=parse_duration_ms(delay, "--delay"),
+        delay_ms=asked_duration_ms(delay, "--delay", note),
         batch=batch,
-        interval_ms=parse_duration_ms(interval, "--interval"),
+        interval_ms=asked_duration_ms(interval, "--interval", note),
         first_member=first_member,
     )
     setup = Setup(

@@ -18,6 +18,7 @@ from holdfast.report.drawing.sections import (
     NONE,
     amount,
     amount_s,
+    bounds,
     codes_of,
     figures,
     findings_section,
@@ -25,7 +26,6 @@ from holdfast.report.drawing.sections import (
     matrix_section,
     number,
     rebalance_section,
-    seconds,
     table,
     when,
 )
@@ -122,6 +122,7 @@ def _header(title: str, groups: Sequence[Examination]) -> Markup:
 def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
     if len(groups) == 1:
         return _one_group(tables, groups[0])
+    low = sum(float(np.nansum(g.facts.rebalances.pause_lower_s)) for g in groups)
     pause = sum(group.facts.cost[0] for group in groups)
     rebalances = sum(group.facts.n_rebalances for group in groups)
     moved = [g.facts.rebalances.total("n_moved") for g in groups]
@@ -131,7 +132,11 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
         ("Partitions", number(sum(len(g.facts.timeline.row_partition) for g in groups)), ""),
         ("Rebalances", number(rebalances), ""),
         ("Partitions moved", number(sum(m or 0 for m in moved)), ""),
-        ("Stood still", f"{seconds(pause)} s", "partition-seconds at most, inferred"),
+        (
+            "Stood still",
+            f"{bounds(low, pause)} s",
+            "partition-seconds, at least to at most, inferred",
+        ),
         ("Lag", number(int(lag[lag >= 0].sum())) if len(lag) else NONE, "records behind"),
     ]
     return figures([*items, *_oddities(tables)])

@@ -139,10 +139,8 @@ def group_figures(facts: Facts) -> Markup:
             ),
             (
                 "Stood still",
-                NONE if total is None else f"{seconds(total)} s",
-                "partition-seconds at most, inferred"
-                if low == total or total is None
-                else f"partition-seconds at most; {seconds(low)} at least",
+                NONE if total is None else f"{bounds(low, total)} s",
+                "partition-seconds, at least to at most, inferred",
             ),
         ]
     )
@@ -243,9 +241,11 @@ def _matrix_cell(count: int, top: int, same: bool) -> Markup:
 def codes_of(findings: Sequence[Finding]) -> list[object]:
     """Codes of findings as lozenges, worst first."""
     shown: list[object] = []
+    rules = {rule.code: rule for rule in all_rules()}
     for code in dict.fromkeys(f.code for f in findings):
         severity = next(f.severity for f in findings if f.code == code)
-        shown += [tag("span", code, class_=f"lozenge s-{severity}"), " "]
+        told = f"{rules[code].name}: {rules[code].what}"
+        shown += [tag("span", code, class_=f"lozenge s-{severity}", title=told), " "]
     return shown
 
 
