@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -9,8 +11,9 @@ from tests.tables.test_reading import TIME_US, generations
 
 from holdfast.errors import SourceError
 from holdfast.tables import commits
-from holdfast.tables.delta_log import CHECKPOINT_EVERY, LOG, entry_name
-from holdfast.tables.manifest import Batch, read_manifest
+from holdfast.tables.delta_log import LOG, entry_name
+from holdfast.tables.manifest import MANIFEST, Batch, read_manifest
+from holdfast.tables.migration import migrate
 from holdfast.tables.reading import Tables, read_tables
 from holdfast.tables.schemas import arrow_schema, from_columns
 from holdfast.tables.stored import TABLES
@@ -49,15 +52,17 @@ def delta(tables, name, version=None):
     return DeltaTable(str(tables.root / name), version=version)
 
 
-def test_merged_files_hold_the_same_rows_and_others_read_them(tmp_path):
+def test_merged_files_hold_the_same_rows_and_others_read_them(tmp_path, monkeypatch):
     """Also by delta-rs, from a checkpoint of ours, at the newest version and at an older one."""
-    tables, n = Tables(tmp_path), CHECKPOINT_EVERY + 5
+    monkeypatch.setattr(commits, "CHECKPOINT_EVERY", 10)
+    tables, n = Tables(tmp_path), 25
     with tables.writing() as writer:
         for batch in range(n):
             committed(tables, writer, batch, generations=generations(f"g{batch % 7}"))
         before, old = sorted_rows(tables, "generations"), tables.files("generations")
         version = read_manifest(tmp_path).tables["generations"].version
-        done = merge(tables, writer)
+        assert merge(tables, writer).merged == 0  # not yet due
+        done = merge(tables, writer, everything=True)
     assert (done.merged, done.written) == (n, 1) and len(tables.files("generations")) == 1
     assert sorted_rows(tables, "generations") == sorted_rows(Tables(tmp_path), "generations")
     assert sorted_rows(tables, "generations") == before and all(f.exists() for f in old)
@@ -154,19 +159,21 @@ def test_a_rebalance_whose_pause_is_open_stays(tmp_path):
 def test_readers_keep_what_they_were_told_to_read(tmp_path, monkeypatch):
     """Files stay until their version is old; then the entries and they go."""
     monkeypatch.setattr(commits, "TIDY_EVERY", 1)
-    monkeypatch.setattr(commits, "KEPT_VERSIONS", 30)
+    monkeypatch.setattr(commits, "KEPT_VERSIONS", 6)
+    monkeypatch.setattr(commits, "CLOCKS_MS", 0)
+    monkeypatch.setattr(commits, "CHECKPOINT_EVERY", 10)
     tables = Tables(tmp_path)
     with tables.writing() as writer:
         committed(tables, writer, 0, lag=filled("lag", 1, group=["g"]))
         told = tables.files("lag")
-        for batch in range(1, 2 * CHECKPOINT_EVERY + 40):
+        for batch in range(1, 28):
             committed(tables, writer, batch, lag=filled("lag", 1, group=["g"]))
-            if batch == 20:
+            if batch == 5:
                 assert told[0].exists()
     assert not told[0].exists()
-    assert len(list((tmp_path / "lag").glob("batch-*/*"))) <= CHECKPOINT_EVERY + 40
+    assert len(list((tmp_path / "lag").glob("batch-*/*"))) <= 20
     first = min(int(p.name[:20]) for p in (tmp_path / "lag" / LOG).glob("*.json"))
-    assert first == 2 * CHECKPOINT_EVERY - 1
+    assert first == 19
     assert Tables(tmp_path).rows("lag") == delta(tables, "lag").to_pyarrow_table().num_rows == 1
 
 
@@ -217,3 +224,41 @@ def test_every_table_is_a_delta_table_from_the_first_commit_on(tmp_path):
         found = delta(tables, name)
         assert found.to_pyarrow_table().num_rows == 0
         assert [field.name for field in found.schema().fields] == list(TABLES[name].names)
+
+
+def version_one(root, *batches):
+    """A folder as an earlier holdfast left it: a manifest that lists the files of every batch."""
+    listed = []
+    for batch, name in enumerate(batches):
+        out = BatchWriter(str(root), batch)
+        out.write("generations", generations(name))
+        listed.append({"id": batch, "files": files_of(out.close()), "notes": {"query": "q"}})
+    head = {"schema_version": 1, "version": len(batches), "writer": 1}
+    (root / MANIFEST).write_text(json.dumps({**head, "batches": listed}))
+
+
+def test_an_old_folder_is_migrated_by_one_command(tmp_path, monkeypatch):
+    version_one(tmp_path, "a", "b")
+    before = sorted(tmp_path.glob("generations/batch-*/*"))
+    with pytest.raises(SourceError, match="tables migrate"):
+        read_tables(tmp_path)
+    with monkeypatch.context() as patch:  # killed in the middle
+        patch.setattr(Tables, "commit", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            migrate(tmp_path)
+    assert (migrate(tmp_path), migrate(tmp_path)) == (2, 0)
+    assert read_tables(tmp_path).table("generations")["group"].to_pylist() == ["a", "b"]
+    assert sorted(tmp_path.glob("generations/batch-*/*")) == before
+    (batch,) = Tables(tmp_path).batches()
+    assert (batch.id, batch.notes) == (1, {"query": "q"}) and Tables(tmp_path).next_batch() == 2
+    assert {p.name for p in tmp_path.iterdir()} == {*TABLES, MANIFEST, "_commits"}
+
+
+def test_what_is_not_an_old_folder_is_not_migrated(tmp_path):
+    with pytest.raises(SourceError, match="holds no tables"):
+        migrate(tmp_path)
+    version_one(tmp_path, "a")
+    text = (tmp_path / MANIFEST).read_text()
+    (tmp_path / MANIFEST).write_text(text.replace("generations/batch", "../generations/batch"))
+    with pytest.raises(SourceError, match="outside of the folder"):
+        migrate(tmp_path)

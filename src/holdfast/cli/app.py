@@ -63,6 +63,7 @@ HELP_ORDER = (
     "explain",
     "serve",
     "export",
+    "tables",
     "config",
 )
 """Order of ``--help``; a command that is not named here comes last."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +37,6 @@ from holdfast.tables.delta_log import (
     read_on,
     read_past,
     read_state,
-    removed_since,
     write_checkpoint,
 )
 from holdfast.tables.folder import checked_files, sweep
@@ -59,6 +58,8 @@ from holdfast.tables.stored import TABLES
 
 TIDY_EVERY: Final = 100
 """Commits after which files that count no more are deleted."""
+CLOCKS_MS: Final = 2_000
+"""By so much the clock of a store may differ from that of the writer before it."""
 KEPT_VERSIONS: Final = 1_000
 """Versions of a table that can be read, at most; see also KEPT_HOURS."""
 
@@ -178,7 +179,8 @@ def commit_batch(
         known = made_from.tables.get(table, TableVersion(version=-1))
         checkpoint = known.checkpoint
         if past.version - checkpoint >= CHECKPOINT_EVERY:
-            past, checkpoint = write_checkpoint(store, table, past, now_ms), past.version
+            write_checkpoint(store, table, past)
+            checkpoint = past.version
         states[table] = past
         tables[table] = TableVersion(version=past.version, checkpoint=checkpoint, rows=past.rows)
     rows = dict(batch.rows) or {t: sum(file.rows for file in files) for t, files in added.items()}
@@ -261,17 +263,19 @@ def tidy(versions: Versions, manifest: Manifest, until_ns: int, now_ms: int) -> 
     """
     store = FolderStore(versions.root)
     kept: set[str] = set()
-    for table, state in versions.states.items():
+    for table, state in list(versions.states.items()):
         if state.version < 0:
             continue
-        first = _forget_entries(store, table, manifest.tables[table], now_ms)
-        kept |= set(state.files) | removed_since(store, table, first, state.version)
+        since_ms = _forget_entries(store, table, manifest.tables[table], now_ms)
+        removed = {name: at for name, at in state.removed.items() if at >= since_ms}
+        versions.states[table] = replace(state, removed=removed)
+        kept |= {*state.files, *removed}
     sweep(versions.root, tuple(TABLES), kept, until_ns)
     forget_drafts(versions.root, manifest)
 
 
 def _forget_entries(store: FolderStore, table: str, known: TableVersion, now_ms: int) -> int:
-    """Delete entries and checkpoints that are not needed; returns the first entry that is left.
+    """Delete entries and checkpoints that are not needed; returns when the first one left was made.
 
     The newest checkpoint stays that all versions can be read from which are to be readable.
     """
@@ -291,4 +295,4 @@ def _forget_entries(store: FolderStore, table: str, known: TableVersion, now_ms:
     for version in checkpoints:
         if version < base:
             store.delete(checkpoint_name(table, version))
-    return max(base, 0)
+    return store.written_ms(entry_name(table, first)) - CLOCKS_MS

@@ -106,7 +106,8 @@ class TableState:
     about : dict
         The table's ``metaData``; empty where there is none yet.
     removed : dict of str to int
-        Files that left the table since the last checkpoints, and when, in milliseconds.
+        Files that left the table and that an older version names which can still be read; and
+        when they left, in milliseconds.
     """
 
     version: int = -1
@@ -232,14 +233,14 @@ def after(table: str, state: TableState, change: Change, now_ms: int) -> tuple[T
     return made, "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
-def write_checkpoint(store: Store, table: str, state: TableState, now_ms: int) -> TableState:
-    """Write the state of a version as Parquet; returns it without what need not be remembered."""
-    until_ms = now_ms - KEPT_HOURS * 3_600_000
-    removed = {name: at for name, at in state.removed.items() if at > until_ms}
+def write_checkpoint(store: Store, table: str, state: TableState) -> None:
+    """Write the state of a version as Parquet."""
     about = {**state.about, "format": {"provider": "parquet", "options": []}}
     about["configuration"] = list(state.about["configuration"].items())
     rows: list[dict[str, Any]] = [{"protocol": _VERSIONS}, {"metaData": about}]
-    rows += [{"remove": _remove(table, name, at, changed=True)} for name, at in removed.items()]
+    rows += [
+        {"remove": _remove(table, name, at, changed=True)} for name, at in state.removed.items()
+    ]
     rows += [
         {"add": {**_add(table, file, changed=False), "partitionValues": []}}
         for file in state.files.values()
@@ -250,7 +251,6 @@ def write_checkpoint(store: Store, table: str, state: TableState, now_ms: int) -
     store.replace(checkpoint_name(table, state.version), sink.getvalue())
     last = json.dumps({"version": state.version, "size": len(rows)})
     store.replace(f"{log_folder(table)}/_last_checkpoint", last.encode())
-    return TableState(version=state.version, files=state.files, about=state.about, removed=removed)
 
 
 def entries_and_checkpoints(store: Store, table: str) -> tuple[list[int], list[int]]:
@@ -261,18 +261,7 @@ def entries_and_checkpoints(store: Store, table: str) -> tuple[list[int], list[i
     return entries, [int(m.group(1)) for m in found if m and m.group(2)]
 
 
-def removed_since(store: Store, table: str, first: int, last: int) -> set[str]:
-    """Files that the entries of these versions remove: an earlier version names them."""
-    names: set[str] = set()
-    for version in range(first, last + 1):
-        for line in (store.read(entry_name(table, version)) or b"").splitlines():
-            if line.startswith(_REMOVE):
-                names.add(f"{table}/{json.loads(line)['remove']['path']}")
-    return names
-
-
 _NAME: Final = re.compile(r"(\d{20})(\.checkpoint)?\.(?:json|parquet)")
-_REMOVE: Final = b'{"remove"'
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 _CHECKPOINT: Final = pa.schema(
     {

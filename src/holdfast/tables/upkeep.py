@@ -44,6 +44,12 @@ SMALL_BYTES: Final = 64 << 10
 LARGE_BYTES: Final = 256 << 20
 """A file of this size is merged no more."""
 KEEP_DAYS: Final = 90
+"""How long ``watch`` keeps rows, unless told otherwise."""
+UPKEEP_EVERY: Final = 8
+"""Batches after which ``watch`` looks whether there is something to do."""
+DROPPED: Final = "dropped_before"
+"""Note of a batch: rows before this moment were dropped, in microseconds since 1970."""
+DAY_US: Final = 86_400_000_000
 RETAINED: Final = tuple(name for name in TABLES if name != "lag")
 
 
@@ -106,6 +112,7 @@ def drop_before(tables: Tables, writer: WriterLease, horizon_us: int) -> Done:
     """
     old = {n: [f for f in tables.data_files(n) if _reaches(f, horizon_us)] for n in RETAINED}
     if not any(old.values()):
+        _commit(tables, writer, {}, (), operation="DELETE", horizon_us=horizon_us)
         return Done()
     standing = _standing(tables)
     files: dict[str, list[tuple[str, int]]] = {}
@@ -121,21 +128,26 @@ def drop_before(tables: Tables, writer: WriterLease, horizon_us: int) -> Done:
             dropped[name] = dropped.get(name, 0) + int(np.count_nonzero(~keep))
             left = rows.filter(pa.array(keep))
             files.setdefault(name, []).extend(write_merged(tables.root, name, [left]))
-    if not gone:
-        return Done()
-    _commit(tables, writer, files, gone, operation="DELETE")
+    _commit(tables, writer, files, gone, operation="DELETE", horizon_us=horizon_us)
     return Done(dropped=dropped, merged=len(gone), written=sum(map(len, files.values())))
 
 
 def keep_up(
     tables: Tables, writer: WriterLease, *, keep_days: float | None, now_us: int | None = None
 ) -> Done:
-    """What ``watch`` does from time to time: merge, and drop what is older than ``keep_days``."""
+    """What ``watch`` does from time to time: merge, and drop what is older than ``keep_days``.
+
+    The horizon is the beginning of a day, UTC, so rows are dropped once a day.
+    """
     merged = merge(tables, writer)
-    if keep_days is None:
+    kept = tables.manifest()
+    if keep_days is None or not kept.batches:
         return merged
     now = time.time_ns() // 1_000 if now_us is None else now_us
-    dropped = drop_before(tables, writer, now - round(keep_days * 86_400_000_000))
+    horizon = (now - round(keep_days * DAY_US)) // DAY_US * DAY_US
+    if kept.batches[-1].notes.get(DROPPED) == horizon:
+        return merged
+    dropped = drop_before(tables, writer, horizon)
     return Done(merged=merged.merged, written=merged.written, dropped=dropped.dropped)
 
 
@@ -146,11 +158,13 @@ def _commit(
     gone: Sequence[str],
     *,
     operation: str,
+    horizon_us: int | None = None,
 ) -> None:
     """Commit files in place of others, under the newest batch and with its notes."""
     kept = tables.manifest()
     last = kept.batches[-1]
-    batch = Batch(id=last.id, files=dict(files), notes=last.notes, rows=last.rows)
+    notes = last.notes if horizon_us is None else {**last.notes, DROPPED: horizon_us}
+    batch = Batch(id=last.id, files=dict(files), notes=notes, rows=last.rows)
     tables.commit(batch, without=gone, made_from=kept, writer=writer, operation=operation)
 
 

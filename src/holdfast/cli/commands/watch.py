@@ -17,8 +17,10 @@ from holdfast.cli.commands.history import (
     tell_bad,
     tell_counts,
 )
+from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
+from holdfast.errors import ConfigError
 from holdfast.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         Path | None,
         typer.Option("--metrics", help="What `export` serves, to a file after each batch."),
     ] = None,
+    keep: Annotated[
+        str, typer.Option("--keep", help="Drop rows that are older (90d, 12h); all: keep them.")
+    ] = "90d",
     reset: options.OffsetReset = options.Reset.LATEST,
     broker_log: options.BrokerLogs = None,
     command_config: options.CommandConfig = None,
@@ -57,7 +62,8 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
 ) -> None:
     """Keep the history of every group, batch after batch; stop and start it as you like.
 
-    The tables equal those of one `holdfast history` over all of it. With --every it runs until
+    The tables equal those of one `holdfast history` over all of it, but what is older than --keep
+    and does not stand any more. Small files are merged on the way. With --every it runs until
     Ctrl-C; without, it takes what is there since the last time and ends.
     """
     from holdfast.pipeline.batches.watch import check_watched, watch
@@ -66,6 +72,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     from holdfast.tables.reading import Tables
 
     note = notes(quiet)
+    kept_days(keep)
     check_logs(broker_log or ())
     check_watched(Tables(output.absolute()))
     cluster = live_cluster(bootstrap, command_config)
@@ -85,9 +92,26 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             auto_offset_reset=str(reset),
             broker_logs=broker_log or (),
             before_batch=held.append,
+            keep_days=kept_days(keep),
             after_batch=_after_batch(output, metrics, note),
             after_look=_after_look(output, metrics, note),
         )
+
+
+def kept_days(text: str) -> float | None:
+    """Days of ``--keep``; None for ``all``.
+
+    Raises
+    ------
+    ConfigError
+        It is neither a duration above 0 nor ``all``.
+    """
+    if text == "all":
+        return None
+    millis = parse_duration_ms(text, "--keep")
+    if millis <= 0:
+        raise ConfigError(f"--keep: found {text!r}, expected a duration such as 90d, or all")
+    return millis / 86_400_000
 
 
 def _after_batch(

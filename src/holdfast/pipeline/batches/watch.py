@@ -57,6 +57,7 @@ from holdfast.tables.manifest import Batch, Manifest
 from holdfast.tables.names import batch_folder
 from holdfast.tables.places import local_path
 from holdfast.tables.reading import Tables
+from holdfast.tables.upkeep import DROPPED, KEEP_DAYS, UPKEEP_EVERY, keep_up
 from holdfast.tables.values import to_us
 from holdfast.wire.one.topic_ids import names_by_id
 
@@ -88,6 +89,8 @@ class Stream:
         there at the moment (it is being rotated) is left out.
     writer : WriterLease, optional
         The right to write to the folder; without it each batch takes it for itself.
+    keep_days : float, optional
+        Rows that are older are dropped, but what still stands; None keeps everything.
     every_seconds : float, optional
         Pause between two looks; noted, so that a reader can tell a stream that has died.
     times : callable, optional
@@ -101,6 +104,7 @@ class Stream:
     auto_offset_reset: str = "latest"
     broker_logs: Sequence[Path] = ()
     writer: WriterLease | None = None
+    keep_days: float | None = None
     every_seconds: float | None = None
     times: Times | None = None
 
@@ -150,11 +154,15 @@ class Stream:
         state = {name: job.files.pop(name, []) for name in STATE_TABLES}
         notes = {"query": self.query, "state": state, OFFSETS: as_note(upto)}
         notes |= {**self._looked(cluster), **job.notes}
+        if before and DROPPED in before.notes:
+            notes[DROPPED] = before.notes[DROPPED]
         done = Batch(id=batch_id, files=job.files, notes=notes)
         self.tables.commit(
             done, anew=["lag"], without=job.amended, made_from=kept, writer=self.writer
         )
         self._sweep(batch_id)
+        if self.writer is not None and batch_id % UPKEEP_EVERY == UPKEEP_EVERY - 1:
+            keep_up(self.tables, self.writer, keep_days=self.keep_days)
 
     def look(self, spark: SparkSession) -> bool:
         """Read log ends again, and make the lag of the newest batch by them; no record is read.
@@ -262,6 +270,7 @@ def watch(
     max_records: int | None = None,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
+    keep_days: float | None = KEEP_DAYS,
     before_batch: Callable[[int], None] | None = None,
     after_batch: Callable[[Tables, int], None] | None = None,
     after_look: AfterLook | None = None,
@@ -274,7 +283,7 @@ def watch(
         From one look to the next, until stopped; by default read the records so far, and end.
     max_records : int, optional
         About so many offsets in a batch, at most; each partition has its share of them.
-    auto_offset_reset, broker_logs
+    auto_offset_reset, broker_logs, keep_days
         As in :class:`Stream`.
     before_batch : callable, optional
         Called with the number of offsets before each batch.
@@ -299,6 +308,7 @@ def watch(
         selection=selection or Selection(),
         auto_offset_reset=auto_offset_reset,
         broker_logs=[log.absolute() for log in broker_logs],
+        keep_days=keep_days,
         every_seconds=every_seconds,
         times=cluster.times_at,
     )

@@ -1,0 +1,71 @@
+"""``holdfast tables``: upkeep of a folder of tables that a command has written."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli import options
+from holdfast.cli.commands.watch import kept_days
+from holdfast.cli.output import notes
+
+EXAMPLES = """\b
+Examples:
+  holdfast tables migrate tables
+  holdfast tables compact tables --keep 90d
+"""
+
+group = typer.Typer(
+    help="Upkeep of a folder of tables: migrate, compact.", epilog=EXAMPLES, no_args_is_help=True
+)
+
+Folder = Annotated[Path, typer.Argument(help="Folder of the tables.", metavar="DIR")]
+
+
+@group.callback()
+def _root() -> None:
+    """Upkeep of a folder of tables that `history` or `watch` has written."""
+
+
+@group.command("migrate", epilog=EXAMPLES)
+def migrate(folder: Folder, quiet: options.Quiet = False) -> None:
+    """Bring a folder that an earlier holdfast wrote up to date; its files stay as they are."""
+    from holdfast.tables.migration import migrate as bring_up
+
+    n_batches = bring_up(folder.absolute())
+    notes(quiet)(
+        f"{folder}: {n_batches} batches are Delta tables now"
+        if n_batches
+        else f"{folder}: is up to date"
+    )
+
+
+@group.command("compact", epilog=EXAMPLES)
+def compact(
+    folder: Folder,
+    keep: Annotated[
+        str, typer.Option("--keep", help="Drop rows that are older (90d, 12h); all: keep them.")
+    ] = "all",
+    quiet: options.Quiet = False,
+) -> None:
+    """Merge small files into large ones, sorted by group; drop old rows, if --keep says so.
+
+    `watch` does both by itself. Readers see the tables as they were, or as they are now.
+    """
+    from holdfast.tables.reading import open_tables
+    from holdfast.tables.upkeep import drop_before, merge
+
+    days = kept_days(keep)
+    tables = open_tables(folder)
+    note = notes(quiet)
+    with tables.writing() as writer:
+        if days is not None:
+            horizon_us = round((time.time() - days * 86_400) * 1_000_000)
+            dropped = drop_before(tables, writer, horizon_us).dropped
+            told = ", ".join(f"{n} of {name}" for name, n in dropped.items())
+            note(f"{folder}: dropped rows: {told or 'none'}")
+        done = merge(tables, writer, everything=True)
+    note(f"{folder}: merged {done.merged} files into {done.written}")
