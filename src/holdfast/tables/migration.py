@@ -86,7 +86,7 @@ def _as_one(root: Path, document: dict[str, Any]) -> tuple[Batch, int]:
         for one in batches:
             for table, named in one["files"].items():
                 files.setdefault(str(table), []).extend((str(f), int(n)) for f, n in named)
-        last = batches[-1] if batches else {"id": 0, "notes": {}}
+        last: dict[str, Any] = batches[-1] if batches else {"id": 0, "notes": {}}
         number, notes = int(last["id"]), dict(last.get("notes", {}))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SourceError(f"{root / MANIFEST}: not a manifest: {error!r}") from error
