@@ -30,6 +30,7 @@ from holdfast.machine.leader.designs import (
     read_round,
 )
 from holdfast.machine.leader.embedded import Instruction, MemberView, RebalanceMode
+from holdfast.machine.leader.oversized import with_what_exists
 from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.machine.policy import Policy
 from holdfast.model.partitions import Resource, resources_of
@@ -287,7 +288,13 @@ def _settled(name: str) -> HostileGroup:
 
 
 def _listed(lie: bytes, in_user_data: bool) -> frozenset[Resource]:
-    """What the liar lists; a cooperative leader also reads what an eager member lists."""
+    """What the liar lists, as its leader reads it.
+
+    A leader reads a large message without the names of topics that do not exist, which may be no
+    UTF-8. A cooperative leader also reads what an eager member lists.
+    """
+    (read,) = with_what_exists((JoinedMember(member_id=LIAR, metadata=lie),), TOPICS)
+    lie = read.metadata
     said = read_subscribed_member(LIAR, None, lie).subscription
     if said.owned or not in_user_data:
         return resources_of(said.owned)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.machine.subscribed import subscribed
+from tests.machine.subscribed import reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.machine.leader.leader import plan_round
@@ -55,6 +55,19 @@ def test_rule_4_a_newcomer_takes_the_place_of_a_dynamic_member_alone(play, insta
     play.join("D")
     play.round()
     assert play.owned("D") == owned
+
+
+@pytest.mark.parametrize("generation", [-1, 2**31 - 1])
+def test_rule_4_a_newcomer_is_one_whatever_generation_it_names(play, generation):
+    """One that cannot be counts as none, so the place of the departed member does not wait."""
+    play.settle()
+    play.leave("C")
+    play.round()
+    play.join("D")
+    play.members["D"] = reports(play.members["D"], owned=(), generation=generation)
+    play.unbroken = True
+    play.round()
+    assert play.owned("D") == "T2"
 
 
 def uneven(design: Design, n: int) -> HandPlayedGroup:

@@ -34,6 +34,7 @@ class HandPlayedGroup:
     generation: int = 0
     now_ms: int = 0
     last: PlannedRound | None = None
+    unbroken: bool = False  # whether the leader says that it was in the round before
 
     @classmethod
     def of(cls, policy: Policy, partitions: dict[str, int], **owned: str) -> HandPlayedGroup:
@@ -79,6 +80,7 @@ class HandPlayedGroup:
             self.partitions,
             generation=self.generation,
             leader_id=min(self.members),
+            unbroken=self.unbroken,
         )
         self.last = done
         carried = {} if done.memory is None else shares(done.memory)
