@@ -3,14 +3,16 @@
 ``python bench/consume.py [--records 1000000] [--size 100] [--batch 0,500,5000] [--repeat 5]``. The
 script starts a broker and fills it once. The clients take turns; every run is a new process and
 a new group, and reads all records. A batch of 0 is one record a call: ``poll()`` of confluent-kafka
-and of ``holdfast.confluent``. The clock runs from the first batch to the last record, so the
-join does not count; CPU and the largest resident size are those of the whole process. The last line
+and of ``holdfast.confluent``, iteration of aiokafka, of kafka-python and of ours like them. The
+clock runs from the first batch to the last record, so the join does not count; CPU and the largest resident size are those of the whole process. The last line
 of a batch size compares: records per second of the medians, and memory of the largest runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import importlib
 import json
 import os
 import platform
@@ -23,11 +25,81 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-ORIGINALS = {"holdfast": "confluent", "facade": "confluent"}
+ORIGINALS = {
+    "holdfast": "confluent",
+    "facade": "confluent",
+    "holdfast.aiokafka": "aiokafka",
+    "holdfast.kafka": "kafka-python",
+}
 """Each of our consumers, and the client beside which it is measured."""
-CLIENTS = ("confluent", *ORIGINALS)
+CLIENTS = (*dict.fromkeys(ORIGINALS.values()), *ORIGINALS)
 TOPIC = "records"
 LIMIT_SECONDS = 120.0
+
+
+class OfKafkaPython:
+    """A consumer of kafka-python, or one of ours like it, that hands out lists."""
+
+    def __init__(self, kind: Any, bootstrap: str, group: str):
+        self._consumer = kind(
+            TOPIC, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest"
+        )
+        self.close = self._consumer.close
+
+    def read(self, seconds: float, records: int) -> list[Any]:
+        """At most so many records."""
+        return [r for b in self._consumer.poll(1000 * seconds, records).values() for r in b]
+
+    def __call__(self, seconds: float) -> Any:
+        """One record."""
+        return next(self._consumer)
+
+
+class OfAiokafka:
+    """A consumer of aiokafka, or one of ours like it, on a loop that runs while it reads."""
+
+    def __init__(self, kind: Any, bootstrap: str, group: str):
+        self._loop = asyncio.new_event_loop()
+        self._consumer: Any = None
+        self._loop.run_until_complete(self._open(kind, bootstrap, group))
+
+    async def _open(self, kind: Any, bootstrap: str, group: str) -> None:
+        self._consumer = kind(
+            TOPIC, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest"
+        )
+        await self._consumer.start()
+
+    def read(self, seconds: float, records: int) -> list[Any]:
+        """At most so many records."""
+        found = self._consumer.getmany(timeout_ms=1000 * seconds, max_records=records)
+        return [r for b in self._loop.run_until_complete(found).values() for r in b]
+
+    def read_singly(self, n: int, n_records: int) -> int:
+        """The rest by ``async for``; return how many there are then."""
+        return self._loop.run_until_complete(self._read_singly(n, n_records))
+
+    async def _read_singly(self, n: int, n_records: int) -> int:
+        async for _ in self._consumer:
+            n += 1
+            if n >= n_records:
+                break
+        return n
+
+    def close(self) -> None:
+        """Stop it, and end the loop."""
+        self._loop.run_until_complete(self._consumer.stop())
+        self._loop.close()
+
+
+def others(client: str, bootstrap: str, group: str) -> OfKafkaPython | OfAiokafka | None:
+    """A consumer that is no ``confluent_kafka.Consumer`` and not ours, None for the rest."""
+    if client in ("aiokafka", "holdfast.aiokafka"):
+        kind = importlib.import_module(client).AIOKafkaConsumer
+        return OfAiokafka(kind, bootstrap, group)
+    if client in ("kafka-python", "holdfast.kafka"):
+        kind = importlib.import_module(client.replace("kafka-python", "kafka")).KafkaConsumer
+        return OfKafkaPython(kind, bootstrap, group)
+    return None
 
 
 def opened(client: str, bootstrap: str, group: str) -> tuple[Any, Any]:
@@ -51,13 +123,19 @@ def opened(client: str, bootstrap: str, group: str) -> tuple[Any, Any]:
 
 def read_all(client: str, bootstrap: str, n_records: int, batch: int) -> dict[str, Any]:
     """Read everything in this process; one record a call if ``batch`` is 0."""
-    poll, close = opened(client, bootstrap, f"{client}-{uuid.uuid4().hex}")
+    group = f"{client}-{uuid.uuid4().hex}"
+    other = others(client, bootstrap, group)
+    poll, close = (other.read, other.close) if other else opened(client, bootstrap, group)
     give_up = time.monotonic() + LIMIT_SECONDS
     first = poll(1.0, batch or 1)
     while not first and time.monotonic() < give_up:
         first = poll(1.0, batch or 1)
     n, n_batches, began, cpu = len(first), 1, time.perf_counter(), time.process_time()
-    if batch == 0:
+    if batch == 0 and isinstance(other, OfAiokafka):
+        n = n_batches = other.read_singly(n, n_records)
+    elif batch == 0 and other is not None:
+        n = n_batches = read_singly(other, n, n_records, give_up)
+    elif batch == 0:
         n = n_batches = read_singly(close.__self__.poll, n, n_records, give_up)
     while n < n_records and time.monotonic() < give_up:
         n += len(poll(1.0, batch))

@@ -230,3 +230,30 @@ def test_pause_seek_position_and_the_errors_of_a_group(broker):
             await consumer.unsubscribe()
 
     asyncio.run(run())
+
+
+def test_tells_where_it_stands_and_hands_out_one_record_at_a_time(broker):
+    topic, group = Topic(broker.bootstrap, 2), fresh("group")
+    topic.produce(5)
+    first, second = (topic.name, 0), (topic.name, 1)
+
+    async def work():
+        async with made(broker, group, enable_auto_commit=False) as consumer:
+            assert consumer.member_id == "" and consumer.generation == -1
+            await consumer.subscribe([topic.name])
+            await until_polled(consumer, lambda: len(consumer.assignment()) == 2)
+            assert consumer.member_id and consumer.generation > 0
+            await consumer.pause([second])
+            assert consumer.paused() == {second}
+            await consumer.seek(first, 0)
+            for offset in range(2):
+                while (record := await consumer.poll_one()) is None:
+                    pass
+                assert place(record) == (topic.name, 0, offset)
+            await consumer.commit()
+            assert await consumer.position(first) == 2
+            before = consumer.generation
+            consumer.enforce_rebalance()
+            await until_polled(consumer, lambda: consumer.generation > before)
+
+    asyncio.run(work())

@@ -104,6 +104,10 @@ class AsyncConsumer:
             await asyncio.sleep(_LOOK_S)  # cancelled here, or by the block
         return done.result()
 
+    async def poll_one(self, timeout: float = 1.0) -> Any:
+        """Return the next record, None if none came; the one before it counts as processed."""
+        return next(iter(await self.poll(timeout, 1)), None)
+
     async def __aiter__(self) -> AsyncIterator[list[Any]]:
         """Yield lists of records, never an empty one, until the consumer is closed."""
         while self._caught or not (self._is_closed or self._consumer.is_stopped):
@@ -135,6 +139,24 @@ class AsyncConsumer:
     async def resume(self, partitions: Collection[tuple[str, int]]) -> None:
         """See :meth:`Consumer.resume`."""
         await self._do(partial(self._consumer.resume, partitions))
+
+    def paused(self) -> set[TopicPartition]:
+        """See :meth:`Consumer.paused`."""
+        return self._consumer.paused()
+
+    def enforce_rebalance(self, reason: str = "requested by the application") -> None:
+        """See :meth:`Consumer.enforce_rebalance`."""
+        self._consumer.enforce_rebalance(reason)
+
+    @property
+    def member_id(self) -> str:
+        """See :attr:`Consumer.member_id`."""
+        return self._consumer.member_id
+
+    @property
+    def generation(self) -> int:
+        """See :attr:`Consumer.generation`."""
+        return self._consumer.generation
 
     def assignment(self) -> set[TopicPartition]:
         """See :meth:`Consumer.assignment`."""
