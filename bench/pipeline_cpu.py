@@ -14,6 +14,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -88,10 +89,12 @@ class Watcher:
             self.usage.look()
 
 
-def measure(command: list[str], *, every_seconds: float = 0.05) -> tuple[int, dict[str, object]]:
+def measure(
+    command: list[str], *, every_seconds: float = 0.05, output: int | None = None
+) -> tuple[int, dict[str, Any]]:
     """Run a command in a new session; return its exit code, CPU and memory."""
     started = time.monotonic()
-    process = subprocess.Popen(command, start_new_session=True)
+    process = subprocess.Popen(command, start_new_session=True, stdout=output)
     usage = Usage(process.pid)
     while process.poll() is None:
         usage.look()

@@ -8,33 +8,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
-from holdfast.pipeline.batches.split import SPLIT, SPLIT_ORDER, split_task
-from holdfast.pipeline.batches.state import STATE, state_task
-from holdfast.pipeline.batches.tasks import groups_task
+from holdfast.pipeline.batches.state import STATE
 from holdfast.pipeline.history.history import ends_of, topic_names
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.tables.manifest import Batch
 from holdfast.tables.reading import Tables, read_parquet
 from holdfast.tables.schemas import arrow_schema
-from holdfast.tables.writing import FILES_SCHEMA
 
 
 class LocalJob(Job):
     """A job whose first two steps run here; the others have little to do and run here anyway."""
 
     def work(self, rows, names, *, batch_rows, selection, state=()):
-        root = str(self.tables.root)
         records = iter(rows.combine_chunks().to_batches(max_chunksize=batch_rows))
-        split = list(split_task(root, self.batch, selection)(records))
-        for table in state:
-            split += state_task(selection)(iter(table.to_batches()))
-        whole = pa.Table.from_batches(split, SPLIT)
-        keys = [(name, "ascending") for name in SPLIT_ORDER]
-        ordered = whole.sort_by(keys).drop_columns(["group"]).combine_chunks()
-        task = groups_task(root, self.batch, names, keep_state=self.keep_state)
-        found = list(task(iter(ordered.to_batches(max_chunksize=batch_rows))))
-        self.collect(pa.Table.from_batches(found, FILES_SCHEMA))
+        self.read_here(records, selection, names, state=state, batch_rows=batch_rows)
 
 
 def records_of(dump):

@@ -8,6 +8,7 @@ import time
 import uuid
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pyspark
 import pytest
 from confluent_kafka import Producer
@@ -24,6 +25,8 @@ from holdfast.pipeline.ingest.dump import write_dump
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Dump
 from holdfast.tables.reading import Tables
+from holdfast.tables.stored import TABLES
+from holdfast.wire.one.offsets_partition import offsets_partition
 from holdfast.wire.one.topic_ids import read_topic_id
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -70,6 +73,61 @@ def test_a_dump_of_a_live_cluster_holds_topics_and_ends(spark, lived, tmp_path):
     }
     assert ends == {0: 2, 1: 1}
     assert dump.n_records() > 0
+
+
+def jobs_and_stages(spark, work):
+    """What Spark ran while something was done."""
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+    work()
+    jobs = sorted(set(tracker.getJobIdsForGroup(None)) - before)
+    return [len(tracker.getJobInfo(job).stageIds) for job in jobs]
+
+
+def test_a_command_on_a_small_cluster_is_one_job_of_one_stage(spark, lived, tmp_path):
+    """Its time goes into Spark's start and the reading, and into nothing else."""
+    cluster, _, group = lived
+    for command in (
+        ("lag", "--group", group),
+        ("history",),
+        ("doctor",),
+        ("dump", "--group", group, "-o", tmp_path / "one"),
+    ):
+        done = []
+        line = (*command, "-b", cluster.bootstrap, "-q")
+        counts = jobs_and_stages(spark, lambda line=line, done=done: done.append(cli(*line)))
+        assert done[0].code == 0, done[0].err
+        assert counts == [1], command
+
+
+def test_named_groups_are_read_from_their_own_partitions(spark, lived, tmp_path):
+    cluster, _, group = lived
+    whole = write_dump(spark, cluster, tmp_path / "all")
+    one = write_dump(spark, cluster, tmp_path / "one", groups=[group])
+    assert Dump.open(tmp_path / "one").groups == (group,)
+    assert one.group_names() == {group} <= whole.group_names()
+    assert write_dump(spark, cluster, tmp_path / "no", groups=["nobody-*"]).n_records() == 0
+    (partition,) = set(pq.read_table(one.record_files()[0])["partition"].to_pylist())
+    ends = cluster.partition_ends(OFFSETS_TOPIC)
+    assert partition == offsets_partition(group, len(ends))
+    chosen = Selection(groups=[group])
+    assert list(cluster.partition_ends(OFFSETS_TOPIC, chosen.log_partitions)) == [partition]
+    pattern = write_dump(spark, cluster, tmp_path / "some", groups=[f"*{group[-32:]}"])
+    rows = [pq.read_table(d.record_files()[0]).sort_by("offset") for d in (one, pattern)]
+    assert rows[0].equals(rows[1])
+
+
+def test_what_is_read_here_is_what_tasks_read(spark, lived, tmp_path, monkeypatch):
+    cluster, _, group = lived
+    chosen = Selection(groups=[group])
+    here = run(spark, cluster, tmp_path / "here", selection=chosen)
+    monkeypatch.setattr("holdfast.pipeline.ingest.dump.DRIVER_ROWS", -1)
+    monkeypatch.setattr("holdfast.pipeline.batches.jobs.DRIVER_ROWS", -1)
+    there = run(spark, cluster, tmp_path / "there", selection=chosen)
+    assert here.n_records == there.n_records > 0
+    for name in TABLES:
+        if name != "lag":  # its times are those of the two moments
+            assert here.table(name).equals(there.table(name)), name
 
 
 def test_reading_nothing_is_an_error_on_a_live_cluster_too(spark, lived, tmp_path):

@@ -15,6 +15,21 @@ from holdfast.pipeline.batches.split import is_commit
 from holdfast.pipeline.ingest.arrow_columns import binary_column
 from holdfast.pipeline.ingest.selection import Selection, group_names
 
+
+@pytest.mark.parametrize(
+    ("groups", "partitions"),
+    [
+        ([], None),
+        (["e*"], None),
+        (["a", "b*"], None),
+        (["a"], {97 % 50}),
+        (["a", "polygenelubricants"], {97 % 50, 0}),
+    ],
+)
+def test_only_names_say_in_which_partitions_their_groups_are(groups, partitions):
+    assert Selection(groups=groups).log_partitions(50) == partitions
+
+
 SPARKS = ["spark-kafka-sauce", "spark-kafka-source-1-driver-0"]
 NAMES = ["etl-1", "etl-2", "web", *SPARKS, "e*", "a[1]", ""]
 

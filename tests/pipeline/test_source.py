@@ -14,7 +14,7 @@ from tests.pipeline import fleet
 
 from holdfast.errors import ConfigError, SourceError
 from holdfast.pipeline.ingest import dump as dump_module
-from holdfast.pipeline.ingest.dump import _check_counts, _write_records, gathered
+from holdfast.pipeline.ingest.dump import _check_counts, _write_records, collected, gathered
 from holdfast.pipeline.ingest.pieces import named, pieces, read_pieces
 from holdfast.pipeline.ingest.source import Dump, _deepest
 from holdfast.pipeline.session import local_cores, parse_defaults
@@ -232,6 +232,28 @@ def test_spark_must_plan_every_partition_that_holds_records():
     for n_planned in (0, 3):
         with pytest.raises(SourceError, match="Spark read no record"):
             _check_counts(ends, n_planned, {}, said.append)
+
+
+class TooLarge:
+    """A frame whose rows the driver does not take, or that fails for another reason."""
+
+    def __init__(self, reason):
+        self.reason = reason
+
+    def coalesce(self, _):
+        return self
+
+    def toArrow(self):
+        raise pa.ArrowInvalid("the stream ended early") from OSError(self.reason)
+
+
+def test_few_records_with_many_bytes_are_written_by_tasks_and_other_errors_are_told():
+    told = "Total size of serialized results of 2 tasks (2.0 MiB) is bigger than "
+    large = TooLarge(f"{told}spark.driver.maxResultSize (1024.0 KiB)")
+    one_core = SimpleNamespace(conf={"spark.master": "local[1]"})
+    assert collected(one_core, large) is None
+    with pytest.raises(pa.ArrowInvalid, match="ended early"):
+        collected(one_core, TooLarge("no broker"))
 
 
 @pytest.mark.spark

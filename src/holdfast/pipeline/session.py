@@ -35,6 +35,9 @@ RUNTIME_CONF: Mapping[str, str] = {
 }
 """Settings that a running session takes too."""
 
+QUICK_RESULT: Final = "256m"
+"""Few records may have many bytes: beyond this, tasks write them and the driver takes none."""
+
 DELTA_CONF: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -138,6 +141,7 @@ def _defaults(
         defaults["spark.sql.shuffle.partitions"] = str(local_cores(chosen))
         defaults["spark.sql.adaptive.enabled"] = "false"
         defaults["spark.sql.codegen.wholeStage"] = "false"
+        defaults["spark.driver.maxResultSize"] = QUICK_RESULT
     if delta:
         defaults.update(DELTA_CONF)
     if (kafka or delta) and not {"spark.jars", "spark.jars.packages"} & {*wanted, *taken}:

@@ -10,7 +10,7 @@ with one request per leader for any number of partitions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -106,13 +106,21 @@ class LiveCluster:
         with self._admin() as admin:
             admin.describe_cluster()
 
-    def partition_ends(self, topic: str) -> Mapping[int, tuple[int, int]]:
+    def partition_ends(
+        self, topic: str, only: Callable[[int], Container[int] | None] | None = None
+    ) -> Mapping[int, tuple[int, int]]:
         """Begin and committed end offset of each partition of ``topic``.
+
+        Parameters
+        ----------
+        only : callable, optional
+            Takes the number of partitions and says which of them are wanted; None: all.
 
         Raises
         ------
         SourceError
-            The cluster cannot be reached, or has no such topic.
+            The cluster cannot be reached, has no such topic, or a partition that is wanted by
+            itself has no leader.
         """
         with self._admin() as admin:
             found = [t for t in admin.describe_topics() if t["name"] == topic]
@@ -121,6 +129,15 @@ class LiveCluster:
                 f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed"
             )
         partitions = _led(found[0])
+        wanted = None if only is None else only(len(found[0]["partitions"]))
+        if wanted is not None:
+            listed = [p for p in range(len(found[0]["partitions"])) if p in wanted]
+            gone = [p for p in listed if p not in partitions]
+            if gone:
+                raise SourceError(
+                    f"partition {gone[0]} of {topic}, which holds what was asked for, has no leader"
+                )
+            partitions = listed
         rows = self._offsets({topic: partitions}, isolation="read_committed")
         return {partition: (begin, end) for _, partition, begin, end in rows}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.cli.commands.history import count_records, live_cluster
-from holdfast.cli.options import CommandConfig, DumpFolder, NeededBootstrap, Quiet
+from holdfast.cli.commands.history import SMALL_RECORDS, count_records, live_cluster
+from holdfast.cli.options import CommandConfig, DumpFolder, Groups, NeededBootstrap, Quiet
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.pipeline.command_session import open_session
@@ -13,13 +13,14 @@ Examples:
   holdfast dump -b localhost:9092 -o dump
   holdfast dump -b broker:9093 --command-config client.properties -o dump
   holdfast dump -b localhost:9092 -o s3://bucket/dumps/monday
-  holdfast dump -b localhost:9092 -o dump && holdfast doctor --input dump
+  holdfast dump -b localhost:9092 --group 'etl-*' -o dump && holdfast doctor --input dump
 """
 
 
 def run(
     bootstrap: NeededBootstrap,
     output: DumpFolder,
+    group: Groups = None,
     command_config: CommandConfig = None,
     quiet: Quiet = False,
 ) -> None:
@@ -29,12 +30,15 @@ def run(
     may be on a store: s3://, gs://, abfss://, hdfs:// (docs/stores.md).
     """
     from holdfast.pipeline.ingest.dump import write_dump
+    from holdfast.pipeline.ingest.selection import Selection
 
     note = notes(quiet)
     cluster = live_cluster(bootstrap, command_config)
+    groups = group or []
     note("starting Spark")
-    spark = open_session(kafka=True)
+    held = count_records(cluster, Selection(groups=groups, all_groups=True))
+    spark = open_session(kafka=True, quick=held < SMALL_RECORDS)
     note(f"reading the offsets topic of {bootstrap}")
-    with spark_bar(spark, "dump", count_records(cluster), quiet=quiet):
-        written = write_dump(spark, cluster, output, note=note)
+    with spark_bar(spark, "dump", held, quiet=quiet):
+        written = write_dump(spark, cluster, output, groups=groups, note=note)
     note(f"{written.n_records()} records, {written.topics().num_rows} topics in {written.path}")

@@ -21,6 +21,7 @@ from holdfast.pipeline.command_session import open_session
 if TYPE_CHECKING:
     from holdfast.adapters.cluster.cluster import LiveCluster
     from holdfast.pipeline.history.history import History
+    from holdfast.pipeline.ingest.selection import Selection
     from holdfast.tables.places import Place
 
 
@@ -197,11 +198,11 @@ def make_history(
     if isinstance(where, Dump):
         where.check_read()
     note("starting Spark")
-    held = count_records(where)
+    selection = Selection(groups=groups, all_groups=all_groups)
+    held = count_records(where, selection)
     quick = held < SMALL_RECORDS
     spark = open_session(kafka=not isinstance(where, Dump), quick=quick)
     note(f"reading {bootstrap or source}")
-    selection = Selection(groups=groups, all_groups=all_groups)
     with spark_bar(spark, "history", held, quiet=quiet):
         made = rebuild(
             spark,
@@ -294,14 +295,14 @@ def check_logs(logs: Sequence[Path]) -> None:
 SMALL_RECORDS = 500_000
 
 
-def count_records(where: Any) -> int:
-    """Records in a dump, or at most so many in the offsets topic of a cluster."""
+def count_records(where: Any, selection: Selection) -> int:
+    """Records in a dump, or at most so many that are read of a cluster's offsets topic."""
+    from holdfast.pipeline.ingest.dump import n_held
     from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Dump
 
     if isinstance(where, Dump):
         return where.n_records()
-    ends = where.partition_ends(OFFSETS_TOPIC)
-    return sum(int(end - begin) for begin, end in ends.values())
+    return n_held(where.partition_ends(OFFSETS_TOPIC, selection.log_partitions))
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:

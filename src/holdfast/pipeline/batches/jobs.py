@@ -33,9 +33,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-from holdfast.pipeline.arrow_types import BatchTask
+from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.schemas import FILES_DDL, spark_ddl
 from holdfast.pipeline.batches.split import (
+    SPLIT,
     SPLIT_DDL,
     SPLIT_ORDER,
     pieces_task,
@@ -56,11 +57,13 @@ from holdfast.pipeline.history.pauses import (
     pauses_task,
 )
 from holdfast.pipeline.history.signs import DEPARTURES, with_departures
-from holdfast.pipeline.ingest.pieces import n_parts, numbers, pieces
+from holdfast.pipeline.ingest.pieces import PIECE_BYTES, n_parts, numbers, pieces, read_pieces
 from holdfast.pipeline.ingest.positions import LATEST, POSITION_DDL, POSITIONS, from_commits
 from holdfast.pipeline.ingest.selection import Selection
-from holdfast.pipeline.ingest.source import Dump, plain_reader, reading
+from holdfast.pipeline.ingest.source import DRIVER_ROWS, Dump, plain_reader, reading
 from holdfast.tables.folder import checked_files, remove_table
+from holdfast.tables.parquet import BATCH_ROWS
+from holdfast.tables.places import size_of
 from holdfast.tables.reading import Tables, read_parquet
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.writing import FILES_SCHEMA, BatchWriter, files_of
@@ -69,10 +72,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Files = list[tuple[str, int]]
-
-DRIVER_ROWS: Final = 200_000
-"""Below so many rows a job is done where the driver is: starting it would cost more."""
-
 
 STAGED_TABLES: Final = (POSITIONS, PAUSES, DEPARTURES)
 """What one step writes for another of the same batch."""
@@ -105,9 +104,18 @@ class Job:
     n_bad_share: int = 0
     amended: list[str] = field(default_factory=list)
 
-    def read_dump(self, dump: Dump, selection: Selection, names: Mapping[str, str]) -> None:
-        """Split and group the records of a dump, which the tasks read themselves."""
+    def read_dump(
+        self, dump: Dump, selection: Selection, names: Mapping[str, str], *, here: bool = False
+    ) -> None:
+        """Split and group the records of a dump, which the tasks read themselves.
+
+        ``here``: a small one is read in this process, as the other jobs are then.
+        """
         files = [str(file) for file in dump.record_files()]
+        if here and _is_small(dump):
+            records = read_pieces([piece for part in pieces(files, 1) for piece in part])
+            self.read_here(records, selection, names)
+            return
         listed = pieces(files, n_parts(self.spark, files))
         if not listed:
             return
@@ -131,6 +139,26 @@ class Job:
         task = groups_task(root, self.batch, names, keep_state=self.keep_state)
         with reading("the records"):
             self.collect(ordered.drop("group").mapInArrow(task, FILES_DDL).toArrow())
+
+    def read_here(
+        self,
+        records: Batches,
+        selection: Selection,
+        names: Mapping[str, str],
+        *,
+        state: Sequence[pa.Table] = (),
+        batch_rows: int = BATCH_ROWS,
+    ) -> None:
+        """Split and group records in this process, with the state of their groups."""
+        root = str(self.tables.root)
+        split = list(split_task(root, self.batch, selection)(records))
+        for rows in state:
+            split += state_task(selection)(iter(rows.to_batches()))
+        keys = [(name, "ascending") for name in SPLIT_ORDER]
+        ordered = pa.Table.from_batches(split, SPLIT).sort_by(keys).drop_columns(["group"])
+        task = groups_task(root, self.batch, names, keep_state=self.keep_state)
+        batches = iter(ordered.combine_chunks().to_batches(max_chunksize=batch_rows))
+        self.collect(pa.Table.from_batches(list(task(batches)), FILES_SCHEMA))
 
     def lag(self, ends: Ends) -> None:
         """Run the lag job, over the owners that the groups job wrote or that ``files`` names."""
@@ -294,6 +322,12 @@ class Job:
             self.unknown[row["record_type"]] += row["n_unknown"]
         for table, files in files_of(rows).items():
             self.files.setdefault(table, []).extend(files)
+
+
+def _is_small(dump: Dump) -> bool:
+    """Whether reading a dump here costs less than starting workers for it."""
+    size = sum(size_of(file) for file in dump.record_files())
+    return dump.n_records() <= DRIVER_ROWS and size <= PIECE_BYTES
 
 
 def remove_staged(root: Path) -> None:

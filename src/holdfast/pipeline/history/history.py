@@ -121,12 +121,20 @@ def run(
     chosen = selection or Selection()
     with tables.writing() as writer:
         check_target(tables.root, overwrite=overwrite)
-        dump = _open(spark, source, tables.root, note)
+        dump = _open(spark, source, tables.root, chosen, note)
         dump.check_read()
         ends = ends_of(dump, chosen, auto_offset_reset)
         times = None if isinstance(source, (Dump, StorePath, str, Path)) else source.times_at
         return history_of(
-            spark, dump, tables, chosen, ends, broker_logs=broker_logs, writer=writer, times=times
+            spark,
+            dump,
+            tables,
+            chosen,
+            ends,
+            broker_logs=broker_logs,
+            writer=writer,
+            times=times,
+            here=times is not None,
         )
 
 
@@ -180,14 +188,16 @@ def history_of(
     broker_logs: Sequence[Path] = (),
     writer: WriterLease | None = None,
     times: Times | None = None,
+    here: bool = False,
 ) -> History:
     """Write the tables of one dump as one new batch that replaces all others.
 
     ``times`` asks a cluster for times of records, for :mod:`holdfast.pipeline.history.ages`.
+    ``here``: Spark has done its part, so a small dump is worked on in this process.
     """
     before = tables.manifest()
     job = Job(spark=spark, tables=tables, batch=tables.next_batch())
-    job.read_dump(dump, selection, topic_names(dump))
+    job.read_dump(dump, selection, topic_names(dump), here=here)
     job.lag(ends)
     if times is not None:
         job.ages(times, ends.taken_at_us)
@@ -221,14 +231,19 @@ def _remove_stream(root: Path) -> None:
 
 
 def _open(
-    spark: SparkSession, source: Dump | Cluster | Place | str, root: Path, note: Note | None
+    spark: SparkSession,
+    source: Dump | Cluster | Place | str,
+    root: Path,
+    selection: Selection,
+    note: Note | None,
 ) -> Dump:
     if isinstance(source, Dump):
         return source
     if isinstance(source, (str, Path, StorePath)):
         return Dump.open(source)
     remove_tree(root / DUMP_FOLDER)
-    return write_dump(spark, source, root / DUMP_FOLDER, note=note)
+    groups = selection.groups
+    return write_dump(spark, source, root / DUMP_FOLDER, groups=groups, note=note)
 
 
 def taken_at_us(dump: Dump) -> int:

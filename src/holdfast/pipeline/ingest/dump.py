@@ -6,7 +6,9 @@ topic ended when the dump began; offsets of the other topics are read after that
 come out negative. A key of the topic is data: it never becomes a path.
 
 **Strategy.** Every Kafka partition is one Spark partition and one file, written by the task itself
-with Arrow. The counts come back and are compared with the broker's end offsets.
+with Arrow. The counts come back and are compared with the broker's end offsets. Few records come to
+the driver as they are, and are written there: no Python worker is started for them. Of groups that
+are named, only the partitions are read that Kafka keeps them in.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ import pyarrow.parquet as pq
 from holdfast.errors import SourceError
 from holdfast.pipeline.arrow_types import Batches
 from holdfast.pipeline.batches.schemas import spark_ddl
+from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import (
+    DRIVER_ROWS,
     DUMP_FILE,
     DUMP_VERSION,
     OFFSETS_TOPIC,
@@ -55,6 +59,9 @@ if TYPE_CHECKING:
 Note = Callable[[str], None]
 
 SHARE_STATE: Final = "share_state"
+RESULT_LIMIT: Final = "spark.driver.maxResultSize"
+"""Stands in the error of a job whose result is larger than the driver takes."""
+EVERY_GROUP: Final = Selection(all_groups=True)
 PARTS: Final = ("records", "topics", "offsets", SHARE_STATE)
 
 WRITTEN: Final = arrow_schema("dumped")
@@ -62,7 +69,12 @@ WRITTEN: Final = arrow_schema("dumped")
 
 
 def write_dump(
-    spark: SparkSession, cluster: Cluster, folder: Place | str, *, note: Note | None = None
+    spark: SparkSession,
+    cluster: Cluster,
+    folder: Place | str,
+    *,
+    groups: Sequence[str] = (),
+    note: Note | None = None,
 ) -> Dump:
     """Dump the offsets topic of a live cluster into a folder.
 
@@ -74,6 +86,8 @@ def write_dump(
         The cluster to read.
     folder : path or URL
         New or empty, or a dump, which is replaced; workers write there too.
+    groups : sequence of str
+        Only records of these groups, by name or pattern; empty: all records.
     note : callable, optional
         Called with one line about anything unusual.
 
@@ -85,11 +99,17 @@ def write_dump(
     """
     root = place_of(folder).absolute()
     _make_room(root)
-    ends = cluster.partition_ends(OFFSETS_TOPIC)
+    chosen = Selection(groups=groups, all_groups=True)
+    ends = cluster.partition_ends(OFFSETS_TOPIC, chosen.log_partitions)
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
-        written = _write_records(kafka_records(spark, cluster, ends), root / "records")
+        frame = kafka_records(spark, cluster, ends)
+        rows = collected(spark, frame) if n_held(ends) <= DRIVER_ROWS else None
+        if rows is None:
+            written = _write_records(frame, root / "records", chosen)
+        else:
+            written = _write_here(rows, root / "records", chosen)
     _check_counts(ends, written.n_tasks, written.rows, note)
-    write_parts(root, cluster.snapshot(), written.files)
+    write_parts(root, cluster.snapshot(), written.files, groups)
     dump = Dump.open(root)
     dump.check_read()
     return dump
@@ -118,7 +138,9 @@ def write_log(folder: Place | str, columns: Mapping[str, object], snapshot: Sour
     return Dump.open(root)
 
 
-def write_parts(root: Place, snapshot: SourceSnapshot, records: Sequence[str]) -> None:
+def write_parts(
+    root: Place, snapshot: SourceSnapshot, records: Sequence[str], groups: Sequence[str] = ()
+) -> None:
     """Write topics, offsets and, last, ``dump.json``, which names the files of the records."""
     ids, names, counts = zip(*snapshot.topics, strict=True) if snapshot.topics else ((), (), ())
     topics = from_columns("topics", {"topic_id": ids, "topic": names, "partitions": counts})
@@ -131,6 +153,7 @@ def write_parts(root: Place, snapshot: SourceSnapshot, records: Sequence[str]) -
         "cluster_id": snapshot.cluster_id,
         "taken_at": snapshot.taken_at,
         "records": sorted(records),
+        **({"groups": list(groups)} if groups else {}),
     }
     data = f"{json.dumps(document, indent=1)}\n".encode()
     if isinstance(root, StorePath):
@@ -223,7 +246,51 @@ class WrittenRecords:
     files: list[str]
 
 
-def _write_records(frame: DataFrame, folder: Place) -> WrittenRecords:
+def n_held(ends: Mapping[int, tuple[int, int]]) -> int:
+    """Records between the begin and end offsets of partitions, at most."""
+    return sum(end - begin for begin, end in ends.values())
+
+
+def collected(spark: SparkSession, frame: DataFrame) -> pa.Table | None:
+    """The rows of a frame, read by one job of one stage; None where they have too many bytes."""
+    from holdfast.pipeline.session import local_cores  # a dump is read without Spark, too
+
+    master = spark.conf.get("spark.master", "") or ""
+    if master.startswith("local"):
+        frame = frame.coalesce(local_cores(master))  # a task costs more than a few records do
+    try:
+        return frame.toArrow().cast(arrow_schema("records"))
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if RESULT_LIMIT in str(cause):
+                return None
+            cause = cause.__cause__ or cause.__context__
+        raise
+
+
+def _write_here(rows: pa.Table, folder: Place, chosen: Selection) -> WrittenRecords:
+    """Write collected records as one file; no task has written."""
+    listed = rows["partition"].value_counts().to_pylist()
+    ordered = rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    file = _write(folder, _only(ordered, chosen))
+    counts = Counter({found["values"]: found["counts"] for found in listed})
+    return WrittenRecords(n_tasks=0, rows=counts, files=[file])
+
+
+def _only(rows: pa.Table, chosen: Selection) -> pa.Table:
+    """Records of the chosen groups."""
+    parts = [arrow_schema("records").empty_table()]
+    for batch in rows.to_batches():
+        keep = chosen.keep(batch["key"])
+        part = batch if keep is None else batch.filter(pa.array(keep))
+        parts.append(pa.Table.from_batches([part]))
+    return pa.concat_tables(parts)
+
+
+def _write_records(
+    frame: DataFrame, folder: Place, chosen: Selection = EVERY_GROUP
+) -> WrittenRecords:
     """Write the records; one file a task."""
     target = str(folder.resolve() if isinstance(folder, Path) else folder)
     schema = arrow_schema("records")
@@ -232,7 +299,8 @@ def _write_records(frame: DataFrame, folder: Place) -> WrittenRecords:
         # One file per task; Spark gives it one Kafka partition, in the order of the log.
         name = f"part-{uuid.uuid4().hex}.parquet"
         rows: Counter[int] = Counter()
-        for part in written_to(f"{target}/{name}", gathered(batches, schema), schema):
+        every = gathered(batches, schema)
+        for part in written_to(f"{target}/{name}", every, schema, chosen):
             for found in part["partition"].value_counts().to_pylist():
                 rows[found["values"]] += found["counts"]
         row = {"file": name, "partitions": list(rows), "rows": list(rows.values())}
@@ -250,8 +318,13 @@ def _write_records(frame: DataFrame, folder: Place) -> WrittenRecords:
     return WrittenRecords(n_tasks=len(made), rows=rows, files=files)
 
 
-def written_to(file: str, parts: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Write tables to one file, and hand each on; no file is made where there is none."""
+def written_to(
+    file: str, parts: Iterator[pa.Table], schema: pa.Schema, chosen: Selection
+) -> Iterator[pa.Table]:
+    """Write what is chosen of tables to one file, and hand each table on, whole.
+
+    No file is made where there is no table.
+    """
     first = next(parts, None)
     if first is None:
         return
@@ -260,7 +333,7 @@ def written_to(file: str, parts: Iterator[pa.Table], schema: pa.Schema) -> Itera
             writer = pq.ParquetWriter(sink, schema)
         for part in chain([first], parts):
             with telling(file, "written"):
-                writer.write_table(part)
+                writer.write_table(_only(part, chosen))
             yield part
         with telling(file, "written"):
             writer.close()

@@ -24,6 +24,7 @@ from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.ingest.arrow_columns import binary_column
 from holdfast.wire.many.offsets_batch import Binary
 from holdfast.wire.many.ragged import gather, padded
+from holdfast.wire.one.offsets_partition import offsets_partition
 
 SPARK_GROUPS: Final = ("spark-kafka-relation-", "spark-kafka-source-")
 """Groups that Spark's own connector makes when it subscribes: left out unless asked for."""
@@ -53,6 +54,18 @@ class Selection:
         if self.groups:
             return self._is_named(group_names(binary_column(keys)))
         return None if self.all_groups else _not_sparks(keys, _NAME_AT)
+
+    def log_partitions(self, n_partitions: int) -> frozenset[int] | None:
+        """Partitions of the offsets topic that hold these groups; None: any of them may.
+
+        Parameters
+        ----------
+        n_partitions : int
+            Of the topic.
+        """
+        if not self.groups or any(is_pattern(name) for name in self.groups):
+            return None
+        return frozenset(offsets_partition(name, n_partitions) for name in self.groups)
 
     def keep_groups(self, names: pa.Array) -> Mask | None:
         """Which of these groups, given as bytes; None: all of them."""

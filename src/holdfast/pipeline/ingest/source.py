@@ -13,7 +13,7 @@ number of records that Spark read can be compared with the broker's end offsets.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 OFFSETS_TOPIC = "__consumer_offsets"
 DUMP_FILE = "dump.json"
 DUMP_VERSION = 1
+DRIVER_ROWS = 200_000
+"""Below so many rows a job is done where the driver is: starting it would cost more."""
 MOST_OF_A_TOPIC = 2**20
 """Partitions that a topic may have by the word of a dump alone."""
 
@@ -89,8 +91,13 @@ class Cluster(Protocol):
         """Client settings for Spark's source, without the ``kafka.`` in front."""
         ...
 
-    def partition_ends(self, topic: str) -> Mapping[int, tuple[int, int]]:
-        """Begin and committed end offset of each partition of a topic."""
+    def partition_ends(
+        self, topic: str, only: Callable[[int], Container[int] | None] | None = None
+    ) -> Mapping[int, tuple[int, int]]:
+        """Begin and committed end offset of each partition of a topic.
+
+        ``only`` takes the number of partitions and says which of them are wanted; None: all.
+        """
         ...
 
     def snapshot(self) -> SourceSnapshot:
@@ -115,12 +122,15 @@ class Dump:
     named : frozenset of str
         Files of the records, from ``dump.json``: what a task that ran twice has written beside them
         is not read. Empty where the writer did not say.
+    groups : tuple of str
+        Names and patterns of the groups that were asked for; empty for all.
     """
 
     path: Place
     cluster_id: str
     taken_at: str
     named: frozenset[str] = frozenset()
+    groups: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, path: Place | str) -> Dump:
@@ -147,6 +157,7 @@ class Dump:
             cluster_id=str(document.get("cluster_id") or ""),
             taken_at=str(document.get("taken_at") or ""),
             named=frozenset(map(str, document.get("records") or ())),
+            groups=tuple(str(name) for name in document.get("groups") or ()),
         )
 
     def records(self, spark: SparkSession) -> DataFrame:
@@ -230,7 +241,7 @@ class Dump:
         SourceError
             There is no record at all, though the offsets topic was not empty.
         """
-        if self.n_records():
+        if self.n_records() or self.groups:  # a group may have no record
             return
         rows = self.offsets().to_pylist()
         held = sum(r["end_offset"] - r["begin_offset"] for r in rows if r["topic"] == OFFSETS_TOPIC)

@@ -8,6 +8,7 @@
 ``structs``          an array of structs in such a record
 ``bits``             fields of single bits, for a share of the memory
 ``topic_ids``        topic ids as Kafka's tools show them
+``offsets_partition``  in which partition of the offsets topic a group is
 ===================  ============================================================================
 
 **Rules.** A failure is a :class:`~holdfast.errors.WireError`. It names the reason, the schema, the
