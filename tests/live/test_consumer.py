@@ -371,3 +371,32 @@ def test_no_broker_at_the_address():
     consumer.close()
     del consumer
     gc.collect()
+
+
+def test_a_consumer_asks_for_topics_and_offsets_and_commits_without_waiting(broker):
+    topic, answers = Topic(broker.bootstrap, 2), []
+    topic.produce(5)
+    both = [(topic.name, 0), (topic.name, 1)]
+    with Consumer(config(broker, fresh("group"), enable_auto_commit=False)) as consumer:
+        consumer.subscribe([topic.name])
+        until(lambda: consumer.poll_one(0.2) is not None, "there is a record")
+        assert consumer.subscription() == {topic.name}
+        assert consumer.list_topics()[topic.name] == 2
+        assert consumer.beginning_offsets(both) == dict.fromkeys(both, 0)
+        assert consumer.end_offsets(both) == dict.fromkeys(both, 5)
+        times = {(topic.name, 0): 0, (topic.name, 1): 10**15}
+        assert consumer.offsets_for_times(times) == {(topic.name, 0): 0, (topic.name, 1): None}
+        with pytest.raises(LocalProtocolError, match="not negative"):
+            consumer.offsets_for_times({(topic.name, 0): -1})
+        consumer.seek_to_end()
+        assert [consumer.position(tp) for tp in both] == [5, 5]
+        consumer.commit_async({both[0]: 3}, lambda *answer: answers.append(answer))
+        until(lambda: answers, "the commit is answered")
+        assert answers == [({both[0]: 3}, None)]
+        consumer.seek_to_committed(both[0])
+        consumer.seek_to_beginning(both[1])
+        assert [consumer.position(tp) for tp in both] == [3, 0]
+        with pytest.raises(LocalProtocolError, match="not this member's"):
+            consumer.commit_async({(topic.name, 7): 1})
+        metadata = consumer.group_metadata()
+        assert consumer.member_id.encode() in metadata

@@ -1,7 +1,7 @@
 """The only code that talks to Kafka clients and sockets; the machines make the decisions.
 
 ``consumer`` and ``async_consumer`` are the members for topics (``holdfast.Consumer``,
-``AsyncConsumer``), ``worker`` is the member for other resources (``holdfast.Worker``), ``settings``
+``AsyncConsumer``; ``consumer_questions`` is what they ask brokers), ``worker`` is the member for other resources (``holdfast.Worker``), ``settings``
 holds their configuration, and ``own_assignors`` takes a user's own assignor. ``kafka_python`` and
 ``aiokafka_assignor`` are plug-ins for these clients; ``kafka_python_attach`` has all private access
 to kafka-python, and ``readable`` keeps odd subscriptions from both clients.

@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
+from holdfast.adapters.consumer_questions import ConsumerQuestions
 from holdfast.adapters.member.assembly import Assembly
 from holdfast.adapters.member.closing import Closing
 from holdfast.adapters.member.commits import CATCH_UP_S, ConsumerCommits, not_of_this_term
@@ -57,7 +58,7 @@ def _inside(
     return cast("Callable[Concatenate[_Self, _P], _T]", call)
 
 
-class Consumer:
+class Consumer(ConsumerQuestions):
     """A consumer of topics in a group.
 
     Parameters

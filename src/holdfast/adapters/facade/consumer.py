@@ -16,13 +16,13 @@ References: confluent-kafka-python, ``Consumer``; KIP-429; KIP-447.
 
 from __future__ import annotations
 
-import struct
 from time import monotonic
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Message, TopicPartition
 
+from holdfast.adapters.consumer_questions import group_metadata
 from holdfast.adapters.facade import codes
 from holdfast.adapters.facade.routing import route
 from holdfast.adapters.facade.side import LEAVE_S, SLICE_S, GroupSide
@@ -237,18 +237,10 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         side = self._holdfast
         if side is None or side.settings is None or side.group is None:
             return found
-        standing, instance = side.group.standing, side.settings["group.instance.id"]
+        standing = side.group.standing
         if standing is None:
             return found
-        texts = (side.settings["group.id"], standing.identity.member_id)
-        return b"".join(
-            (
-                b"CGMDv2:",
-                struct.pack("=i", standing.identity.generation),
-                *(text.encode() + b"\0" for text in texts),
-                b"\1" if instance is None else b"\0" + instance.encode() + b"\0",
-            )
-        )
+        return group_metadata(side.settings, standing.identity)
 
     # The end
 

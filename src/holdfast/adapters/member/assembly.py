@@ -140,6 +140,11 @@ class MemberParts(Generic[_D]):
         self._watch.look_soon()
 
     @property
+    def subscribed(self) -> tuple[str, ...]:
+        """Topics of the subscription; for a pattern, those that match."""
+        return self._watch.subscribed
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """Topics of the subscription that do not exist."""
         return self._watch.missing
@@ -299,6 +304,11 @@ class MetadataWatch:
         if self._thread.ident is None:
             self._thread.start()
         self._wake.set()
+
+    @property
+    def subscribed(self) -> tuple[str, ...]:
+        """Topics that the machine was told to subscribe to."""
+        return self._subscribed or ()
 
     def look_soon(self) -> None:
         """Look once more, before the interval is over."""

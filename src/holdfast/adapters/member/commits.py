@@ -79,7 +79,7 @@ class ConsumerCommits:
             late = _is_overtaken(code, standing, parts.host.standing)
             if not (late or code in _COMMIT_AGAIN) or time.monotonic() >= deadline:
                 self._note_refusal(parts, wanted, code)
-                raise _not_committed(code)
+                raise not_committed(code)
             parts.host.over.wait(_COMMIT_AGAIN_S)
             if parts.host.failure is not None:
                 raise parts.host.failure
@@ -224,7 +224,8 @@ def not_of_this_term(refused: Collection[tuple[str, int]]) -> RemoteProtocolErro
     )
 
 
-def _not_committed(code: int) -> HoldfastError:
+def not_committed(code: int) -> HoldfastError:
+    """The error of a commit that was answered with this code, -1 for no answer."""
     if code < 0:
         return AdapterError("the commit was not answered in time: it may be done, or not")
     return RemoteProtocolError(f"the commit was refused: {describe(code)}", error_code=code)

@@ -1,0 +1,190 @@
+"""What ``holdfast.Consumer`` can be asked about topics and offsets, and commits without waiting.
+
+**Rules.** A question goes to the brokers and waits for at most ``request.timeout.ms``. A seek is
+refused as :meth:`holdfast.Consumer.seek` refuses it. A commit that does not wait is checked as one
+that waits, before it is sent: nothing that this generation does not own goes out.
+
+**Strategy.** :class:`ConsumerQuestions` is a base class of :class:`holdfast.Consumer`; it needs
+nothing but the running parts.
+
+References: Kafka's ``Consumer`` (``offsetsForTimes``, ``beginningOffsets``, ``commitAsync``,
+``groupMetadata``); KIP-447.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from holdfast.adapters.cluster.lookup import EARLIEST, LATEST
+from holdfast.adapters.member.assembly import Assembly
+from holdfast.adapters.member.commits import ConsumerCommits, not_committed
+from holdfast.adapters.records.delivery import TopicPartition
+from holdfast.adapters.settings import Settings
+from holdfast.errors import LocalProtocolError
+from holdfast.machine.member.holdings import Identity
+
+Answered = Callable[[Mapping[TopicPartition, int], Exception | None], object]
+
+
+def group_metadata(settings: Settings, identity: Identity) -> bytes:
+    """A member's standing as ``confluent_kafka.Producer.send_offsets_to_transaction`` takes it.
+
+    References: KIP-447; librdkafka, ``rd_kafka_consumer_group_metadata_write``.
+    """
+    instance = settings["group.instance.id"]
+    return b"".join(
+        (
+            b"CGMDv2:",
+            struct.pack("=i", identity.generation),
+            *(text.encode() + b"\0" for text in (settings["group.id"], identity.member_id)),
+            b"\1" if instance is None else b"\0" + instance.encode() + b"\0",
+        )
+    )
+
+
+class ConsumerQuestions:
+    """Questions and commits of a consumer whose parts run."""
+
+    _settings: Settings
+    _commits: ConsumerCommits
+
+    def _running(self, *, polls: bool = False) -> Assembly:
+        raise NotImplementedError
+
+    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Any]:
+        """See :meth:`holdfast.Consumer.poll`."""
+        raise NotImplementedError
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """See :meth:`holdfast.Consumer.seek`."""
+        raise NotImplementedError
+
+    def poll_one(self, timeout: float = 1.0) -> Any:
+        """Return the next record, None after ``timeout`` seconds; the last one is processed."""
+        found = self.poll(timeout, 1)
+        return found[0] if found else None
+
+    # Topics
+
+    def subscription(self) -> set[str]:
+        """Return the topics of the subscription: for a pattern, those that match now."""
+        return set(self._running().subscribed)
+
+    def list_topics(self) -> dict[str, int]:
+        """Return every topic of the cluster that is not internal, and how many partitions it has."""
+        return dict(self._running().lookup.partitions(None).result().counts)
+
+    # Offsets
+
+    def beginning_offsets(
+        self, partitions: Collection[tuple[str, int]]
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition; one without a leader is missing."""
+        return self._ends(partitions, EARLIEST)
+
+    def end_offsets(self, partitions: Collection[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Return the offset after the last record that may be read (``isolation.level``)."""
+        return self._ends(partitions, LATEST)
+
+    def _ends(self, partitions: Collection[tuple[str, int]], at: int) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        found = self._running().lookup.list_offsets(partitions, at).result()
+        return {TopicPartition(*tp): offset for tp, offset in found.items()}
+
+    def offsets_for_times(
+        self, times: Mapping[tuple[str, int], int]
+    ) -> dict[TopicPartition, int | None]:
+        """Return where each partition has its first record of that time or later.
+
+        Parameters
+        ----------
+        times : mapping of (topic, partition) to int
+            Milliseconds since 1970.
+
+        Returns
+        -------
+        dict of TopicPartition to int or None
+            None where every record is older; a partition without a leader is missing.
+
+        Raises
+        ------
+        LocalProtocolError
+            If a time is negative.
+        """
+        by_time: dict[int, list[tuple[str, int]]] = {}
+        for tp, time_ms in times.items():
+            if time_ms < 0:
+                raise LocalProtocolError(
+                    f"{tp[0]}-{tp[1]}: a time is not negative, found {time_ms}"
+                )
+            by_time.setdefault(time_ms, []).append(tp)
+        lookup = self._running().lookup
+        asked = [lookup.list_offsets(parts, time_ms) for time_ms, parts in by_time.items()]
+        found = {tp: offset for one in asked for tp, offset in one.result().items()}
+        return {TopicPartition(*tp): at if at >= 0 else None for tp, at in found.items()}
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Continue these at their first records; everything that is owned where none is named."""
+        self._seek_to(self.beginning_offsets(self._named(partitions)))
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Continue these after their last records; everything that is owned where none is named."""
+        self._seek_to(self.end_offsets(self._named(partitions)))
+
+    def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
+        """Continue these where the group has committed, or by ``auto.offset.reset``."""
+        self._seek_to(self._running().duties.start_positions(self._named(partitions)))
+
+    def _named(self, partitions: Collection[tuple[str, int]]) -> Collection[tuple[str, int]]:
+        return partitions or self._running().host.standing.owned
+
+    def _seek_to(self, offsets: Mapping[Any, int]) -> None:
+        for partition, offset in offsets.items():
+            self.seek(partition, offset)
+
+    # Commits
+
+    def commit_async(
+        self,
+        offsets: Mapping[tuple[str, int], int] | None = None,
+        on_commit: Answered | None = None,
+    ) -> None:
+        """Commit without waiting.
+
+        Parameters
+        ----------
+        offsets : mapping of (topic, partition) to int, optional
+            As for :meth:`holdfast.Consumer.commit`.
+        on_commit : callable, optional
+            Takes the offsets and an error or None. It is called on a thread of the member, and must
+            not call the consumer.
+
+        Raises
+        ------
+        RemoteProtocolError, LocalProtocolError
+            As :meth:`holdfast.Consumer.commit`, for what may not be committed at all.
+        """
+        parts = self._running()
+        wanted = dict(offsets or {})
+        if offsets is None:
+            wanted = parts.duties.delivery.to_commit(parts.host.standing.terms, handed=True)
+        told = {TopicPartition(*tp): offset for tp, offset in wanted.items()}
+        if not wanted:
+            return
+
+        def done(answer: Future[int]) -> None:
+            failed = answer.exception()
+            code = answer.result() if failed is None else -1
+            error = None if code == 0 else not_committed(code)
+            if on_commit is not None:
+                on_commit(told, error)
+
+        self._commits.send(parts, wanted).add_done_callback(done)
+
+    def group_metadata(self) -> bytes:
+        """Return what fences ``confluent_kafka.Producer.send_offsets_to_transaction`` (KIP-447)."""
+        return group_metadata(self._settings, self._running().host.standing.identity)
