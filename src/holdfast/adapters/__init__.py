@@ -1,12 +1,13 @@
 """The only code that talks to Kafka clients and sockets; the machines make the decisions.
 
 ``consumer`` and ``async_consumer`` are the members for topics (``holdfast.Consumer``,
-``AsyncConsumer``; ``consumer_questions`` is what they ask brokers), ``worker`` is the member for other resources (``holdfast.Worker``), ``settings``
-holds their configuration, and ``own_assignors`` takes a user's own assignor. ``kafka_python`` and
-``aiokafka_assignor`` are plug-ins for these clients; ``kafka_python_attach`` has all private access
-to kafka-python, and ``readable`` keeps odd subscriptions from both clients.
-``kafka_python_version`` says which version is needed, ``credentials`` reads logins and TLS in the
-spelling of any client, and ``login_log`` keeps them out of the logs of these clients.
+``AsyncConsumer``), ``consumer_questions`` is what they ask brokers, ``worker`` is the member for
+other resources (``holdfast.Worker``), ``settings`` holds their configuration, and
+``own_assignors`` takes a user's own assignor. ``kafka_python`` and ``aiokafka_assignor`` are
+plug-ins for these clients; ``kafka_python_attach`` has all private access to kafka-python, and
+``readable`` keeps odd subscriptions from both clients. ``kafka_python_version`` says which version
+is needed, ``credentials`` reads logins and TLS in the spelling of any client, and ``login_log``
+keeps them out of the logs of these clients.
 
 ================ ==================================================================
 ``member/``      one running member: its thread, its requests and answers

@@ -74,7 +74,7 @@ class ConsumerQuestions:
         return set(self._running().subscribed)
 
     def list_topics(self) -> dict[str, int]:
-        """Return every topic of the cluster that is not internal, and how many partitions it has."""
+        """Return the number of partitions of every topic that is not internal."""
         return dict(self._running().lookup.partitions(None).result().counts)
 
     # Offsets

@@ -260,9 +260,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             finally:
                 _Original.close(self)
 
-    def __exit__(self, *error: Any) -> None:
-        if len(error) != 3:
-            _Original.__exit__(self, *error)  # raises
+    def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
         self.close()
 
 

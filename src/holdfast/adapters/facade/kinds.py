@@ -86,13 +86,14 @@ def install() -> Callable[[], None]:
     for name, module in list(sys.modules.items()):
         if name.startswith(_OWN) and name != "confluent_kafka.aio":
             continue
-        for key, value in list(vars(module).items()) if module is not None else ():
+        for key, value in list(vars(module).items()):
             if isinstance(value, type) and (ours := _IN_PLACE_OF.get(value)) is not None:
                 setattr(module, key, ours)
                 changed.append((module, key, value))
 
     def undo() -> None:
         while changed:
-            setattr(*changed.pop())
+            module, key, value = changed.pop()
+            setattr(module, key, value)
 
     return undo
