@@ -4,36 +4,49 @@ The Python that a task runs in kills the executor's JVM, once a cluster, after a
 before its name was handed back: the file is an orphan, and the task runs again elsewhere.
 """
 
+import importlib.util
 import os
 import signal
 import sys
 
+MODULE = "holdfast.tables.writing"
 MARK = os.environ.get("KILL_EXECUTOR_ONCE")
 EXECUTOR = os.getppid()  # of the daemon that Spark starts, whose children run the tasks
+
+
+def dying(close):
+    """A writer's ``close`` after which the executor is killed, the first time on this cluster."""
+
+    def closed(writer):
+        names = close(writer)
+        try:
+            os.close(os.open(MARK, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return names
+        os.kill(EXECUTOR, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return names
+
+    return closed
 
 
 class Hook:
     """Waits for holdfast's writer, which comes with the application's wheel."""
 
     def find_spec(self, name, path=None, target=None):
-        if name == "holdfast.tables.writing":
-            sys.meta_path.remove(self)
-            from holdfast.tables import writing
+        if name != MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
 
-            close = writing.BatchWriter.close
+        def executed(module):
+            load(module)
+            if module.__name__ == MODULE:
+                module.BatchWriter.close = dying(module.BatchWriter.close)
 
-            def closed(writer):
-                names = close(writer)
-                try:
-                    os.close(os.open(MARK, os.O_CREAT | os.O_EXCL))
-                except FileExistsError:
-                    return names
-                os.kill(EXECUTOR, signal.SIGKILL)
-                os.kill(os.getpid(), signal.SIGKILL)
-                return names
-
-            writing.BatchWriter.close = closed
-        return
+        spec.loader.exec_module = executed
+        return spec
 
 
 if MARK:
