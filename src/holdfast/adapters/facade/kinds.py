@@ -15,6 +15,7 @@ import asyncio
 import concurrent.futures
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import confluent_kafka
@@ -26,7 +27,10 @@ from holdfast.adapters.facade.consumer import ConfluentConsumer
 _CALLBACKS = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
 
 
-class ConfluentDeserializingConsumer(confluent_kafka.DeserializingConsumer, ConfluentConsumer):
+# The two differ in the return type of __exit__ alone: the original says bool or None.
+class ConfluentDeserializingConsumer(  # type: ignore[misc]
+    confluent_kafka.DeserializingConsumer, ConfluentConsumer
+):
     """A drop-in for ``confluent_kafka.DeserializingConsumer``."""
 
 
@@ -84,7 +88,8 @@ def install() -> Callable[[], None]:
     """
     changed: list[tuple[Any, str, Any]] = []
     for name, module in list(sys.modules.items()):
-        if name.startswith(_OWN) and name != "confluent_kafka.aio":
+        is_own = name.startswith(_OWN) and name != "confluent_kafka.aio"
+        if is_own or not isinstance(module, ModuleType):  # None where an import is blocked
             continue
         for key, value in list(vars(module).items()):
             if isinstance(value, type) and (ours := _IN_PLACE_OF.get(value)) is not None:
