@@ -1,11 +1,12 @@
 """Throughput and memory of our consumers beside the clients they stand for, as JSON lines.
 
 ``python bench/consume.py [--records 1000000] [--size 100] [--batch 0,500,5000] [--repeat 5]``. The
-script starts a broker and fills it once. The clients take turns; every run is a new process and
-a new group, and reads all records. A batch of 0 is one record a call: ``poll()`` of confluent-kafka
+script starts a broker and fills it once. The clients take turns; every run is a new process and a
+new group, and reads all records. A batch of 0 is one record a call: ``poll()`` of confluent-kafka
 and of ``holdfast.confluent``, iteration of aiokafka, of kafka-python and of ours like them. The
 clock runs from the first batch to the last record, so the join does not count; CPU and the largest
-resident size are those of the whole process. The last line of a batch size compares: records per second of the medians, and memory of the largest runs.
+resident size are those of the whole process. The last line of a batch size compares: records per
+second of the medians, and memory of the largest runs.
 """
 
 from __future__ import annotations
