@@ -125,6 +125,7 @@ def test_a_call_has_the_answer_of_the_original(call):
     "config",
     [
         {"nonsense": 1},
+        {5: 5},
         {"session.timeout.ms": "soon"},
         {"enable.auto.commit": "perhaps"},
         {"enable.auto.commit": None},
@@ -157,13 +158,19 @@ def test_a_configuration_has_the_answer_of_the_original(config):
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs"), [((), {}), ((1,), {}), (({}, {}), {}), (({},), {}), ((), QUICK)], ids=str
+    ("args", "kwargs"), [((1,), {}), (({}, {}), {}), (({},), {}), ((), QUICK)], ids=str
 )
 def test_the_arguments_of_a_constructor_are_those_of_the_original(args, kwargs):
     def made(kind):
         kind(*args, **kwargs).close()
 
     assert answer(lambda: made(Consumer)) == answer(lambda: made(ORIGINAL))
+
+
+@KINDS
+def test_a_constructor_without_arguments_asks_for_a_configuration(kind):
+    with pytest.raises(TypeError, match="expected configuration dict"):
+        kind()
 
 
 @KINDS

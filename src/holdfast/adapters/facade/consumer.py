@@ -61,9 +61,10 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     _holdfast: GroupSide | None = None
 
     def __init__(self, *args: Any, **kwargs: Any):
-        if len(args) > 1 or not (kwargs or args) or not all(isinstance(a, dict) for a in args):
+        if not (args or kwargs):
+            super().__init__()  # raises; with an empty mapping it would miss the group.id
+        if len(args) > 1 or not all(isinstance(a, dict) for a in args):
             super().__init__(*args, **kwargs)  # raises
-            return
         config = {**(args[0] if args else {}), **kwargs}
         try:
             routed = route(config)

@@ -109,7 +109,7 @@ class Routed:
 
 
 def route(config: Mapping[str, Any]) -> Routed:
-    """Split a configuration.
+    """Split a configuration; a key that is no text is left to librdkafka, which refuses it.
 
     Parameters
     ----------
@@ -133,6 +133,7 @@ def route(config: Mapping[str, Any]) -> Routed:
     interval = config.get("auto.commit.interval.ms", 5_000)
     is_number = str(interval).isdigit()
     is_native = str(config.get("group.protocol", "classic")).lower() == "consumer"
+    config = {key: value for key, value in config.items() if isinstance(key, str)}
     if is_native:
         _check_native(config)
         plane["enable.auto.commit"] = flag
