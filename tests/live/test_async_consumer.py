@@ -252,6 +252,19 @@ def test_tells_where_it_stands_and_hands_out_one_record_at_a_time(broker):
                 assert place(record) == (topic.name, 0, offset)
             await consumer.commit()
             assert await consumer.position(first) == 2
+            assert consumer.subscription() == {topic.name}
+            assert (await consumer.list_topics())[topic.name] == 2
+            both = [first, second]
+            assert await consumer.beginning_offsets(both) == dict.fromkeys(both, 0)
+            assert await consumer.end_offsets(both) == dict.fromkeys(both, 5)
+            assert await consumer.offsets_for_times({first: 0}) == {first: 0}
+            await consumer.seek_to_end(first)
+            assert await consumer.position(first) == 5
+            await consumer.seek_to_beginning(first)
+            assert await consumer.position(first) == 0
+            await consumer.seek_to_committed(first)
+            assert await consumer.position(first) == 2
+            assert consumer.member_id.encode() in consumer.group_metadata()
             before = consumer.generation
             consumer.enforce_rebalance()
             await until_polled(consumer, lambda: consumer.generation > before)

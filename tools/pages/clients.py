@@ -36,6 +36,7 @@ CLIENTS: dict[str, tuple[type, str, type]] = {
 """Name of the original -> the original, name of ours, ours."""
 
 COUNTERPARTS = {
+    "commit_async": "commit",
     "consume": "poll",
     "consumer_group_metadata": "group_metadata",
     "get_watermark_offsets": "beginning_offsets",
@@ -77,14 +78,15 @@ def missing() -> list[str]:
     for original, (theirs, _, ours) in CLIENTS.items():
         found += [f"{original}.{n}: not in ours" for n in public(theirs) if not hasattr(ours, n)]
         found += [
-            f"{original}.{n}: no counterpart"
+            f"{original}.{n}: no counterpart in {ours.__name__}"
             for n in public(theirs)
-            if not hasattr(holdfast.Consumer, n) and n not in known
+            for ours in (holdfast.Consumer, holdfast.AsyncConsumer)
+            if not hasattr(ours, n) and n not in known
         ]
     return found + [
         f"{n}: Consumer has it"
         for n in sorted(NOT_HERE)
-        if hasattr(holdfast.Consumer, n) or n in COUNTERPARTS
+        if hasattr(holdfast.Consumer, n) or hasattr(holdfast.AsyncConsumer, n) or n in COUNTERPARTS
     ]
 
 
@@ -111,4 +113,4 @@ def _cell(ours: type, name: str) -> str:
     counterpart = name if hasattr(ours, name) else COUNTERPARTS.get(name, "")
     if counterpart and hasattr(ours, counterpart):
         return f"`{counterpart}`"
-    return NOT_HERE.get(name, "not yet")
+    return NOT_HERE[name]

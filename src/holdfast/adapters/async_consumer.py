@@ -4,8 +4,8 @@
 listener may be coroutines; they run on the loop that subscribed. A poll that was cancelled loses
 nothing: the next poll returns its records, and none of them counts as processed before.
 
-**Strategy.** One thread polls and runs callbacks. Another one commits, seeks and pauses, so that a
-callback may await these. The membership does not depend on the loop being free.
+**Strategy.** One thread polls and runs callbacks. Another one commits, seeks, pauses and asks, so
+that a callback may await these. The membership does not depend on the loop being free.
 
 References: KIP-429 (callbacks).
 """
@@ -139,6 +139,48 @@ class AsyncConsumer:
     async def resume(self, partitions: Collection[tuple[str, int]]) -> None:
         """See :meth:`Consumer.resume`."""
         await self._do(partial(self._consumer.resume, partitions))
+
+    async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """See :meth:`Consumer.seek_to_beginning`."""
+        await self._do(partial(self._consumer.seek_to_beginning, *partitions))
+
+    async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """See :meth:`Consumer.seek_to_end`."""
+        await self._do(partial(self._consumer.seek_to_end, *partitions))
+
+    async def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
+        """See :meth:`Consumer.seek_to_committed`."""
+        await self._do(partial(self._consumer.seek_to_committed, *partitions))
+
+    async def beginning_offsets(
+        self, partitions: Collection[tuple[str, int]]
+    ) -> dict[TopicPartition, int]:
+        """See :meth:`Consumer.beginning_offsets`."""
+        return await self._do(partial(self._consumer.beginning_offsets, partitions))
+
+    async def end_offsets(
+        self, partitions: Collection[tuple[str, int]]
+    ) -> dict[TopicPartition, int]:
+        """See :meth:`Consumer.end_offsets`."""
+        return await self._do(partial(self._consumer.end_offsets, partitions))
+
+    async def offsets_for_times(
+        self, times: Mapping[tuple[str, int], int]
+    ) -> dict[TopicPartition, int | None]:
+        """See :meth:`Consumer.offsets_for_times`."""
+        return await self._do(partial(self._consumer.offsets_for_times, times))
+
+    async def list_topics(self) -> dict[str, int]:
+        """See :meth:`Consumer.list_topics`."""
+        return await self._do(self._consumer.list_topics)
+
+    def subscription(self) -> set[str]:
+        """See :meth:`Consumer.subscription`."""
+        return self._consumer.subscription()
+
+    def group_metadata(self) -> bytes:
+        """See :meth:`Consumer.group_metadata`."""
+        return self._consumer.group_metadata()
 
     def paused(self) -> set[TopicPartition]:
         """See :meth:`Consumer.paused`."""
