@@ -99,8 +99,9 @@ def standalone(folder: Path, env: Mapping[str, str]) -> Iterator[StandaloneClust
         running.enter_context(daemon("master.Master", arguments, log, {}))
         master = said(log, r"Starting Spark master at (spark://\S+)")
         for number, home in enumerate(environments):
-            path = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
-            arguments = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
+            host = f"127.0.0.{number + 1}"  # Spark speculates on other hosts only
+            path = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}", "SPARK_LOCAL_IP": host}
+            arguments = ["--host", host, "--cores", "1", "--memory", "1g"]
             arguments += ["--webui-port", "0", "--work-dir", str(home / "work"), master]
             own = folder / f"worker-{number}.log"
             running.enter_context(daemon("worker.Worker", arguments, own, {**env, **path}))
