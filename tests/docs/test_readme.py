@@ -20,7 +20,7 @@ from holdfast.cli import app as cli_app
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LIBRARY, PLUGIN, MEMBER = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)
+LIBRARY, DROP_IN, PLUGIN, MEMBER = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)
 HERE = ("assign", "simulate", "upgrade-check", "decode")
 
 
@@ -44,8 +44,8 @@ def test_the_library_prints_what_the_page_says(capsys: pytest.CaptureFixture[str
 
 
 def test_the_members_take_what_the_page_gives_them() -> None:
-    imports = [line for line in (PLUGIN + MEMBER).splitlines() if line.startswith("from ")]
-    assert len(imports) == 3
+    imports = [line for line in (DROP_IN + PLUGIN + MEMBER).splitlines() if line.startswith("from ")]
+    assert len(imports) == 4
     exec("\n".join(imports), {})
     assert "[Deferred(delay_ms=30_000)]" in PLUGIN
     assert Deferred(delay_ms=30_000).name == "holdfast-deferred"
