@@ -27,6 +27,7 @@ HARD = (
     ("cooperative-sticky", 301_820),  # the same, in a tie
     ("cooperative-sticky", 306_648),  # balance costs one partition, with the lie or without
     ("cooperative-sticky", 401_500),  # a large message that is read though a name is no UTF-8
+    ("holdfast-deferred", 401_934),  # what waited goes back to a liar, newcomers are there
     ("holdfast-deferred", 300_002),  # newcomers are served while something waits
     ("holdfast-deferred", 300_026),  # an impossible generation of a newcomer
     ("holdfast-incremental", 300_815),  # the same, in small batches
