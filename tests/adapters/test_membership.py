@@ -210,6 +210,11 @@ def leading(policy, count):
 HONEST = (("a", ("t",), (0, 1)), ("b", ("t",), (2, 3)))
 
 
+def of_ours(caplog):
+    """What holdfast logged; a client of an earlier test may still log that nobody answers."""
+    return [r.getMessage() for r in caplog.records if r.name.startswith("holdfast")]
+
+
 @pytest.mark.parametrize("policy", SPOKEN)
 @pytest.mark.parametrize("code", [3, 17, 29])
 def test_a_topic_that_cannot_be_described_costs_nobody_else_anything(policy, code, caplog):
@@ -228,7 +233,7 @@ def test_a_topic_that_cannot_be_described_costs_nobody_else_anything(policy, cod
     leadership.compute(request)
     assert len(caplog.records) == 1  # told once
     leadership.compute(asking(policy, *HONEST, ("y", ("payroll",), ()), ("z", ("payroll",), ())))
-    assert caplog.records[-1].getMessage().endswith("subscribed by 'y', 'z'")
+    assert of_ours(caplog)[-1].endswith("subscribed by 'y', 'z'")
     leadership.compute(asking(policy, *HONEST))
     leadership.compute(request)
     assert len(caplog.records) == 3  # it was gone meanwhile
@@ -242,11 +247,12 @@ def test_ten_thousand_names_and_a_long_one_do_not_fill_the_log(caplog):
 
     computed = leading("simple", count).compute(asking("simple", *HONEST, ("z", names, ())))
     assert given(computed)["a"] == (("t", (0, 1)),)
-    assert len(caplog.records) == 11
-    assert "1991 more topics" in caplog.records[-1].getMessage()
+    told = of_ours(caplog)
+    assert len(told) == 11
+    assert "1991 more topics" in told[-1]
     long_one = MissingTopics(MemberLog(settings()))
     long_one.tell({names[0]: 29}, asking("simple", ("z", names[:1], ())).members)
-    assert len(caplog.records[-1].getMessage()) < 600
+    assert len(of_ours(caplog)[-1]) < 600
 
 
 @pytest.mark.parametrize("policy", SPOKEN)

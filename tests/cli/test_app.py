@@ -133,7 +133,7 @@ def test_what_reaches_the_top_is_one_line(
     [
         (("doctr",), "Did you mean 'doctor'"),
         (("doctor", "--inptu", "x"), "--input"),
-        (("explain", "HF1O4"), "did you mean HF114 or HF104"),
+        (("explain", "HF1O4"), "did you mean HF124 or HF114 or HF104"),
         (("doctor", "--format", "xml"), "xml"),
         (("report", "--input", "x", "-o", "/nowhere/r.html"), "does not exist"),
     ],

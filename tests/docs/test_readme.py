@@ -44,7 +44,9 @@ def test_the_library_prints_what_the_page_says(capsys: pytest.CaptureFixture[str
 
 
 def test_the_members_take_what_the_page_gives_them() -> None:
-    imports = [line for line in (DROP_IN + PLUGIN + MEMBER).splitlines() if line.startswith("from ")]
+    imports = [
+        line for line in (DROP_IN + PLUGIN + MEMBER).splitlines() if line.startswith("from ")
+    ]
     assert len(imports) == 4
     exec("\n".join(imports), {})
     assert "[Deferred(delay_ms=30_000)]" in PLUGIN

@@ -36,6 +36,7 @@ GUARDED = {
     "bootstrap-server": "the server",
     "listen": "the address to listen on",
     "command-config": "the credentials",
+    "token-file": "the credentials",
     "output": "an output",
     "metrics": "an output",
     "trace": "an output",

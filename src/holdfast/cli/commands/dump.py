@@ -13,7 +13,7 @@ Examples:
   holdfast dump -b localhost:9092 -o dump
   holdfast dump -b broker:9093 --command-config client.properties -o dump
   holdfast dump -b localhost:9092 -o s3://bucket/dumps/monday
-  holdfast dump -b localhost:9092 --group 'etl-*' -o dump && holdfast doctor --input dump
+  holdfast dump -b localhost:9092 --group 'etl-*' -o dump
 """
 
 
