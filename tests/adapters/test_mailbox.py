@@ -104,3 +104,44 @@ def test_a_handler_may_set_and_wait_whatever_it_interrupts(on_alarm):
     for _ in range(300):
         assert flags[0].wait(30)
         flags[0] = Flag()
+
+
+class Interrupted:
+    """A lock; a handler runs as soon as somebody has it."""
+
+    def __init__(self, lock, handler):
+        self.release = lock.release
+        self._lock = lock
+        self._handler = handler
+
+    def acquire(self, timeout):
+        acquired = self._lock.acquire(timeout=timeout)
+        if acquired:
+            self._handler()
+        return acquired
+
+
+def interrupted_flag(handler):
+    """A flag that another thread sets while we wait; the handler has it then."""
+    flag = Flag()
+    flag._gate = Interrupted(flag._gate, lambda: handler(flag))
+    threading.Timer(0.05, flag.set).start()
+    return flag
+
+
+def test_a_flag_is_set_again_while_one_who_waited_wakes():
+    """The second ``set`` opens the gate that the one who waited is about to open for the next."""
+    flag = interrupted_flag(Flag.set)
+    assert flag.wait(30)
+    assert flag._gate.acquire(timeout=0)  # it is open
+
+
+def test_a_handler_that_raises_leaves_no_other_waiting():
+    def stop(_):
+        raise KeyboardInterrupt
+
+    flag = interrupted_flag(stop)
+    with pytest.raises(KeyboardInterrupt):
+        flag.wait(30)
+    with pytest.raises(KeyboardInterrupt):  # it is open: the next one has it too
+        flag._gate.acquire(timeout=0)

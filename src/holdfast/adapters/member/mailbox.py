@@ -78,8 +78,7 @@ class Flag:
     def set(self) -> None:
         """Set it, and wake who waits."""
         self._is_set = True
-        with suppress(RuntimeError):  # open already
-            self._gate.release()
+        self._open()
 
     def is_set(self) -> bool:
         """Whether it is set."""
@@ -88,6 +87,15 @@ class Flag:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, at most ``timeout`` seconds; return whether it is."""
         left = -1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)
-        if not self._is_set and self._gate.acquire(timeout=left):
-            self._gate.release()  # for the next one that waits
+        if not self._is_set:
+            try:
+                self._gate.acquire(timeout=left)
+            finally:  # also if a handler raises: it may have been acquired
+                if self._is_set:
+                    self._open()  # for the next one that waits
         return self._is_set
+
+    def _open(self) -> None:
+        """Leave the gate open, also if a second ``set`` or another waiter opened it meanwhile."""
+        with suppress(RuntimeError):  # open already
+            self._gate.release()
