@@ -234,9 +234,12 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         asked.append((what, n() if callable(n) else n, quiet))
         yield
 
-    cluster = SimpleNamespace(
-        check=lambda: None, partition_ends=lambda topic: {0: (5, 25), 1: (0, 10)}
-    )
+    def ends(topic: str, only: Any = None) -> dict[int, tuple[int, int]]:
+        held = {0: (5, 25), 1: (0, 10)}
+        wanted = None if only is None else only(len(held))
+        return {p: held[p] for p in held if wanted is None or p in wanted}
+
+    cluster = SimpleNamespace(check=lambda: None, partition_ends=ends)
     monkeypatch.setattr("holdfast.adapters.cluster.cluster.LiveCluster", lambda **_: cluster)
     monkeypatch.setattr("holdfast.pipeline.session.get_session", lambda **_: object())
     for slow in ("history.history.run", "ingest.dump.write_dump", "batches.watch.watch"):
@@ -251,6 +254,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     ("command", "options", "bar"),
     [
         ("history", (), ("history", 30)),
+        ("history", ("--group", "g"), ("history", 10)),  # of the partition that holds it
         ("lag", (), ("history", 30)),
         ("plan", ("--assignor", "sticky"), ("history", 30)),
         ("replay", (), ("history", 30)),
