@@ -24,6 +24,7 @@ from tests.cli.suggested import SOURCE, fleet_of, listening, parse, sites, words
 from tests.pipeline import local
 from tests.pipeline.kinds import kind
 from tests.report.test_findings import CASES
+from tests.tables.test_upkeep import version_one
 
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.cli.app import COMMANDS
@@ -102,6 +103,13 @@ def history_of(root: Path) -> Path:
     return root
 
 
+def of_an_earlier_holdfast(root: Path) -> Path:
+    """Tables as version 1 of the manifest left them."""
+    root.mkdir()
+    version_one(root, "a", "b")
+    return root
+
+
 def a_dump(root: Path) -> Path:
     """A captured dump: the suggested command reads it."""
     return kind(KINDS[0]).write_dump(root)
@@ -143,6 +151,9 @@ CASES_OF_ERRORS = {
     ),
     "no tables": Case(
         ("doctor", "--input", "THERE"), 3, "holdfast history -b HOST:PORT -o DIR", Path.mkdir
+    ),
+    "tables of an earlier holdfast": Case(
+        ("doctor", "--input", "THERE"), 3, "holdfast tables migrate THERE", of_an_earlier_holdfast
     ),
     "no dump": Case(
         ("history", "--input", "THERE"), 3, "holdfast dump -b HOST:PORT -o DIR", Path.mkdir
