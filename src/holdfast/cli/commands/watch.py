@@ -156,7 +156,7 @@ def tell_batch(tables: Tables, batch: int, told: set[int], note: Callable[[str],
     """
     found = [one for one in tables.batches() if one.id == batch]
     notes_of = found[0].notes if found else {}
-    n_bad = sum(n for one in found for _, n in one.files.get("bad_records", []))
+    n_bad = sum(one.rows.get("bad_records", 0) for one in found)
     tell_bad(n_bad, "of the batch's", note)
     unknown = {int(number): n for number, n in notes_of.get("unknown_types", {}).items()}
     n_bad_share = int(notes_of.get("n_bad_share", 0))
