@@ -213,8 +213,10 @@ def commits_of(group, rng, ends, truth):
         if fate == "deleted":
             made.append((group.name, at + 9, fleet.commit(group.name, *tp, None, at=at + 9)))
             current = None
-        behind = end - 10 if current is None else end - min(max(current, 10), end)
-        truth.lag.append((group.name, *tp, current, end, behind, member))
+        behind, to_read = None, end - 10  # without a commit: no lag, but the whole log to read
+        if current is not None:
+            behind, to_read = end - min(max(current, 10), end), None
+        truth.lag.append((group.name, *tp, current, end, behind, to_read, member))
     truth.commits += len(made)
     return made
 

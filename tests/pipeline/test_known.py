@@ -26,6 +26,13 @@ def so_far(found, wanted):
     return {name: (found | untold)[name] for name in wanted}
 
 
+def lag_of(tables):
+    """Where every group stands, in the order of :class:`known.Truth`, whatever that of the rows."""
+    place, offsets = ("group", "topic", "partition"), ("current_offset", "log_end_offset")
+    names = (*place, *offsets, "lag", "lag_by_reset", "member_id")
+    return sorted((tuple(r[n] for n in names) for r in tables.table("lag").to_pylist()), key=repr)
+
+
 def check(tables, truth):
     found = tables.table("rebalances").to_pylist()
     wanted = sorted(truth.rebalances, key=lambda r: (r["group"].encode(), r["generation"]))
@@ -38,9 +45,7 @@ def check(tables, truth):
         for r in tables.table("assignments").to_pylist()
     }
     assert given == truth.owners
-    names = ("group", "topic", "partition", "current_offset", "log_end_offset", "lag", "member_id")
-    lag = [tuple(row[n] for n in names) for row in tables.table("lag").to_pylist()]
-    assert sorted(lag, key=repr) == sorted(truth.lag, key=repr)
+    assert lag_of(tables) == sorted(truth.lag, key=repr)
     assert tables.rows("offset_commits") == truth.commits
     assert tables.rows("bad_records") == truth.bad
     assert {row["kind"] for row in tables.table("anomalies").to_pylist()} <= {"generation_reset"}
@@ -83,9 +88,7 @@ def test_what_compaction_leaves_is_still_true(tmp_path, seed):
     dump = fleet.write_dump(tmp_path / "dump", left, topics=topics, offsets=offsets)
     tables = local.run(dump, tmp_path / "out", reset="earliest", batch_rows=50)
     # Owners, positions and lag are those of the whole log; of the past there is less.
-    named = ("group", "topic", "partition", "current_offset", "log_end_offset", "lag", "member_id")
-    lag = [tuple(row[n] for n in named) for row in tables.table("lag").to_pylist()]
-    assert sorted(lag, key=repr) == sorted(truth.lag, key=repr)
+    assert lag_of(tables) == sorted(truth.lag, key=repr)
     last = {}
     for row in truth.rebalances:
         last[row["group"]] = row["generation"]
