@@ -108,7 +108,7 @@ class Routed:
         return Settings.parse(self.member)
 
 
-def route(config: Mapping[str, Any]) -> Routed:
+def route(config: Mapping[Any, Any]) -> Routed:
     """Split a configuration; a key that is no text is left to librdkafka, which refuses it.
 
     Parameters
