@@ -86,6 +86,16 @@ def test_a_commit_after_a_merge_keeps_what_was_merged(tmp_path):
     }
 
 
+def test_a_merge_under_a_batch_that_brought_nothing_brings_it_nothing(tmp_path):
+    tables = Tables(tmp_path)
+    with tables.writing() as writer:
+        for batch in range(3):
+            committed(tables, writer, batch, bad_records=filled("bad_records", 2))
+        committed(tables, writer, 3)
+        assert merge(tables, writer, everything=True).merged == 3
+    assert [batch.rows for batch in tables.batches()] == [{"bad_records": 2}] * 3 + [{}]
+
+
 def test_one_group_is_read_without_the_others(tmp_path, monkeypatch):
     tables = Tables(tmp_path)
     names = [f"g{i:05d}" for i in range(10_000)]

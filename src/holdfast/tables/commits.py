@@ -183,7 +183,9 @@ def commit_batch(
             checkpoint = past.version
         states[table] = past
         tables[table] = TableVersion(version=past.version, checkpoint=checkpoint, rows=past.rows)
-    rows = dict(batch.rows) or {t: sum(file.rows for file in files) for t, files in added.items()}
+    rows = dict(batch.rows)  # files that upkeep or a look puts in place of others bring no rows
+    if operation == "WRITE":
+        rows = {table: sum(file.rows for file in files) for table, files in added.items()}
     listed = [one for one in made_from.batches if one.id != batch.id and not gone.everything]
     listed.append(Batch(id=batch.id, notes=batch.notes, rows=rows))
     until_ns = commit_time_ns(root, made_from)
