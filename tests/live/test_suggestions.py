@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 from tests.cli.running import run
@@ -13,15 +17,16 @@ from tests.live.processes import create_topic
 from tests.live.small_group import small_group
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
-from tests.report.test_findings import CASES
+from tests.report.test_findings import CASES, OF_A_FOLDER
 
 from holdfast.command_lines import FOLDER, SERVERS, GivenSource
 from holdfast.report.columns.timeline import last_time
-from holdfast.report.findings.facts import read_facts
+from holdfast.report.findings.facts import NOT_KEPT, Age, read_facts
 from holdfast.report.findings.finding import RULES, Finding, Limits
 from holdfast.tables.reading import read_tables
 
 pytestmark = pytest.mark.broker
+OLD = Age(seconds=1e6)
 GROUP = "it's $HOME of \\group\\ *[1]"
 TOOLS = {
     "kafka-consumer-groups.sh": "consumer",
@@ -35,8 +40,9 @@ def found(group: str, topic: str, kind: str, source: GivenSource) -> list[Findin
     """A finding of every code, about one group of a cluster."""
     findings = []
     for code, rule in RULES.items():
-        tables = read_tables(fleet_of({code: group}, topic))
-        facts = read_facts(tables, group, last_time(tables), source)
+        script, age = (next(iter(CASES)), OLD) if code in OF_A_FOLDER else (code, NOT_KEPT)
+        tables = read_tables(fleet_of({script: group}, topic))
+        facts = read_facts(tables, group, last_time(tables), source, age)
         object.__setattr__(facts, "kind", kind)
         findings += rule.find(facts, Limits())
     return findings
@@ -60,7 +66,7 @@ def test_tools_of_kafka_take_what_is_suggested(broker, tmp_path):
     bootstrap, given = broker.bootstrap, GivenSource(servers=broker.bootstrap)
     with small_group(bootstrap, GROUP) as (topic, _):
         findings = found(GROUP, topic, "consumer", given)
-        assert len({f.code for f in findings}) == len(CASES)
+        assert {f.code for f in findings} == RULES.keys() == {*CASES, *OF_A_FOLDER}
         assert asked_of_kafka(bootstrap, findings) == {
             "kafka-consumer-groups.sh",
             "kafka-configs.sh",
@@ -98,6 +104,51 @@ def test_our_commands_run_on_the_cluster_that_was_given(broker, spark, tmp_path)
             ended = run(*words)
             assert ended.code == 0, ended.err
             assert "no record of a group" not in ended.err
+
+
+def doctored(folder) -> list[dict[str, str]]:
+    """What the doctor finds in tables about ``GROUP``."""
+    done = run("doctor", "--input", folder, "--group", "it's*", "--format", "json")
+    (group,) = json.loads(done.out)["groups"]
+    return group["findings"]
+
+
+@pytest.mark.spark
+def test_what_a_dead_watch_is_started_with_goes_on_until_ctrl_c(
+    broker, spark, tmp_path, monkeypatch
+):
+    folder, two_days_ns = tmp_path / "it's kept", 2 * 86_400 * 10**9
+    with small_group(broker.bootstrap, GROUP):
+        assert run("watch", "-b", broker.bootstrap, "-o", folder).code == 0
+    assert "HF123" not in {f["code"] for f in doctored(folder)}
+    with monkeypatch.context() as patch:
+        real = time.time_ns
+        patch.setattr(time, "time_ns", lambda: real() + two_days_ns)
+        (line,) = {f["command"] for f in doctored(folder) if f["code"] == "HF123"}
+    given = {SERVERS: broker.bootstrap}
+    words = [given.get(word, word) for word in parse(line)]
+    assert str(folder) in words
+    before = read_tables(folder).newest_notes()
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *words], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        until(
+            lambda: (
+                watching.poll() is not None
+                or read_tables(folder).newest_notes()["taken_at"] > before["taken_at"]
+            ),
+            "log ends are read anew",
+        )
+        watching.send_signal(signal.SIGINT)
+        _, said = watching.communicate(timeout=60)
+    finally:
+        watching.kill()
+        watching.wait()
+    assert watching.returncode == 130, said  # as of every command that runs until Ctrl-C
+    after = read_tables(folder).newest_notes()
+    assert after["query"] == before["query"]
+    assert (before["every_seconds"], after["every_seconds"]) == (None, 30)
 
 
 @pytest.mark.spark
