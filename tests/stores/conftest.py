@@ -37,13 +37,19 @@ def bucket(request, monkeypatch):
     """URL of a new place on a store: Moto's S3, and in `make soak` s3s-fs and HDFS."""
     filesystems.filesystem.cache_clear()
     if request.param == "hdfs":
-        monkeypatch.setenv("HADOOP_USER_NAME", getpass.getuser())
-        yield f"{request.getfixturevalue('hdfs_server')}/{uuid.uuid4().hex}"
+        url = f"{request.getfixturevalue('hdfs_server')}/{uuid.uuid4().hex}"
+        environment = {"HADOOP_USER_NAME": getpass.getuser()}
     else:
         environment = request.getfixturevalue(f"{request.param}_server")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    if "spark" in request.fixturenames:
+        # The session of the run is older than the store, and its workers have the environment
+        # that it started with. They are given this as a cluster gives it: spark.executorEnv.
+        workers = request.getfixturevalue("spark").sparkContext.environment
         for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        yield new_bucket(environment)
+            monkeypatch.setitem(workers, name, value)
+    yield url if request.param == "hdfs" else new_bucket(environment)
     filesystems.filesystem.cache_clear()
 
 
