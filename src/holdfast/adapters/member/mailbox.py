@@ -91,7 +91,7 @@ class Flag:
             try:
                 self._gate.acquire(timeout=left)
             finally:  # also if a handler raises: it may have been acquired
-                if self._is_set:
+                if self.is_set():
                     self._open()  # for the next one that waits
         return self._is_set
 
