@@ -5,5 +5,7 @@ stay those of the client. ``aiokafka_consumer`` is the class, ``aiokafka_setting
 keywords, ``aiokafka_coordinator`` has the member, and ``aiokafka_state`` what the consumer has.
 ``kafka_consumer``, ``kafka_settings`` and ``kafka_coordinator`` are the same for kafka-python.
 ``loop_duties`` carries a member's duties to an event loop, ``poll_duties`` into the application's
-poll; ``foreign`` offers an assignor that is written for the client.
+poll, and ``client_duties`` is what both leave to the client. ``keywords`` and ``client_errors``
+are what the two clients have in common; ``foreign`` offers an assignor that is written for the
+client.
 """

@@ -24,8 +24,9 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from aiokafka.util import get_running_loop
 
 from holdfast.adapters.coordinators.aiokafka_coordinator import MemberCoordinator
-from holdfast.adapters.coordinators.aiokafka_settings import DELAY, is_ours, settings_of
+from holdfast.adapters.coordinators.aiokafka_settings import settings_of
 from holdfast.adapters.coordinators.aiokafka_state import KeepingSubscriptions, check_version
+from holdfast.adapters.coordinators.keywords import DELAY, is_ours
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.settings import Settings

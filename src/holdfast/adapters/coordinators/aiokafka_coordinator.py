@@ -21,6 +21,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import aiokafka.errors as kafka_errors
@@ -28,13 +29,14 @@ from aiokafka.client import CoordinationType
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
+from holdfast.adapters.coordinators import client_errors
 from holdfast.adapters.coordinators.aiokafka_state import KeepingAssignment, KeepingSubscriptions
 from holdfast.adapters.coordinators.loop_duties import LoopDuties
 from holdfast.adapters.member.assembly import MemberParts
 from holdfast.adapters.member.host import Standing
 from holdfast.adapters.member.link import NotedOffset
 from holdfast.adapters.settings import Settings
-from holdfast.errors import HoldfastError, RemoteProtocolError, SourceError
+from holdfast.errors import HoldfastError
 from holdfast.machine import actions, events
 from holdfast.machine.actions import ListenerCall
 from holdfast.machine.codes import ErrorCode
@@ -52,15 +54,8 @@ _REFUSED = frozenset(
 )
 
 
-def theirs(error: BaseException) -> Any:
-    """An error of ours as aiokafka's class with the same code."""
-    if isinstance(error, kafka_errors.KafkaError):
-        return error
-    if isinstance(error, RemoteProtocolError) and error.error_code > 0:
-        return kafka_errors.for_code(error.error_code)(str(error))
-    if isinstance(error, SourceError):
-        return kafka_errors.KafkaConnectionError(str(error))
-    return kafka_errors.KafkaError(str(error))
+theirs = partial(client_errors.translated, kafka_errors)
+_not_ours = partial(client_errors.not_ours, kafka_errors)
 
 
 class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has no types
@@ -622,12 +617,3 @@ def _said(error: Any) -> Any:
         "Commit cannot be completed since the group has already rebalanced and may have assigned "
         "the partitions to another member"
     )
-
-
-def _not_ours(refused: Collection[TopicPartition]) -> Exception:
-    names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(refused)[:5])
-    error: Exception = kafka_errors.CommitFailedError(
-        f"the commit was refused: {names} is not this member's, or was not when these records were "
-        "handed out; they are read again from the committed offset, here or elsewhere"
-    )
-    return error

@@ -26,23 +26,13 @@ from aiokafka.coordinator.protocol import ConsumerProtocol
 
 from holdfast.adapters.aiokafka_assignor import AiokafkaAssignor
 from holdfast.adapters.coordinators.foreign import ForeignAssignor, pairs
+from holdfast.adapters.coordinators.keywords import SAME, client_keys, our_keys
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
 
 _SAME = {
-    "group_id": "group.id",
-    "group_instance_id": "group.instance.id",
-    "client_id": "client.id",
-    "client_rack": "client.rack",
-    "session_timeout_ms": "session.timeout.ms",
-    "heartbeat_interval_ms": "heartbeat.interval.ms",
-    "max_poll_interval_ms": "max.poll.interval.ms",
-    "enable_auto_commit": "enable.auto.commit",
+    **SAME,
     "auto_commit_interval_ms": "auto.commit.interval.ms",
-    "metadata_max_age_ms": "metadata.max.age.ms",
-    "request_timeout_ms": "request.timeout.ms",
-    "retry_backoff_ms": "retry.backoff.ms",
-    "isolation_level": "isolation.level",
     "security_protocol": "security.protocol",
     "ssl_context": "holdfast.ssl.context",
 }
@@ -52,12 +42,6 @@ _KEEP = {
     StickyPartitionAssignor: "sticky",
 }
 _DRAIN_MS = 30_000
-DELAY = "scheduled_rebalance_max_delay_ms"
-
-
-def is_ours(keyword: str) -> bool:
-    """Whether a keyword is one that aiokafka does not have."""
-    return keyword.startswith("holdfast_") or keyword == DELAY
 
 
 def settings_of(
@@ -75,7 +59,7 @@ def settings_of(
     options : mapping of str to object
         aiokafka's keywords, all of them, with their defaults.
     ours : mapping of str to object
-        The keywords of :func:`is_ours`.
+        The keywords of :func:`~holdfast.adapters.coordinators.keywords.is_ours`.
     loop : asyncio.AbstractEventLoop
         Where a token provider runs.
     cluster
@@ -91,17 +75,14 @@ def settings_of(
     servers = options["bootstrap_servers"]
     config: dict[str, Any] = {
         "bootstrap.servers": servers if isinstance(servers, str) else list(servers),
-        **{key: options[word] for word, key in _SAME.items()},
+        **client_keys(options, _SAME),
         **_login(options, loop),
     }
-    reset = options["auto_offset_reset"]
-    config["auto.offset.reset"] = reset if reset in ("earliest", "latest") else "none"
     if strategies is not None:
         config["partition.assignment.strategy"] = [_assignor(one, cluster) for one in strategies]
     rebalance_ms = options["rebalance_timeout_ms"] or options["session_timeout_ms"]
     config["holdfast.drain.timeout.ms"] = min(_DRAIN_MS, rebalance_ms)
-    for word, value in ours.items():
-        config[word.replace("_", ".")] = value
+    config |= our_keys(ours)
     try:
         return Settings.parse(config)
     except ConfigError as error:

@@ -22,7 +22,8 @@ from kafka.structs import TopicPartition
 from kafka.util import WeakMethod
 
 from holdfast.adapters.coordinators.kafka_coordinator import MemberConsumerCoordinator
-from holdfast.adapters.coordinators.kafka_settings import is_ours, network_of, settings_of
+from holdfast.adapters.coordinators.kafka_settings import network_of, settings_of
+from holdfast.adapters.coordinators.keywords import is_ours
 from holdfast.adapters.kafka_python_attach import TESTED
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.member.membership import assignors_of

@@ -18,6 +18,7 @@ import concurrent.futures
 import inspect
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -27,11 +28,12 @@ from kafka.coordinator.heartbeat import Heartbeat
 from kafka.structs import ConsumerGroupMetadata, MemberState, TopicPartition
 from kafka.util import WeakMethod
 
+from holdfast.adapters.coordinators import client_errors
 from holdfast.adapters.coordinators.poll_duties import PollDuties
 from holdfast.adapters.member.assembly import MemberParts
 from holdfast.adapters.member.link import NotedOffset
 from holdfast.adapters.settings import Settings
-from holdfast.errors import HoldfastError, RemoteProtocolError, SourceError
+from holdfast.errors import HoldfastError
 from holdfast.machine import actions, events
 from holdfast.machine import states as machine_states
 from holdfast.machine.actions import ListenerCall
@@ -47,15 +49,8 @@ _AGAIN_S = 0.05
 _STABLE = machine_states.MemberState.STABLE
 
 
-def theirs(error: BaseException) -> Any:
-    """An error of ours as kafka-python's class with the same code."""
-    if isinstance(error, kafka_errors.KafkaError):
-        return error
-    if isinstance(error, RemoteProtocolError) and error.error_code > 0:
-        return kafka_errors.for_code(error.error_code)(str(error))
-    if isinstance(error, SourceError):
-        return kafka_errors.KafkaConnectionError(str(error))
-    return kafka_errors.KafkaError(str(error))
+theirs = partial(client_errors.translated, kafka_errors)
+_not_ours = partial(client_errors.not_ours, kafka_errors)
 
 
 class MemberHeartbeat(Heartbeat):  # type: ignore[misc]  # kafka-python has no types
@@ -512,12 +507,3 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
 
 def _partitions(resources: Iterable[Resource]) -> list[TopicPartition]:
     return [TopicPartition(*resource) for resource in sorted(resources)]
-
-
-def _not_ours(refused: Collection[TopicPartition]) -> Exception:
-    names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(refused)[:5])
-    error: Exception = kafka_errors.CommitFailedError(
-        f"the commit was refused: {names} is not this member's, or was not when these records were "
-        "handed out; they are read again from the committed offset, here or elsewhere"
-    )
-    return error

@@ -25,23 +25,10 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaConfigurationError
 
+from holdfast.adapters.coordinators.keywords import SAME, client_keys, our_keys
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
 
-_SAME = {
-    "group_id": "group.id",
-    "group_instance_id": "group.instance.id",
-    "client_id": "client.id",
-    "client_rack": "client.rack",
-    "session_timeout_ms": "session.timeout.ms",
-    "heartbeat_interval_ms": "heartbeat.interval.ms",
-    "max_poll_interval_ms": "max.poll.interval.ms",
-    "enable_auto_commit": "enable.auto.commit",
-    "metadata_max_age_ms": "metadata.max.age.ms",
-    "request_timeout_ms": "request.timeout.ms",
-    "retry_backoff_ms": "retry.backoff.ms",
-    "isolation_level": "isolation.level",
-}
 _KEEP = {
     RangePartitionAssignor: "range",
     RoundRobinPartitionAssignor: "roundrobin",
@@ -49,12 +36,6 @@ _KEEP = {
     CooperativeStickyAssignor: "cooperative-sticky",
 }
 _NETWORK = ("security_protocol", "proxy_url", "socks5_proxy", "selector", "client_dns_lookup")
-DELAY = "scheduled_rebalance_max_delay_ms"
-
-
-def is_ours(keyword: str) -> bool:
-    """Whether a keyword is one that kafka-python does not have."""
-    return keyword.startswith("holdfast_") or keyword == DELAY
 
 
 def settings_of(
@@ -67,7 +48,7 @@ def settings_of(
     options : mapping of str to object
         kafka-python's keywords, all of them.
     ours : mapping of str to object
-        The keywords of :func:`is_ours`.
+        The keywords of :func:`~holdfast.adapters.coordinators.keywords.is_ours`.
     strategies : iterable, optional
         ``partition_assignment_strategy``; None where a policy is named and nothing else.
 
@@ -79,14 +60,11 @@ def settings_of(
     servers = options["bootstrap_servers"]
     config: dict[str, Any] = {
         "bootstrap.servers": servers if isinstance(servers, str) else list(map(_server, servers)),
-        **{key: options[word] for word, key in _SAME.items()},
+        **client_keys(options, SAME),
     }
-    reset = options["auto_offset_reset"]
-    config["auto.offset.reset"] = reset if reset in ("earliest", "latest") else "none"
     if strategies is not None:
         config["partition.assignment.strategy"] = list(map(_assignor, strategies))
-    for word, value in ours.items():
-        config[word.replace("_", ".")] = value
+    config |= our_keys(ours)
     try:
         return Settings.parse(config)
     except ConfigError as error:

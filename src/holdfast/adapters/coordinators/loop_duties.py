@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
+from holdfast.adapters.coordinators.client_duties import ClientDuties
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
 from holdfast.model.partitions import Resource
@@ -45,7 +46,7 @@ class LoopSide(Protocol):
         """A round is over."""
 
 
-class LoopDuties:
+class LoopDuties(ClientDuties):
     """Carries duties to a loop.
 
     Parameters
@@ -57,9 +58,9 @@ class LoopDuties:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, side: LoopSide):
+        super().__init__()
         self._loop = loop
         self._side = side
-        self.listener: Any = None  # the client keeps its own
 
     def _later(self, work: Callable[..., None], *arguments: object) -> bool:
         try:
@@ -76,9 +77,6 @@ class LoopDuties:
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
         """See :class:`~holdfast.adapters.member.host.Duties`."""
         self._later(self._side.lose, resources)
-
-    def start(self, resources: tuple[Resource, ...], term: int) -> None:
-        """Do nothing: the client began to fetch when the callback was due."""
 
     def call(
         self,
@@ -98,9 +96,3 @@ class LoopDuties:
     def completed(self, action: actions.JoinCompleted) -> None:
         """See :class:`~holdfast.adapters.member.host.Duties`."""
         self._later(self._side.settle, action)
-
-    def end(self) -> None:
-        """Nothing was opened."""
-
-    def close(self) -> None:
-        """Nothing was opened."""

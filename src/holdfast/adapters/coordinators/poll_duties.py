@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
+from holdfast.adapters.coordinators.client_duties import ClientDuties
 from holdfast.adapters.member.mailbox import Mailbox
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
@@ -43,7 +44,7 @@ class PollSide(Protocol):
         """A round is over."""
 
 
-class PollDuties:
+class PollDuties(ClientDuties):
     """Duties that wait for a poll.
 
     Parameters
@@ -53,9 +54,9 @@ class PollDuties:
     """
 
     def __init__(self, side: PollSide):
+        super().__init__()
         self._side = side
         self._jobs: Mailbox[Callable[[], Exception | None]] = Mailbox()
-        self.listener: Any = None  # the client keeps its own
 
     def run(self, wait_s: float = 0.0) -> tuple[int, Exception | None]:
         """Do what waits, the first within ``wait_s``; return how many, and the last error."""
@@ -83,9 +84,6 @@ class PollDuties:
         self._side.hide(resources)
         self._jobs.put(lambda: self._side.forget(resources))
 
-    def start(self, resources: tuple[Resource, ...], term: int) -> None:
-        """Do nothing: the client began to fetch when the callback was due."""
-
     def call(
         self,
         call: ListenerCall,
@@ -112,9 +110,3 @@ class PollDuties:
     def completed(self, action: actions.JoinCompleted) -> None:
         """See :class:`~holdfast.adapters.member.host.Duties`."""
         self._jobs.put(lambda: self._side.settle(action))
-
-    def end(self) -> None:
-        """Nothing was opened."""
-
-    def close(self) -> None:
-        """Nothing was opened."""

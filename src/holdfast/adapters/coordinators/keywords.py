@@ -1,0 +1,46 @@
+"""What the keywords of aiokafka's and of kafka-python's consumer have in common.
+
+**Rules.** A keyword of the client keeps its meaning. Ours begin with ``holdfast_`` and are the
+``holdfast.*`` keys with underscores; :data:`DELAY` is the one more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+DELAY = "scheduled_rebalance_max_delay_ms"
+SAME = {
+    "group_id": "group.id",
+    "group_instance_id": "group.instance.id",
+    "client_id": "client.id",
+    "client_rack": "client.rack",
+    "session_timeout_ms": "session.timeout.ms",
+    "heartbeat_interval_ms": "heartbeat.interval.ms",
+    "max_poll_interval_ms": "max.poll.interval.ms",
+    "enable_auto_commit": "enable.auto.commit",
+    "metadata_max_age_ms": "metadata.max.age.ms",
+    "request_timeout_ms": "request.timeout.ms",
+    "retry_backoff_ms": "retry.backoff.ms",
+    "isolation_level": "isolation.level",
+}
+"""Keyword of both clients -> key of our member."""
+
+
+def is_ours(keyword: str) -> bool:
+    """Whether a keyword is one that neither client has."""
+    return keyword.startswith("holdfast_") or keyword == DELAY
+
+
+def client_keys(options: Mapping[str, Any], same: Mapping[str, str]) -> dict[str, Any]:
+    """The member's keys for the client's keywords in ``same``, and where a position is missing."""
+    reset = options["auto_offset_reset"]
+    return {
+        **{key: options[word] for word, key in same.items()},
+        "auto.offset.reset": reset if reset in ("earliest", "latest") else "none",
+    }
+
+
+def our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
+    """The member's keys for the keywords of :func:`is_ours`."""
+    return {word.replace("_", "."): value for word, value in ours.items()}
