@@ -95,7 +95,6 @@ def run():
         host = MemberHost(script, duties or Notes(), compute, name="t")
         hosts.append(host)
         host.start(link or Link())
-        script.next(events.Started)
         return host
 
     yield start

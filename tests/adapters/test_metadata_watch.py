@@ -17,7 +17,7 @@ from holdfast.adapters.member.member_log import MemberLog
 from holdfast.adapters.settings import Settings
 from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.machine.codes import FATAL, ErrorCode
-from holdfast.machine.events import MetadataChanged
+from holdfast.machine.events import MetadataChanged, Started, SubscriptionChanged
 
 SETTINGS = Settings.parse(
     {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "retry.backoff.max.ms": 0}
@@ -105,6 +105,24 @@ def test_a_pattern_asks_for_all_topics_and_still_knows_what_others_miss(watch):
     assert failures.empty()
 
 
+def test_a_member_with_a_pattern_joins_once_it_knows_what_matches(watch):
+    topics = Topics({"t": 4, "u": 1}, error=AdapterError("no broker answered"))
+    one, events, failures = watch(topics)
+    one.subscribe((), lambda name: name == "t")
+    with pytest.raises(AdapterError):
+        one.look(frozenset({"t"}))
+    topics.error = None
+    told = [events.get(timeout=30)]
+    while not isinstance(told[-1], Started):
+        told.append(events.get(timeout=30))
+    assert [event for event in told if isinstance(event, SubscriptionChanged)] == [
+        SubscriptionChanged(("t",))
+    ]
+    one.subscribe(("u",), None)
+    assert events.get(timeout=30) == SubscriptionChanged(("u",))
+    assert failures.empty()
+
+
 def test_what_could_not_be_asked_for_is_asked_for_again_and_counts_as_a_change(watch):
     topics = Topics({"t": 4, "u": 2})
     one, events, failures = watch(topics)
@@ -176,7 +194,7 @@ def test_a_topic_that_does_not_exist_is_told_once_with_the_nearest_name(watch, c
         "g: topic 'zzz' does not exist",
     ]
     assert one.missing == ("oders", "zzz")
-    topics.counts["oders"] = 1
+    topics.counts = {**topics.counts, "oders": 1}  # the watch may be reading the old ones
     while one.missing != ("zzz",):
         counts_of(events)
     assert failures.empty()

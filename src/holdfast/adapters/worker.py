@@ -166,6 +166,7 @@ class Worker:
         self._connections = connections
         self._host.start(GroupLink(connections, self._host.post, self._host.fail))
         self._announce()
+        self._host.post(events.Started())
 
     def update(self, resources: Mapping[str, int]) -> None:
         """Change kinds and counts; the leader's change moves what has to move."""

@@ -267,7 +267,11 @@ class MetadataWatch:
     cannot exist. The topics of other members never end it, and until its application has heard of
     its failure it leads on for the others.
 
-    References: ``maybeThrowAnyException`` of Kafka's Metadata.
+    A member that subscribes to a pattern joins once it knows what matches: before that it would
+    take part in a round with no topic, and be given its partitions in a second one.
+
+    References: ``maybeThrowAnyException`` of Kafka's Metadata; ``poll`` of its ConsumerCoordinator
+    ("ensure fresh metadata" for a pattern).
     """
 
     def __init__(
@@ -299,8 +303,8 @@ class MetadataWatch:
         """Watch these topics, or those that match."""
         with self._lock:
             self._topics, self._pattern = frozenset(topics), pattern
-        if pattern is None:
-            self._tell(topics)
+            if pattern is None:
+                self._tell(topics)
         if self._thread.ident is None:
             self._thread.start()
         self._wake.set()
@@ -345,9 +349,13 @@ class MetadataWatch:
         self._post(events.MetadataChanged(told))
 
     def _tell(self, topics: tuple[str, ...]) -> None:
-        if topics != self._subscribed:
-            self._subscribed = topics
-            self._post(events.SubscriptionChanged(topics))
+        """Tell the machine of a new subscription, and to join with the first; holds the lock."""
+        if topics == self._subscribed:
+            return
+        is_first, self._subscribed = self._subscribed is None, topics
+        self._post(events.SubscriptionChanged(topics))
+        if is_first:
+            self._post(events.Started())
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -371,8 +379,8 @@ class MetadataWatch:
         counts = self._report().counts
         with self._lock:
             pattern, topics = self._pattern, self._topics
-        if pattern is not None:
-            self._tell(tuple(sorted(filter(pattern, counts))))
+            if pattern is not None:
+                self._tell(tuple(sorted(filter(pattern, counts))))
         self._tell_missing(() if pattern is not None else tuple(sorted(topics - counts.keys())))
         return pattern is not None or topics <= counts.keys()
 

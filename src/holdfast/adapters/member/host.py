@@ -129,10 +129,12 @@ class MemberHost:
         self.answered_at = 0.0  # when the coordinator last acknowledged one
 
     def start(self, link: GroupLink) -> None:
-        """Begin; requests go through ``link``, whose answers come to :meth:`post`."""
+        """Begin; requests go through ``link``, whose answers come to :meth:`post`.
+
+        The machine joins once it is told :class:`~holdfast.machine.events.Started`.
+        """
         self._link = link
         self._thread.start()
-        self.post(events.Started())
 
     def post(self, event: events.Event) -> None:
         """Queue an event for the machine; safe from any thread."""
