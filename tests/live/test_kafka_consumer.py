@@ -21,7 +21,7 @@ pytestmark = pytest.mark.broker
 QUICK = {
     "auto_offset_reset": "earliest",
     "heartbeat_interval_ms": 300,
-    "session_timeout_ms": 10_000,
+    "session_timeout_ms": 30_000,  # nothing here waits for it, and no busy machine reaches it
     "auto_commit_interval_ms": 200,
     "metadata_max_age_ms": 500,
 }
@@ -43,6 +43,10 @@ class Diary(ConsumerRebalanceListener):
 
 def made(kind, broker, *topics, **options):
     consumer = kind(*topics, bootstrap_servers=broker.bootstrap, **{**QUICK, **options})
+    if kind is kafka.KafkaConsumer:
+        # The original never learns of a topic that its first round did not know.
+        for topic in topics:
+            until(lambda: consumer.partitions_for_topic(topic), f"partitions of {topic}")  # noqa: B023
     return closing(consumer)
 
 
@@ -183,8 +187,6 @@ def test_chooses_its_partitions_itself_with_and_without_a_group(broker, kind):
     ours = kind is KafkaConsumer
     interval = {"auto_commit_interval_ms": 600_000 if ours else 200}
     with made(kind, broker, topic.name, group_id=group, **interval) as consumer:
-        # The original never learns of a topic that its first round did not know.
-        until(lambda: ours or consumer.partitions_for_topic(topic.name) == {0, 1}, "metadata")
         assert len(read(consumer, 5)) == 5
         if ours:
             assert consumer.committed(place) == 3
@@ -262,7 +264,9 @@ def test_a_poll_never_waits_for_a_round(broker):
             until(lambda: len(ours.records) > n_seen, "records while the other one rests")
             until(lambda: len(one.assignment()) == len(other.assignment()) == 2, "two each")
             topic.produce(20)
-            assert all(one._subscription.assignment[tp] is states[tp] for tp in one.assignment())
+            kept = one._subscription.assignment
+            anew = [tp.partition for tp in one.assignment() if kept[tp] is not states[tp]]
+            assert not anew, (anew, one._coordinator._parts.metrics())
             moved = read(other, 20)
         seen = [(r.partition, r.offset) for r in ours.records]
         assert len(seen) == len(set(seen))
