@@ -1,8 +1,10 @@
 # `make demo` and `make test` do everything on a fresh machine. ARGS goes to the command behind a target.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types imports format soak lock clean
+.PHONY: help setup demo test check lint types imports format soak dist docs lock clean
 PATHS := src tests bench jobs tools
 BIN := .venv/bin
+DIST := dist
+SITE := build/site
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -19,7 +21,7 @@ test: setup  ## set-up and all tests
 	@tools/browser.sh
 	@$(BIN)/python tools/run_tests.py $(ARGS)
 
-check: lint types imports test  ## everything that CI runs
+check: lint types imports docs test  ## everything that CI runs
 
 lint: setup  ## format and lint
 	@$(BIN)/ruff format --check $(PATHS)
@@ -37,6 +39,12 @@ format: setup  ## format in place
 
 soak: setup  ## the long runs: 20,000 seeds, members that lie, exhaustive search, fuzzing, chaos
 	@$(BIN)/python tools/soak.py $(ARGS)
+
+dist: setup  ## a wheel and an sdist in dist/
+	@$(BIN)/hatchling build -t wheel -t sdist -d $(DIST)
+
+docs: setup  ## the documentation as a site in build/site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -d $(SITE)
 
 lock:  ## write requirements.lock anew from pyproject.toml
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --group test --group lint --group build --group fuzz \

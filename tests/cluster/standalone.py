@@ -20,10 +20,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pyspark
+from tests.packaging.building import built
 
 from holdfast.jvm.java import find_java
 
-ROOT = Path(__file__).parents[2]
 SPARK = Path(pyspark.__file__).parent
 BIN = Path(sys.executable).parent
 NEEDED = ("numpy", "pyarrow", "pandas")
@@ -115,10 +115,7 @@ def build_wheel(folder: Path) -> Path:
     Of ``--py-files`` Spark puts what ends with .zip, .egg or .jar on a worker's path, and a wheel
     not: the job would run on ``local[*]`` alone.
     """
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = folder.glob("*.whl")
-    return wheel.rename(folder / "holdfast.zip")
+    return built("wheel", folder).rename(folder / "holdfast.zip")
 
 
 def environment(home: Path) -> Path:

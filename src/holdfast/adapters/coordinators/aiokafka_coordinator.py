@@ -67,7 +67,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         aiokafka's.
     settings : Settings
         Of the member.
-    assignors : sequence of Assignor
+    offered : iterable of Assignor
         What it offers.
     **options
         Those of aiokafka's coordinator.

@@ -43,9 +43,11 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     Parameters
     ----------
-    config : dict
-        librdkafka's keys, ``holdfast.*``, and callbacks, as for the original; keyword arguments
-        are added to it. ``partition.assignment.strategy`` takes every assignor of the registry.
+    *args : dict
+        At most one: librdkafka's keys, ``holdfast.*``, and callbacks, as for the original.
+    **kwargs
+        Keys that are added to it. ``partition.assignment.strategy`` takes every assignor of the
+        registry.
 
     Raises
     ------
