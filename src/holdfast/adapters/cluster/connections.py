@@ -20,6 +20,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
@@ -94,6 +95,7 @@ class Connections:
         self._net = self._manager._net
         self._open_questions: set[concurrent.futures.Future[Any]] = set()
         self._is_closed = False
+        self._starting = threading.Lock()  # an IO thread is not begun after the end
 
     @property
     def cluster(self) -> Any:
@@ -101,14 +103,17 @@ class Connections:
         return self._manager.cluster
 
     def open(self) -> None:
-        """Connect to the cluster.
+        """Connect to the cluster; :meth:`close` on another thread ends it.
 
         Raises
         ------
         SourceError
-            If no bootstrap server answers, or security settings are refused.
+            If no bootstrap server answers, or security settings are refused, or it was closed.
         """
-        self._net.start()
+        with self._starting:
+            if self._is_closed:
+                raise SourceError(_CLOSED)
+            self._net.start()
         servers = ", ".join(self.settings["bootstrap.servers"])
         try:
             self._manager.bootstrap(self.settings["request.timeout.ms"])
@@ -119,7 +124,8 @@ class Connections:
 
     def close(self) -> None:
         """Close every connection, end the IO thread and fail what is open; safe to call twice."""
-        self._is_closed = True
+        with self._starting:
+            self._is_closed = True
         with contextlib.suppress(Exception):  # the loop may be gone already
             self._net.run(self._close_all)
         self._net.stop(5_000)

@@ -28,6 +28,7 @@ from kafka.coordinator.heartbeat import Heartbeat
 from kafka.structs import ConsumerGroupMetadata, MemberState, TopicPartition
 from kafka.util import WeakMethod
 
+from holdfast.adapters.cluster.connections import Connections
 from holdfast.adapters.coordinators import client_errors
 from holdfast.adapters.coordinators.poll_duties import PollDuties
 from holdfast.adapters.member.assembly import MemberParts
@@ -236,7 +237,10 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             self._told = ()
             try:
                 self._parts = MemberParts(
-                    self._settings, self._offered, lambda _: PollDuties(self), self._network
+                    self._settings,
+                    self._offered,
+                    lambda _: PollDuties(self),
+                    Connections(self._settings, self._network),
                 )
             except HoldfastError as error:
                 raise theirs(error) from error

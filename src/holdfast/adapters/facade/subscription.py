@@ -21,6 +21,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
+from holdfast.adapters.cluster.connections import Connections
 from holdfast.adapters.facade.codes import MAX_POLL_EXCEEDED, kafka_error
 from holdfast.adapters.facade.in_poll import InPollDelivery, InPollDuties, Work
 from holdfast.adapters.member.assembly import Assembly, MemberParts
@@ -87,6 +88,7 @@ class GroupSubscription:
         self._lock = threading.Lock()
         self._wish: tuple[tuple[str, ...], Callable[[str], bool] | None] | None = None
         self._ended = threading.Event()
+        self._connecting: Connections | None = None
         self._failure: HoldfastError | None = None
         self._told_at = 0.0
         self._told_missing: tuple[str, ...] = ()
@@ -112,7 +114,13 @@ class GroupSubscription:
         attempt = 0
         while not self._ended.is_set():
             try:
-                parts = Assembly(self._settings, self._assignors, self._make_duties)
+                connections = Connections(self._settings)
+                with self._lock:
+                    self._connecting = connections
+                if self._ended.is_set():
+                    connections.close()
+                    return
+                parts = Assembly(self._settings, self._assignors, self._make_duties, connections)
             except (SourceError, AdapterError) as error:
                 self._failure = error if isinstance(error, ConfigError) else None
                 self._ended.wait(_AGAIN_S[min(attempt, len(_AGAIN_S) - 1)])
@@ -259,9 +267,11 @@ class GroupSubscription:
         """Release everything; the group is not told."""
         self._ended.set()
         with self._lock:
-            parts = self.parts
+            parts, connecting = self.parts, self._connecting
         if parts is not None:
             parts.close()
+        elif connecting is not None:
+            connecting.close()  # ends the thread that waits for a broker
         self._committer.shutdown(wait=False, cancel_futures=True)
 
     def still_assigned(self, now: Collection[Resource]) -> set[Resource]:

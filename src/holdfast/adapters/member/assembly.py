@@ -69,8 +69,8 @@ class MemberParts(Generic[_D]):
     make_duties : callable
         Makes the application's side; ``lookup``, ``link``, ``counters``, ``log`` and :meth:`fail`
         of these parts exist by then.
-    connection_options : mapping of str to object, optional
-        See :class:`~holdfast.adapters.cluster.connections.Connections`.
+    connections : Connections, optional
+        What it opens, and closes in the end; somebody else may close it while it is being opened.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class MemberParts(Generic[_D]):
         settings: Settings,
         assignors: Sequence[Assignor],
         make_duties: Callable[[MemberParts[_D]], _D],
-        connection_options: Mapping[str, Any] | None = None,
+        connections: Connections | None = None,
     ):
         self._settings = settings
         self.counters = Counters()
         self.log = log = MemberLog(settings)
         member = make_member(settings, assignors)
-        connections = Connections(settings, connection_options)
+        connections = connections or Connections(settings)
         connections.open()
         self._closers: list[Callable[[], object]] = [connections.close]
         try:
@@ -189,6 +189,8 @@ class Assembly(MemberParts[TopicDuties]):
         What it offers.
     make_duties : callable, optional
         Makes other duties of a topic consumer.
+    connections : Connections, optional
+        See :class:`MemberParts`.
     """
 
     def __init__(
@@ -196,6 +198,7 @@ class Assembly(MemberParts[TopicDuties]):
         settings: Settings,
         assignors: Sequence[Assignor],
         make_duties: Callable[[MemberParts[TopicDuties]], TopicDuties] | None = None,
+        connections: Connections | None = None,
     ):
         eager = choose_mode(assignors) is RebalanceMode.EAGER
 
@@ -211,7 +214,7 @@ class Assembly(MemberParts[TopicDuties]):
                 keeps_fetched=eager,
             )
 
-        super().__init__(settings, assignors, make_duties or make)
+        super().__init__(settings, assignors, make_duties or make, connections)
 
     def commit(self, offsets: Mapping[tuple[str, int], int], identity: Identity) -> Future[int]:
         """Commit with an identity; the machine hears of a refusal before the caller."""
