@@ -2,14 +2,19 @@
 
 ``from holdfast.confluent import Consumer`` in place of ``from confluent_kafka import Consumer``;
 ``docs/clients.md`` has the keys, and what differs from the originals on purpose. A framework that
-imports confluent-kafka's classes itself gets ours after :func:`install`.
+imports confluent-kafka's classes itself gets ours after :func:`install`; ``docs/frameworks.md`` has
+the lines for each.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from holdfast.adapters.facade.consumer import ConfluentConsumer as Consumer
-from holdfast.adapters.facade.kinds import ConfluentAIOConsumer as AIOConsumer
 from holdfast.adapters.facade.kinds import ConfluentDeserializingConsumer as DeserializingConsumer
 from holdfast.adapters.facade.kinds import install
+
+with suppress(ImportError):  # confluent-kafka has the original since 2.13
+    from holdfast.adapters.facade.asynchronous import ConfluentAIOConsumer as AIOConsumer
 
 __all__ = ["AIOConsumer", "Consumer", "DeserializingConsumer", "install"]

@@ -1,14 +1,12 @@
-"""The deserializing class, the asyncio class and the patch; without a broker."""
+"""The deserializing class and the asyncio class; without a broker."""
 
 import asyncio
-import sys
-import types
 
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, aio
 
-from holdfast.confluent import AIOConsumer, Consumer, DeserializingConsumer, install
+from holdfast.confluent import AIOConsumer, Consumer, DeserializingConsumer
 
 QUICK = {"group.id": "alone", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}
 ORIGINALS = (confluent_kafka.Consumer, confluent_kafka.DeserializingConsumer, aio.AIOConsumer)
@@ -74,24 +72,3 @@ def test_an_asyncio_consumer_has_the_answers_of_the_original(kind):
             await consumer.poll()
 
     asyncio.run(program())
-
-
-def test_everybody_gets_ours_until_it_is_undone(monkeypatch):
-    framework = types.ModuleType("a_framework")
-    framework.Base = confluent_kafka.Consumer
-    framework.other = confluent_kafka.Producer
-    monkeypatch.setitem(sys.modules, "a_framework", framework)
-    undo = install()
-    try:
-        assert confluent_kafka.Consumer is Consumer
-        assert confluent_kafka.DeserializingConsumer is DeserializingConsumer
-        assert aio.AIOConsumer is AIOConsumer
-        assert framework.Base is Consumer
-        assert framework.other is confluent_kafka.Producer
-        with confluent_kafka.Consumer({**QUICK, "holdfast.policy": "deferred"}) as consumer:
-            consumer.subscribe(["a"])
-    finally:
-        undo()
-    found = (confluent_kafka.Consumer, confluent_kafka.DeserializingConsumer, aio.AIOConsumer)
-    assert found == ORIGINALS
-    assert framework.Base is ORIGINALS[0]

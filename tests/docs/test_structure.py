@@ -24,7 +24,7 @@ PRIVATE_ON_PURPOSE = {
 """Files that read private attributes of a client library or of PySpark, and why."""
 
 SET_BY_NAME = {
-    "holdfast.adapters.facade.kinds": "modules have confluent-kafka's classes under any name",
+    "holdfast.adapters.in_place": "modules have a client's classes under any name",
     "holdfast.adapters.kafka_python_attach": "a mark on the client's own object",
 }
 """Files that set an attribute whose name is computed, and why."""

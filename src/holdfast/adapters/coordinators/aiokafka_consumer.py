@@ -27,6 +27,7 @@ from holdfast.adapters.coordinators.aiokafka_coordinator import MemberCoordinato
 from holdfast.adapters.coordinators.aiokafka_settings import settings_of
 from holdfast.adapters.coordinators.aiokafka_state import KeepingSubscriptions, check_version
 from holdfast.adapters.coordinators.keywords import DELAY, is_ours
+from holdfast.adapters.in_place import InPlace
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.settings import Settings
@@ -36,6 +37,8 @@ from holdfast.machine.member.member import choose_mode
 
 _THEIRS = inspect.signature(aiokafka.AIOKafkaConsumer.__init__)
 _ORIGINAL: Any = aiokafka.AIOKafkaConsumer
+INSTALLED = InPlace(policy="holdfast_policy", strategy="partition_assignment_strategy")
+"""What :func:`install` gives every consumer of a group."""
 
 
 class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no types
@@ -71,6 +74,8 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
     _subscription: Any
 
     def __init__(self, *topics: str, **options: Any):
+        if options.get("group_id") is not None:
+            options = INSTALLED.over(options)
         ours = {word: options.pop(word) for word in list(options) if is_ours(word)}
         check_version()
         hide_logins()
@@ -279,13 +284,27 @@ def _signature() -> inspect.Signature:
 AIOKafkaConsumer.__signature__ = _signature()
 
 
-def install() -> None:
-    """Make ``aiokafka.AIOKafkaConsumer`` this class, for programs whose framework makes it.
+def install(**keywords: Any) -> Callable[[], None]:
+    """Have everybody who asks aiokafka for a consumer get ours.
 
-    Call it before the framework is imported, or at least before it makes a consumer; a second call
-    changes nothing.
+    It replaces the class in every loaded module that has it as a global. Classes that were derived
+    from the original before, and consumers that exist, stay as they are: call it first.
+
+    Parameters
+    ----------
+    **keywords
+        For every consumer of a group that is made from now on, over its own. With
+        ``holdfast_policy`` the ``partition_assignment_strategy`` of a framework is dropped, unless
+        it is given here as well.
+
+    Returns
+    -------
+    callable
+        Puts the original and the keywords before back.
+
+    Warns
+    -----
+    RuntimeWarning
+        For each class that was derived from the original before.
     """
-    import aiokafka.consumer
-
-    aiokafka.AIOKafkaConsumer = AIOKafkaConsumer
-    aiokafka.consumer.AIOKafkaConsumer = AIOKafkaConsumer
+    return INSTALLED.install({_ORIGINAL: AIOKafkaConsumer}, keywords)

@@ -24,6 +24,7 @@ from kafka.util import WeakMethod
 from holdfast.adapters.coordinators.kafka_coordinator import MemberConsumerCoordinator
 from holdfast.adapters.coordinators.kafka_settings import network_of, settings_of
 from holdfast.adapters.coordinators.keywords import is_ours
+from holdfast.adapters.in_place import InPlace
 from holdfast.adapters.kafka_python_attach import TESTED
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.member.membership import assignors_of
@@ -31,6 +32,8 @@ from holdfast.errors import AdapterError, ConfigError
 
 _ORIGINAL: Any = kafka.KafkaConsumer
 _STRATEGY = "partition_assignment_strategy"
+INSTALLED = InPlace(policy="holdfast_policy", strategy=_STRATEGY)
+"""What :func:`install` gives every consumer of a group."""
 
 
 class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no types
@@ -68,6 +71,8 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
                 f"({', '.join(sorted(TESTED))})"
             )
         hide_logins()
+        if configs.get("group_id") is not None:
+            configs = INSTALLED.over(configs)
         ours = {word: configs.pop(word) for word in list(configs) if is_ours(word)}
         strategies = configs.get(_STRATEGY, self.DEFAULT_CONFIG[_STRATEGY])
         if "holdfast_policy" in ours and _STRATEGY not in configs:
@@ -134,12 +139,27 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         return super().commit_async(offsets, callback=callback)
 
 
-def install() -> None:
-    """Make ``kafka.KafkaConsumer`` this class, for programs whose framework makes it.
+def install(**keywords: Any) -> Callable[[], None]:
+    """Have everybody who asks kafka-python for a consumer get ours.
 
-    Call it before the framework is imported; a second call changes nothing.
+    It replaces the class in every loaded module that has it as a global. Classes that were derived
+    from the original before, and consumers that exist, stay as they are: call it first.
+
+    Parameters
+    ----------
+    **keywords
+        For every consumer of a group that is made from now on, over its own. With
+        ``holdfast_policy`` the ``partition_assignment_strategy`` of a framework is dropped, unless
+        it is given here as well.
+
+    Returns
+    -------
+    callable
+        Puts the original and the keywords before back.
+
+    Warns
+    -----
+    RuntimeWarning
+        For each class that was derived from the original before.
     """
-    import kafka.consumer
-
-    kafka.KafkaConsumer = KafkaConsumer
-    kafka.consumer.KafkaConsumer = KafkaConsumer
+    return INSTALLED.install({_ORIGINAL: KafkaConsumer}, keywords)

@@ -3,5 +3,5 @@
 ``consumer`` is the class, ``side`` is what it does for its group on the application's thread,
 ``subscription`` is one membership of a group, ``in_poll`` are the member's duties, ``routing``
 sends each configuration key where it belongs, ``codes`` are librdkafka's own error codes, ``kinds``
-are the deserializing and the asyncio class, and the patch for frameworks.
+is the deserializing class and the patch for frameworks, and ``asynchronous`` the asyncio class.
 """

@@ -24,7 +24,7 @@ from confluent_kafka import Message, TopicPartition
 
 from holdfast.adapters.consumer_questions import group_metadata
 from holdfast.adapters.facade import codes
-from holdfast.adapters.facade.routing import route
+from holdfast.adapters.facade.routing import INSTALLED, route
 from holdfast.adapters.facade.side import LEAVE_S, SLICE_S, GroupSide
 from holdfast.adapters.member.link import NotedOffset
 from holdfast.adapters.member.membership import assignors_of
@@ -67,7 +67,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             super().__init__()  # raises; with an empty mapping it would miss the group.id
         if len(args) > 1 or not all(isinstance(a, dict) for a in args):
             super().__init__(*args, **kwargs)  # raises
-        config = {**(args[0] if args else {}), **kwargs}
+        config = INSTALLED.over({**(args[0] if args else {}), **kwargs})
         try:
             routed = route(config)
         except ConfigError as error:

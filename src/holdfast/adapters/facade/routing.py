@@ -23,12 +23,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.adapters import credentials
+from holdfast.adapters.in_place import InPlace
 from holdfast.adapters.settings import KEYS, Settings
 from holdfast.errors import ConfigError
 
 STRATEGY = "partition.assignment.strategy"
 DEFAULT_STRATEGY = "range,roundrobin"
 """librdkafka's, so members with and without holdfast are in one group while a program is rolled."""
+
+INSTALLED = InPlace(policy="holdfast.policy", strategy=STRATEGY)
+"""What ``holdfast.confluent.install`` gives every consumer."""
 
 TAKEN = {
     STRATEGY: "any assignor of the registry; our member offers it to the group",
