@@ -32,7 +32,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Send every test that needs Spark to one worker, and those of the broker to another."""
+    """Send every test that needs Spark to one worker, and those of the broker to two others.
+
+    The broker's tests wait most of their time, and would be the longest way through a run if one
+    worker took them all. Each of the two has a broker of its own; the files of one stay together.
+    """
+    files = sorted({i.path for i in items if i.get_closest_marker("broker") is not None})
+    broker_of = {path: f"broker {at % 2}" for at, path in enumerate(files)}
     for item in items:
         if item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -42,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
             )
         elif item.get_closest_marker("broker") is not None:
-            item.add_marker(pytest.mark.xdist_group("broker"))
+            item.add_marker(pytest.mark.xdist_group(broker_of[item.path]))
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +80,7 @@ def cut() -> Iterator[Cut]:
 
 @pytest.fixture(scope="session")
 def broker(security: Security, cut: Cut) -> Iterator[Broker]:
-    """One real broker for the run; use a topic and a group of your own.
+    """One real broker for this process; use a topic and a group of your own.
 
     Beside its plain listener it has ``TLS``, ``SCRAM`` and ``PLAIN`` (both over TLS), ``OAUTH``,
     and ``CUT``, which is plain and behind a proxy.

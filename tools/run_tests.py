@@ -1,6 +1,7 @@
-"""Run the whole test suite: three workers, one Spark session, one broker.
+"""Run the whole test suite: three workers, one Spark session, two brokers.
 
-Of the three one waits for the broker most of its time, so two cores are busy.
+Two of the three wait for their broker most of the time, so two cores are busy and no worker is left
+to run alone in the end.
 
 Without a usable Java the `spark` and `broker` tests are left out with one line that says what to
 install; in CI that is an error. Arguments go to pytest.
