@@ -1,4 +1,4 @@
-"""The long runs: random faulty runs, members that lie, exhaustive search, fuzzing, real groups.
+"""The long runs: faulty runs, members that lie, search, fuzzing, real groups, frameworks.
 
 ``make soak ARGS="--only seeds --seeds 20000"``. Nothing here is needed for `make test`.
 """
@@ -12,7 +12,8 @@ import sys
 PARTS = {
     "seeds": ["-m", "holdfast", "simulate-soak", "--runs", "{seeds}"],
     "fuzz": ["-m", "tests.fuzz.fuzz_wire", "--runs", "{runs}"],
-    "slow": ["-m", "pytest", "-q", "-m", "slow"],
+    "slow": ["-m", "pytest", "-q", "-m", "slow", "--ignore", "tests/frameworks"],
+    "frameworks": ["-m", "pytest", "-q", "-m", "slow", "tests/frameworks"],
     "liars": ["-m", "tests.hostile.soak", "--seeds", "{seeds}"],
     "chaos": ["-m", "tests.live.chaos"],
 }

@@ -3,8 +3,10 @@
 import asyncio
 import subprocess
 import sys
+import tomllib
 import types
 import warnings
+from pathlib import Path
 
 import aiokafka
 import aiokafka.consumer.consumer
@@ -41,6 +43,7 @@ CLIENTS = {
         ["kafka", "kafka.consumer", "kafka.consumer.group"],
     ),
 }
+ROOT = Path(__file__).parents[2]
 EACH = pytest.mark.parametrize("client", CLIENTS)
 
 
@@ -185,6 +188,7 @@ def test_keywords_go_over_those_of_a_framework_of_kafka_python(broker):
 
 OLD = """
 import sys
+import tomllib
 sys.modules["confluent_kafka.aio"] = None  # as before 2.13
 import confluent_kafka
 import holdfast.confluent
@@ -199,3 +203,10 @@ assert confluent_kafka.Consumer is not holdfast.confluent.Consumer
 def test_a_confluent_kafka_without_the_asyncio_consumer_has_the_others():
     done = subprocess.run([sys.executable, "-c", OLD], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_extra_of_each_client_has_what_its_member_connects_with():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for client in CLIENTS:
+        extra = project["optional-dependencies"][client]
+        assert any(package.startswith("kafka-python") for package in extra), client

@@ -20,12 +20,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pyspark
-from tests.packaging.building import built
+from tests.packaging.building import built, environment
 
 from holdfast.jvm.java import find_java
 
 SPARK = Path(pyspark.__file__).parent
-BIN = Path(sys.executable).parent
 NEEDED = ("numpy", "pyarrow", "pandas")
 """Packages of a worker; docs/cluster.md says the same."""
 
@@ -92,7 +91,10 @@ def submit(
 @contextmanager
 def standalone(folder: Path, env: Mapping[str, str]) -> Iterator[StandaloneCluster]:
     """A master and two workers of one core each, with these variables in their environment."""
-    wheel, environments = build_wheel(folder), [environment(folder / f"w{n}") for n in (1, 2)]
+    wheel, environments = (
+        build_wheel(folder),
+        [worker_environment(folder / f"w{n}") for n in (1, 2)],
+    )
     with ExitStack() as running:
         log = folder / "master.log"
         arguments = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
@@ -118,15 +120,9 @@ def build_wheel(folder: Path) -> Path:
     return built("wheel", folder).rename(folder / "holdfast.zip")
 
 
-def environment(home: Path) -> Path:
+def worker_environment(home: Path) -> Path:
     """A virtual environment with :data:`NEEDED` alone, in the versions of ours."""
-    uv = str(BIN / "uv")
-    wanted = [f"{name}=={version(name)}" for name in NEEDED]
-    for words in (
-        ["venv", "-q", "--python", sys.executable, str(home)],
-        ["pip", "install", "-q", "--python", str(home), *wanted],
-    ):
-        subprocess.run([uv, *words], check=True, capture_output=True)
+    environment(home, [f"{name}=={version(name)}" for name in NEEDED])
     (home / "bin" / PYTHON).symlink_to("python")
     return home
 

@@ -1,10 +1,11 @@
-"""The wheel and the sdist of a tree, as ``make dist`` builds them."""
+"""The wheel and the sdist of a tree, as ``make dist`` builds them, and where to install them."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +19,18 @@ def built(kind: str, folder: Path, *, tree: Path = ROOT) -> Path:
     subprocess.run(command, cwd=tree, check=True, capture_output=True)
     (made,) = folder.glob(f"*{ENDS[kind]}")
     return made
+
+
+def environment(home: Path, packages: Iterable[str]) -> Path:
+    """Make a virtual environment with these requirements alone; its Python."""
+    uv = str(Path(sys.executable).parent / "uv")
+    for words in (
+        ["venv", "-q", "--python", sys.executable, str(home)],
+        ["pip", "install", "-q", "--python", str(home), *packages],
+    ):
+        done = subprocess.run([uv, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    return home / "bin" / "python"
 
 
 def install_lines() -> dict[str, str]:

@@ -1,0 +1,26 @@
+"""A FastStream application on aiokafka. Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL."""
+
+import asyncio
+import sys
+
+import holdfast.aiokafka
+
+holdfast.aiokafka.install(holdfast_policy="deferred")
+
+from faststream import AckPolicy, FastStream
+from faststream.kafka import KafkaBroker, KafkaMessage
+from journal import Journal
+
+bootstrap, topic, group, name, path = sys.argv[1:]
+journal = Journal(path, name)
+
+broker = KafkaBroker(bootstrap, client_id=name)
+
+
+@broker.subscriber(topic, group_id=group, auto_offset_reset="earliest", ack_policy=AckPolicy.ACK)
+async def handle(message: KafkaMessage):
+    record = message.raw_message
+    journal.write(record.partition, record.offset)
+
+
+asyncio.run(FastStream(broker).run())

@@ -1,0 +1,32 @@
+"""A Faust application. Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL."""
+
+import sys
+
+import holdfast.aiokafka
+
+holdfast.aiokafka.install(holdfast_policy="deferred")
+
+import faust
+from journal import Journal
+
+bootstrap, topic, group, name, path = sys.argv[1:]
+journal = Journal(path, name)
+
+app = faust.App(
+    group,
+    broker=f"kafka://{bootstrap}",
+    broker_client_id=name,
+    consumer_auto_offset_reset="earliest",
+    topic_disable_leader=True,
+    web_enabled=False,
+    datadir=f"{path}.data",
+)
+
+
+@app.agent(app.topic(topic, value_serializer="raw"))
+async def handle(stream):
+    async for event in stream.events():
+        journal.write(event.message.partition, event.message.offset)
+
+
+faust.Worker(app, loglevel="INFO").execute_from_commandline()

@@ -1,0 +1,29 @@
+"""A Quix Streams application. Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL."""
+
+import sys
+
+import holdfast.confluent
+
+holdfast.confluent.install()
+
+from journal import Journal
+from quixstreams import Application, message_context
+
+bootstrap, topic, group, name, path = sys.argv[1:]
+journal = Journal(path, name)
+
+app = Application(
+    broker_address=bootstrap,
+    consumer_group=group,
+    auto_offset_reset="earliest",
+    consumer_extra_config={"client.id": name, "holdfast.policy": "deferred"},
+)
+
+
+def handle(value):
+    place = message_context()
+    journal.write(place.partition, place.offset)
+
+
+app.dataframe(app.topic(topic)).update(handle)
+app.run()

@@ -1,0 +1,252 @@
+"""An app of three processes on one topic, bounced one after the other while records come in.
+
+Pods have a name, and every start of a pod is a process with a new name, as in a Deployment:
+``a-1``, later ``a-2``. A framework's app writes down each record that it has processed; who owned
+what is taken from the coordinator's own log, and not from the app.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import confluent_kafka
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+from tests.live.offsets_log import Generation, read_group
+from tests.live.processes import create_topic
+from tests.live.waiting import PATIENCE_SECONDS, until
+
+from holdfast.demo.journal import JournalReader
+
+PODS = ("a", "b", "c")
+N_PARTITIONS = 12
+EVERY_S = 0.1
+"""Between two records of a partition."""
+
+
+@dataclass
+class Bounce:
+    """One process that ended: what it had committed then, of each partition."""
+
+    process: str
+    committed: dict[int, int]
+
+
+@dataclass
+class RollingApp:
+    """Processes of one app, its topic, and what came of them.
+
+    Parameters
+    ----------
+    bootstrap : str
+        The broker.
+    command : list of str
+        Starts the app; topic, group, process and journal are appended.
+    folder : Path
+        For journals, and for what the processes say.
+    """
+
+    bootstrap: str
+    command: list[str]
+    folder: Path
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    bounces: list[Bounce] = field(default_factory=list)
+    sent: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.topic = create_topic(self.bootstrap, N_PARTITIONS, prefix="frameworks")
+        self.group = f"g-{self.topic}"
+        self._offsets = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        self._groups = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        self._journal = JournalReader(self.folder)
+        self._enough = threading.Event()
+        self._producing = threading.Thread(target=self._produce, daemon=True)
+        self._producing.start()
+
+    def _produce(self) -> None:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": self.bootstrap, "log_level": 0, "linger.ms": 5}
+        )
+        while not self._enough.wait(EVERY_S):
+            for partition in range(N_PARTITIONS):
+                producer.produce(self.topic, b"{}", partition=partition)
+                self.sent[partition] += 1
+        assert producer.flush(60) == 0
+
+    def start(self, process: str) -> None:
+        """Start a process of the app."""
+        arguments = (self.bootstrap, self.topic, self.group, process)
+        journal = str(self.folder / f"{process}.jsonl")
+        with self._said(process).open("wb") as said:
+            self.running[process] = subprocess.Popen(
+                [*self.command, *arguments, journal],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                cwd=self.folder,
+            )
+
+    def stop(self, process: str) -> None:
+        """SIGTERM, and wait for an end in order."""
+        app = self.running[process]
+        app.send_signal(signal.SIGTERM)
+        try:
+            code = app.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{process} does not end:\n{self.said(process)}") from None
+        del self.running[process]
+        assert code == 0, f"{process} ended with {code}:\n{self.said(process)}"
+        self.bounces.append(Bounce(process, self.committed()))
+
+    def stop_producing(self) -> None:
+        """No more records; all that were written are on the broker."""
+        self._enough.set()
+        self._producing.join(PATIENCE_SECONDS)
+        assert not self._producing.is_alive()
+
+    def committed(self) -> dict[int, int]:
+        """What the group has committed, of each partition."""
+        asked = self._offsets.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(self.group)]
+        )
+        found = asked[self.group].result(60).topic_partitions
+        return {p.partition: p.offset for p in found if p.topic == self.topic}
+
+    def owned(self) -> dict[str, set[int]]:
+        """Process -> partitions, as the coordinator has them; nothing while a round is on."""
+        (found,) = self._groups.describe_groups([self.group]).values()
+        if found["group_state"] != "Stable":
+            return {}
+        return {
+            member["client_id"]: {
+                partition
+                for part in member["member_assignment"]["assigned_partitions"]
+                for partition in part["partitions"]
+            }
+            for member in found["members"]
+        }
+
+    def processed(self) -> list[tuple[int, int, str]]:
+        """(partition, offset, process) of all journals, as they were written."""
+        return [
+            (entry.partitions[0], entry.first, entry.member)
+            for entry in self._journal.read()
+            if entry.event == "batch"
+        ]
+
+    def await_spread(self) -> dict[str, set[int]]:
+        """Wait until the running processes own everything, each the same number."""
+        each = N_PARTITIONS // len(self.running)
+
+        def spread() -> bool:
+            self._check_alive()
+            owned = self.owned()
+            return owned.keys() == self.running.keys() and all(
+                len(partitions) == each for partitions in owned.values()
+            )
+
+        until(spread, lambda: f"an even spread; now {self.owned()}{self._all_said()}")
+        return self.owned()
+
+    def await_news_of(self, partitions: set[int]) -> None:
+        """Wait until a record was processed of each of these partitions from now on."""
+        n_before = len(self.processed())
+        self._await(
+            lambda: partitions <= {p for p, _, _ in self.processed()[n_before:]},
+            f"records of {sorted(partitions)}",
+        )
+
+    def await_everything(self) -> None:
+        """Wait until every record that was sent is processed."""
+        self._await(lambda: not self.unprocessed(), "every record is processed")
+
+    def _await(self, condition: Callable[[], object], what: str) -> None:
+        def check() -> object:
+            self._check_alive()
+            return condition()
+
+        until(check, lambda: f"{what}; {len(self.unprocessed())} missing{self._all_said()}")
+
+    def unprocessed(self) -> list[tuple[int, int]]:
+        """(partition, offset) of what was sent and is in no journal."""
+        seen = {(partition, offset) for partition, offset, _ in self.processed()}
+        sent = ((p, offset) for p, n in self.sent.items() for offset in range(n))
+        return [place for place in sent if place not in seen]
+
+    def twice(self) -> dict[tuple[int, int], list[str]]:
+        """(partition, offset) -> processes, of what is in the journals more than once."""
+        found: dict[tuple[int, int], list[str]] = {}
+        for partition, offset, process in self.processed():
+            found.setdefault((partition, offset), []).append(process)
+        return {place: processes for place, processes in found.items() if len(processes) > 1}
+
+    def was_in_flight(self, partition: int, offset: int, processes: list[str]) -> bool:
+        """Whether the first of two processes had processed and not committed it when it ended."""
+        first, *others = processes
+        ended = {bounce.process: bounce.committed.get(partition, 0) for bounce in self.bounces}
+        return len(others) == 1 and offset >= ended.get(first, offset + 1)
+
+    def generations(self) -> list[Generation]:
+        """Every finished round, as the coordinator wrote it down."""
+        log = read_group(self.bootstrap, self.group, self.topic)
+        return [entry for entry in log if isinstance(entry, Generation)]
+
+    def _check_alive(self) -> None:
+        for process, app in self.running.items():
+            assert app.poll() is None, f"{process} ended by itself:\n{self.said(process)}"
+
+    def _said(self, process: str) -> Path:
+        return self.folder / f"{process}.out"
+
+    def said(self, process: str, last: int = 6000) -> str:
+        """What a process printed, its last characters."""
+        return self._said(process).read_text(errors="replace")[-last:]
+
+    def _all_said(self) -> str:
+        return "".join(f"\n--- {name}\n{self.said(name, 2000)}" for name in self.running)
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        self._enough.set()
+        for app in self.running.values():
+            app.kill()
+            app.wait()
+        self._groups.close()
+
+
+@contextmanager
+def rolling_app(bootstrap: str, command: list[str], folder: Path) -> Iterator[RollingApp]:
+    """An app that is gone afterwards."""
+    made = RollingApp(bootstrap, command, folder)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def bounce_all(app: RollingApp) -> dict[str, set[int]]:
+    """Start three pods, bounce each, and stop them; who owned what before the first bounce."""
+    for pod in PODS:
+        app.start(f"{pod}-1")
+    before = app.await_spread()
+    app.await_news_of(set(range(N_PARTITIONS)))
+    for pod in PODS:
+        app.stop(f"{pod}-1")
+        staying = set().union(*(owned for name, owned in before.items() if name in app.running))
+        app.await_news_of(staying)
+        app.start(f"{pod}-2")
+        before |= app.await_spread()
+        app.await_news_of(set(range(N_PARTITIONS)))
+    app.stop_producing()
+    app.await_everything()
+    for pod in PODS:
+        app.stop(f"{pod}-2")
+    return before

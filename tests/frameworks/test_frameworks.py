@@ -1,0 +1,66 @@
+"""Frameworks from the registry, unchanged, in a rolling bounce with Design II.
+
+Each test makes an environment with the framework and the wheel of this tree, and starts the app
+beside this file that docs/frameworks.md shows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.frameworks.rolling import PODS, bounce_all, rolling_app
+from tests.packaging.building import built, environment
+
+HERE = Path(__file__).parent
+FRAMEWORKS = {
+    "arroyo": ("confluent", ["sentry-arroyo==2.48.0", "confluent-kafka==2.16.1"]),
+    "quix": ("confluent", ["quixstreams==3.28.1", "confluent-kafka==2.12.2"]),
+    "faststream_confluent": (
+        "confluent",
+        ["faststream[confluent]==0.7.8", "confluent-kafka==2.16.1"],
+    ),
+    "faststream_aiokafka": ("aiokafka", ["faststream[kafka]==0.7.8", "aiokafka==0.14.0"]),
+    "faust": ("aiokafka", ["faust-streaming==0.15.3", "aiokafka==0.14.0"]),
+}
+"""App -> the extra of holdfast that it needs, and the versions that were tested."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.broker]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return built("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_rolling_bounce(name, wheel, broker, tmp_path):
+    extra, packages = FRAMEWORKS[name]
+    holdfast = f"holdfast[{extra}] @ {wheel.as_uri()}"
+    python = environment(tmp_path / "venv", [holdfast, *packages])
+    folder = tmp_path / "journals"
+    folder.mkdir()
+    check(name, python, broker.bootstrap, folder)
+
+
+def check(name, python, bootstrap, folder):
+    """Bounce one app; nothing is lost, nothing is twice but what was in flight, nothing moves."""
+    with rolling_app(bootstrap, [str(python), str(HERE / f"{name}_app.py")], folder) as app:
+        owned = bounce_all(app)
+
+        assert app.unprocessed() == []
+        twice = app.twice()
+        more = {place: who for place, who in twice.items() if not app.was_in_flight(*place, who)}
+        assert more == {}
+
+        # The restarted pod has what it had before, and what the others own never changed.
+        for pod in PODS:
+            assert owned[f"{pod}-2"] == owned[f"{pod}-1"]
+        generations = app.generations()
+        first = {f"{pod}-1" for pod in PODS}
+        since = [g.number for g in generations if g.owned.keys() >= first][-1]
+        for generation in generations:
+            for process, partitions in generation.owned.items():
+                is_moved = generation.number >= since and partitions != owned[process]
+                assert not (is_moved and partitions), generation
+        print(f"{name}: {sum(app.sent.values())} records, {len(twice)} twice, all in flight")
