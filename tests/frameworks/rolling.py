@@ -20,7 +20,7 @@ import confluent_kafka
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
-from tests.live.offsets_log import Generation, read_group
+from tests.live.offsets_log import Commit, Generation, read_group
 from tests.live.processes import create_topic
 from tests.live.waiting import PATIENCE_SECONDS, until
 
@@ -194,10 +194,9 @@ class RollingApp:
         ended = {bounce.process: bounce.committed.get(partition, 0) for bounce in self.bounces}
         return len(others) == 1 and offset >= ended.get(first, offset + 1)
 
-    def generations(self) -> list[Generation]:
-        """Every finished round, as the coordinator wrote it down."""
-        log = read_group(self.bootstrap, self.group, self.topic)
-        return [entry for entry in log if isinstance(entry, Generation)]
+    def log(self) -> list[Generation | Commit]:
+        """Every finished round and every commit, as the coordinator wrote them down."""
+        return read_group(self.bootstrap, self.group, self.topic)
 
     def _check_alive(self) -> None:
         for process, app in self.running.items():

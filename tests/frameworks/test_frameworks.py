@@ -6,10 +6,12 @@ beside this file that docs/frameworks.md shows.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from tests.frameworks.rolling import PODS, bounce_all, rolling_app
+from tests.live.offsets_log import Commit, Generation
 from tests.packaging.building import built, environment
 
 HERE = Path(__file__).parent
@@ -56,11 +58,17 @@ def check(name, python, bootstrap, folder):
         # The restarted pod has what it had before, and what the others own never changed.
         for pod in PODS:
             assert owned[f"{pod}-2"] == owned[f"{pod}-1"]
-        generations = app.generations()
+        log = app.log()
+        generations = [entry for entry in log if isinstance(entry, Generation)]
         first = {f"{pod}-1" for pod in PODS}
         since = [g.number for g in generations if g.owned.keys() >= first][-1]
         for generation in generations:
             for process, partitions in generation.owned.items():
                 is_moved = generation.number >= since and partitions != owned[process]
                 assert not (is_moved and partitions), generation
+        reached = Counter()
+        for commit in (entry for entry in log if isinstance(entry, Commit)):
+            assert commit.offset >= reached[commit.partition], f"{commit} goes back"
+            reached[commit.partition] = commit.offset
+        assert reached == app.sent
         print(f"{name}: {sum(app.sent.values())} records, {len(twice)} twice, all in flight")

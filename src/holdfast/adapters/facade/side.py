@@ -421,6 +421,8 @@ class GroupSide:
             return None
         assert group.parts is not None
         assert group.commits is not None
+        with group.commits.order:
+            group.overtake(wanted)
         try:
             group.commits.commit(group.parts, wanted if offsets else wanted or None, is_seen=True)
         except HoldfastError as error:

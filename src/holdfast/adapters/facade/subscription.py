@@ -204,25 +204,28 @@ class GroupSubscription:
     ) -> None:
         """Commit without waiting; ``answered`` comes once, on any thread.
 
-        A commit that is not accepted at once is tried again on a thread of its own, without the
-        partitions of which a later commit has been sent meanwhile.
+        A commit that is not accepted at once is tried again on a thread of its own. Each attempt
+        leaves out the partitions of which a later commit has been sent: a commit never goes back.
         """
         parts, commits = self.parts, self.commits
         assert parts is not None
         assert commits is not None
         try:
-            sent = commits.send(parts, offsets)
+            with commits.order:
+                sent = commits.send(parts, offsets)
+                self.overtake(offsets)
         except HoldfastError as error:
             answered(error)
             return
-        self._last_sent.update(dict.fromkeys(offsets, offsets))
+
+        def rest() -> dict[Resource, int]:
+            return {tp: at for tp, at in offsets.items() if self._last_sent.get(tp) is offsets}
 
         def again(done: Future[int]) -> None:
             if not done.cancelled() and done.exception() is None and done.result() == 0:
                 self._open_commits.discard(done)
                 answered(None)
                 return
-            rest = {tp: at for tp, at in offsets.items() if self._last_sent.get(tp) is offsets}
             try:
                 retried = self._committer.submit(commits.commit, parts, rest, is_seen=True)
             except RuntimeError:  # closed meanwhile
@@ -240,6 +243,10 @@ class GroupSubscription:
 
         self._open_commits.add(sent)
         sent.add_done_callback(again)
+
+    def overtake(self, offsets: dict[Resource, int]) -> None:
+        """No attempt of an earlier commit has these partitions any more."""
+        self._last_sent.update(dict.fromkeys(offsets, offsets))
 
     def await_commits(self, deadline: float) -> None:
         """Wait for the commits that are under way."""

@@ -9,8 +9,9 @@ References: KIP-429; Kafka's ConsumerCoordinator, ``commitOffsetsSync``.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 
 from holdfast.adapters.member.assembly import Assembly
@@ -50,30 +51,35 @@ class ConsumerCommits:
         self._timeout_s: float = settings["request.timeout.ms"] / 1000
         self._every_s: float = settings["auto.commit.interval.ms"] / 1000
         self._next_at = time.monotonic() + self._every_s
+        self.order = threading.RLock()  # whoever holds it decides which commit is sent next
 
     def commit(
         self,
         parts: Assembly,
-        offsets: Mapping[tuple[str, int], int] | None,
+        offsets: Mapping[tuple[str, int], int] | Callable[[], Mapping[tuple[str, int], int]] | None,
         *,
         is_seen: bool,
     ) -> None:
         """Commit, and wait until it is done; see :meth:`holdfast.Consumer.commit`.
 
-        ``is_seen`` says whether the application has what the last poll handed out.
+        ``is_seen`` says whether the application has what the last poll handed out. A function is
+        asked before each attempt, while :attr:`order` is held.
         """
         deadline = time.monotonic() + self._timeout_s
         if offsets is not None:
-            parts.duties.reconsider(offsets)
+            parts.duties.reconsider(offsets() if callable(offsets) else offsets)
         while True:
             standing = parts.host.standing
-            wanted = offsets
-            self._refuse_earlier_terms(parts, standing, offsets)
-            if wanted is None:
-                wanted = parts.duties.delivery.to_commit(standing.terms, handed=is_seen)
-            if not wanted:
-                return
-            code = self._commit(parts, wanted, standing, deadline)
+            with self.order:
+                wanted = offsets() if callable(offsets) else offsets
+                self._refuse_earlier_terms(parts, standing, wanted)
+                if wanted is None:
+                    wanted = parts.duties.delivery.to_commit(standing.terms, handed=is_seen)
+                if not wanted:
+                    return
+                _check_owned(standing, wanted)
+                answer = parts.commit(wanted, standing.identity)
+            code = _code_of(answer, deadline)
             if code == 0:
                 return
             late = _is_overtaken(code, standing, parts.host.standing)
@@ -127,24 +133,6 @@ class ConsumerCommits:
         if refused or (offsets is None and untold):
             raise not_of_this_term(refused or untold)
 
-    def _commit(
-        self,
-        parts: Assembly,
-        offsets: Mapping[tuple[str, int], int],
-        standing: Standing,
-        deadline: float,
-    ) -> int:
-        """Error code of one commit, -1 where no broker answered in time."""
-        _check_owned(standing, offsets)
-        answer = parts.commit(offsets, standing.identity)
-        try:
-            error = answer.exception(max(0.0, deadline - time.monotonic()))
-        except TimeoutError:
-            return -1
-        if isinstance(error, RemoteProtocolError):
-            raise error
-        return -1 if error is not None else answer.result()
-
     def before_leaving(self, parts: Assembly, deadline: float) -> None:
         """Commit before leaving, which gives up the round that is going on.
 
@@ -158,7 +146,8 @@ class ConsumerCommits:
             if not offsets or standing.identity.generation < 0:
                 return
             try:
-                code = self._commit(parts, offsets, standing, deadline)
+                _check_owned(standing, offsets)
+                code = _code_of(parts.commit(offsets, standing.identity), deadline)
             except HoldfastError:  # the member has failed by it, or the hand-over tries again
                 return
             late = _is_overtaken(code, standing, parts.host.standing)
@@ -195,6 +184,17 @@ class ConsumerCommits:
             untold = terms.report_untold()
         if untold:
             parts.note_untold(not_of_this_term(untold))
+
+
+def _code_of(answer: Future[int], deadline: float) -> int:
+    """Error code of one commit, -1 where no broker answered in time."""
+    try:
+        error = answer.exception(max(0.0, deadline - time.monotonic()))
+    except TimeoutError:
+        return -1
+    if isinstance(error, RemoteProtocolError):
+        raise error
+    return -1 if error is not None else answer.result()
 
 
 def _check_owned(standing: Standing, offsets: Mapping[tuple[str, int], int]) -> None:

@@ -1,0 +1,82 @@
+"""Commits that nobody waits for are accepted in the order in which they were asked for."""
+
+import threading
+from concurrent.futures import Future
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+
+from holdfast.adapters.facade.subscription import GroupSubscription
+from holdfast.adapters.member.membership import assignors_of
+from holdfast.adapters.settings import Settings
+from holdfast.machine.codes import ErrorCode
+
+TP = ("orders", 0)
+OTHER = ("orders", 1)
+
+
+class Parts:
+    """A member that owns two partitions; the test answers its commits."""
+
+    def __init__(self):
+        self.sent = []
+        terms = SimpleNamespace(raise_untold=lambda _: set())
+        delivery = SimpleNamespace(terms=lambda: nullcontext(terms))
+        self.duties = SimpleNamespace(
+            reconsider=lambda _: None, refused=lambda *_: set(), delivery=delivery
+        )
+        standing = SimpleNamespace(
+            owned={TP, OTHER}, terms={}, identity=SimpleNamespace(generation=1), state=None
+        )
+        self.host = SimpleNamespace(standing=standing, over=threading.Event(), failure=None)
+
+    def commit(self, offsets, _):
+        self.sent.append((dict(offsets), Future()))
+        return self.sent[-1][1]
+
+    def close(self):
+        """Nothing is open."""
+
+
+@pytest.fixture
+def group():
+    settings = Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"})
+    made = GroupSubscription(settings, assignors_of(settings))
+    made.parts = Parts()
+    yield made
+    made.close()
+
+
+def test_a_commit_that_is_tried_again_never_comes_after_a_later_one(group):
+    parts, told, busy = group.parts, [], threading.Event()
+    group._committer.submit(busy.wait)  # the thread that tries again has something else to do
+    group.send({TP: 10, OTHER: 5}, lambda error: told.append((10, error)))
+    parts.sent[0][1].set_result(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.send({TP: 20}, lambda error: told.append((20, error)))
+    parts.sent[1][1].set_result(0)
+    assert told == [(20, None)]
+    busy.set()
+    while len(parts.sent) < 3:
+        threading.Event().wait(0.001)
+    assert parts.sent[2][0] == {OTHER: 5}
+    parts.sent[2][1].set_result(0)
+    group._committer.shutdown(wait=True)
+    assert told == [(20, None), (10, None)]
+    assert [offsets for offsets, _ in parts.sent] == [{TP: 10, OTHER: 5}, {TP: 20}, {OTHER: 5}]
+
+
+def test_an_attempt_leaves_out_what_was_overtaken_since_the_one_before(group):
+    parts, told = group.parts, []
+    group.send({TP: 10, OTHER: 5}, told.append)
+    parts.sent[0][1].set_result(ErrorCode.REBALANCE_IN_PROGRESS)
+    while len(parts.sent) < 2:
+        threading.Event().wait(0.001)
+    group.overtake({OTHER: 6})
+    parts.sent[1][1].set_result(ErrorCode.REBALANCE_IN_PROGRESS)
+    while len(parts.sent) < 3:
+        threading.Event().wait(0.001)
+    parts.sent[2][1].set_result(0)
+    group._committer.shutdown(wait=True)
+    assert [offsets for offsets, _ in parts.sent] == [{TP: 10, OTHER: 5}] * 2 + [{TP: 10}]
+    assert told == [None]
