@@ -133,7 +133,7 @@ def _is_deferred(done: Round, java: Java) -> bool:
 
 
 def deferred(done: Round) -> tuple[frozenset[Resource], dict[str, frozenset[Resource]]]:
-    """What waits, and what came back to members that list nothing.
+    """What waits, and what came back to members that keep nothing of what they list.
 
     What nobody lists and nobody is given waits.
     """
@@ -143,7 +143,7 @@ def deferred(done: Round) -> tuple[frozenset[Resource], dict[str, frozenset[Reso
     unclaimed = frozenset((t, n) for t, count in TOPICS.items() for n in range(count))
     unclaimed = unclaimed.difference(*owners.values())
     after = {LIAR: done.given, **done.after}
-    back = {name: unclaimed & own for name, own in after.items() if not owners[name]}
+    back = {name: unclaimed & own for name, own in after.items() if not own & owners[name]}
     return unclaimed.difference(*after.values()), {m: own for m, own in back.items() if own}
 
 

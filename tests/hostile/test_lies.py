@@ -32,6 +32,8 @@ HARD = (
     ("holdfast-deferred", 300_026),  # an impossible generation of a newcomer
     ("holdfast-incremental", 300_815),  # the same, in small batches
     ("holdfast-deferred", 400_858),  # what waited goes back to a liar whose topics are no text
+    ("holdfast-deferred", 402_490),  # to one that lists three partitions of others
+    ("holdfast-deferred", 412_050),  # to one that lists two in five of all
 )
 
 
