@@ -16,6 +16,11 @@ PARTS = {
     "frameworks": ["-m", "pytest", "-q", "-m", "slow", "tests/frameworks"],
     "liars": ["-m", "tests.hostile.soak", "--seeds", "{seeds}"],
     "chaos": ["-m", "tests.live.chaos"],
+    "chaos-clients": [
+        *("-m", "tests.live.chaos", "--brokers", "1", "--members", "6", "--partitions", "24"),
+        *("--client", "confluent", "--client", "aiokafka", "--client", "kafka"),
+        *("--design", "eager", "--design", "simple", "--design", "deferred"),
+    ],
 }
 
 

@@ -1,8 +1,9 @@
 """The chaos suite in full: ``python -m tests.live.chaos --design simple --brokers 1``.
 
-Ten members, sixty partitions, records all the time, every fault after the other, for each design;
-prints one JSON line a run. The exit code is 1 if anything was wrong. ``make soak ARGS="--only
-chaos"`` runs all of it, `make test` a short form (``test_chaos.py``).
+Ten members, sixty partitions, records all the time, every fault after the other, for each design,
+of ``holdfast.Consumer`` or of each ``--client``; prints one JSON line a run. The exit code is 1 if
+anything was wrong. ``make soak ARGS="--only chaos"`` runs all of it, and with ``chaos-clients`` the
+drop-ins; `make test` runs a short form (``test_chaos.py``).
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
+from tests.live.chaos_clients import CLIENTS
 from tests.live.cut import Cut
 from tests.live.faults import ONE_BROKER, THREE_BROKERS, fire
 from tests.live.herd import CUT, herd_of
@@ -30,8 +33,10 @@ MARGIN_SECONDS = 20.0  # processes start, batches end, what was written meanwhil
 KAFKA_SECONDS = 60.0  # a node stops and starts
 
 
-def run(design: str, n_brokers: int, folder: Path, options: argparse.Namespace) -> dict:
-    """One design on one cluster; journals go to ``folder``."""
+def run(
+    client: str, design: str, n_brokers: int, folder: Path, options: argparse.Namespace
+) -> dict:
+    """One design of one client on one cluster; journals go to ``folder``."""
     faults = ONE_BROKER if n_brokers == 1 else THREE_BROKERS
     wanted = options.fault or faults
     with Cut() as cut:
@@ -48,7 +53,7 @@ def run(design: str, n_brokers: int, folder: Path, options: argparse.Namespace) 
                 "session_ms": int(1000 * SESSION_SECONDS),
                 "delay_ms": int(1000 * DELAY_SECONDS),
             }
-            with herd_of(broker, cut, folder, design=design, **sizes) as herd:
+            with herd_of(broker, cut, folder, design=design, client=client, **sizes) as herd:
                 try:
                     chosen = {name: faults[name] for name in faults if name in wanted}
                     found = fire(herd, chosen, note=lambda text: print(text, file=sys.stderr))
@@ -63,7 +68,9 @@ def bound_seconds(design: str, fault: str, n_partitions: int) -> float:
     waits = DELAY_SECONDS if design in ("deferred", "incremental") else 0.0
     moves = MOVE_SECONDS * n_partitions if design == "incremental" else 0.0
     nodes = KAFKA_SECONDS if "broker" in fault or "coordinator" in fault else 0.0
-    return SESSION_SECONDS + waits + moves + nodes + MARGIN_SECONDS
+    polls = 2 * SESSION_SECONDS if "poll loop" in fault else 0.0  # max.poll.interval.ms
+    callbacks = 8 * SESSION_SECONDS if "callbacks" in fault else 0.0  # rounds, each with slow ones
+    return SESSION_SECONDS + waits + moves + nodes + polls + callbacks + MARGIN_SECONDS
 
 
 def late(design: str, settle_seconds: dict[str, float], n_partitions: int) -> list[str]:
@@ -85,6 +92,7 @@ def main() -> int:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--design", choices=DESIGNS, action="append")
+    parser.add_argument("--client", choices=CLIENTS, action="append")
     parser.add_argument("--brokers", type=int, choices=(1, 3), action="append")
     parser.add_argument("--fault", action="append", choices=[*ONE_BROKER, *THREE_BROKERS])
     parser.add_argument("--members", type=int, default=10)
@@ -92,13 +100,15 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="keep every journal here")
     options = parser.parse_args()
     wrong = False
+    clients = options.client or ["holdfast"]
     for n_brokers in options.brokers or (1, 3):
-        for design in options.design or DESIGNS:
+        for client, design in product(clients, options.design or DESIGNS):
             began = time.monotonic()
-            with _folder(options.folder, f"{design}-{n_brokers}") as folder:
-                found = run(design, n_brokers, folder, options)
+            with _folder(options.folder, f"{client}-{design}-{n_brokers}") as folder:
+                found = run(client, design, n_brokers, folder, options)
             took = round(time.monotonic() - began)
-            row = {"design": design, "brokers": n_brokers, "members": options.members}
+            row = {"client": client, "design": design, "brokers": n_brokers}
+            row |= {"members": options.members}
             row |= {"partitions": options.partitions, "seconds": took, **found}
             print(json.dumps(row), flush=True)
             wrong = wrong or bool(found["violations"])

@@ -1,7 +1,9 @@
-"""One holdfast.Consumer under fire: it signs its commits and writes down all it does.
+"""One consumer under fire: it signs its commits and writes down all it does.
 
-Argument: a JSON object with ``name``, ``topic``, ``journal``, ``config`` and ``work_s``. SIGTERM
-closes it. A line of the journal is ``[time, event, ...]``:
+Argument: a JSON object with ``name``, ``topic``, ``journal``, ``config``, ``work_s``, ``client``
+(of :data:`tests.live.chaos_clients.CLIENTS`) and ``callback_s``, which each callback lasts. SIGTERM
+closes it; from SIGUSR1 to SIGUSR2 it does not come back from its work. A line of the journal is
+``[time, event, ...]``:
 
 ====================================  ==========================================================
 ``assigned|revoked|lost, [p, ...]``   a callback
@@ -18,15 +20,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from itertools import groupby
 
-from holdfast import Consumer
-from holdfast.adapters.member import link
-from holdfast.adapters.records.topic_duties import TopicDuties
+from tests.live.chaos_clients import CLIENTS, RefusedError, sign_commits
+
 from holdfast.demo.lifeline import watch
-from holdfast.errors import RemoteProtocolError
 
 FAILED = 3
 
@@ -34,7 +36,8 @@ FAILED = 3
 class Journal:
     """Appends lines that survive this process."""
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, callback_s: float):
+        self._callback_s = callback_s
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def write(self, *lines) -> None:
@@ -45,7 +48,11 @@ class Journal:
 
     def listen(self, event, partitions) -> None:
         """Write a callback down."""
+        if event == "revoked":  # it is this member's until it has said so
+            time.sleep(self._callback_s)
         self.write((event, sorted(tp.partition for tp in partitions)))
+        if event != "revoked":
+            time.sleep(self._callback_s)
 
     def on_partitions_assigned(self, partitions) -> None:
         self.listen("assigned", partitions)
@@ -57,49 +64,41 @@ class Journal:
         self.listen("lost", partitions)
 
 
-def sign_commits(name: str, journal: Journal) -> None:
-    """Put the name into every commit, and write down what was acknowledged."""
-    build, note = link._commit_topics, TopicDuties.note_commit
-
-    def signed(offsets):
-        topics = build(offsets)
-        for topic in topics:
-            for partition in topic.partitions:
-                partition.committed_metadata = name
-        return topics
-
-    def noted(duties, future, offsets):
-        code = note(duties, future, offsets)
-        if code == 0:
-            journal.write(("commit", {p: offset for (_, p), offset in offsets.items()}))
-        return code
-
-    link._commit_topics, TopicDuties.note_commit = signed, noted
-
-
-def runs(messages):
+def runs(places):
     """Partition, first and last offset of every run of records without a hole."""
-    places = sorted((m.partition(), m.offset()) for m in messages)
-    for (partition, _), run in groupby(enumerate(places), lambda e: (e[1][0], e[1][1] - e[0])):
+    for (partition, _), run in groupby(
+        enumerate(sorted(places)), lambda e: (e[1][0], e[1][1] - e[0])
+    ):
         offsets = [place[1] for _, place in run]
         yield "batch", partition, offsets[0], offsets[-1]
 
 
+def stalling() -> threading.Event:
+    """Set from SIGUSR1 to SIGUSR2."""
+    event = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: event.set())
+    signal.signal(signal.SIGUSR2, lambda *_: event.clear())
+    return event
+
+
 def main(text: str) -> int:
     spec = json.loads(text)
-    stop = watch()
-    journal = Journal(spec["journal"])
-    sign_commits(spec["name"], journal)
-    consumer = Consumer({**spec["config"], "client.id": spec["name"]})
+    stop, stalls = watch(), stalling()
+    journal = Journal(spec["journal"], spec["callback_s"])
+    sign_commits(spec["client"], spec["name"], lambda offsets: journal.write(("commit", offsets)))
+    consumer = CLIENTS[spec["client"]](
+        {**spec["config"], "client.id": spec["name"]}, spec["topic"], journal
+    )
     code = 0
     try:
-        consumer.subscribe([spec["topic"]], listener=journal)
         while not stop.is_set():
-            messages = consumer.poll(0.1)
-            time.sleep(spec["work_s"])
-            if messages:
-                journal.write(*runs(messages))
-    except RemoteProtocolError as error:
+            places = consumer.poll()
+            consumer.rest(spec["work_s"])
+            while stalls.is_set() and not stop.is_set():
+                consumer.rest(0.02)
+            if places:
+                journal.write(*runs(places))
+    except RefusedError as error:
         journal.write(("failed", str(error)))
         code = FAILED
     consumer.close()

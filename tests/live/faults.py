@@ -59,6 +59,37 @@ def freeze(herd: Herd) -> None:
     herd.await_settled()
 
 
+def stall(herd: Herd) -> None:
+    """An application does not poll for longer than it may, with records in its hand."""
+    slot, ledger = 0, herd.ledger
+    name = herd.names[slot]
+    herd.send(slot, signal.SIGUSR1)
+    when = time.time()
+    try:
+        herd.await_settled(without={slot})
+        # Its member has left; the application hears of it when it polls again.
+        ledger.note(name, when, "lost", ledger.held[name])
+    finally:
+        herd.send(slot, signal.SIGUSR2)
+    herd.await_settled()
+
+
+def slow_callbacks(herd: Herd) -> None:
+    """Two members whose callbacks last longer than their session; one of them ends, and is back."""
+    herd.callback_s = 1.2 * herd.session_s
+    try:
+        for slot in (0, 1):
+            herd.terminate(slot)
+            herd.start(slot)
+        herd.await_settled()
+    finally:
+        herd.callback_s = 0.0
+    for slot in (0, 1):
+        herd.terminate(slot)
+        herd.start(slot)
+    herd.await_settled()
+
+
 def restart_broker(herd: Herd) -> None:
     """Stop one node in order, and start it again."""
     herd.broker.stop_node(1)
@@ -143,6 +174,8 @@ ONE_BROKER: dict[str, Fault] = {
     "kill -9 two": kill_two,
     "kill -9, back at once": kill_and_return,
     "SIGSTOP, SIGCONT": freeze,
+    "stalled poll loop": stall,
+    "slow callbacks": slow_callbacks,
     "network cut": cut_silently,
     "connections reset": cut_shortly,
     "twin static ids": twin,

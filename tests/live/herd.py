@@ -77,6 +77,8 @@ class Herd:
     """Members of one group, by slot: a slot's process may be another one from time to time.
 
     The last two slots are static members; the three before them reach the broker through a proxy.
+    ``client`` is a name of :data:`tests.live.chaos_clients.CLIENTS`, or some with a ``+`` between
+    them, which the slots take in turns.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Herd:
         folder: Path,
         *,
         design: str,
+        client: str = "holdfast",
         n_members: int,
         n_partitions: int,
         session_ms: int = 6_000,
@@ -102,7 +105,11 @@ class Herd:
             "holdfast.incremental.batch": 8,
             "holdfast.incremental.interval.ms": 500,
             "session.timeout.ms": session_ms,
+            "max.poll.interval.ms": 2 * session_ms,
         }
+        self._clients = client.split("+")
+        self.session_s = session_ms / 1000
+        self.callback_s = 0.0  # of the next processes
         self.static = range(n_members - 2, n_members)
         self.behind = range(max(0, n_members - 5), n_members - 2)
         self.ledger = Ledger(folder, n_partitions)
@@ -148,6 +155,8 @@ class Herd:
             "journal": str(self.folder / f"{name}.journal"),
             "config": config,
             "work_s": 0.02,
+            "client": self._clients[slot % len(self._clients)],
+            "callback_s": self.callback_s,
         }
         with (self.folder / f"{name}.stderr").open("wb") as errors:
             self.running[name] = subprocess.Popen(
@@ -176,6 +185,13 @@ class Herd:
             self._gone(name)
             self.ledger.read().note(name, now, "end")
             self.ledger.held.pop(name, None)
+
+    def terminate(self, slot: int) -> None:
+        """SIGTERM; it ends in order."""
+        name = self.names.pop(slot)
+        self.running[name].terminate()
+        code = self._gone(name)
+        assert code == 0, f"{name} ended with {code}: {self.said(name)}"
 
     def send(self, slot: int, number: signal.Signals) -> None:
         """Send a signal to a slot's process."""

@@ -34,3 +34,22 @@ def test_a_group_under_fire(broker, cut, tmp_path, design):
     print(found)
     assert found["violations"] == []
     assert found["records"] > 0
+
+
+def test_every_client_in_one_group_under_fire(broker, cut, tmp_path):
+    """The drop-ins for all three clients are members of one group that waits for the returning."""
+    with herd_of(
+        broker,
+        cut,
+        tmp_path,
+        design="deferred",
+        client="confluent+aiokafka+kafka",
+        n_members=3,
+        n_partitions=6,
+        session_ms=4_000,
+        delay_ms=3_000,
+    ) as herd:
+        found = fire(herd, {"kill -9, back at once": ONE_BROKER["kill -9, back at once"]})
+    print(found)
+    assert found["violations"] == []
+    assert found["records"] > 0

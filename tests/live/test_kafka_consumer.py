@@ -140,9 +140,9 @@ def test_reads_commits_seeks_and_looks_things_up(broker, kind):
 def test_iterates_and_resumes_behind_what_was_read(broker, kind):
     topic, group = Topic(broker.bootstrap, 1), fresh("group")
     topic.produce(10)
-    options = {"group_id": group, "consumer_timeout_ms": 20_000}
-    with made(kind, broker, topic.name, **options) as consumer:
+    with made(kind, broker, topic.name, group_id=group) as consumer:  # waits without an end
         assert [next(consumer).offset for _ in range(6)] == list(range(6))
+    options = {"group_id": group, "consumer_timeout_ms": 20_000}
     with made(kind, broker, topic.name, **options) as consumer:
         assert [next(consumer).offset for _ in range(4)] == list(range(6, 10))
         consumer.config["consumer_timeout_ms"] = 200
@@ -319,6 +319,27 @@ def test_what_is_lost_is_not_committed(broker):
         assert [r.offset for r in read(consumer, 5)] == list(range(5))
         consumer.commit()
         assert consumer.committed(place) == 5
+
+
+def test_an_automatic_commit_that_meets_a_loss_raises_nothing(broker):
+    topic = Topic(broker.bootstrap, 1)
+    topic.produce(5)
+
+    class Slow(Diary):
+        """Its first callback lasts until the member has left, for nobody polls meanwhile."""
+
+        def on_partitions_assigned(self, assigned):
+            super().on_partitions_assigned(assigned)
+            coordinator = consumer._coordinator
+            if len(self.calls) < 3:
+                until(lambda: coordinator._in_hand and not coordinator.generation_if_stable(), "it")
+
+    options = {"group_id": fresh("group"), "max_poll_interval_ms": 1_000}
+    with made(KafkaConsumer, broker, **options) as consumer:
+        diary = Slow()
+        consumer.subscribe([topic.name], listener=diary)
+        assert [r.offset for r in read(consumer, 5)] == list(range(5))
+        assert ("revoked", {0}) in diary.calls or len(diary.calls) > 2
 
 
 def test_lives_in_one_group_with_the_original(broker):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import inspect
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
@@ -428,8 +429,9 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             if not missing:
                 return True
             self._asked = parts.link.committed([tuple(tp) for tp in missing])
+        wait_s = None if timeout_ms is None else min(timeout_ms / 1000, threading.TIMEOUT_MAX)
         try:
-            found = self._asked.result(None if timeout_ms is None else timeout_ms / 1000)
+            found = self._asked.result(wait_s)  # an iteration without an end waits for ever
         except TimeoutError:
             return False
         except HoldfastError as error:
@@ -486,6 +488,11 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
                     raise
                 time.sleep(_AGAIN_S)
 
+    async def _send_offset_commit_request(self, offsets: Mapping[TopicPartition, Any]) -> Any:
+        """Send a commit, which may have waited, with the identity of now: look once more."""
+        self._refuse(offsets)
+        return await super()._send_offset_commit_request(offsets)
+
     def commit_offsets_async(
         self,
         offsets: Mapping[TopicPartition, Any],
@@ -496,7 +503,15 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         return super().commit_offsets_async(offsets, callback=callback)
 
     def _do_auto_commit_offsets_async(self) -> None:
-        self.commit_offsets_async(self.consumed(), self._commit_offsets_async_on_complete)
+        """Commit what is owned still; a loss meanwhile is no error of the application's poll."""
+        found: dict[TopicPartition, Any] = self._subscription.all_consumed_offsets()
+        if self._parts is not None:
+            owned, in_hand = self._parts.host.standing.owned, set(self._in_hand)
+            found = {tp: at for tp, at in found.items() if tuple(tp) in owned and tp not in in_hand}
+        try:
+            self.commit_offsets_async(found, self._commit_offsets_async_on_complete)
+        except kafka_errors.CommitFailedError as error:  # lost since the line above
+            self._commit_offsets_async_on_complete(found, error)
 
     def reset_generation(self, member_id: str = "") -> None:
         """Tell the member that a commit was refused."""

@@ -1,0 +1,193 @@
+"""Every consumer that can be under fire, with the same few calls.
+
+**Rules.** A client gets the configuration of ``holdfast.Consumer``, in its own spelling. ``poll``
+gives (partition, offset) of what it hands out, ``rest`` is the application's work: an event loop
+goes on meanwhile. An error that ends the membership for good is a :class:`RefusedError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+Places = list[tuple[int, int]]
+
+
+class RefusedError(Exception):
+    """The group refused this member for good."""
+
+
+class Ours:
+    """``holdfast.Consumer``."""
+
+    def __init__(self, config, topic, journal):
+        from holdfast import Consumer
+
+        self._consumer = Consumer(config)
+        self._consumer.subscribe([topic], listener=journal)
+        self.rest, self.close = time.sleep, self._consumer.close
+
+    def poll(self) -> Places:
+        from holdfast.errors import RemoteProtocolError
+
+        try:
+            return [(m.partition(), m.offset()) for m in self._consumer.poll(0.1)]
+        except RemoteProtocolError as error:
+            raise RefusedError(str(error)) from error
+
+
+class OfConfluent:
+    """``holdfast.confluent.Consumer``."""
+
+    def __init__(self, config, topic, journal):
+        from holdfast.confluent import Consumer
+
+        config = dict(config)
+        config["socket.timeout.ms"] = config.pop("request.timeout.ms")
+        self._consumer = Consumer({**config, "log_level": 0})
+        self._consumer.subscribe(
+            [topic],
+            on_assign=lambda _, partitions: journal.on_partitions_assigned(partitions),
+            on_revoke=lambda _, partitions: journal.on_partitions_revoked(partitions),
+            on_lost=lambda _, partitions: journal.on_partitions_lost(partitions),
+        )
+        self.rest, self.close = time.sleep, self._consumer.close
+
+    def poll(self) -> Places:
+        found = []
+        for message in self._consumer.consume(500, 0.1):
+            error = message.error()
+            if error is None:
+                found.append((message.partition(), message.offset()))
+            elif error.fatal():
+                raise RefusedError(error.str())
+            # else it says what is wrong for now, as with the original: no broker, a late poll
+        return found
+
+
+def keywords(config):
+    """Kafka's keys as the keywords of aiokafka and of kafka-python."""
+    return {key.replace(".", "_"): value for key, value in config.items()}
+
+
+class OfKafkaPython:
+    """``holdfast.kafka.KafkaConsumer``."""
+
+    def __init__(self, config, topic, journal):
+        from kafka import ConsumerRebalanceListener
+
+        from holdfast.kafka import KafkaConsumer
+
+        class Listener(type(journal), ConsumerRebalanceListener):
+            def __init__(self):
+                vars(self).update(vars(journal))
+
+        self._consumer = KafkaConsumer(**keywords(config))
+        self._consumer.subscribe([topic], listener=Listener())
+        self.rest, self.close = time.sleep, self._consumer.close
+
+    def poll(self) -> Places:
+        from kafka.errors import FencedInstanceIdError
+
+        try:
+            found = self._consumer.poll(100)
+        except FencedInstanceIdError as error:
+            raise RefusedError(str(error)) from error
+        return [(r.partition, r.offset) for batch in found.values() for r in batch]
+
+
+class OfAiokafka:
+    """``holdfast.aiokafka.AIOKafkaConsumer`` on a loop that goes on while the application works."""
+
+    def __init__(self, config, topic, journal):
+        self._loop = asyncio.new_event_loop()
+        self._consumer = None
+        self._run(self._open(config, topic, journal))
+
+    async def _open(self, config, topic, journal) -> None:
+        from aiokafka import ConsumerRebalanceListener
+
+        from holdfast.aiokafka import AIOKafkaConsumer
+
+        class Listener(type(journal), ConsumerRebalanceListener):
+            def __init__(self):
+                vars(self).update(vars(journal))
+
+        self._consumer = AIOKafkaConsumer(**keywords(config))
+        await self._consumer.start()
+        self._consumer.subscribe([topic], listener=Listener())
+
+    def _run(self, work):
+        return self._loop.run_until_complete(work)
+
+    def rest(self, seconds: float) -> None:
+        self._run(asyncio.sleep(seconds))
+
+    def poll(self) -> Places:
+        from aiokafka.errors import KafkaError
+
+        try:
+            found = self._run(self._consumer.getmany(timeout_ms=100))
+        except KafkaError as error:
+            if "group.instance.id" not in str(error):  # aiokafka has no class for that code
+                raise
+            raise RefusedError(str(error)) from error
+        return [(r.partition, r.offset) for batch in found.values() for r in batch]
+
+    def close(self) -> None:
+        self._run(self._consumer.stop())
+        self._loop.close()
+
+
+CLIENTS: dict[str, Callable] = {
+    "holdfast": Ours,
+    "confluent": OfConfluent,
+    "aiokafka": OfAiokafka,
+    "kafka": OfKafkaPython,
+}
+
+
+def sign_commits(client: str, name: str, note) -> None:
+    """Put the name into every commit of this process; ``note`` is told of what was acknowledged.
+
+    ``note`` takes a dict of partition to offset, and runs before anybody else hears of it.
+    """
+    from holdfast.adapters.member import link
+
+    build, commit = link._commit_topics, link.GroupLink.commit
+
+    def signed(offsets):
+        topics = build(offsets)
+        for topic in topics:
+            for partition in topic.partitions:
+                partition.committed_metadata = name
+        return topics
+
+    def noted(self, offsets, **identity):
+        future = commit(self, offsets, **identity)
+
+        def answered(done):
+            if not done.cancelled() and done.exception() is None and done.result() == 0:
+                note({p: int(offset) for (_, p), offset in offsets.items()})
+
+        future.add_done_callback(answered)
+        return future
+
+    link._commit_topics, link.GroupLink.commit = signed, noted
+    if client == "kafka":
+        _sign_kafka_python(name, note)
+
+
+def _sign_kafka_python(name: str, note) -> None:
+    """The façade's commits but the last one are requests of kafka-python's own."""
+    from kafka.coordinator.consumer import ConsumerCoordinator
+
+    send = ConsumerCoordinator._send_offset_commit_request
+
+    async def signed(self, offsets):
+        offsets = {tp: at._replace(metadata=name) for tp, at in offsets.items()}
+        await send(self, offsets)  # raises if any was refused
+        note({tp.partition: at.offset for tp, at in offsets.items()})
+
+    ConsumerCoordinator._send_offset_commit_request = signed
