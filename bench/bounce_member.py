@@ -21,8 +21,15 @@ from typing import Any
 POLL_SECONDS = 0.05
 MOST_RECORDS = 5000
 OURS = ("eager", "simple", "deferred", "incremental")
+DROP_INS = tuple(
+    f"{client}-ours-{policy}"
+    for client in ("confluent", "aiokafka", "kafka-python")
+    for policy in ("simple", "deferred")
+)
+"""``holdfast.confluent`` and its kin, the same program with one import changed."""
 KINDS = (
     *OURS,
+    *DROP_INS,
     "confluent-range",
     "confluent-coop",
     "confluent-848",
@@ -93,17 +100,21 @@ def run_ours(task: dict[str, Any], diary: Diary) -> None:
     """holdfast.Consumer."""
     from holdfast import Consumer
 
-    config = {
-        **task["kafka"],
-        "holdfast.policy": task["kind"],
-        "scheduled.rebalance.max.delay.ms": task.get("delay_ms", 20_000),
-    }
+    config = {**task["kafka"], **_policy(task)}
     with Consumer(config) as consumer:
         diary.ready()
         consumer.subscribe([task["topic"]], diary)
         while not diary.over:
             messages = consumer.poll(POLL_SECONDS, MOST_RECORDS)
             diary.process([_place(m) for m in messages])
+
+
+def _policy(task: dict[str, Any]) -> dict[str, Any]:
+    """Our keys: the last word of the kind is the policy."""
+    return {
+        "holdfast.policy": task["kind"].rpartition("-")[2],
+        "scheduled.rebalance.max.delay.ms": task.get("delay_ms", 20_000),
+    }
 
 
 def _place(message: Any) -> tuple[int, int]:
@@ -114,12 +125,16 @@ def _place(message: Any) -> tuple[int, int]:
 
 
 def run_confluent(task: dict[str, Any], diary: Diary) -> None:
-    """confluent_kafka.Consumer."""
+    """confluent_kafka.Consumer, or ours in its place."""
     from confluent_kafka import Consumer
 
     coop = task["kind"].endswith("coop")
     config = dict(task["kafka"])
-    if task["kind"].endswith("848"):
+    if task["kind"] in DROP_INS:
+        from holdfast.confluent import Consumer  # type: ignore[assignment]
+
+        config |= _policy(task)
+    elif task["kind"].endswith("848"):
         config["group.protocol"] = "consumer"
     else:
         config["partition.assignment.strategy"] = "cooperative-sticky" if coop else "range"
@@ -138,7 +153,7 @@ def run_confluent(task: dict[str, Any], diary: Diary) -> None:
 
 
 def run_kafka_python(task: dict[str, Any], diary: Diary) -> None:
-    """kafka.KafkaConsumer with its own assignors."""
+    """kafka.KafkaConsumer with its own assignors, or ours in its place."""
     from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -149,12 +164,14 @@ def run_kafka_python(task: dict[str, Any], diary: Diary) -> None:
         on_partitions_lost = staticmethod(diary.on_partitions_lost)
 
     coop = task["kind"].endswith("coop")
-    consumer = KafkaConsumer(
-        **_spelled(task["kafka"]),
-        partition_assignment_strategy=[
-            CooperativeStickyAssignor if coop else RangePartitionAssignor
-        ],
-    )
+    if task["kind"] in DROP_INS:
+        from holdfast.kafka import KafkaConsumer
+
+        strategy = _spelled(_policy(task))
+    else:
+        kind = CooperativeStickyAssignor if coop else RangePartitionAssignor
+        strategy = {"partition_assignment_strategy": [kind]}
+    consumer = KafkaConsumer(**_spelled(task["kafka"]), **strategy)
     diary.ready()
     consumer.subscribe([task["topic"]], listener=Listener())
     while not diary.over:
@@ -164,8 +181,14 @@ def run_kafka_python(task: dict[str, Any], diary: Diary) -> None:
 
 
 def run_aiokafka(task: dict[str, Any], diary: Diary) -> None:
-    """aiokafka.AIOKafkaConsumer, whose default is range."""
+    """aiokafka.AIOKafkaConsumer, whose default is eager, or ours in its place."""
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+
+    more = {}
+    if task["kind"] in DROP_INS:
+        from holdfast.aiokafka import AIOKafkaConsumer
+
+        more = _spelled(_policy(task))
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc] # the client has no types
         on_partitions_assigned = staticmethod(diary.on_partitions_assigned)
@@ -173,7 +196,7 @@ def run_aiokafka(task: dict[str, Any], diary: Diary) -> None:
 
     async def consume() -> None:
         diary.ready()
-        consumer = AIOKafkaConsumer(**_spelled(task["kafka"]))
+        consumer = AIOKafkaConsumer(**_spelled(task["kafka"]), **more)
         consumer.subscribe([task["topic"]], listener=Listener())
         await consumer.start()
         while not diary.over:
@@ -197,6 +220,9 @@ RUN: dict[str, Callable[[dict[str, Any], Diary], None]] = {
     "kafka-python-range": run_kafka_python,
     "kafka-python-coop": run_kafka_python,
     "aiokafka-range": run_aiokafka,
+    **{kind: run_confluent for kind in DROP_INS if kind.startswith("confluent")},
+    **{kind: run_aiokafka for kind in DROP_INS if kind.startswith("aiokafka")},
+    **{kind: run_kafka_python for kind in DROP_INS if kind.startswith("kafka")},
 }
 
 

@@ -16,5 +16,15 @@ from holdfast.adapters.facade.kinds import install
 
 with suppress(ImportError):  # confluent-kafka has the original since 2.13
     from holdfast.adapters.facade.asynchronous import ConfluentAIOConsumer as AIOConsumer
+with suppress(ImportError):  # since 2.16
+    from holdfast.adapters.facade.asynchronous import (
+        ConfluentAsyncDeserializingConsumer as AsyncDeserializingConsumer,
+    )
 
-__all__ = ["AIOConsumer", "Consumer", "DeserializingConsumer", "install"]
+__all__ = [
+    "AIOConsumer",
+    "AsyncDeserializingConsumer",
+    "Consumer",
+    "DeserializingConsumer",
+    "install",
+]

@@ -6,10 +6,21 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, aio
 
-from holdfast.confluent import AIOConsumer, Consumer, DeserializingConsumer
+from holdfast.confluent import (
+    AIOConsumer,
+    AsyncDeserializingConsumer,
+    Consumer,
+    DeserializingConsumer,
+)
 
 QUICK = {"group.id": "alone", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}
-ORIGINALS = (confluent_kafka.Consumer, confluent_kafka.DeserializingConsumer, aio.AIOConsumer)
+ORIGINALS = (
+    confluent_kafka.Consumer,
+    confluent_kafka.DeserializingConsumer,
+    aio.AIOConsumer,
+    aio.AsyncDeserializingConsumer,
+)
+OURS = (Consumer, DeserializingConsumer, AIOConsumer, AsyncDeserializingConsumer)
 
 
 def public(kind):
@@ -18,7 +29,7 @@ def public(kind):
 
 @pytest.mark.parametrize(
     ("original", "ours"),
-    list(zip(ORIGINALS, (Consumer, DeserializingConsumer, AIOConsumer), strict=True)),
+    list(zip(ORIGINALS, OURS, strict=True)),
 )
 def test_every_public_name_of_the_original_is_there(original, ours):
     assert public(original) == public(ours)
@@ -70,5 +81,50 @@ def test_an_asyncio_consumer_has_the_answers_of_the_original(kind):
             assert len(await consumer.assignment()) == 1
         with pytest.raises(RuntimeError, match="Consumer closed"):
             await consumer.poll()
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("kind", [aio.AsyncDeserializingConsumer, AsyncDeserializingConsumer])
+def test_an_asyncio_deserializing_consumer_builds_and_closes_its_deserializers(kind):
+    steps = []
+
+    class Serde:
+        def __call__(self, value, _):
+            return value
+
+        async def close(self):
+            steps.append("closed")
+
+    class Builder:
+        def build(self, conf, is_key):
+            steps.append("built")
+            assert conf.pop("registry") == "there"
+            return Serde(), conf
+
+    async def program():
+        config = {**QUICK, "registry": "there", "value.deserializer.builder": Builder()}
+        with pytest.raises(ValueError, match="both"):
+            await kind({**config, "value.deserializer": Serde()})
+        with pytest.raises(KafkaException, match="nonsense"):
+            await kind({**config, "nonsense": 1})
+        assert steps == ["built", "closed"]
+        consumer = await kind(config, max_workers=2)
+        await consumer.subscribe(["a"])
+        assert await consumer.poll(0.01) is None
+        assert await consumer.consume(1, 0.01) == []
+        await consumer.close()
+        await consumer.close()
+        assert steps == ["built", "closed"] * 2
+
+    asyncio.run(program())
+
+
+def test_an_asyncio_deserializing_consumer_has_a_member():
+    async def program():
+        config = {**QUICK, "holdfast.policy": "deferred"}
+        consumer = await AsyncDeserializingConsumer(config)
+        assert type(consumer._consumer) is Consumer
+        await consumer.close()
 
     asyncio.run(program())

@@ -18,12 +18,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiokafka
-from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.errors import ConsumerStoppedError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from aiokafka.util import get_running_loop
 
 from holdfast.adapters.coordinators.aiokafka_coordinator import MemberCoordinator
+from holdfast.adapters.coordinators.aiokafka_fetcher import ListFetcher
 from holdfast.adapters.coordinators.aiokafka_settings import settings_of
 from holdfast.adapters.coordinators.aiokafka_state import KeepingSubscriptions, check_version
 from holdfast.adapters.coordinators.keywords import DELAY, is_ours
@@ -150,7 +150,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             self._coordinator.start_commit_offsets_refresh_task(subscription.assignment)
 
     def _make_fetcher(self) -> Any:
-        return Fetcher(
+        return ListFetcher(
             self._client,
             self._subscription,
             key_deserializer=self._key_deserializer,

@@ -304,7 +304,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             deadline = time.monotonic() + _LEAVE_S
             while not parts.host.over.is_set() and time.monotonic() < deadline:
                 await asyncio.sleep(0.01)
-        await self._forget()
+        await self._forget(closes=closes)
 
     async def _commit_last(self) -> None:
         """The last commit of a consumer that chose its partitions."""
@@ -318,17 +318,17 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         except kafka_errors.KafkaError as error:
             log.warning("the last commit failed: %s", error)
 
-    async def _forget(self) -> None:
-        """Close the member's parts; it owns nothing any more."""
+    async def _forget(self, *, closes: bool = False) -> None:
+        """Close the member's parts; it owns nothing, but a closed consumer keeps what it had."""
         parts, self._parts = self._parts, None
         self._told, self._group_subscription, self._topics = None, None, frozenset()
         self._drains.clear()
         self.in_flight.clear()
-        if self._last is not None:
+        if self._last is not None and not closes:
             if self._subscription.partitions_auto_assigned():
                 self._subscription.begin_reassignment()
             self._subscription.drop(list(self._last.tps))
-            self._last = None
+        self._last = None
         if parts is not None:
             await self._loop.run_in_executor(None, parts.close)
 
@@ -448,6 +448,8 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         try:
             await self._commit_processed(_partitions(action.resources))
             code = 0
+        except kafka_errors.RequestTimedOutError:
+            code = -1
         except kafka_errors.KafkaError as error:
             code = getattr(error, "errno", None) or -1
         finally:
@@ -562,6 +564,8 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         parts.counters.add("commit" if code == 0 else "commit_failed")
         if code:
             parts.host.post(events.CommitRefused(identity.generation, code))
+            if code < 0:  # nobody answered: it may be done, or not
+                raise kafka_errors.RequestTimedOutError(self.group_id)
             raise kafka_errors.for_code(code)(self.group_id)
 
     def _refuse(

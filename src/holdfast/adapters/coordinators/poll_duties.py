@@ -93,13 +93,10 @@ class PollDuties(ClientDuties):
         """See :class:`~holdfast.adapters.member.host.Duties`."""
 
         def job() -> Exception | None:
-            text: str | None = "the callback was interrupted"
             try:
-                error = self._side.tell(call, resources)
-                text = None if error is None else f"{type(error).__name__}: {error}"
-                return error
+                return self._side.tell(call, resources)
             finally:
-                done(text)
+                done(None)  # as kafka-python: an error of a callback changes nothing of a hand-over
 
         self._jobs.put(job)
 

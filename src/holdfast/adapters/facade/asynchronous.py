@@ -1,10 +1,12 @@
-"""confluent-kafka's asyncio consumer over :class:`ConfluentConsumer`; it is there since 2.13.
+"""confluent-kafka's asyncio consumers over :class:`ConfluentConsumer`; they are there since 2.13.
 
-**Rules.** What confluent-kafka's class does stays its own; only the consumer below it is ours.
+**Rules.** What confluent-kafka's classes do stays their own; only the consumer below them is ours.
 
-**Strategy.** The original makes its consumer itself, so ours takes its place.
+**Strategy.** The original makes its consumer itself, so ours takes its place. The deserializing
+class, which newer versions have, calls the constructor of the original by name: so ours builds the
+deserializers itself, with confluent-kafka's own functions.
 
-References: confluent-kafka-python, ``aio.AIOConsumer``.
+References: confluent-kafka-python, ``aio.AIOConsumer``, ``aio.AsyncDeserializingConsumer``.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         max_workers: int = 100,
         executor: concurrent.futures.Executor | None = None,
     ):
-        super().__init__({"group.id": "replaced"}, max_workers, executor)
+        OriginalAIOConsumer.__init__(self, {"group.id": "replaced"}, max_workers, executor)
         unused = self._consumer
         loop = asyncio.get_running_loop()
         config = dict(consumer_conf)
@@ -53,3 +55,38 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
             config["logger"] = AsyncLogger(loop, config["logger"])
         self._consumer = ConfluentConsumer(config)
         unused.close()
+
+
+try:
+    from confluent_kafka import _serde_builder as _serdes
+    from confluent_kafka.aio import AsyncDeserializingConsumer as OriginalDeserializing
+except ImportError:  # confluent-kafka has it since 2.16
+    pass
+else:
+    __all__ += ["ConfluentAsyncDeserializingConsumer", "OriginalDeserializing"]
+
+    class ConfluentAsyncDeserializingConsumer(OriginalDeserializing[Any, Any]):
+        """A drop-in for ``confluent_kafka.aio.AsyncDeserializingConsumer``; await it.
+
+        Parameters
+        ----------
+        conf : dict
+            As for :class:`ConfluentConsumer`, and the deserializers or their builders.
+        **kwargs
+            As for :class:`ConfluentAIOConsumer`.
+        """
+
+        async def __init__(  # type: ignore[misc]  # confluent-kafka makes it a coroutine
+            self, conf: dict[str, Any], **kwargs: Any
+        ):
+            wanted, config = _serdes.pop_serde_props(conf, "key.deserializer", "value.deserializer")
+            built, owned, config = await _serdes.async_build_serdes(wanted, config)
+            self._owned_serdes = owned
+            self._key_deserializer, self._value_deserializer = built
+            try:
+                ConfluentAIOConsumer.__init__(self, config, **kwargs)  # type: ignore[arg-type]
+                resolver = _serdes.AsyncSharedClusterIdResolver(self.cluster_id)
+                _serdes.propagate_async_cluster_id_resolver(resolver, built)
+            except BaseException:
+                await _serdes.async_close_serdes(owned)
+                raise

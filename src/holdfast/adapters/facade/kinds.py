@@ -71,6 +71,15 @@ def install(config: Mapping[str, Any] | None = None) -> Callable[[], None]:
         pass
     else:
         ours[OriginalAIOConsumer] = ConfluentAIOConsumer
+    try:
+        from holdfast.adapters.facade.asynchronous import (
+            ConfluentAsyncDeserializingConsumer,
+            OriginalDeserializing,
+        )
+    except ImportError:  # since 2.16
+        pass
+    else:
+        ours[OriginalDeserializing] = ConfluentAsyncDeserializingConsumer
     return INSTALLED.install(ours, config or {}, leave=_needs_originals)
 
 
