@@ -12,6 +12,7 @@ MAX_LINES = 60
 PRIVATE_ON_PURPOSE = {
     "holdfast.adapters.facade.codes": "librdkafka's own error codes begin with an underscore",
     "holdfast.adapters.coordinators.aiokafka_consumer": "aiokafka makes its coordinator itself",
+    "holdfast.adapters.coordinators.aiokafka_fetcher": "aiokafka hands out lists record by record",
     "holdfast.adapters.coordinators.aiokafka_state": "aiokafka forgets what stays",
     "holdfast.adapters.coordinators.kafka_consumer": "kafka-python makes its coordinator itself",
     "holdfast.adapters.kafka_python_attach": "the table of repairs for kafka-python's coordinator",

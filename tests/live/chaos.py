@@ -68,8 +68,8 @@ def bound_seconds(design: str, fault: str, n_partitions: int) -> float:
     waits = DELAY_SECONDS if design in ("deferred", "incremental") else 0.0
     moves = MOVE_SECONDS * n_partitions if design == "incremental" else 0.0
     nodes = KAFKA_SECONDS if "broker" in fault or "coordinator" in fault else 0.0
-    polls = 2 * SESSION_SECONDS if "poll loop" in fault else 0.0  # max.poll.interval.ms
-    callbacks = 8 * SESSION_SECONDS if "callbacks" in fault else 0.0  # rounds, each with slow ones
+    polls = 3 * SESSION_SECONDS if "poll loop" in fault else 0.0  # max.poll.interval.ms
+    callbacks = 12 * SESSION_SECONDS if "callbacks" in fault else 0.0  # rounds, each with slow ones
     return SESSION_SECONDS + waits + moves + nodes + polls + callbacks + MARGIN_SECONDS
 
 

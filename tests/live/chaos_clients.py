@@ -93,7 +93,7 @@ class OfKafkaPython:
         try:
             found = self._consumer.poll(100)
         except FencedInstanceIdError as error:
-            raise RefusedError(str(error)) from error
+            raise RefusedError(f"group.instance.id: {error}") from error
         return [(r.partition, r.offset) for batch in found.values() for r in batch]
 
 

@@ -105,7 +105,7 @@ class Herd:
             "holdfast.incremental.batch": 8,
             "holdfast.incremental.interval.ms": 500,
             "session.timeout.ms": session_ms,
-            "max.poll.interval.ms": 2 * session_ms,
+            "max.poll.interval.ms": 3 * session_ms,  # two slow callbacks are in one poll
         }
         self._clients = client.split("+")
         self.session_s = session_ms / 1000
