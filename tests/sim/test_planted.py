@@ -24,6 +24,7 @@ from holdfast.machine.leader.designs import (
     DesignAssignor,
     EagerAssignor,
     LeaderRound,
+    compute,
 )
 from holdfast.machine.leader.embedded import Instruction
 from holdfast.machine.leader.recall import recall
@@ -357,26 +358,63 @@ def test_22_a_resource_claimed_twice_stays_with_one():
     claim = encode_member_subscription(
         MemberSubscription(topics=("t",), owned=(("t", (0,)),), generation=4)
     )
+    new = encode_member_subscription(MemberSubscription(topics=("t",)))
     members = tuple(JoinedMember(member_id=m, metadata=claim) for m in "ab")
+    members += (JoinedMember(member_id="c", metadata=new),)
     request = ComputeAssignment(
         token=0,
         generation=5,
         protocol_name=design.name,
         members=members,
         partitions=(("t", 1),),
-        member_id="a",
+        member_id="c",
         waited_ms=0,
     )
-    turn = LeaderRound(members=members, partitions={"t": 1}, generation=5)
+    turn = LeaderRound(members=members, partitions={"t": 1}, generation=5, leader_id="c")
     right = AssignmentComputed(0, tuple(design.lead(turn).items()))
     keep = encode_member_assignment(MemberAssignment(assigned=(("t", (0,)),)))
-    wrong = AssignmentComputed(0, (("a", keep), ("b", keep)))
+    none = encode_member_assignment(MemberAssignment(assigned=()))
+    wrong = AssignmentComputed(0, (("a", keep), ("b", keep), ("c", none)))
     for done, rules in ((right, set()), (wrong, {"S1", "S11", "S13"})):
         ledger = Ledger([("t", 0)])
         RoundChecker(ledger, 0).check(request, done, 0, design)
         assert {v.rule for v in ledger.violations} == rules
-    for assignment in map(decode_member_assignment, dict(right.assignments).values()):
-        assert resources_of(assignment.revoked) == {("t", 0)}
+    for name in "ab":
+        told = decode_member_assignment(dict(right.assignments)[name])
+        assert resources_of(told.revoked) == {("t", 0)}
+
+
+@pytest.mark.parametrize("owner", ["a", "b"])
+def test_22_a_resource_claimed_twice_stays_with_the_wrong_one(owner):
+    """Leader a believes itself; whether it is right, the plan of the claims' generation says."""
+    design = DesignAssignor(Policy(design=Design.SIMPLE))
+    keep = encode_member_assignment(MemberAssignment(assigned=(("t", (0,)),)))
+    none = encode_member_assignment(MemberAssignment(assigned=()))
+    ledger = Ledger([("t", 0)])
+    checker = RoundChecker(ledger, 0)
+    for generation in (4, 5):
+        owned = () if generation == 4 else (("t", (0,)),)
+        claim = encode_member_subscription(
+            MemberSubscription(topics=("t",), owned=owned, generation=generation - 1)
+        )
+        members = tuple(JoinedMember(member_id=m, metadata=claim) for m in "ab")
+        request = ComputeAssignment(
+            token=0,
+            generation=generation,
+            protocol_name=design.name,
+            members=members,
+            partitions=(("t", 1),),
+            member_id="a",
+            waited_ms=0,
+        )
+        if generation == 4:
+            given = {m: keep if m == owner else none for m in "ab"}
+            checker.note(request, AssignmentComputed(0, tuple(given.items())), 0, design)
+        else:
+            done = compute([design], request)
+            assert decode_member_assignment(dict(done.assignments)["b"]).revoked == (("t", (0,)),)
+            checker.check(request, done, 0, design)
+    assert {v.rule for v in ledger.violations} == (set() if owner == "a" else {"S11"})
 
 
 def test_24_survivors_get_what_a_newcomer_could_carry():

@@ -133,6 +133,11 @@ class LeaderRound:
         """The generation from which on no claim can be true; None where that is not known."""
         return self.generation if self.unbroken else None
 
+    @property
+    def last_generation(self) -> int | None:
+        """The generation before this round, if the leader was in it; else None."""
+        return self.generation - 1 if self.unbroken else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribedTopics:
@@ -378,7 +383,13 @@ class CooperativeAssignor:
             racks=turn.racks,
             generation=turn.first_impossible,
         )
-        group = without_false_claims(group, turn.led, self.read)
+        group = without_false_claims(
+            group,
+            turn.led,
+            self.read,
+            leader_id=turn.leader_id,
+            last_generation=turn.last_generation,
+        )
         result = assign_in_round(group, self.name, turn.notes, **self.options)
         plan = {
             member_id: tuple((topic, tuple(numbers)) for topic, numbers in own.items())
@@ -476,7 +487,13 @@ class DesignAssignor:
             racks=turn.racks,
             unbroken=turn.unbroken,
             same_members=led is not None and led.settled and _same_members(led, turn.members),
-            believe=lambda group: without_false_claims(group, turn.led, self.read),
+            believe=lambda group: without_false_claims(
+                group,
+                turn.led,
+                self.read,
+                leader_id=turn.leader_id,
+                last_generation=turn.last_generation,
+            ),
         )
         turn.notes.extend(done.notes)
         assignments = dict(done.assignments)

@@ -1,16 +1,23 @@
-"""Claims of the last round that its own leader knows to be false.
+"""Claims of the last round that a leader knows to be false.
 
 **Rules.**
 
 - A leader that led the last round as well knows what each member owned after it: what it said
   itself. Where two members claim a partition under that generation, it believes only the one to
   which it gave the partition. The other claim counts as none.
+- Any leader believes itself: where it was in the last round and claims a partition under that
+  generation, another member's claim of it under the same generation counts as none.
+- Where the memory (:mod:`holdfast.machine.leader.recall`) says of exactly one of the claimants that
+  it owned the partition after that round, the others' claims count as none. A member's share never
+  speaks about the member itself, so one member that lies cannot settle a dispute for itself.
 - Nothing else is doubted: a claim that nobody disputes, or one of an older generation, counts as in
-  :mod:`holdfast.assignors.claims`. A leader that did not lead the last round believes all, and what
-  two members claim alike then belongs to nobody for that round, as in Kafka.
+  :mod:`holdfast.assignors.claims`. What two members claim alike, and neither of the three rules
+  settles, belongs to nobody for that round, as in Kafka.
 
-Example: a owns 0 and 1 since generation 7, and b claims 0, 1 and 2 under generation 7. A leader
-that was not there takes 0 and 1 from both. The leader of generation 7 lets a go on with them.
+Example: a owns 0 and 1 since generation 7, and b claims 0, 1 and 2 under generation 7. A leader c
+that did not lead generation 7 and has no memory takes 0 and 1 from both: the same bytes would come
+if b owned them and a lied. The leader of generation 7 lets a go on with them, so does a itself if
+it leads, and so does any leader to which a share of a's successors says what a owned.
 
 **Strategy.** What was said is kept as the bytes of that round
 (:class:`~holdfast.machine.actions.LedRound`) and read only for members whose claims are disputed.
@@ -22,7 +29,7 @@ every other member.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -31,7 +38,10 @@ from holdfast.machine.actions import LedRound
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.embedded import Instruction
 from holdfast.machine.leader.oversized import with_what_exists
-from holdfast.model.columns import I32
+from holdfast.machine.leader.recall import Memory
+from holdfast.machine.leader.ring import identity_of
+from holdfast.machine.leader.subscriptions import SubscribedMember
+from holdfast.model.columns import I32, Mask
 from holdfast.model.group import Group
 from holdfast.model.partition_columns import tps_of
 from holdfast.model.partitions import grouped, resources_of
@@ -40,7 +50,12 @@ from holdfast.wire.layouts.container import decode_member_subscription
 
 
 def without_false_claims(
-    group: Group, last: LedRound | None, read: Callable[[bytes], Instruction]
+    group: Group,
+    last: LedRound | None,
+    read: Callable[[bytes], Instruction],
+    *,
+    leader_id: str = "",
+    last_generation: int | None = None,
 ) -> Group:
     """The group without the claims that its leader knows to be false.
 
@@ -52,28 +67,93 @@ def without_false_claims(
         The round just before, if the leader of this round led it.
     read : callable
         Reads an assignment of that round (:meth:`~holdfast.machine.leader.embedded.Embedded.read`).
+    leader_id : str
+        The leader.
+    last_generation : int, optional
+        The generation before this round, if the leader was in it.
     """
     if last is None:
-        return group
-    tp = np.concatenate((group.claim_tp, group.foreign_tp))
-    member = np.concatenate((group.claim_members(), group.foreign_member))
+        return _leader_first(group, leader_id, last_generation)
+    tp, member = _claims(group)
     doubted = np.bincount(tp, minlength=group.topics.n_tps)[tp] > 1
     doubted &= group.generation[member] == last.generation
     if not doubted.any():
         return group
-    keeps = ~doubted
+    keeps: Mask = ~doubted
     given = {_identity(m): m for m in last.members}
     for m in np.unique(member[doubted]).tolist():
         was = given.get(group.instance_ids[m] or group.member_ids[m])
         if was is not None:
             mine = np.flatnonzero(doubted & (member == m))
             keeps[mine] = np.isin(tp[mine], _owned_after(group.topics, was, last, read))
-    own, foreign = keeps[: len(group.claim_tp)], keeps[len(group.claim_tp) :]
+    return _keeping(group, keeps)
+
+
+def settled_by_memory(
+    group: Group, members: Sequence[SubscribedMember], memory: Memory | None
+) -> Group:
+    """The group without disputed claims of which the memory names another claimant as the owner.
+
+    Parameters
+    ----------
+    group : Group
+        As the members report it.
+    members : sequence of SubscribedMember
+        In the order of the group.
+    memory : Memory or None
+        What the members' shares say together.
+    """
+    if memory is None:
+        return group
+    tp, member = _claims(group)
+    doubted = _disputed(group, tp, member, memory.generation)
+    if not doubted.any():
+        return group
+    named = np.zeros(len(tp), bool)
+    owned = {who.identity: who.owned or () for who in memory.newest}
+    sizes = {len(identity) for identity in owned}
+    for m in np.unique(member[doubted]).tolist():
+        whole = identity_of(members[m])
+        own = next((owned[whole[:n]] for n in sizes if whole[:n] in owned), ())
+        mine = np.flatnonzero(doubted & (member == m))
+        named[mine] = np.isin(tp[mine], tps_of(group.topics, own))
+    alone = np.bincount(tp[named], minlength=group.topics.n_tps) == 1
+    return _keeping(group, ~(doubted & alone[tp] & ~named))
+
+
+def _leader_first(group: Group, leader_id: str, generation: int | None) -> Group:
+    """The group without claims of what the leader itself owns since the last generation."""
+    if generation is None or leader_id not in group.member_ids:
+        return group
+    leader = group.member_ids.index(leader_id)
+    tp, member = _claims(group)
+    doubted = _disputed(group, tp, member, generation)
+    mine = tp[doubted & (member == leader)]
+    return _keeping(group, ~(doubted & np.isin(tp, mine) & (member != leader)))
+
+
+def _claims(group: Group) -> tuple[I32, I32]:
+    """Topic-partition and member of every claim, foreign ones last."""
+    tp = np.concatenate((group.claim_tp, group.foreign_tp))
+    return tp, np.concatenate((group.claim_members(), group.foreign_member))
+
+
+def _disputed(group: Group, tp: I32, member: I32, generation: int) -> Mask:
+    """Claims that another member makes as well, both under this generation."""
+    newest: Mask = group.generation[member] == generation
+    newest &= np.bincount(tp[newest], minlength=group.topics.n_tps)[tp] > 1
+    return newest
+
+
+def _keeping(group: Group, keeps: Mask) -> Group:
+    """The group with these of its claims."""
+    if keeps.all():
+        return group
+    tp, member = _claims(group)
+    n = len(group.claim_tp)
+    own, foreign = np.flatnonzero(keeps[:n]), n + np.flatnonzero(keeps[n:])
     return group.with_claims(
-        member[: len(own)][own],
-        group.claim_tp[own],
-        foreign_member=group.foreign_member[foreign],
-        foreign_tp=group.foreign_tp[foreign],
+        member[own], tp[own], foreign_member=member[foreign], foreign_tp=tp[foreign]
     )
 
 

@@ -34,6 +34,7 @@ import numpy as np
 from holdfast.assignors.claims import Claims, normalise
 from holdfast.assignors.registry import assign_in_round
 from holdfast.machine.leader.deferral import Deferral, defer
+from holdfast.machine.leader.false_claims import settled_by_memory
 from holdfast.machine.leader.recall import recall
 from holdfast.machine.leader.ring import RoundMemory
 from holdfast.machine.leader.subscriptions import SubscribedMember, without_claims
@@ -153,11 +154,10 @@ def plan_round(
     for i in np.flatnonzero(lies).tolist():
         members[i] = without_claims(members[i])
     group = group_of(members, partitions, generation=first_impossible, lags=lags, racks=racks)
+    memory = recall(policy, members, generation, leader_id) if policy.remembers else None
     reported, group = group, believe(group)
+    group = settled_by_memory(group, members, memory)
     claims = normalise(group)
-    memory = None
-    if policy.remembers:
-        memory = recall(policy, members, generation, leader_id)
     deferral = defer(policy, claims, members, memory, _unclaimed(claims))
     planner = _RoundPlanner(policy, claims, members, deferral, same_members=same_members)
     done = planner.finish(generation, leader_id)

@@ -61,6 +61,8 @@ class Memory:
         Design III: how long until the next batch.
     named : tuple of RememberedMember
         Members of the last round, by identity; ``owned`` None where it was left out.
+    newest : tuple of RememberedMember
+        The same, as shares of ``generation`` alone say it.
     waiting : tuple of RememberedMember
         Departed members whose partitions wait ``delay_ms`` more, at least 1.
     complete : bool
@@ -73,6 +75,7 @@ class Memory:
     generation: int
     pace_ms: int = 0
     named: tuple[RememberedMember, ...] = ()
+    newest: tuple[RememberedMember, ...] = ()
     waiting: tuple[RememberedMember, ...] = ()
     complete: bool = True
     untold: frozenset[str] = frozenset()
@@ -128,10 +131,12 @@ def recall(
     older = [c for c in carried if c.share.generation != newest]
     others += zip(older, _count_witnesses(carried, [c.at for c in older]), strict=True)
     pace_ms = _median([c.share.pace_ms for c in own or last])
+    named = tuple(names.named(entry) for entry in _named(carried))
     return Memory(
         generation=newest,
         pace_ms=max(0, min(pace_ms, policy.interval_ms) - _age_ms(last)),
-        named=tuple(names.named(entry) for entry in _named(carried)),
+        named=named,
+        newest=tuple(names.named(entry) for entry in _named(last)) if older else named,
         waiting=tuple(names.named(entry) for entry in waiting),
         complete=found and _cover_all(carried),
         untold=frozenset(c.member.member_id for c, n in others if not n),

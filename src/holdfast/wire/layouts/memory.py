@@ -365,7 +365,10 @@ def _read_sizes(bits: Bits) -> Sizes:
     if size not in IDENTITY_BYTES:
         bits.fail(Reason.OUT_OF_RANGE, "head", start, f"identities of {size} bytes")
     topic_bits, partition_bits = bits.number(5, "head"), bits.number(5, "head")
-    return Sizes(size, topic_bits, partition_bits, crowd, bits.gamma("head"))
+    usual = bits.gamma("head")
+    if usual not in COUNTS:
+        bits.fail(Reason.OUT_OF_RANGE, "head", start, f"a usual count of {usual}")
+    return Sizes(size, topic_bits, partition_bits, crowd, usual)
 
 
 def _sizes_text(sizes: Sizes) -> str:
