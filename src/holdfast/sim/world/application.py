@@ -16,6 +16,7 @@ from holdfast.machine.coordinator.group_messages import SendCommit
 from holdfast.machine.events import Drained, ListenerReturned
 from holdfast.machine.leader.designs import Assignor, compute
 from holdfast.machine.leader.embedded import RebalanceMode
+from holdfast.machine.states import MemberState
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.checkers import RoundChecker
 from holdfast.sim.rules.commits import HandedOut, check_commits
@@ -206,7 +207,9 @@ class Application:
         """Whether the other process that runs or commits a resource could not be stopped.
 
         That process is no member any more, or it stalls, or it is of a generation that the
-        coordinator has lost; or there is no coordinator, or no such process.
+        coordinator has lost, or it is a static member that did not join in time: the coordinator
+        keeps it with what it said at its last join (KIP-345), and its next heartbeat tells it. Or
+        there is no coordinator, or no such process.
         """
         ledger, coordinator = self.ledger, self.broker.coordinator
         rivals = {ledger.runner(resource), ledger.committing.get(resource, "")}
@@ -217,6 +220,11 @@ class Application:
             other.member.member_id not in coordinator.members
             or other.stalled_until_ms > self.clock.now_ms
             or other.member.generation > coordinator.generation
+            or (
+                other.member.identity.instance_id is not None
+                and other.member.state in (MemberState.STABLE, MemberState.HANDING_OVER)
+                and other.member.generation < coordinator.generation
+            )
             for other in (self.processes[rival] for rival in rivals)
         )
 
