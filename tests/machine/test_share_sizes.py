@@ -21,12 +21,14 @@ from holdfast.machine.leader.designs import (
     LeaderRound,
 )
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
-from holdfast.machine.leader.ring import FEW, RoundMemory, shares
+from holdfast.machine.leader.ring import FEW, LeftOut, RoundMemory, shares
 from holdfast.machine.leader.subscriptions import subscribed_members
 from holdfast.machine.policy import Policy
 from holdfast.model.columns import I64
 from holdfast.model.partitions import grouped
 from holdfast.wire.layouts.incremental import Design
+from holdfast.wire.layouts.memory import read_share
+from holdfast.wire.layouts.record_size import estimate_group_bytes
 
 RATIO = 2.2
 MANY = 1 << 40
@@ -56,13 +58,18 @@ def owners(members: int, partitions: int, topics: int, name: str) -> tuple[dict[
     return counts, own
 
 
-def written_bytes(
-    assignor: Assignor, size: tuple[int, int, int, str], *, dead: int = 0, subscribed: int = 0
-) -> int:
-    """Subscriptions and assignments of a round in which nothing happens.
+def quiet_turn(
+    assignor: Assignor,
+    size: tuple[int, int, int, str],
+    *,
+    dead: int = 0,
+    subscribed: int = 0,
+    left_out: LeftOut = LeftOut.NOTHING,
+) -> LeaderRound:
+    """A round in which nothing happens.
 
     ``dead`` members more have died together before, and what they owned waits. Each member
-    subscribes to all topics, or to so many of them.
+    subscribes to all topics, or to so many of them. The leader before has left so much out.
     """
     members, partitions, topics, name = size
     counts, own = owners(members + dead, partitions, topics, name)
@@ -101,13 +108,20 @@ def written_bytes(
         owned={member_id(m): grouped(own[m]) for m in range(members) if own[m]},
         waiting=tuple(gone),
     )
-    given = shares(memory)
-    joined = tuple(joins(m, GENERATION, given[member_id(m)]) for m in range(members))
-    turn = LeaderRound(
+    given = shares(memory, left_out)
+    joined = tuple(joins(m, GENERATION, given[member_id(m)] or None) for m in range(members))
+    return LeaderRound(
         members=joined, partitions=counts, generation=GENERATION + 1, leader_id=member_id(0)
     )
+
+
+def written_bytes(
+    assignor: Assignor, size: tuple[int, int, int, str], *, dead: int = 0, subscribed: int = 0
+) -> int:
+    """Subscriptions and assignments of a round in which nothing happens (:func:`quiet_turn`)."""
+    turn = quiet_turn(assignor, size, dead=dead, subscribed=subscribed)
     plan = assignor.lead(turn)
-    return sum(len(m.metadata) for m in joined) + sum(map(len, plan.values()))
+    return sum(len(m.metadata) for m in turn.members) + sum(map(len, plan.values()))
 
 
 def kafka_bytes(size: tuple[int, int, int, str], *, dead: int = 0, subscribed: int = 0) -> int:
@@ -154,6 +168,40 @@ def test_while_something_waits_too(members, partitions, topics, subscribed, dead
     size = (members, partitions, topics, "t")
     ours = written_bytes(DesignAssignor(DESIGN), size, dead=dead, subscribed=subscribed)
     assert ours <= RATIO * kafka_bytes(size, subscribed=subscribed)
+
+
+def when_all_but_these_wait(members: int, partitions: int, left_out: LeftOut) -> tuple[int, int]:
+    """Of 2,000 members these remain: partitions that the new shares let wait, bytes of the record.
+
+    The limits are the default ones.
+    """
+    policy = Policy(design=Design.DEFERRED)
+    assignor = DesignAssignor(policy)
+    size = (members, partitions, 100, "orders")
+    turn = quiet_turn(assignor, size, dead=MEMBERS - members, left_out=left_out)
+    plan = assignor.lead(turn)
+    given = [assignor.read(data).memory or b"" for data in plan.values()]
+    assert sum(map(len, given)) <= policy.memory_limit_bytes
+    record = estimate_group_bytes(
+        (m.member_id, m.instance_id, len(m.metadata) + len(plan[m.member_id])) for m in turn.members
+    )
+    assert record <= policy.record_limit_bytes
+    lists = [share.waiting for share in map(read_share, given) if share and share.waiting]
+    owned = [each.owned or () for each in lists[0]] if lists else []
+    return sum(len(numbers) for own in owned for _, numbers in own), record
+
+
+@pytest.mark.parametrize(("members", "most"), [(1, 137_000), (4, 540_000)])
+def test_all_but_one_of_2_000_members_wait_with_20_000_partitions(members, most):
+    waits, record = when_all_but_these_wait(members, PARTITIONS // 10, LeftOut.NOTHING)
+    assert waits == PARTITIONS // 10 - 10 * members
+    assert record <= most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("partitions", "waits"), [(180_000, 179_640), (200_000, 0)])
+def test_what_waits_is_forgotten_where_one_copy_of_it_passes_a_limit(partitions, waits):
+    assert when_all_but_these_wait(4, partitions, LeftOut.LISTS)[0] == waits
 
 
 # All sizes, counted
