@@ -181,10 +181,11 @@ class RoundChecker:
         assignor: Embedded,
     ) -> None:
         """Write down a round that could not be planned: its members know of it all the same."""
-        turn = see(request, done, assignor)
-        self._remember(turn)
-        if isinstance(assignor, DesignAssignor):
-            self.waiting.note(turn, assignor.policy, now_ms)
+        if isinstance(assignor, PURE):
+            turn = see(request, done, assignor)
+            self._remember(turn)
+            if isinstance(assignor, DesignAssignor):
+                self.waiting.note(turn, assignor.policy, now_ms)
 
     def stored(self, generation: int, protocol: str, assignments: Mapping[str, bytes]) -> None:
         """The coordinator has taken these assignments for a generation."""
