@@ -1,12 +1,36 @@
-"""Moto as a server: says its port, and ends when its standard input does."""
+"""Moto as a server: says its port, and ends when its standard input does.
+
+It answers one request at a time, since it looks for a file and writes it in two steps: what S3
+decides at once, ``If-None-Match``, is decided at once here too.
+"""
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
+import threading
 
+from moto.moto_server import threaded_moto_server
 from moto.server import ThreadedMotoServer
 
+whole = threaded_moto_server.DomainDispatcherApplication
+
+
+class OneAtATime(whole):
+    """The application, for one request after the other, each read first."""
+
+    turn = threading.Lock()
+
+    def __call__(self, environ, start_response):
+        length = environ.get("CONTENT_LENGTH")
+        if length:
+            environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(length)))
+        with self.turn:
+            return [b"".join(super().__call__(environ, start_response))]
+
+
+threaded_moto_server.DomainDispatcherApplication = OneAtATime
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
 server.start()

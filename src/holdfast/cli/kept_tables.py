@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError, SourceError
-from holdfast.tables.places import Place, StorePath, local_path
 
 if TYPE_CHECKING:
+    from holdfast.tables.places import Place
     from holdfast.tables.reading import Tables
 
 
@@ -32,7 +32,7 @@ def open_kept(source: Place) -> Tables:
     if not source.exists():
         line = holdfast_line("history", "-b", SERVERS, "-o", str(source))
         raise SourceError(f"{source}: no such folder; expected tables (`{line}`) or a dump")
-    root = local_path(str(source)).absolute()
+    root = source.absolute()
     return Tables(root) if has_manifest(root) else read_tables(root)
 
 
@@ -41,7 +41,7 @@ def holds_tables(source: Place | None) -> bool:
     from holdfast.tables.manifest import has_manifest
     from holdfast.tables.stored import TABLES
 
-    if source is None or isinstance(source, StorePath) or not source.is_dir() or is_dump(source):
+    if source is None or not source.is_dir() or is_dump(source):
         return False
     parts = (name for table in TABLES for name in (table, f"{table}.parquet"))
     return has_manifest(source.absolute()) or any((source / name).exists() for name in parts)

@@ -58,7 +58,29 @@ OutputFile = Annotated[
     Path | None, typer.Option("--output", "-o", help="A file; stdout by default.")
 ]
 TablesFolder = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Keep the tables in this folder.")
+    Place | None,
+    typer.Option(
+        "--output",
+        "-o",
+        parser=place_of,
+        metavar="PATH",
+        help="Keep the tables in this folder, or on a store.",
+    ),
+]
+WatchedFolder = Annotated[
+    Place,
+    typer.Option(
+        "--output", "-o", parser=place_of, metavar="PATH", help="Folder of the tables, or a store."
+    ),
+]
+FolderOfTables = Annotated[
+    Place, typer.Argument(parser=place_of, metavar="PATH", help="Folder of the tables.")
+]
+KeptTables = Annotated[
+    Place | None,
+    typer.Option(
+        "--input", parser=place_of, metavar="PATH", help="Folder of tables, read as it changes."
+    ),
 ]
 Overwrite = Annotated[
     bool,

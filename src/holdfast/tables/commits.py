@@ -15,7 +15,6 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -53,7 +52,9 @@ from holdfast.tables.manifest import (
     overtaken,
 )
 from holdfast.tables.names import batch_folder
-from holdfast.tables.store import FolderStore
+from holdfast.tables.places import Place, StorePath, readable
+from holdfast.tables.remote_store import each, store_of
+from holdfast.tables.store import Store
 from holdfast.tables.stored import TABLES
 
 TIDY_EVERY: Final = 100
@@ -70,11 +71,11 @@ class Versions:
 
     Parameters
     ----------
-    root : Path
+    root : path or URL
         Folder of the tables.
     """
 
-    root: Path
+    root: Place
     folder: str = ""
     tidied_by: int = -1
     states: dict[str, TableState] = field(default_factory=dict)
@@ -98,7 +99,7 @@ class Versions:
         if known is not None and known.version == wanted.version:
             return known
         checked_files(self.root, [f"{log_folder(table)}/_last_checkpoint"])
-        store = FolderStore(self.root)
+        store = store_of(self.root)
         if known is not None and wanted.checkpoint <= known.version < wanted.version:
             found = read_on(store, table, known, wanted.version)
         else:
@@ -153,12 +154,13 @@ def commit_batch(
         A file of the batch is gone, the lease is, or another process has committed since; then
         nothing counts of what was done.
     """
-    root, store = versions.root, FolderStore(versions.root)
+    root, store = versions.root, store_of(versions.root)
     check_newest(root, made_from, writer)
     added = {table: data_files(root, files) for table, files in batch.files.items()}
     now_ms = time.time_ns() // 1_000_000
-    states, tables = {}, {}
-    for table in TABLES:
+
+    def advanced(table: str) -> tuple[TableState, TableVersion]:
+        """The next version of a table, its entry made."""
         state = versions.state(table, made_from)
         past = read_past(store, table, state)
         left = gone.of(table, state, batch.id)
@@ -181,8 +183,11 @@ def commit_batch(
         if past.version - checkpoint >= CHECKPOINT_EVERY:
             write_checkpoint(store, table, past)
             checkpoint = past.version
-        states[table] = past
-        tables[table] = TableVersion(version=past.version, checkpoint=checkpoint, rows=past.rows)
+        return past, TableVersion(version=past.version, checkpoint=checkpoint, rows=past.rows)
+
+    found = dict(zip(TABLES, each(advanced, TABLES, root=root), strict=True))
+    states = {table: state for table, (state, _) in found.items()}
+    tables = {table: version for table, (_, version) in found.items()}
     rows = dict(batch.rows)  # files that upkeep or a look puts in place of others bring no rows
     if operation == "WRITE":
         rows = {table: sum(file.rows for file in files) for table, files in added.items()}
@@ -198,7 +203,7 @@ def commit_batch(
     return made
 
 
-def data_files(root: Path, files: Sequence[tuple[str, int]]) -> list[DataFile]:
+def data_files(root: Place, files: Sequence[tuple[str, int]]) -> list[DataFile]:
     """Files as an entry names them, with the bounds that their footers say.
 
     Raises
@@ -208,12 +213,16 @@ def data_files(root: Path, files: Sequence[tuple[str, int]]) -> list[DataFile]:
     """
     names = [name for name, _ in files]
     found = zip(names, checked_files(root, names), strict=True)
-    return [_data_file(name, path) for name, path in found]
+    return list(each(lambda one: _data_file(*one), found, root=root))
 
 
-def _data_file(name: str, path: Path) -> DataFile:
+def _data_file(name: str, path: Place) -> DataFile:
     try:
-        about, status = pq.read_metadata(path), path.stat()
+        about = pq.read_metadata(readable(path))
+        if isinstance(path, StorePath):
+            size, written_ns = path.size(), path.written_ns()
+        else:
+            size, written_ns = (status := path.stat()).st_size, status.st_mtime_ns
     except FileNotFoundError as error:
         raise SourceError(f"{path} is gone: it was to be committed; start again") from error
     except (OSError, pa.ArrowException) as error:
@@ -222,8 +231,8 @@ def _data_file(name: str, path: Path) -> DataFile:
     return DataFile(
         name=name,
         rows=about.num_rows,
-        size=status.st_size,
-        written_ms=status.st_mtime_ns // 1_000_000,
+        size=size,
+        written_ms=written_ns // 1_000_000,
         lowest=lowest,
         highest=highest,
     )
@@ -263,7 +272,7 @@ def tidy(versions: Versions, manifest: Manifest, until_ns: int, now_ms: int) -> 
     now_ms : int
         Present time.
     """
-    store = FolderStore(versions.root)
+    store = store_of(versions.root)
     kept: set[str] = set()
     for table, state in list(versions.states.items()):
         if state.version < 0:
@@ -276,7 +285,7 @@ def tidy(versions: Versions, manifest: Manifest, until_ns: int, now_ms: int) -> 
     forget_drafts(versions.root, manifest)
 
 
-def _forget_entries(store: FolderStore, table: str, known: TableVersion, now_ms: int) -> int:
+def _forget_entries(store: Store, table: str, known: TableVersion, now_ms: int) -> int:
     """Delete entries and checkpoints that are not needed; returns when the first one left was made.
 
     The newest checkpoint stays that all versions can be read from which are to be readable.

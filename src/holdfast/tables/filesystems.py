@@ -6,21 +6,26 @@ role of the machine for S3; application default credentials for Google; the envi
 store refuses is one line. A store that does not answer is given up after a bounded time.
 
 **Strategy.** ``pyarrow.fs`` brings S3, Google and Azure in the wheel that every worker has for its
-Parquet. HDFS is ``hdfs-native``, a client without Java, behind the same interface.
+Parquet. HDFS is ``hdfs-native``, a client without Java, behind the same interface. What Arrow has
+not is a file that is written only where none is: that is ``obstore`` (the ``object_store`` of
+Rust), asked for by a process that commits and by no other.
+
+References: docs/adr/0030-stores.md; docs/adr/0033-tables-on-stores.md.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from holdfast.errors import SourceError
+from holdfast.errors import ConfigError, SourceError
 
 _AWS: Final = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during (\w+) operation")
 _REQUEST_ID: Final = re.compile(r"\s*\(Request ID: [^)]*\)")
@@ -96,6 +101,134 @@ _OPEN: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 
 
+Creator = Callable[[str, bytes], bool]
+"""Writes a file of a store, by its name there, where none is; False where one is."""
+
+
+@cache
+def creator(root: str) -> Creator:
+    """What writes a file of a bucket, a container or a name node only where none is.
+
+    Raises
+    ------
+    ConfigError
+        ``obstore`` is not installed, or the credentials are of a kind that it does not find.
+    """
+    if root.startswith("hdfs:"):
+        return partial(write_hdfs, root, overwrite=False)
+    return _object_creator(urlsplit(root))
+
+
+def write_hdfs(root: str, path: str, data: bytes, *, overwrite: bool) -> bool:
+    """Write a file at once: a draft that is renamed, by the name node for one caller only.
+
+    Returns
+    -------
+    bool
+        False where there is one already and it stays.
+    """
+    client = _hdfs_client(root)
+    draft = f"{path.rpartition('/')[0]}/.{uuid.uuid4().hex}.tmp"
+    with client.create(draft) as file:
+        file.write(data)
+    try:
+        client.rename(draft, path, overwrite=overwrite)
+    except FileExistsError:
+        client.delete(draft)
+        return False
+    return True
+
+
+@cache
+def _hdfs_client(root: str) -> Any:
+    from hdfs_native import Client
+
+    return Client(root)
+
+
+def _object_creator(url: Any) -> Creator:
+    try:
+        import obstore
+    except ImportError as error:
+        raise ConfigError(
+            f"tables on {url.scheme}:// are written with obstore: pip install 'holdfast[stores]'"
+        ) from error
+    store = _OBJECTS[url.scheme](url)
+
+    def create(path: str, data: bytes) -> bool:
+        try:
+            obstore.put(store, path, data, mode="create", use_multipart=False)
+        except obstore.exceptions.AlreadyExistsError:
+            return False
+        except FileNotFoundError as error:  # the bucket is not there
+            raise OSError(reason_of(error)) from error
+        return True
+
+    return create
+
+
+def _client_options(server: str | None = None) -> dict[str, Any]:
+    """How long a store may take, and how often it is asked."""
+    options = {"connect_timeout": timedelta(seconds=_CONNECT_S)}
+    options["timeout"] = timedelta(seconds=_REQUEST_S)
+    told: dict[str, Any] = {**options, "allow_http": (server or "").startswith("http:")}
+    retries = {"max_retries": 2, "retry_timeout": timedelta(seconds=3 * _REQUEST_S)}
+    return {"client_options": told, "retry_config": retries}
+
+
+def _s3_objects(url: Any) -> Any:
+    from obstore.store import S3Store
+
+    server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    more: dict[str, Any] = {"endpoint": server} if server else {}
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not region and not server:
+        from pyarrow.fs import resolve_s3_region
+
+        region = resolve_s3_region(url.netloc)
+    if os.environ.get("AWS_PROFILE") and not os.environ.get("AWS_ACCESS_KEY_ID"):
+        more["credential_provider"] = _profile()
+    return S3Store(url.netloc, region=region or "us-east-1", **more, **_client_options(server))
+
+
+def _profile() -> Any:
+    """Credentials of a profile (``AWS_PROFILE``), which ``boto3`` reads."""
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        raise ConfigError(
+            "AWS_PROFILE: tables on s3:// are written by a profile with boto3: pip install boto3"
+        ) from error
+    return Boto3CredentialProvider()
+
+
+def _gs_objects(url: Any) -> Any:
+    from obstore.store import GCSStore
+
+    return GCSStore(url.netloc, **_client_options())
+
+
+def _abfss_objects(url: Any) -> Any:
+    from obstore.store import AzureStore
+
+    container, _, account = url.netloc.partition("@")
+    keys = {
+        "account_key": os.environ.get("AZURE_STORAGE_ACCOUNT_KEY")
+        or os.environ.get("AZURE_STORAGE_KEY"),
+        "sas_key": os.environ.get("AZURE_STORAGE_SAS_TOKEN"),
+    }
+    given: dict[str, Any] = {name: key for name, key in keys.items() if key}
+    name = account.partition(".")[0]
+    return AzureStore(container, account_name=name, **given, **_client_options())
+
+
+_OBJECTS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "s3": _s3_objects,
+    "gs": _gs_objects,
+    "abfss": _abfss_objects,
+}
+
+
 @contextmanager
 def telling(place: object, done: str) -> Iterator[None]:
     """Say in one line what a store refused; a file that is not there stays FileNotFoundError.
@@ -107,7 +240,7 @@ def telling(place: object, done: str) -> Iterator[None]:
     """
     try:
         yield
-    except (FileNotFoundError, ImportError, SourceError):
+    except (FileNotFoundError, ImportError, ConfigError, SourceError):
         raise
     except Exception as error:  # each client has its own errors
         raise SourceError(f"{place} cannot be {done}: {reason_of(error)}") from error

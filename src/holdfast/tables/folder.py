@@ -1,4 +1,4 @@
-"""A folder of tables as a place on a disk: what may stand in it, and what is deleted from it.
+"""A folder of tables as a place: what may stand in it, and what is deleted from it.
 
 **Rules.** Nothing outside of the folder is read, written or deleted. Links are refused where tables
 are written or read, and are left alone where files are deleted. Only files with names of ours are
@@ -6,7 +6,8 @@ deleted. A sweep spares what a reader may have been told to read, and what was w
 commit before: it may belong to a batch that is not committed yet.
 
 **Strategy.** Folders are opened without following a link, and files are deleted below that open
-folder. So a folder that somebody replaces by a link in the meantime is not followed either.
+folder. So a folder that somebody replaces by a link in the meantime is not followed either. A store
+has no links; there a table is listed at once, and what goes is deleted by many requests at a time.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from typing import Final
 
 from holdfast.errors import SourceError
 from holdfast.tables.names import MERGED, is_file_name
+from holdfast.tables.places import Place, StorePath
+from holdfast.tables.remote_store import each
 from holdfast.tables.stored import TABLES
 
 _BATCH: Final = re.compile(rf"batch-\d{{9,18}}|{MERGED}")
 _OF_NOBODY: Final = ("lost+found",)
 
 
-def check_folder(root: Path) -> None:
+def check_folder(root: Place) -> None:
     """Refuse to write tables to a folder that holds anything else, or a link in place of ours.
 
     A table's name and a name that begins with ``_`` are ours. Hidden files are nobody's.
@@ -40,7 +43,8 @@ def check_folder(root: Path) -> None:
     """
     if root.exists() and not root.is_dir():
         raise SourceError(f"cannot write tables to {root}: it is not a folder")
-    for path in sorted(root.iterdir()) if root.exists() else ():
+    held: list[Place] = list(root.iterdir()) if root.exists() else []
+    for path in sorted(held, key=str):
         if path.name.startswith(".") or path.name in _OF_NOBODY:
             continue
         if path.name == "_delta_log":
@@ -56,14 +60,16 @@ def check_folder(root: Path) -> None:
             raise SourceError(f"{path} is a link: tables are not written through links")
 
 
-def checked_files(root: Path, names: Iterable[str]) -> list[Path]:
-    """Paths of files below a folder.
+def checked_files(root: Place, names: Iterable[str]) -> list[Place]:
+    """Places of files below a folder.
 
     Raises
     ------
     SourceError
         A file, or a folder on the way to it, is a link.
     """
+    if isinstance(root, StorePath):
+        return [root / name for name in names]
     inside = os.path.realpath(root)
     files = [root / name for name in names]
     for folder in dict.fromkeys(file.parent for file in files):
@@ -73,10 +79,10 @@ def checked_files(root: Path, names: Iterable[str]) -> list[Path]:
     for file in files:
         if file.is_symlink():
             raise SourceError(f"{file} is a link, which may lead outside of the folder {root}")
-    return files
+    return list(files)
 
 
-def refuse_links(root: Path, files: Iterable[Path]) -> None:
+def refuse_links(root: Place, files: Iterable[Place]) -> None:
     """Refuse files that are not plainly there, below a folder that anybody may have written.
 
     Raises
@@ -84,10 +90,11 @@ def refuse_links(root: Path, files: Iterable[Path]) -> None:
     SourceError
         A file, or a folder on the way to it, is a link.
     """
-    checked_files(root, [str(file.relative_to(root)) for file in files])
+    if isinstance(root, Path):
+        checked_files(root, [str(Path(str(file)).relative_to(root)) for file in files])
 
 
-def sweep(root: Path, tables: Sequence[str], kept: Collection[str], until_ns: int) -> None:
+def sweep(root: Place, tables: Sequence[str], kept: Collection[str], until_ns: int) -> None:
     """Delete files of these tables that nobody reads (tasks that died, batches replaced).
 
     Parameters
@@ -102,20 +109,25 @@ def sweep(root: Path, tables: Sequence[str], kept: Collection[str], until_ns: in
         _sweep_table(root, table, named, until_ns)
 
 
-def remove_table(root: Path, table: str, *, but: str = "") -> None:
+def remove_table(root: Place, table: str, *, but: str = "") -> None:
     """Delete every file of a table, but those of one batch folder."""
     _sweep_table(root, table, frozenset(), None, but=but)
 
 
-def remove_tree(path: Path) -> None:
+def remove_tree(path: Place) -> None:
     """Delete a folder of ours if it is there; a link stays, and what it leads to."""
-    if not path.is_symlink():
+    if isinstance(path, StorePath):
+        path.remove_tree()
+    elif not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _sweep_table(
-    root: Path, table: str, kept: frozenset[str], until_ns: int | None, *, but: str = ""
+    root: Place, table: str, kept: frozenset[str], until_ns: int | None, *, but: str = ""
 ) -> None:
+    if isinstance(root, StorePath):
+        _sweep_stored(root, table, kept, until_ns, but=but)
+        return
     with _opened(root / table) as folder:
         if folder is None:
             return
@@ -125,6 +137,18 @@ def _sweep_table(
         if until_ns is None:
             with suppress(OSError):  # it is not empty
                 os.rmdir(root / table)  # noqa: PTH106
+
+
+def _sweep_stored(
+    root: StorePath, table: str, kept: frozenset[str], until_ns: int | None, *, but: str
+) -> None:
+    due = []
+    for file, written_ns in (root / table).files_below():
+        name = str(file).removeprefix(f"{root}/")
+        if is_file_name(name, table) and name not in kept and file.parent.name != but:
+            due += [file] if until_ns is None or written_ns <= until_ns else []
+    for _ in each(lambda file: file.unlink(missing_ok=True), due):
+        pass
 
 
 def _sweep_batch(table_fd: int, name: str, kept: frozenset[str], until_ns: int | None) -> None:

@@ -18,9 +18,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 from holdfast.command_lines import holdfast_line
@@ -28,7 +26,9 @@ from holdfast.errors import SourceError
 from holdfast.tables.delta_log import log_folder
 from holdfast.tables.lease import COMMITS, WriterLease
 from holdfast.tables.names import is_file_name
-from holdfast.tables.store import FolderStore, Store, is_draft
+from holdfast.tables.places import Place, StorePath
+from holdfast.tables.remote_store import store_of
+from holdfast.tables.store import Store, is_draft
 from holdfast.tables.stored import TABLES
 
 MANIFEST: Final = "_manifest.json"
@@ -41,6 +41,8 @@ Files = Sequence[tuple[str, int]]
 
 _VERSION: Final = re.compile(r"(\d{9,18})\.json")
 _TRIES: Final = 5
+STORE_CLOCK_NS: Final = 2 * 10**9
+"""By so much the times of two files of a store may be out of order."""
 DRAFT_NS: Final = 3_600 * 10**9
 """A draft that is older may be deleted: a second process writes one while it asks for the lease."""
 
@@ -112,12 +114,15 @@ class Manifest:
     tables: Mapping[str, TableVersion] = field(default_factory=dict)
 
 
-def has_manifest(root: Path) -> bool:
+def has_manifest(root: Place) -> bool:
     """Whether a batch was ever committed to a folder."""
-    return (root / MANIFEST).is_file() or bool(_versions(FolderStore(root)))
+    if not isinstance(root, StorePath) and (root / MANIFEST).is_file():
+        return True
+    store = store_of(root)
+    return store.read(MANIFEST) is not None or bool(_versions(store))
 
 
-def read_manifest(root: Path) -> Manifest:
+def read_manifest(root: Place) -> Manifest:
     """The newest version of a folder's manifest; an empty one where nothing was committed.
 
     Raises
@@ -125,7 +130,7 @@ def read_manifest(root: Path) -> Manifest:
     SourceError
         It is not a manifest, or has another schema version.
     """
-    store = FolderStore(root)
+    store = store_of(root)
     for _ in range(_TRIES):
         found = _parsed(store, MANIFEST)
         newest = max(_versions(store), default=0)
@@ -139,7 +144,7 @@ def read_manifest(root: Path) -> Manifest:
     raise SourceError(f"{root}: its manifest changes faster than it can be read; try again")
 
 
-def read_batches(root: Path) -> list[Batch]:
+def read_batches(root: Place) -> list[Batch]:
     """The newest batches of a folder, oldest first.
 
     Raises
@@ -154,7 +159,7 @@ def read_batches(root: Path) -> list[Batch]:
 
 
 def commit_manifest(
-    root: Path,
+    root: Place,
     batches: Iterable[Batch],
     tables: Mapping[str, TableVersion],
     *,
@@ -175,7 +180,7 @@ def commit_manifest(
     SourceError
         The lease is gone, or another version was committed since; nothing is changed then.
     """
-    store = FolderStore(root)
+    store = store_of(root)
     listed = sorted(batches, key=lambda batch: batch.id)[-KEPT_BATCHES:]
     made = Manifest(
         version=made_from.version + 1,
@@ -196,7 +201,7 @@ def commit_manifest(
     return made
 
 
-def check_newest(root: Path, manifest: Manifest, writer: WriterLease) -> None:
+def check_newest(root: Place, manifest: Manifest, writer: WriterLease) -> None:
     """Refuse to go on from a version that is not the newest, or without the right to write.
 
     Raises
@@ -204,34 +209,39 @@ def check_newest(root: Path, manifest: Manifest, writer: WriterLease) -> None:
     SourceError
         The lease is gone, or another version was committed since.
     """
-    writer.check(FolderStore(root))
+    writer.check(store_of(root))
     if read_manifest(root).version != manifest.version:
         raise overtaken(root, manifest.version + 1)
 
 
-def forget_versions(root: Path, newest: Manifest) -> None:
+def forget_versions(root: Place, newest: Manifest) -> None:
     """Delete the versions before this one."""
-    store = FolderStore(root)
+    store = store_of(root)
     for version in _versions(store):
         if version < newest.version:
             store.delete(_version_name(version))
 
 
-def forget_drafts(root: Path, newest: Manifest) -> None:
+def forget_drafts(root: Place, newest: Manifest) -> None:
     """Delete old drafts of writers that died."""
-    store = FolderStore(root)
+    store = store_of(root)
     until_ns = commit_time_ns(root, newest) - DRAFT_NS
     for folder in (COMMITS, "", *map(log_folder, TABLES)):
         for name in filter(is_draft, store.names(folder)):
-            draft = root / folder / name
-            with suppress(FileNotFoundError):  # its writer lives, and has finished it
-                if draft.stat().st_mtime_ns < until_ns:
-                    draft.unlink()
+            draft = f"{folder}/{name}".lstrip("/")
+            written_ms = store.written_ms(draft)
+            if written_ms and written_ms * 1_000_000 < until_ns:  # else its writer has finished it
+                store.delete(draft)
 
 
-def commit_time_ns(root: Path, manifest: Manifest) -> int:
+def commit_time_ns(root: Place, manifest: Manifest) -> int:
     """When a version was committed, by the clock of the file system; 0 where that is not known."""
     for name in (_version_name(manifest.version), MANIFEST):
+        if isinstance(root, StorePath):
+            written_ms = store_of(root).written_ms(name)
+            if written_ms:  # a store may count whole seconds
+                return written_ms * 1_000_000 - STORE_CLOCK_NS
+            continue
         try:
             return (root / name).stat().st_mtime_ns
         except FileNotFoundError:
@@ -239,8 +249,12 @@ def commit_time_ns(root: Path, manifest: Manifest) -> int:
     return 0
 
 
-def stamp(root: Path) -> object:
+def stamp(root: Place) -> object:
     """What differs once the folder holds something else; without a manifest, all Parquet files."""
+    if isinstance(root, StorePath):
+        store = store_of(root)
+        newest = max(_versions(store), default=0)
+        return store.read(_version_name(newest) if newest else MANIFEST), newest
     path = root / MANIFEST
     if path.is_file():
         status = path.stat()
@@ -253,7 +267,7 @@ def state_files(manifest: Manifest) -> Mapping[str, Files]:
     return _state(manifest.batches[-1]) if manifest.batches else {}
 
 
-def overtaken(root: Path, version: int) -> SourceError:
+def overtaken(root: Place, version: int) -> SourceError:
     """What a writer is told that another one has overtaken."""
     return SourceError(
         f"{root}: another process has committed version {version} since this one began; "
@@ -295,8 +309,8 @@ def _text(manifest: Manifest) -> bytes:
     return json.dumps(document, indent=1).encode()
 
 
-def _parsed(store: FolderStore, name: str) -> Manifest | None:
-    path = store.root / name
+def _parsed(store: Store, name: str) -> Manifest | None:
+    path = store.name_of(name)
     try:
         text = store.read(name)
         if text is None:
@@ -304,7 +318,7 @@ def _parsed(store: FolderStore, name: str) -> Manifest | None:
         document = json.loads(text)
         schema = document["schema_version"]
         if schema != SCHEMA_VERSION:
-            raise _of_another_version(path, schema)
+            raise _of_another_version(path, name, schema)
         found = Manifest(
             version=int(document["version"]),
             writer=int(document["writer"]),
@@ -324,10 +338,10 @@ def _parsed(store: FolderStore, name: str) -> Manifest | None:
     return found
 
 
-def _of_another_version(path: Path, schema: object) -> SourceError:
+def _of_another_version(path: str, name: str, schema: object) -> SourceError:
     text = f"{path} has schema_version {schema}, expected {SCHEMA_VERSION}"
     if schema == 1:
-        line = holdfast_line("tables", "migrate", str(path.parent))
+        line = holdfast_line("tables", "migrate", path.removesuffix(name).rstrip("/"))
         return SourceError(
             f"{text}: an earlier holdfast wrote these tables; bring them up: `{line}`"
         )

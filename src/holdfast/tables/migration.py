@@ -13,22 +13,23 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import SourceError
 from holdfast.tables.lease import COMMITS
 from holdfast.tables.manifest import MANIFEST, Batch, Manifest
 from holdfast.tables.names import is_file_name
+from holdfast.tables.places import Place
 from holdfast.tables.reading import Tables
-from holdfast.tables.store import FolderStore
+from holdfast.tables.remote_store import store_of
+from holdfast.tables.store import Store
 from holdfast.tables.stored import TABLES
 
 OLD: Final = "_manifest-1.json"
 _VERSION: Final = re.compile(r"\d{9,18}\.json")
 
 
-def migrate(root: Path) -> int:
+def migrate(root: Place) -> int:
     """Bring a folder of tables up to date; returns how many batches it had, 0 if it is up to date.
 
     Raises
@@ -37,7 +38,7 @@ def migrate(root: Path) -> int:
         There are no tables, their manifest cannot be read, a file is gone, or another process
         writes to the folder.
     """
-    tables, store = Tables(root), FolderStore(root)
+    tables, store = Tables(root), store_of(root)
     if not root.is_dir():
         raise SourceError(f"{root}: no such folder")
     with tables.writing() as writer:
@@ -55,7 +56,7 @@ def migrate(root: Path) -> int:
     return n_batches
 
 
-def _oldest_kept(store: FolderStore) -> dict[str, Any] | None:
+def _oldest_kept(store: Store) -> dict[str, Any] | None:
     """The manifest of version 1 that counts; None where there is none."""
     found: list[dict[str, Any]] = []
     for name in (OLD, MANIFEST, *_old_versions(store)):
@@ -74,11 +75,11 @@ def _oldest_kept(store: FolderStore) -> dict[str, Any] | None:
     return max(found, key=lambda one: int(one.get("version", 0)), default=None)
 
 
-def _old_versions(store: FolderStore) -> list[str]:
+def _old_versions(store: Store) -> list[str]:
     return [f"{COMMITS}/{name}" for name in store.names(COMMITS) if _VERSION.fullmatch(name)]
 
 
-def _as_one(root: Path, document: dict[str, Any]) -> tuple[Batch, int]:
+def _as_one(root: Place, document: dict[str, Any]) -> tuple[Batch, int]:
     """All batches of a manifest of version 1 as one, with the notes of the newest."""
     files: dict[str, list[tuple[str, int]]] = {}
     try:

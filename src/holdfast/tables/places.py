@@ -15,7 +15,6 @@ References: RFC 8089 (``file``); docs/adr/0030-stores.md.
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from holdfast.errors import ConfigError
-from holdfast.tables.filesystems import filesystem, telling
+from holdfast.errors import ConfigError, SourceError
+from holdfast.tables.filesystems import creator, filesystem, telling, write_hdfs
 from holdfast.tables.private import create_private, make_private_folder
 
 SCHEMES: Final[Mapping[str, str]] = {
@@ -130,14 +129,12 @@ class StorePath:
     def write_bytes(self, data: bytes) -> None:
         """Give the file this content at once; there may be one already."""
         system, path = self._opened()
-        draft = f"{path}.{uuid.uuid4().hex}.tmp" if self._is_hdfs() else path
         with telling(self, "written"):
-            with system.open_output_stream(draft) as file:
+            if self._is_hdfs():
+                write_hdfs(self.root, path, data, overwrite=True)
+                return
+            with system.open_output_stream(path) as file:
                 file.write(data)
-            if draft != path:
-                if self.is_file():
-                    system.delete_file(path)
-                system.move(draft, path)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the file."""
@@ -156,12 +153,70 @@ class StorePath:
             with telling(self, "made"):
                 system.create_dir(path, recursive=True)
 
+    def create(self, data: bytes) -> bool:
+        """Give the file this content where it is not there; False, and nothing done, where it is.
+
+        Of several that try at the same time, one succeeds. An answer that is lost is looked up.
+
+        Raises
+        ------
+        SourceError
+            The store refuses it, or has no such writing.
+        """
+        with telling(self, "opened"):
+            put = creator(self.root)
+        path = f"/{self.key}" if self._is_hdfs() else self.key
+        try:
+            with telling(self, "written"):
+                made = put(path, data)
+        except SourceError:
+            with suppress(FileNotFoundError, SourceError):
+                if self.read_bytes() == data:
+                    return True
+            raise
+        if not made:  # a client that sends its request again hears that its own file is there
+            with suppress(FileNotFoundError):
+                return self.read_bytes() == data
+        return made
+
     def size(self) -> int:
         """Bytes of the file."""
         about = self._about()
         if about.size is None:
             raise FileNotFoundError(2, "no such file", str(self))
         return int(about.size)
+
+    def written_ns(self) -> int:
+        """When the file was written, by the clock of the store, which may count whole seconds.
+
+        Raises
+        ------
+        FileNotFoundError
+            It is not there.
+        """
+        about = self._about()
+        if about.mtime_ns is None:
+            raise FileNotFoundError(2, "no such file", str(self))
+        return int(about.mtime_ns)
+
+    def files_below(self) -> Iterator[tuple[StorePath, int]]:
+        """Files in the folder and in those below it, and when each was written, in nanoseconds."""
+        from pyarrow.fs import FileSelector, FileType
+
+        system, path = self._opened()
+        with telling(self, "listed"):
+            selected = FileSelector(path, allow_not_found=True, recursive=True)
+            found = system.get_file_info(selected)
+        for about in found:
+            if about.type == FileType.File:
+                inside = str(about.path).strip("/").removeprefix(path.strip("/"))
+                yield self / inside, int(about.mtime_ns or 0)
+
+    def remove_tree(self) -> None:
+        """Delete the folder and what is in it, if it is there."""
+        system, path = self._opened()
+        with suppress(FileNotFoundError), telling(self, "deleted"):
+            system.delete_dir(path)
 
     def open_input(self) -> Any:
         """The file as Arrow reads it."""
@@ -240,7 +295,8 @@ def local_path(named: str | Path) -> Path:
         if match.group(1).lower() == "file":
             return _local(text)
         raise ConfigError(
-            f"{match.group(1)}://...: this has to be a local path; only dumps may be on a store"
+            f"{match.group(1)}://...: this has to be a local path; only dumps and tables may be on "
+            "a store"
         )
     found = place_of(text)
     assert isinstance(found, Path)  # every scheme was refused

@@ -29,17 +29,18 @@ from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.tables.commits import Gone, Versions, commit_batch
 from holdfast.tables.definition import DType, Table
 from holdfast.tables.delta_log import LOG, DataFile
+from holdfast.tables.filesystems import telling
 from holdfast.tables.folder import check_folder, checked_files, refuse_links
 from holdfast.tables.groups import GroupedTable
 from holdfast.tables.lease import WriterLease, one_writer
 from holdfast.tables.manifest import Batch, Manifest, has_manifest, read_batches, read_manifest
 from holdfast.tables.parquet import open_parquet, row_groups_of
-from holdfast.tables.places import local_path
+from holdfast.tables.places import Place, StorePath, place_of
+from holdfast.tables.remote_store import each, store_of
 from holdfast.tables.schemas import ARROW, MILLIS, arrow_schema
-from holdfast.tables.store import FolderStore
 from holdfast.tables.stored import TABLES
 
-Source = str | Path | Mapping[str, Any]
+Source = str | Place | Mapping[str, Any]
 T = TypeVar("T")
 
 
@@ -48,13 +49,13 @@ class Tables:
 
     Parameters
     ----------
-    root : Path
+    root : path or URL
         Folder of the tables; "." for tables that never had one.
     held : mapping of str to Table, optional
         Tables that are not read again. With it, a table that is not there is empty.
     """
 
-    def __init__(self, root: Path, held: Mapping[str, pa.Table] | None = None):
+    def __init__(self, root: Place, held: Mapping[str, pa.Table] | None = None):
         self.root = root
         self._held = held
         self._cuts: dict[str, GroupedTable] = {}
@@ -157,7 +158,7 @@ class Tables:
             Another process writes to it, or it holds what is not ours.
         """
         check_folder(self.root)
-        with one_writer(FolderStore(self.root), self.root) as lease:
+        with one_writer(store_of(self.root), self.root) as lease:
             yield lease
 
     def manifest(self) -> Manifest:
@@ -223,7 +224,7 @@ class Tables:
         found = once_more(lambda: self._versions.state(name, self.manifest()))
         return list(found.files.values())
 
-    def files(self, name: str, groups: Sequence[str] | None = None) -> list[Path]:
+    def files(self, name: str, groups: Sequence[str] | None = None) -> list[Place]:
         """Committed files of a table; without a manifest, those that :func:`read_tables` read.
 
         Parameters
@@ -257,9 +258,12 @@ class Tables:
         if self._held is not None:
             return self.stored(name)["group"]
         parts = once_more(
-            lambda: [
-                open_parquet(file).read(columns=["group"])["group"] for file in self.files(name)
-            ]
+            lambda: list(
+                each(
+                    lambda file: open_parquet(file).read(columns=["group"])["group"],
+                    self.files(name),
+                )
+            )
         )
         return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
 
@@ -285,7 +289,7 @@ def read_tables(source: Source, names: Sequence[str] | None = None) -> Tables:
     wanted = list(TABLES) if names is None else names
     if isinstance(source, Mapping):
         return Tables(Path(), {n: _from_memory(n, source[n]) for n in wanted if n in source})
-    root = local_path(source)
+    root = place_of(source)
     if not root.is_dir():
         line = holdfast_line("history", "-b", SERVERS, "-o", str(root))
         raise SourceError(f"{root}: no such folder; expected one with tables (`{line}`)")
@@ -299,7 +303,7 @@ def read_tables(source: Source, names: Sequence[str] | None = None) -> Tables:
     return Tables(root, found)
 
 
-def open_tables(path: Path | str) -> Tables:
+def open_tables(path: Place | str) -> Tables:
     """Tables that an earlier run wrote; a table is read when it is used.
 
     Raises
@@ -307,7 +311,7 @@ def open_tables(path: Path | str) -> Tables:
     SourceError
         There are none.
     """
-    tables = Tables(local_path(path).absolute())
+    tables = Tables(place_of(path).absolute())
     if not tables.batches():
         raise SourceError(f"{path} holds no committed batch")
     return tables
@@ -332,13 +336,20 @@ def once_more(read: Callable[[], T]) -> T:
             ) from error
 
 
-def read_parquet(path: Path, groups: Sequence[str] | None = None) -> pa.Table:
-    """Read one of our files as it is; ``groups`` keeps rows of these groups only."""
-    opened = open_parquet(path)
-    if groups is None:
-        return opened.read()
-    listed = row_groups_of(opened.metadata, "group", sorted(set(groups)))
-    return _only(opened.read_row_groups(listed), groups)
+def read_parquet(path: Place, groups: Sequence[str] | None = None) -> pa.Table:
+    """Read one of our files as it is; ``groups`` keeps rows of these groups only.
+
+    Raises
+    ------
+    OSError, ArrowException
+        It cannot be read; a store's error is a SourceError.
+    """
+    with telling(path, "read") if isinstance(path, StorePath) else nullcontext():
+        opened = open_parquet(path)
+        if groups is None:
+            return opened.read()
+        listed = row_groups_of(opened.metadata, "group", sorted(set(groups)))
+        return _only(opened.read_row_groups(listed), groups)
 
 
 def flatten(rows: pa.Table, definition: Table) -> pa.Table:
@@ -428,7 +439,7 @@ def _array(values: Any, dtype: DType) -> Any:
     return array.cast(ARROW[dtype])
 
 
-def _read_folder(root: Path, wanted: Sequence[str]) -> dict[str, pa.Table]:
+def _read_folder(root: Place, wanted: Sequence[str]) -> dict[str, pa.Table]:
     """Those of the wanted tables that a folder holds."""
     if has_manifest(root):
         listed = _committed_files(root)
@@ -439,14 +450,14 @@ def _read_folder(root: Path, wanted: Sequence[str]) -> dict[str, pa.Table]:
     return {name: _read_files(listed[name], TABLES[name]) for name in wanted if listed.get(name)}
 
 
-def _committed_files(root: Path) -> dict[str, list[Path]]:
+def _committed_files(root: Place) -> dict[str, list[Place]]:
     """Files of each table that the manifest names now."""
     manifest, versions = read_manifest(root), Versions(root)
     found = {name: list(versions.state(name, manifest).files) for name in manifest.tables}
     return {name: checked_files(root, files) for name, files in found.items()}
 
 
-def _loose_files(root: Path, name: str) -> list[Path]:
+def _loose_files(root: Place, name: str) -> list[Place]:
     """Files of a table in a folder that has no manifest."""
     if (root / name / LOG).is_dir():
         raise SourceError(
@@ -456,16 +467,23 @@ def _loose_files(root: Path, name: str) -> list[Path]:
     single = root / f"{name}.parquet"
     if single.is_file():
         return [single]
-    files = sorted((root / name).rglob("*.parquet")) if (root / name).is_dir() else []
-    hidden = (".", "_")
-    return [f for f in files if not any(p.startswith(hidden) for p in f.relative_to(root).parts)]
+    if isinstance(root, StorePath):
+        below = (file for file, _ in (root / name).files_below())
+        files = sorted(file for file in below if file.name.endswith(".parquet"))
+        inside = len(root.key) + 1
+        return [f for f in files if not _is_hidden(f.key[inside:].split("/"))]
+    here = sorted((root / name).rglob("*.parquet")) if (root / name).is_dir() else []
+    return [f for f in here if not _is_hidden(f.relative_to(root).parts)]
+
+
+def _is_hidden(parts: Sequence[str]) -> bool:
+    return any(part.startswith((".", "_")) for part in parts)
 
 
 def _read_files(
-    files: Sequence[Path], definition: Table, groups: Sequence[str] | None = None
+    files: Sequence[Place], definition: Table, groups: Sequence[str] | None = None
 ) -> pa.Table:
-    parts = [arrow_schema(definition.name).empty_table()]
-    for file in files:
+    def read(file: Place) -> pa.Table:
         try:
             rows = read_parquet(file, groups)
             rows.validate(full=True)
@@ -473,8 +491,9 @@ def _read_files(
             raise
         except (OSError, pa.ArrowException) as error:
             raise SourceError(f"{file}: not readable as Parquet: {error}") from error
-        parts.append(conform(rows, definition, str(file)))
-    return pa.concat_tables(parts)
+        return conform(rows, definition, str(file))
+
+    return pa.concat_tables([arrow_schema(definition.name).empty_table(), *each(read, files)])
 
 
 def _only(rows: pa.Table, groups: Sequence[str] | None) -> pa.Table:

@@ -28,7 +28,8 @@ from holdfast.tables.private import FILE_MODE, make_private_folder, open_private
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _DRAFT: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+"""Another text each time that a machine starts."""
 
 
 class Taken(Protocol):
@@ -175,7 +176,7 @@ class FolderStore:
         """As in :class:`Store`: locks are shared by the processes of one kernel and one mount."""
         there = next((path for path in (self.root, *self.root.parents) if path.is_dir()), Path())
         try:
-            return f"{_BOOT_ID.read_text(encoding='ascii').strip()}:{there.stat().st_dev}"
+            return f"{BOOT_ID.read_text(encoding='ascii').strip()}:{there.stat().st_dev}"
         except OSError:
             return ""
 

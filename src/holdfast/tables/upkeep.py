@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -30,6 +29,7 @@ from holdfast.tables.definition import Table
 from holdfast.tables.delta_log import DataFile
 from holdfast.tables.folder import checked_files
 from holdfast.tables.manifest import Batch
+from holdfast.tables.places import Place
 from holdfast.tables.stored import TABLES
 from holdfast.tables.writing import write_merged
 
@@ -187,11 +187,11 @@ def _size_class(size: int) -> int:
     return math.ceil(math.log(max(size / SMALL_BYTES, 1), MERGE_FILES))
 
 
-def _merged(root: Path, name: str, files: Sequence[DataFile]) -> list[tuple[str, int]]:
+def _merged(root: Place, name: str, files: Sequence[DataFile]) -> list[tuple[str, int]]:
     return write_merged(root, name, [_read(root, name, file) for file in files])
 
 
-def _read(root: Path, name: str, file: DataFile) -> pa.Table:
+def _read(root: Place, name: str, file: DataFile) -> pa.Table:
     from holdfast.tables.reading import conform, read_parquet
 
     (path,) = checked_files(root, [file.name])

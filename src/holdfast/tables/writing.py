@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,8 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
+from holdfast.tables.filesystems import telling
 from holdfast.tables.names import file_name, is_file_name, merged_name
-from holdfast.tables.private import create_private, make_private_folder
+from holdfast.tables.places import Place, StorePath, make_folder, place_of, writable
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.store import sync_all, sync_folder
 
@@ -46,7 +48,7 @@ class BatchWriter:
     Parameters
     ----------
     root : str
-        Folder of the tables; every worker must reach it under this path.
+        Folder of the tables, a path or a URL; every worker must reach it under this name.
     batch : int
         Batch that the files belong to.
     buffer_rows : int
@@ -60,7 +62,7 @@ class BatchWriter:
     buffer_rows: int = 250_000
     unknown: Counter[int] = field(default_factory=Counter)
     _parts: dict[str, list[pa.Table]] = field(default_factory=dict)
-    _open: dict[str, tuple[str, pq.ParquetWriter]] = field(default_factory=dict)
+    _open: dict[str, _OpenFile] = field(default_factory=dict)
     _rows: dict[str, int] = field(default_factory=dict)
 
     def write(self, table: str, rows: pa.Table) -> None:
@@ -76,14 +78,8 @@ class BatchWriter:
         rows = pa.concat_tables(self._parts.pop(table))
         if table not in self._open:
             name = file_name(table, self.batch, uuid.uuid4().hex)
-            path = Path(self.root) / name
-            make_private_folder(path.parent)
-            _refuse_links(path)
-            strings = _texts(rows)
-            create_private(path)
-            writer = pq.ParquetWriter(path, rows.schema, compression="zstd", use_dictionary=strings)
-            self._open[table] = (name, writer)
-        self._open[table][1].write_table(rows)
+            self._open[table] = _OpenFile.of(place_of(self.root), name, rows)
+        self._open[table].write(rows)
         self._rows[table] = self._rows.get(table, 0) + rows.num_rows
 
     def close(self) -> pa.Table:
@@ -91,26 +87,72 @@ class BatchWriter:
         for table in list(self._parts):
             self._flush(table)
         names: list[dict[str, str | int]] = []
-        for table, (name, writer) in self._open.items():
-            writer.close()
-            names.append({"table": table, "file": name, "rows": self._rows[table]})
-        self._sync(Path(self.root) / name for name, _ in self._open.values())
+        for table, file in self._open.items():
+            file.close()
+            names.append({"table": table, "file": file.name, "rows": self._rows[table]})
+        sync_files(place_of(self.root), [file.name for file in self._open.values()])
         self._open.clear()
         for record_type, n_records in sorted(self.unknown.items()):
             names.append({"n_unknown": n_records, "record_type": record_type})
         return pa.Table.from_pylist(names, schema=FILES_SCHEMA)
 
-    def _sync(self, files: Iterable[Path]) -> None:
-        """Bring files to the disk, then the folders on the way to them, the root last."""
-        listed = list(files)
-        sync_all(listed)
-        for folder in dict.fromkeys(file.parent.parent for file in listed):
-            sync_folder(folder)
-        if listed:
-            sync_folder(Path(self.root))
+
+@dataclass(slots=True)
+class _OpenFile:
+    """A file of a table that is being written."""
+
+    name: str
+    place: Place
+    writer: pq.ParquetWriter
+    ends: ExitStack
+
+    @classmethod
+    def of(cls, root: Place, name: str, rows: pa.Table) -> _OpenFile:
+        """A new file of the columns of some rows."""
+        place = root / name
+        make_folder(place.parent)
+        if isinstance(place, Path):
+            _refuse_links(place)
+        ends = ExitStack()
+        with telling_of(place):
+            sink = ends.enter_context(writable(place))
+            texts = _texts(rows)
+            writer = pq.ParquetWriter(sink, rows.schema, compression="zstd", use_dictionary=texts)
+        return cls(name, place, writer, ends)
+
+    def write(self, rows: pa.Table, **options: int) -> None:
+        """Write rows; a file that cannot be written is given up."""
+        try:
+            with telling_of(self.place):
+                self.writer.write_table(rows, **options)
+        except BaseException as error:
+            self.ends.__exit__(type(error), error, error.__traceback__)
+            raise
+
+    def close(self) -> None:
+        """Write the footer; the file is whole then."""
+        with self.ends, telling_of(self.place):
+            self.writer.close()
 
 
-def write_merged(root: Path, table: str, parts: Sequence[pa.Table]) -> list[tuple[str, int]]:
+def telling_of(place: Place) -> AbstractContextManager[None]:
+    """Say in one line what a store refuses to write; a disk's errors stay what they are."""
+    return telling(place, "written") if isinstance(place, StorePath) else nullcontext()
+
+
+def sync_files(root: Place, names: Sequence[str]) -> None:
+    """Bring files to the disk, then the folders on the way to them, the root last."""
+    if isinstance(root, StorePath):
+        return  # a store keeps what it has answered for
+    files = [root / name for name in names]
+    sync_all(files)
+    for folder in dict.fromkeys(file.parent.parent for file in files):
+        sync_folder(folder)
+    if files:
+        sync_folder(root)
+
+
+def write_merged(root: Place, table: str, parts: Sequence[pa.Table]) -> list[tuple[str, int]]:
     """Write rows of several batches to one file, sorted by group; nothing where there are none.
 
     Its row groups are small beside it, so that one group is read without most of the others.
@@ -121,15 +163,10 @@ def write_merged(root: Path, table: str, parts: Sequence[pa.Table]) -> list[tupl
     keys = [k for k in ("group", "generation", "timestamp") if k in rows.column_names]
     rows = rows.sort_by([(key, "ascending") for key in keys])
     name = merged_name(table, uuid.uuid4().hex)
-    path = root / name
-    make_private_folder(path.parent)
-    _refuse_links(path)
-    create_private(path)
-    size = max(LEAST_ROWS, -(-rows.num_rows // ROW_GROUPS))
-    with pq.ParquetWriter(path, rows.schema, compression="zstd", use_dictionary=_texts(rows)) as to:
-        to.write_table(rows, row_group_size=size)
-    sync_all([path])
-    sync_folder(path.parent.parent)
+    file = _OpenFile.of(root, name, rows)
+    file.write(rows, row_group_size=max(LEAST_ROWS, -(-rows.num_rows // ROW_GROUPS)))
+    file.close()
+    sync_files(root, [name])
     return [(name, rows.num_rows)]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.metrics_server import MetricsServer
-from holdfast.cli.options import Groups, OutputFile, Quiet
+from holdfast.cli.options import Groups, KeptTables, OutputFile, Quiet
 from holdfast.cli.output import print_note, track, write_text
 from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
@@ -20,6 +20,7 @@ from holdfast.report.serving.hosts import listen_address
 
 if TYPE_CHECKING:
     from holdfast.report.progress import Track
+    from holdfast.tables.places import Place
 
 LISTEN = "127.0.0.1:9308"
 
@@ -35,10 +36,7 @@ Examples:
 
 def run(
     *,
-    source: Annotated[
-        Path | None,
-        typer.Option("--input", help="Folder of tables, read anew when its manifest changes."),
-    ] = None,
+    source: KeptTables = None,
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to serve /metrics.")
     ] = LISTEN,
@@ -83,7 +81,7 @@ def dashboard_text() -> str:
 class Metrics:
     """Text of the metrics of a folder, made anew when the folder's tables have changed."""
 
-    def __init__(self, folder: Path, groups: list[str] | None = None, *, track: Track = iter):
+    def __init__(self, folder: Place, groups: list[str] | None = None, *, track: Track = iter):
         self._folder, self._groups, self._track = folder, groups, track
         self._seen: object = None
         self._text = ""
@@ -106,7 +104,7 @@ class Metrics:
             return self._text
 
 
-def write_metrics(folder: Path, target: Path) -> None:
+def write_metrics(folder: Place, target: Path) -> None:
     """Write the text that ``holdfast export`` serves to a file, which a rename replaces at once."""
     text = Metrics(folder).text()
     draft = target.with_name(f"{target.name}.tmp")

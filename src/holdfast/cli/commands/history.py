@@ -81,7 +81,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
 
 
 def rows_kept(
-    source: Place, table: str, groups: Sequence[str] | None, output: Path | None
+    source: Place, table: str, groups: Sequence[str] | None, output: Place | None
 ) -> list[dict[str, Any]]:
     """Rows of a table that an earlier command has made, for people and programs.
 
@@ -176,7 +176,7 @@ def make_history(
     *,
     bootstrap: str | None,
     source: Place | None,
-    out_dir: Path,
+    out_dir: Place,
     groups: list[str],
     all_groups: bool,
     command_config: Path | None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.kept_tables import is_dump
-from holdfast.cli.options import Quiet
+from holdfast.cli.options import KeptTables, Quiet
 from holdfast.cli.output import print_error, print_note
 from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
@@ -48,10 +48,7 @@ Examples:
 
 def run(
     *,
-    source: Annotated[
-        Path | None,
-        typer.Option("--input", help="Folder of tables, read anew when it changes."),
-    ] = None,
+    source: KeptTables = None,
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to serve.")
     ] = LISTEN,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,8 +21,6 @@ group = typer.Typer(
     help="Upkeep of a folder of tables: migrate, compact.", epilog=EXAMPLES, no_args_is_help=True
 )
 
-Folder = Annotated[Path, typer.Argument(help="Folder of the tables.", metavar="DIR")]
-
 
 @group.callback()
 def _root() -> None:
@@ -31,7 +28,7 @@ def _root() -> None:
 
 
 @group.command("migrate", epilog=EXAMPLES)
-def migrate(folder: Folder, quiet: options.Quiet = False) -> None:
+def migrate(folder: options.FolderOfTables, quiet: options.Quiet = False) -> None:
     """Bring a folder that an earlier holdfast wrote up to date; its files stay as they are."""
     from holdfast.tables.migration import migrate as bring_up
 
@@ -45,7 +42,7 @@ def migrate(folder: Folder, quiet: options.Quiet = False) -> None:
 
 @group.command("compact", epilog=EXAMPLES)
 def compact(
-    folder: Folder,
+    folder: options.FolderOfTables,
     keep: Annotated[
         str, typer.Option("--keep", help="Drop rows that are older (90d, 12h); all: keep them.")
     ] = "all",

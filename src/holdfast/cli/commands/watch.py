@@ -25,6 +25,7 @@ from holdfast.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
     from holdfast.errors import SourceError
+    from holdfast.tables.places import Place
     from holdfast.tables.reading import Tables
 
 EXAMPLES = """\b
@@ -38,7 +39,7 @@ Examples:
 
 def run(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: options.NeededBootstrap,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the tables.")],
+    output: options.WatchedFolder,
     every: Annotated[
         float | None,
         typer.Option("--every", help="Seconds between looks; without it: what is there, once."),
@@ -115,7 +116,7 @@ def kept_days(text: str) -> float | None:
 
 
 def _after_batch(
-    output: Path, metrics: Path | None, note: Callable[[str], None]
+    output: Place, metrics: Path | None, note: Callable[[str], None]
 ) -> Callable[[Tables, int], None]:
     """What is done once a batch is there."""
     told: set[int] = set()
@@ -130,7 +131,7 @@ def _after_batch(
 
 
 def _after_look(
-    output: Path, metrics: Path | None, note: Callable[[str], None]
+    output: Place, metrics: Path | None, note: Callable[[str], None]
 ) -> Callable[[Tables, SourceError | None], None]:
     """What is done once log ends were read, or could not be."""
 

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from holdfast.pipeline.arrow_types import Batches, BatchTask
-from holdfast.pipeline.batches.schemas import FILES_DDL, spark_ddl
+from holdfast.pipeline.batches.schemas import FILES_DDL
 from holdfast.pipeline.batches.split import (
     SPLIT,
     SPLIT_DDL,
@@ -42,28 +42,28 @@ from holdfast.pipeline.batches.split import (
     pieces_task,
     split_task,
 )
-from holdfast.pipeline.batches.state import STATE, STATE_DDL, state_task
+from holdfast.pipeline.batches.state import STATE, state_task
+from holdfast.pipeline.batches.stored_files import frame_of_files
 from holdfast.pipeline.batches.tasks import groups_task
 from holdfast.pipeline.history.ages import Times, with_record_ages
 from holdfast.pipeline.history.broker_log import read_files, restated, unmistakable
-from holdfast.pipeline.history.lag import INPUT, INPUT_DDL, OWNERS, Ends, lag_task, positions_input
+from holdfast.pipeline.history.lag import INPUT, OWNERS, Ends, lag_task, positions_input
 from holdfast.pipeline.history.pauses import (
     COMMIT,
     PAUSES,
     SEEN,
     STAGED,
-    STAGED_DDL,
     commit_rows,
     pauses_task,
 )
 from holdfast.pipeline.history.signs import DEPARTURES, with_departures
 from holdfast.pipeline.ingest.pieces import PIECE_BYTES, n_parts, numbers, pieces, read_pieces
-from holdfast.pipeline.ingest.positions import LATEST, POSITION_DDL, POSITIONS, from_commits
+from holdfast.pipeline.ingest.positions import LATEST, POSITIONS, from_commits
 from holdfast.pipeline.ingest.selection import Selection
-from holdfast.pipeline.ingest.source import DRIVER_ROWS, Dump, plain_reader, reading
+from holdfast.pipeline.ingest.source import DRIVER_ROWS, Dump, reading
 from holdfast.tables.folder import checked_files, remove_table
 from holdfast.tables.parquet import BATCH_ROWS
-from holdfast.tables.places import size_of
+from holdfast.tables.places import Place, size_of
 from holdfast.tables.reading import Tables, read_parquet
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.writing import FILES_SCHEMA, BatchWriter, files_of
@@ -129,7 +129,7 @@ class Job:
         )
         state = self.past.get(STATE, [])
         if state:
-            past = self._read(state, STATE_DDL)
+            past = self._read(state, "state")
             rows = rows.unionByName(past.mapInArrow(state_task(selection), SPLIT_DDL))
         self._groups(rows, names)
 
@@ -190,9 +190,9 @@ class Job:
         return files_of(writer.close()).get(POSITIONS, [])
 
     def _lag_input(self, owners: Files, positions: Files) -> DataFrame:
-        rows = self._read(positions, POSITION_DDL).withColumn("partitions", F.array("partition"))
+        rows = self._read(positions, "positions").withColumn("partitions", F.array("partition"))
         rows = rows.withColumn("is_owner", F.lit(False)).drop("partition")
-        return self._read(owners, INPUT_DDL).unionByName(rows, allowMissingColumns=True)
+        return self._read(owners, "lag_input").unionByName(rows, allowMissingColumns=True)
 
     def pauses(self) -> None:
         """Run the pauses job, and put its sums into ``rebalances``."""
@@ -235,17 +235,17 @@ class Job:
         yield from pa.concat_tables([pauses, known]).sort_by("group").to_batches()
 
     def _with_commits(self, staged: Files, commits: Files, latest: Files, seen: Files) -> DataFrame:
-        pauses = self._read(staged, STAGED_DDL)
+        pauses = self._read(staged, "pause_input")
         time = F.coalesce("commit_timestamp", "timestamp").alias("timestamp")
         plain = [F.col(name) for name in ("group", "topic", "log_offset")]
         plain.append(F.array("partition").alias("partitions"))
-        made = self._read(commits, spark_ddl("offset_commits")).where(~F.col("is_tombstone"))
+        made = self._read(commits, "offset_commits").where(~F.col("is_tombstone"))
         known = made.select(*plain, time)
-        held = self._read(latest, POSITION_DDL).where(F.col("offset").isNotNull())
+        held = self._read(latest, "positions").where(F.col("offset").isNotNull())
         known = known.unionByName(
             held.select(*plain, F.col("commit_timestamp").alias("timestamp"))
         ).withColumn("basis", F.lit(COMMIT))
-        known = self._read(seen, STAGED_DDL).unionByName(known, allowMissingColumns=True)
+        known = self._read(seen, "pause_input").unionByName(known, allowMissingColumns=True)
         groups = F.broadcast(pauses.select("group").distinct())
         return pauses.unionByName(known.join(groups, "group", "left_semi"))
 
@@ -275,7 +275,7 @@ class Job:
     def _tables(self, files: Files) -> list[pa.Table]:
         return [read_parquet(file) for file in self._paths(files)]
 
-    def _paths(self, files: Files) -> list[Path]:
+    def _paths(self, files: Files) -> list[Place]:
         return checked_files(self.tables.root, [name for name, _ in files])
 
     def _rewritten(self, name: str, rows: pa.Table) -> Files:
@@ -284,11 +284,9 @@ class Job:
         writer.write(name, rows.cast(arrow_schema(name)))
         return files_of(writer.close())[name]
 
-    def _read(self, files: Files, ddl: str) -> DataFrame:
-        if not files:
-            return self.spark.createDataFrame([], ddl)
-        paths = [str(file) for file in self._paths(files)]
-        return plain_reader(self.spark).schema(ddl).parquet(*paths)
+    def _read(self, files: Files, name: str) -> DataFrame:
+        """Rows of a step's or a stored table, in the columns of its definition."""
+        return frame_of_files(self.spark, self._paths(files), arrow_schema(name))
 
     def restate(self, logs: Sequence[Path]) -> None:
         """Put the causes that broker logs state into ``rebalances``; small, so on the driver.
@@ -330,7 +328,7 @@ def _is_small(dump: Dump) -> bool:
     return dump.n_records() <= DRIVER_ROWS and size <= PIECE_BYTES
 
 
-def remove_staged(root: Path) -> None:
+def remove_staged(root: Place) -> None:
     """Delete the files that the steps of a batch wrote for each other."""
     for name in STAGED_TABLES:
         remove_table(root, name)

@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.history.history import CHECKPOINT
 from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, Cluster, kafka_records
 from holdfast.tables.manifest import Batch
+from holdfast.tables.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,7 +132,7 @@ def as_note(upto: Offsets) -> dict[str, int]:
     return {str(partition): end for partition, end in sorted(upto.items())}
 
 
-def ends_of_batch(root: Path, batch: Batch) -> dict[int, int] | None:
+def ends_of_batch(root: Place, batch: Batch) -> dict[int, int] | None:
     """Where a batch ended, by its notes or, in older folders, by Spark's checkpoint; else None."""
     found = batch.notes.get(OFFSETS)
     if found is None:

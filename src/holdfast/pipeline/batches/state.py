@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.arrow_types import Batches, BatchTask
-from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.batches.split import RowKind, split_rows
 from holdfast.pipeline.history.dense import group_codes
 from holdfast.pipeline.history.generations import (
@@ -39,7 +38,6 @@ ADDED: Final = frozenset({"role", "delay_ms", "config_offset", "record_bytes", "
 """Columns that the state of earlier versions does not have; null there."""
 
 STATE_ROWS: Final = arrow_schema("state")
-STATE_DDL: Final = spark_ddl("state")
 GENERATION_TABLES: Final = ("generation_heads", "generation_members", "generation_owned")
 """Tables of :class:`Generations`, in the order in which state holds them."""
 

@@ -8,26 +8,23 @@ the view was made.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-from holdfast.pipeline.batches.schemas import spark_ddl
-from holdfast.pipeline.ingest.source import plain_reader
+from holdfast.pipeline.batches.stored_files import frame_of_files
+from holdfast.tables.places import Place
 from holdfast.tables.reading import Tables
+from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.stored import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def stored(spark: SparkSession, name: str, files: Sequence[Path]) -> DataFrame:
+def stored(spark: SparkSession, name: str, files: Sequence[Place]) -> DataFrame:
     """Files of a table as they are, nested where it is."""
-    ddl = spark_ddl(name)
-    if not files:
-        return spark.createDataFrame([], ddl)
-    return plain_reader(spark).schema(ddl).parquet(*[str(file) for file in files])
+    return frame_of_files(spark, files, arrow_schema(name))
 
 
 def frame(spark: SparkSession, tables: Tables, name: str) -> DataFrame:

@@ -55,7 +55,7 @@ from holdfast.tables.folder import check_folder, remove_table
 from holdfast.tables.lease import WriterLease
 from holdfast.tables.manifest import Batch, Manifest
 from holdfast.tables.names import batch_folder
-from holdfast.tables.places import local_path
+from holdfast.tables.places import Place, place_of
 from holdfast.tables.reading import Tables
 from holdfast.tables.upkeep import DROPPED, KEEP_DAYS, UPKEEP_EVERY, keep_up
 from holdfast.tables.values import to_us
@@ -252,7 +252,7 @@ def check_watched(tables: Tables) -> None:
         raise _of_another_run(tables.root)
 
 
-def _of_another_run(root: Path) -> SourceError:
+def _of_another_run(root: Place) -> SourceError:
     line = holdfast_line("watch", "-b", SERVERS, "-o", FOLDER)
     return SourceError(
         f"{root} holds the tables of another run (a history, or an older stream whose checkpoint "
@@ -263,7 +263,7 @@ def _of_another_run(root: Path) -> SourceError:
 def watch(
     spark: SparkSession,
     cluster: Cluster,
-    out_dir: Path | str,
+    out_dir: Place | str,
     *,
     selection: Selection | None = None,
     every_seconds: float | None = None,
@@ -298,7 +298,7 @@ def watch(
         The cluster cannot be read, or its topic ends before the folder's last batch; or another
         process writes to the folder, or it holds what no stream has kept.
     """
-    tables = Tables(local_path(out_dir).absolute())
+    tables = Tables(place_of(out_dir).absolute())
     check_watched(tables)
     check_session(spark)
     into = Stream(

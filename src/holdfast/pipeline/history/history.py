@@ -29,7 +29,7 @@ from holdfast.pipeline.ingest.source import Cluster, Dump
 from holdfast.tables.folder import check_folder, remove_table, remove_tree
 from holdfast.tables.lease import WriterLease
 from holdfast.tables.manifest import Batch
-from holdfast.tables.places import Place, StorePath, local_path
+from holdfast.tables.places import Place, StorePath, place_of
 from holdfast.tables.reading import Tables
 from holdfast.tables.values import to_us
 from holdfast.wire.one.topic_ids import names_by_id
@@ -83,7 +83,7 @@ class History:
 def run(
     spark: SparkSession,
     source: Dump | Cluster | Place | str,
-    out_dir: Path | str,
+    out_dir: Place | str,
     *,
     selection: Selection | None = None,
     auto_offset_reset: str = "latest",
@@ -99,7 +99,7 @@ def run(
         With the Kafka connector where ``source`` is a live cluster.
     source : Dump, path or URL of one, or Cluster
         A live cluster is dumped first, into ``out_dir``.
-    out_dir : Path
+    out_dir : path or URL
         Folder of the tables; made if it is not there. Workers write to it too.
     auto_offset_reset : str
         What a partition without a commit has to read: nothing for ``latest``, else the whole log.
@@ -116,7 +116,7 @@ def run(
         The source or a log cannot be read, or nothing was read though it holds records; or the
         folder holds what is not ours, or another process writes to it.
     """
-    tables = Tables(local_path(out_dir).absolute())
+    tables = Tables(place_of(out_dir).absolute())
     check_target(tables.root, overwrite=overwrite)
     chosen = selection or Selection()
     with tables.writing() as writer:
@@ -138,7 +138,7 @@ def run(
         )
 
 
-def check_target(root: Path, *, overwrite: bool = False) -> None:
+def check_target(root: Place, *, overwrite: bool = False) -> None:
     """Refuse a folder whose history would be lost, or which is not a folder of tables.
 
     Raises
@@ -161,7 +161,7 @@ def check_target(root: Path, *, overwrite: bool = False) -> None:
     )
 
 
-def is_watched(root: Path) -> bool:
+def is_watched(root: Place) -> bool:
     """Whether a stream has its checkpoint in a folder."""
     return (root / CHECKPOINT).exists()
 
@@ -223,7 +223,7 @@ def history_of(
     )
 
 
-def _remove_stream(root: Path) -> None:
+def _remove_stream(root: Place) -> None:
     """Delete what a stream kept for its next batch: its tables are no more."""
     remove_tree(root / CHECKPOINT)
     for name in STATE_TABLES:
@@ -233,7 +233,7 @@ def _remove_stream(root: Path) -> None:
 def _open(
     spark: SparkSession,
     source: Dump | Cluster | Place | str,
-    root: Path,
+    root: Place,
     selection: Selection,
     note: Note | None,
 ) -> Dump:

@@ -30,7 +30,6 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I32, I64, Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
-from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import (
     ACTIVE,
@@ -54,7 +53,6 @@ from holdfast.tables.writing import BatchWriter
 
 INPUT: Final = arrow_schema("lag_input")
 """Partitions that a member owns (``is_owner``), or one position; a tombstone has no offset."""
-INPUT_DDL: Final = spark_ddl("lag_input")
 
 OWNERS: Final = "_owners"
 """Staged by the groups job: what the members of each group own now, in the shape of INPUT."""

@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I64
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
-from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import list_parts, make_lists, new_runs
 from holdfast.pipeline.history.signs import DEPARTURES, LEFT, how_they_went
@@ -41,7 +40,6 @@ STAGED: Final = arrow_schema("pause_input")
 """Pauses, of which commits before ``log_offset`` count; or commits: basis ``commit``, one
 partition, their time in ``timestamp`` and their place; or ``open``: no owner yet; or ``left``: a
 member that went, and what it owned."""
-STAGED_DDL: Final = spark_ddl("pause_input")
 
 COMMIT: Final = "commit"
 OPEN: Final = "open"

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.arrow_types import Arrays
-from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.tables.schemas import arrow_schema
@@ -34,7 +33,6 @@ LATEST: Final = "_latest"
 
 POSITION: Final = arrow_schema("positions")
 """``offset`` is null in a tombstone; ``goes_back``: earlier records may name the same offset."""
-POSITION_DDL: Final = spark_ddl("positions")
 
 
 def from_commits(commits: pa.Table) -> pa.Table:

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from holdfast.command_lines import GivenSource
@@ -30,11 +29,14 @@ from holdfast.report.findings.examination import Examination
 from holdfast.report.metrics import exposition
 from holdfast.report.serving.group_index import GroupIndex, GroupVerdict, Verdicts, read_index
 from holdfast.tables.manifest import stamp
+from holdfast.tables.places import Place, StorePath
 from holdfast.tables.reading import Tables, read_tables
 from holdfast.tables.stored import TABLES
 
 LOOK_S: Final = 1.0
 """Between two looks at the folder."""
+STORE_LOOK_S: Final = 5.0
+"""Between two looks at tables on a store, where each look is two requests."""
 IDLE_S: Final = 600.0
 """Without a request for so long, the folder is left alone."""
 PATIENCE_S: Final = 2.0
@@ -109,7 +111,7 @@ class ServedFleet:
 
     Parameters
     ----------
-    folder : Path
+    folder : path or URL
         Folder of tables.
     tell : callable
         Prints one line about what goes wrong beside the requests.
@@ -120,8 +122,9 @@ class ServedFleet:
         If the folder cannot be read now.
     """
 
-    def __init__(self, folder: Path, tell: Callable[[str], None]):
+    def __init__(self, folder: Place, tell: Callable[[str], None]):
         self._folder, self._tell = folder, tell
+        self._look_s = STORE_LOOK_S if isinstance(folder, StorePath) else LOOK_S
         self._given = GivenSource(path=str(folder))
         self._boot = secrets.token_hex(4)
         self._closed, self._wake = threading.Event(), threading.Event()
@@ -217,7 +220,7 @@ class ServedFleet:
         while not self._closed.is_set():
             self._look()
             idle = time.monotonic() - self._now.asked_at > IDLE_S
-            self._wake.wait(timeout=None if idle else LOOK_S)
+            self._wake.wait(timeout=None if idle else self._look_s)
             self._wake.clear()
 
     def _look(self) -> None:

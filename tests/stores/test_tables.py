@@ -1,0 +1,272 @@
+"""Tables on a store: commits that are seen whole, one writer, upkeep, and what is not ours."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tests.cli.running import run
+from tests.tables.test_commits import groups, written
+
+from holdfast.errors import SourceError
+from holdfast.tables.commits import tidy
+from holdfast.tables.delta_log import entry_name
+from holdfast.tables.folder import check_folder
+from holdfast.tables.lease import one_writer
+from holdfast.tables.manifest import MANIFEST, Batch, stamp
+from holdfast.tables.migration import migrate
+from holdfast.tables.places import place_of
+from holdfast.tables.reading import Tables, read_tables
+from holdfast.tables.remote_store import RemoteStore, store_of
+from holdfast.tables.upkeep import drop_before, merge
+
+SCRIPT = Path(__file__).parents[1] / "tables" / "writer_process.py"
+
+
+@pytest.fixture
+def root(bucket):
+    return place_of(f"{bucket}/tables")
+
+
+@pytest.fixture
+def start():
+    """Start a process of writer_process.py; whatever still runs at the end is killed."""
+    started = []
+
+    def begin(*arguments):
+        command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        started.append(subprocess.Popen(command, **pipes, text=True, bufsize=1))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def no_wait(seconds):
+    raise AssertionError(f"waited {seconds} s")
+
+
+def ids(root):
+    return [batch.id for batch in Tables(root).committed()]
+
+
+def files_of_table(root, table="generations"):
+    return {file.name for file, _ in (root / table).files_below() if file.name.endswith("parquet")}
+
+
+def test_batches_are_read_as_they_were_written(root):
+    tables = Tables(root)
+    assert tables.committed() == [] and stamp(root)[1] == 0
+    tables.commit(written(root, 0, "a", "b"))
+    seen = stamp(root)
+    tables.commit(written(root, 1, "c"))
+    assert stamp(root) != seen
+    assert groups(root) == ["a", "b", "c"] and ids(root) == [0, 1]
+    assert Tables(root).table("generations", groups=["c"]).num_rows == 1
+    assert read_tables(str(root)).groups == ("a", "b", "c")
+    tables.commit(written(root, 1, "d"))  # a batch that is done again stands in its own place
+    assert groups(root) == ["a", "b", "d"]
+
+
+def test_what_a_store_creates_it_creates_once(root):
+    store = store_of(root)
+    assert isinstance(store, RemoteStore)
+    assert store.create("x/one", b"a") and not store.create("x/one", b"b")
+    assert store.create("x/one", b"a")  # its own, whose answer was lost
+    assert store.read("x/one") == b"a" and store.names("x") == ["one"]
+    made = []
+    work = [
+        threading.Thread(target=lambda n=n: made.append(store.create("x/two", b"%d" % n)))
+        for n in range(8)
+    ]
+    for thread in work:
+        thread.start()
+    for thread in work:
+        thread.join()
+    assert made.count(True) == 1
+
+
+def test_checkpoints_sweeps_and_merged_files(root):
+    tables = Tables(root)
+    with tables.writing() as writer:
+        for batch in range(3):
+            tables.commit(written(root, batch, f"g{batch}"), writer=writer)
+        lost = written(root, 9, "nobody")  # of a task that died
+        before = files_of_table(root)
+        done = merge(tables, writer, everything=True)
+        assert done.merged == 3 and done.written == 1
+        dropped = drop_before(tables, writer, 2**60).dropped
+        assert dropped == {} and groups(root) == ["g0", "g1", "g2"]  # what stands is kept
+        tidy(tables._versions, tables.manifest(), 2**62, 2**50)
+    left = files_of_table(root)
+    assert {Path(name).name for name, _ in lost.files["generations"]}.isdisjoint(left)
+    assert len(before) == 4 and len(before - left) == 1  # a reader may still have the other three
+
+
+def test_a_reader_beside_a_writer_sees_a_batch_whole(root):
+    """Two tables are changed by each batch; whoever reads finds both of one batch."""
+    seen, over = [], threading.Event()
+
+    def read():
+        while not over.is_set():
+            held = Tables(root).committed()
+            if held:
+                rows = read_tables(str(root))
+                seen.append((rows.stored("generations").num_rows, rows.newest_notes()))
+
+    tables = Tables(root)
+    tables.commit(written(root, 0, "a"))
+    reader = threading.Thread(target=read)
+    reader.start()
+    for batch in range(1, 4):
+        found = written(root, batch, *[f"{batch}-{n}" for n in range(batch)])
+        tables.commit(Batch(id=batch, files=found.files, notes={"n": batch}))
+    over.set()
+    reader.join()
+    whole = {1, 2, 4, 7}
+    assert seen and {rows for rows, _ in seen} <= whole
+
+
+def test_two_processes_that_commit_at_once_lose_nothing(root, start):
+    both = [start("add", root, 0, 1), start("add", root, 10, 11)]
+    assert [process.communicate()[0].splitlines()[-1] for process in both] == ["committed"] * 2
+    assert ids(root) == [0, 1, 10, 11]
+
+
+def test_a_second_writer_hears_who_writes_and_a_dead_one_is_gone_at_once(root, start):
+    process = start("hold", root, 0)
+    assert process.stdout.readline() == "held\n"
+    told = f"is being written by process {process.pid} on"
+    with pytest.raises(SourceError, match=told) as raised:
+        Tables(root).commit(written(root, 7, "late"))
+    assert "\n" not in str(raised.value)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with one_writer(store_of(root), root, sleep=no_wait) as writer:
+        Tables(root).commit(written(root, 1, "next"), writer=writer)
+    assert groups(root) == ["next"]
+
+
+def test_a_writer_elsewhere_that_is_silent_is_gone_after_the_lease(root):
+    now = [0.0]
+    record = {"owner": "o", "host": "far", "pid": 77, "place": "boot:1", "since": "then"}
+    (root / "_commits" / "writer-000000004.json").write_bytes(json.dumps(record).encode())
+    times = {"clock": lambda: now[0], "sleep": lambda s: now.__setitem__(0, now[0] + s)}
+    with one_writer(store_of(root), root, lease_seconds=3, **times) as writer:
+        assert writer.token == 5 and now[0] >= 3
+        Tables(root).commit(written(root, 0, "a"), writer=writer)
+    assert groups(root) == ["a"]
+
+
+@pytest.mark.parametrize("at", ["entry", "manifest"])
+def test_a_writer_that_is_killed_in_the_middle_of_a_commit(root, start, at):
+    Tables(root).commit(written(root, 0, "a"))
+    process = start("die", root, 1, at)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    counts = ["a"] if at == "entry" else ["a", "dead"]
+    assert groups(root) == counts  # a batch is there whole or not at all
+    Tables(root).commit(written(root, 1, "again"))
+    assert groups(root) == ["a", "again"] and ids(root) == [0, 1]
+
+
+def test_a_writer_that_another_one_has_overtaken(root):
+    tables = Tables(root)
+    tables.commit(written(root, 0, "a"))
+    before = tables.manifest()
+    tables.commit(written(root, 1, "b"), made_from=before)
+    with pytest.raises(SourceError, match="has committed version 2") as raised:
+        tables.commit(written(root, 2, "c"), made_from=before)
+    assert "\n" not in str(raised.value) and groups(root) == ["a", "b"]
+
+
+def test_a_store_that_writes_over_what_is_there_is_refused(root, monkeypatch):
+    monkeypatch.setattr(RemoteStore, "create", lambda self, n, d: not self.replace(n, d))
+    creates = lambda self, data: not self.write_bytes(data)  # noqa: E731
+    monkeypatch.setattr(type(root), "create", creates)
+    with pytest.raises(SourceError, match="writes over a file that is there"):
+        Tables(root).commit(Batch(id=0))
+
+
+def entry_of(root, **changed):
+    """Change what the first entry of a table says."""
+    place = root / entry_name("generations", 0)
+    lines = [json.loads(line) for line in place.read_text().splitlines()]
+    for line in lines:
+        for name in changed.keys() & line.keys():
+            line[name] |= changed[name]
+    place.write_bytes("\n".join(map(json.dumps, lines)).encode())
+
+
+NEWER = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}
+
+
+def test_a_table_of_a_newer_version(root):
+    Tables(root).commit(written(root, 0, "a"))
+    entry_of(root, protocol=NEWER)
+    ended = run("doctor", "--input", str(root), width=1000)
+    assert ended.code == 3 and ended.err.count("\n") == 1
+    assert "asks for version 3 of Delta's readers and 7 of its writers" in ended.err
+    with pytest.raises(SourceError, match="a newer program wrote it"):
+        Tables(root).commit(written(root, 1, "b"))
+    entry_of(root, protocol={"minReaderVersion": 1, "minWriterVersion": 2})
+    Tables(root).commit(written(root, 1, "b"))
+    assert groups(root) == ["a", "b"]
+
+
+def test_tables_of_a_newer_holdfast(root):
+    Tables(root).commit(written(root, 0, "a"))
+    manifest = root / MANIFEST
+    manifest.write_bytes(
+        manifest.read_bytes().replace(b'"schema_version": 2', b'"schema_version": 9')
+    )
+    with pytest.raises(SourceError, match="schema_version 9") as raised:
+        Tables(root).commit(written(root, 1, "b"))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_foreign_delta_table(root):
+    (root / "_delta_log" / f"{0:020d}.json").write_bytes(b"{}\n")
+    with pytest.raises(SourceError, match="it is a Delta table; name an empty or a new folder"):
+        check_folder(root)
+    with pytest.raises(SourceError, match="no tables here"):
+        read_tables(str(root))
+    other = root.parent / "other"
+    Tables(other).commit(written(other, 0, "a"))
+    entry_of(other, metaData={"configuration": {}})
+    with pytest.raises(SourceError, match="a Delta table that holdfast did not write"):
+        read_tables(str(other))
+    letters = root.parent / "letters"
+    (letters / "mine").write_bytes(b"x")
+    with pytest.raises(SourceError, match="it holds 'mine', which is not a table"):
+        Tables(letters).commit(Batch(id=0))
+
+
+def test_commands_on_tables_of_a_store(root, tmp_path):
+    Tables(root).commit(written(root, 0, "a"))
+    Tables(root).commit(written(root, 1, "b"))
+    for words in (
+        ("doctor", "--input"),
+        ("export", "--once", "--input"),
+        ("history", "--table", "generations", "--format", "csv", "--input"),
+        ("tables", "compact"),
+        ("tables", "migrate"),
+        ("lag", "--input"),
+        ("report", "-o", str(tmp_path / "r.html"), "--input"),
+    ):
+        ended = run(*words, str(root), width=1000)
+        assert ended.code in (0, 1), (words, ended.err)
+    assert len(files_of_table(root)) >= 1 and migrate(root) == 0
+    (file,) = Tables(root).files("generations")
+    assert pq.read_table(file.open_input()).num_rows == 2
+    ended = run("doctor", "--input", f"{root.parent}/none", width=1000)
+    assert ended.code == 3 and ended.err.count("\n") == 1 and "no such folder" in ended.err
