@@ -1,7 +1,8 @@
 """History of every group on a cluster.
 
 ``spark-submit --py-files holdfast.zip jobs/history.py DUMP OUT``: the dump may be
-on a store; the driver and every executor must reach OUT under this path (docs/cluster.md).
+on a store, and OUT too; the driver and every executor must reach a local OUT under this path
+(docs/cluster.md).
 """
 
 from __future__ import annotations

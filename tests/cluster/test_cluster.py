@@ -12,10 +12,11 @@ import pytest
 from tests.cluster import standalone
 from tests.pipeline.test_kill import everything, lived
 from tests.stores import servers
-from tests.stores.conftest import new_bucket
+from tests.stores.conftest import forget, new_bucket
 from tests.stores.test_dumps import copied
 
 from holdfast.tables.names import batch_folder
+from holdfast.tables.places import place_of, readable
 from holdfast.tables.reading import Tables
 
 pytestmark = pytest.mark.slow
@@ -73,9 +74,10 @@ def expected(cluster, dump, store, tmp_path_factory):
 
 def answers(out):
     """Rows of everything that the jobs wrote."""
-    found = {"history": everything(Tables(out)), "lag": everything(Tables(Path(f"{out}.lag")))}
+    tables, lag = (Tables(place_of(str(name))) for name in (out, f"{out}.lag"))
+    found = {"history": everything(tables), "lag": everything(lag)}
     for name in ("plan", "replay"):
-        rows = pq.read_table(f"{out}.{name}.parquet").to_pylist()
+        rows = pq.read_table(readable(f"{out}.{name}.parquet")).to_pylist()
         for row in rows:
             row.pop("seconds", None)
         found[name] = sorted(map(repr, rows))
@@ -99,6 +101,29 @@ def test_all_jobs_on_two_workers(cluster, dump, store, expected, tmp_path):
     assert answers(tmp_path / "out") == expected
     ran = [list((home / "work").glob("app-*/*/stderr")) for home in cluster.environments]
     assert all(ran), "both workers had an executor"
+
+
+def test_tables_on_the_store_while_an_executor_is_killed(
+    cluster, dump, store, expected, monkeypatch
+):
+    """Dump, tables and answers are on the store: driver and workers share no file."""
+    for name, value in store.items():
+        monkeypatch.setenv(name, value)
+    forget()
+    out = f"{dump}-tables"
+    mark = cluster.wheel.parent / "killed"
+    mark.unlink()
+    done = cluster.submit(HERE / "all_jobs.py", JOBS, dump, out, env=store)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert mark.exists(), "no executor was killed"
+    assert answers(out) == expected
+    again = cluster.submit(JOBS / "history.py", dump, out, env=store)
+    assert again.returncode == 0, again.stderr[-3000:]
+    root = place_of(out)
+    texts = [f.read_text() for f, _ in root.files_below() if f.name.endswith(".json")]
+    left = [f.name for f, _ in root.files_below() if f.parent.name.startswith("batch-0")]
+    assert left and all(any(name in text for text in texts) for name in left), "an orphan"
+    forget()
 
 
 def test_an_executor_that_is_killed_in_the_middle(cluster, dump, store, expected, tmp_path):

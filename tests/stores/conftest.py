@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 from tests.stores import servers
+from tests.stores.faulty import relay
 
 from holdfast.tables import filesystems
 
@@ -35,7 +36,7 @@ SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("s3s", "hdfs")]
 @pytest.fixture(params=["moto", *SLOW])
 def bucket(request, monkeypatch):
     """URL of a new place on a store: Moto's S3, and in `make soak` s3s-fs and HDFS."""
-    filesystems.filesystem.cache_clear()
+    forget()
     if request.param == "hdfs":
         url = f"{request.getfixturevalue('hdfs_server')}/{uuid.uuid4().hex}"
         environment = {"HADOOP_USER_NAME": getpass.getuser()}
@@ -50,7 +51,28 @@ def bucket(request, monkeypatch):
         for name, value in environment.items():
             monkeypatch.setitem(workers, name, value)
     yield url if request.param == "hdfs" else new_bucket(environment)
-    filesystems.filesystem.cache_clear()
+    forget()
+
+
+@pytest.fixture
+def faulty(moto_server, monkeypatch):
+    """A relay before Moto, by which our clients find it."""
+    for name, value in moto_server.items():
+        monkeypatch.setenv(name, value)
+    target = moto_server["AWS_ENDPOINT_URL"]
+    with relay(int(target.rpartition(":")[2])) as between:
+        bucket = new_bucket(moto_server)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{between.port}")
+        monkeypatch.setattr(filesystems, "_REQUEST_S", 0.5)
+        forget()
+        yield between, f"{bucket}/d"
+    forget()
+
+
+def forget():
+    """Forget the clients of stores: the next one finds another environment."""
+    for opened in (filesystems.filesystem, filesystems.creator, filesystems._hdfs_client):
+        opened.cache_clear()
 
 
 def new_bucket(environment):

@@ -21,7 +21,7 @@ class Relay:
     ----------
     fault : str
         ``refuse`` (403), ``drop`` (the connection ends in the middle of the request), ``stall``
-        (no answer), or nothing.
+        (no answer), ``mute`` (it is done, and the answer is lost), or nothing.
     request : str
         Pattern of the request lines that it happens to.
     times : int
@@ -49,7 +49,8 @@ class Relay:
     def serve(self, client: socket.socket) -> None:
         """Carry one connection."""
         server = socket.create_connection(("127.0.0.1", self.target))
-        back = threading.Thread(target=carry, args=(server, client), daemon=True)
+        deaf = threading.Event()
+        back = threading.Thread(target=carry, args=(server, client, deaf), daemon=True)
         back.start()
         with contextlib.suppress(OSError), client, server:
             while data := client.recv(65_536):
@@ -61,7 +62,9 @@ class Relay:
                 if fault == "stall":
                     while client.recv(65_536):
                         pass
-                if fault:
+                if fault == "mute":
+                    deaf.set()
+                elif fault:
                     break
                 server.sendall(data)
             for end in (client, server):
@@ -70,10 +73,13 @@ class Relay:
         back.join()
 
 
-def carry(source: socket.socket, target: socket.socket) -> None:
-    """Answers, until either side ends."""
+def carry(source: socket.socket, target: socket.socket, deaf: threading.Event) -> None:
+    """Answers, until either side ends, or one is to be lost."""
     with contextlib.suppress(OSError):
         while data := source.recv(65_536):
+            if deaf.is_set():
+                target.shutdown(socket.SHUT_RDWR)
+                return
             target.sendall(data)
 
 

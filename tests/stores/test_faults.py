@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.pipeline import fleet
-from tests.stores.conftest import new_bucket
-from tests.stores.faulty import relay
 from tests.stores.test_dumps import copied
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.ingest.source import Dump
-from holdfast.tables import filesystems
 
 STALL = pytest.param("stall", marks=pytest.mark.slow)  # it takes seconds to give a store up
 
@@ -19,21 +16,6 @@ STALL = pytest.param("stall", marks=pytest.mark.slow)  # it takes seconds to giv
 def dump(tmp_path):
     records = [("g", n, fleet.commit("g", "t", 0, n, at=n)) for n in range(5)]
     return fleet.write_dump(tmp_path / "dump", records, topics=[("t", 1)])
-
-
-@pytest.fixture
-def faulty(moto_server, monkeypatch):
-    """A relay before Moto, by which our client finds it."""
-    for name, value in moto_server.items():
-        monkeypatch.setenv(name, value)
-    target = moto_server["AWS_ENDPOINT_URL"]
-    with relay(int(target.rpartition(":")[2])) as between:
-        bucket = new_bucket(moto_server)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{between.port}")
-        monkeypatch.setattr(filesystems, "_REQUEST_S", 0.5)
-        filesystems.filesystem.cache_clear()
-        yield between, f"{bucket}/d"
-    filesystems.filesystem.cache_clear()
 
 
 @pytest.mark.parametrize("request_line", [r"PUT .*/topics/", r"(PUT|POST) .*/dump\.json"])

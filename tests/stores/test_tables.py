@@ -225,10 +225,9 @@ def test_a_table_of_a_newer_version(root):
 
 def test_tables_of_a_newer_holdfast(root):
     Tables(root).commit(written(root, 0, "a"))
-    manifest = root / MANIFEST
-    manifest.write_bytes(
-        manifest.read_bytes().replace(b'"schema_version": 2', b'"schema_version": 9')
-    )
+    for name in (MANIFEST, "_commits/000000001.json"):
+        text = (root / name).read_bytes()
+        (root / name).write_bytes(text.replace(b'"schema_version": 2', b'"schema_version": 9'))
     with pytest.raises(SourceError, match="schema_version 9") as raised:
         Tables(root).commit(written(root, 1, "b"))
     assert "\n" not in str(raised.value)

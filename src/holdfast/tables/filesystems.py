@@ -10,7 +10,7 @@ Parquet. HDFS is ``hdfs-native``, a client without Java, behind the same interfa
 not is a file that is written only where none is: that is ``obstore`` (the ``object_store`` of
 Rust), asked for by a process that commits and by no other.
 
-References: docs/adr/0030-stores.md; docs/adr/0033-tables-on-stores.md.
+References: docs/adr/0030-stores.md; docs/adr/0034-tables-on-stores.md.
 """
 
 from __future__ import annotations
@@ -160,6 +160,11 @@ def _object_creator(url: Any) -> Creator:
             obstore.put(store, path, data, mode="create", use_multipart=False)
         except obstore.exceptions.AlreadyExistsError:
             return False
+        except (
+            obstore.exceptions.PermissionDeniedError,
+            obstore.exceptions.UnauthenticatedError,
+        ) as error:
+            raise OSError(f"access denied: {reason_of(error)}") from error
         except FileNotFoundError as error:  # the bucket is not there
             raise OSError(reason_of(error)) from error
         return True

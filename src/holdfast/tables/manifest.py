@@ -116,10 +116,7 @@ class Manifest:
 
 def has_manifest(root: Place) -> bool:
     """Whether a batch was ever committed to a folder."""
-    if not isinstance(root, StorePath) and (root / MANIFEST).is_file():
-        return True
-    store = store_of(root)
-    return store.read(MANIFEST) is not None or bool(_versions(store))
+    return (root / MANIFEST).is_file() or bool(_versions(store_of(root)))
 
 
 def read_manifest(root: Place) -> Manifest:
@@ -132,8 +129,11 @@ def read_manifest(root: Place) -> Manifest:
     """
     store = store_of(root)
     for _ in range(_TRIES):
-        found = _parsed(store, MANIFEST)
+        # A store's file that is replaced while it is read comes in pieces of both; a version stays.
+        found = None if isinstance(root, StorePath) else _parsed(store, MANIFEST)
         newest = max(_versions(store), default=0)
+        if isinstance(root, StorePath) and not newest:
+            found = _parsed(store, MANIFEST)
         if found is not None and found.version >= newest:
             return found
         if not newest:

@@ -2,5 +2,6 @@
 
 ``jobs`` are the Spark jobs; ``split`` is the first step of a batch and ``tasks`` the second.
 ``watch`` is the stream, ``spans`` says which records a batch takes, ``state`` what it keeps between
-batches. ``schemas`` makes Spark's schemas; ``views`` shows the tables to users of Spark.
+batches. ``schemas`` makes Spark's schemas; ``stored_files`` makes frames of files, and
+``views`` shows the tables to users of Spark.
 """

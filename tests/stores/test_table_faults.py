@@ -1,0 +1,72 @@
+"""A store that refuses, stalls or drops connections in the middle of a commit of tables."""
+
+from __future__ import annotations
+
+import pytest
+from tests.stores.test_tables import ids
+from tests.tables.test_commits import groups, written
+
+from holdfast.errors import SourceError
+from holdfast.tables.places import place_of
+from holdfast.tables.reading import Tables
+
+ENTRY = r"PUT .*/generations/_delta_log/.*1\.json"
+VERSION = r"PUT .*/_commits/000000002\.json"
+
+
+@pytest.mark.parametrize("request_line", [ENTRY, VERSION], ids=["entry", "version"])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("refuse", "cannot be written: access denied"),
+        ("drop", "cannot be written"),
+        pytest.param("stall", "cannot be written", marks=pytest.mark.slow),
+    ],
+)
+def test_a_commit_that_a_store_interrupts(faulty, fault, said, request_line):
+    between, url = faulty
+    root = place_of(url)
+    Tables(root).commit(written(root, 0, "a"))
+    batch = written(root, 1, "b")
+    between.fault, between.request = fault, request_line
+    with pytest.raises(SourceError, match=said) as raised:
+        Tables(root).commit(batch)
+    assert between.hits and "\n" not in str(raised.value) and url in str(raised.value)
+    between.fault = ""
+    assert groups(root) == ["a"]
+    Tables(root).commit(batch)  # nothing was lost, and the next run goes on
+    assert groups(root) == ["a", "b"] and ids(root) == [0, 1]
+
+
+def test_a_file_of_a_task_that_a_store_refuses(faulty):
+    between, url = faulty
+    root = place_of(url)
+    between.fault, between.request = "refuse", r"(PUT|POST) .*/batch-"
+    with pytest.raises(SourceError, match="access denied") as raised:
+        written(root, 0, "a")
+    assert between.hits and "\n" not in str(raised.value)
+    between.fault = ""
+    Tables(root).commit(written(root, 0, "a"))
+    assert groups(root) == ["a"]
+
+
+@pytest.mark.parametrize("request_line", [ENTRY, VERSION], ids=["entry", "version"])
+def test_a_commit_whose_answer_is_lost_counts_once(faulty, request_line):
+    between, url = faulty
+    root = place_of(url)
+    Tables(root).commit(written(root, 0, "a"))
+    between.fault, between.request, between.times = "mute", request_line, 1
+    Tables(root).commit(written(root, 1, "b"))
+    assert between.hits and groups(root) == ["a", "b"] and ids(root) == [0, 1]
+
+
+def test_tables_that_cannot_be_read(faulty):
+    between, url = faulty
+    root = place_of(url)
+    Tables(root).commit(written(root, 0, "a"))
+    between.fault, between.request = "refuse", "GET .*/batch-"
+    with pytest.raises(SourceError, match="cannot be read") as raised:
+        groups(root)
+    assert between.hits and "\n" not in str(raised.value)
+    between.fault = ""
+    assert groups(root) == ["a"]

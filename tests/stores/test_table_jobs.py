@@ -1,0 +1,73 @@
+"""Jobs whose tables are on a store, and who follows them: equal to a folder of this machine."""
+
+from __future__ import annotations
+
+import pytest
+from tests.pipeline import local, test_watch
+from tests.pipeline.test_watch import everything, stream
+from tests.report.served import PATIENCE_S, is_examined
+from tests.stores.test_dumps import copied
+from tests.tables.test_commits import written
+
+from holdfast.pipeline.batches import jobs
+from holdfast.pipeline.batches.views import frame
+from holdfast.pipeline.history import history
+from holdfast.report.serving import served_fleet
+from holdfast.report.serving.served_fleet import ServedFleet
+from holdfast.tables.places import place_of
+from holdfast.tables.reading import Tables
+
+dump = test_watch.dump
+"""A fixture."""
+
+
+@pytest.mark.parametrize("stores", [False, True], ids=["folder", "store"])
+def test_what_a_watch_writes_is_served(stores, tmp_path, bucket, monkeypatch):
+    monkeypatch.setattr(served_fleet, "STORE_LOOK_S", 0.2)
+    root, said = (place_of(f"{bucket}/t") if stores else tmp_path / "t"), []
+    Tables(root).commit(written(root, 0, "a"))
+    fleet = ServedFleet(root, said.append)
+    fleet.start()
+    try:
+        assert fleet.wait(is_examined, PATIENCE_S)
+        before = fleet.state.version
+        Tables(root).commit(written(root, 1, "b"))
+        assert fleet.wait(lambda s: s.n_groups == 2 and is_examined(s), PATIENCE_S)
+        assert fleet.state.version != before and said == []
+    finally:
+        fleet.close()
+
+
+def test_a_stream_on_a_store_is_one_run_on_a_disk(dump, bucket, tmp_path):
+    whole = local.run(dump.path, tmp_path / "whole")
+    root = place_of(f"{bucket}/tables")
+    assert everything(local.stream(dump.path, root, [109_500_000])) == everything(whole)
+
+
+@pytest.mark.spark
+def test_spark_s_tasks_write_and_read_tables_of_a_store(
+    spark,
+    dump,
+    bucket,
+    tmp_path,
+    monkeypatch,
+):
+    whole = local.run(dump.path, tmp_path / "whole")
+    there = copied(dump.path, f"{bucket}/dump").path
+    monkeypatch.setattr(jobs, "DRIVER_ROWS", 0)  # all that tasks can do is done by them
+    made = history.run(spark, there, f"{bucket}/tables")
+    assert everything(made.tables) == everything(whole)
+    rows = frame(spark, made.tables, "generations")
+    assert rows.count() == made.tables.rows("generations")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_stream_s_batches_on_a_store(spark, dump, bucket, tmp_path, monkeypatch):
+    whole = everything(history.run(spark, dump, tmp_path / "whole").tables)
+    monkeypatch.setattr(jobs, "DRIVER_ROWS", 0)
+    into = stream(dump, place_of(f"{bucket}/watched"))
+    for batch_id, records in enumerate(test_watch.batches(spark, dump)):
+        into.process(records, batch_id)
+        into.process(records, batch_id)
+    assert everything(into.tables) == whole
