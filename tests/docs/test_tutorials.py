@@ -24,6 +24,8 @@ NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 PAGES = Path(__file__).parents[2] / "docs" / "tutorials"
 ALONE = ("simulation", "upgrade", "fleet")
 LIVE = ("drop-in", "deferred", "worker")
+DEPLOYED = ("kubernetes",)
+"""Pages whose program runs until SIGTERM: ``test_kubernetes.py`` runs it."""
 BLOCK = re.compile(r'^```(python title="(?P<file>[^"]+)"|console)\n(?P<text>.*?)^```$', re.M | re.S)
 
 
@@ -75,7 +77,7 @@ def run_page(page: str, folder: Path, bootstrap: str = "localhost:9092") -> int:
 
 
 def test_every_tutorial_is_run() -> None:
-    assert {page.stem for page in PAGES.glob("*.md")} == {*ALONE, *LIVE}
+    assert {page.stem for page in PAGES.glob("*.md")} == {*ALONE, *LIVE, *DEPLOYED}
 
 
 @pytest.mark.parametrize("page", ["simulation", "upgrade"])
@@ -107,7 +109,7 @@ def test_a_page_that_says_something_else_fails(
         run_page("x", tmp_path)
 
 
-@pytest.mark.parametrize("page", [*ALONE, *LIVE])
+@pytest.mark.parametrize("page", [*ALONE, *LIVE, *DEPLOYED])
 def test_a_page_names_the_versions_that_it_was_run_with(page):
     """They are those that the other tests of the page run with now."""
     text = (PAGES / f"{page}.md").read_text(encoding="utf-8")

@@ -11,11 +11,13 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 from tests.live.processes import create_topic
+from tests.live.waiting import until
 from tests.packaging.building import README, ROOT, built, install_lines
 from tests.stores import servers
 
@@ -81,12 +83,15 @@ FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "kafka": (
         ((KAFKA,), "read 20"),
         ((PLUGIN,), "read 20"),
-        (("holdfast", "dump", "-b", "{broker}", "-o", "{folder}/dump"), ""),
     ),
     "spark": ((HISTORY, "{group}"),),
+    "kafka,spark": (
+        (("holdfast", "dump", "-b", "{broker}", "-o", "{folder}/dump"), ""),
+        (("holdfast", "lag", "-b", "{broker}", "--group", "{group}", "-q"), "{topic}"),
+    ),
     "delta": ((HISTORY, "{group}"), ((DELTA,), "rows ")),
     "spark,connect": ((("env", "SPARK_REMOTE=local[1]", "SPARK_TESTING=1", *HISTORY), "{group}"),),
-    "spark,hdfs": (((*HISTORY, "-o", "{hdfs}/tables"), "{group}"),),
+    "spark,hdfs": ((("holdfast", "history", "--input", "{hdfs}/dump", *HISTORY[4:]), "{group}"),),
     "metrics": (
         (("python", "-c", "import prometheus_client"), ""),
         (("holdfast", "export", "--dashboard"), "kafka_consumergroup"),
@@ -140,6 +145,9 @@ def made(broker, tmp_path_factory):
     run(home, ("holdfast", "dump", "-b", "{broker}", "-o", "{dump}"), names)
     run(home, (*HISTORY, "-o", "{tables}"), names)
     with servers.hdfs(folder / "hdfs") as url:
+        run(
+            home, ("holdfast", "dump", "-b", "{broker}", "-o", "{hdfs}/dump"), names | {"hdfs": url}
+        )
         yield {**names, "hdfs": url}
 
 
@@ -183,11 +191,24 @@ def served(command: list[str], home: Path) -> str:
         try:
             lines = iter(server.stderr.readline, "")
             url = next(found[0] for line in lines if (found := re.search(r"http://\S+/", line)))
-            with urllib.request.urlopen(f"{url}metrics", timeout=60) as answer:
-                return str(answer.read().decode())
+            answers: list[str] = []
+            until(
+                lambda: answers or answers.extend(fetched(f"{url}metrics")), "the tables are read"
+            )
+            return answers[0]
         finally:
             server.send_signal(signal.SIGINT)
             server.wait(60)
+
+
+def fetched(url: str) -> list[str]:
+    """What a server answers; nothing while it still reads the tables."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return [answer.read().decode()]
+    except urllib.error.HTTPError as error:
+        assert error.code == 503
+        return []
 
 
 def test_every_line_has_a_face():
@@ -206,7 +227,7 @@ def test_an_install_line_brings_what_its_face_needs(made, tmp_path, extras):
         # A command that reads records has a group of its own; the others ask for the dump's.
         own = {"group": f"{made['group']}-{extras}-{number}"} if said.startswith("read") else {}
         names = {**made, "folder": tmp_path, **own}
-        told = said.format(**names) if said == "{group}" else said
+        told = said.format(**names) if said in ("{group}", "{topic}") else said
         assert told in run(bin_, words, names), words
 
 

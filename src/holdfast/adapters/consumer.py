@@ -31,6 +31,7 @@ from holdfast.adapters.member.commits import CATCH_UP_S, ConsumerCommits, not_of
 from holdfast.adapters.member.end_signals import EndSignals
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.metrics import MemberMetrics
+from holdfast.adapters.member.readiness import clear_ready_file
 from holdfast.adapters.records.delivery import SLICE_MS, TopicPartition
 from holdfast.adapters.records.topic_duties import RebalanceListener
 from holdfast.adapters.settings import Settings
@@ -97,6 +98,7 @@ class Consumer(ConsumerQuestions):
     def __init__(self, config: Mapping[str, object]):
         self._settings = Settings.parse(config)
         self.assignors = assignors_of(self._settings)
+        clear_ready_file(self._settings)
         self._parts: Assembly | None = None
         self._commits = ConsumerCommits(self._settings)
         self._closing = Closing(self._end)

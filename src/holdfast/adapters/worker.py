@@ -40,6 +40,7 @@ from holdfast.adapters.member.host import MemberHost
 from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.member.member_log import NAME, Log, MemberLog
 from holdfast.adapters.member.membership import Leadership, listed_in, make_member, policy_of
+from holdfast.adapters.member.readiness import ready_file
 from holdfast.adapters.settings import KEYS, Settings
 from holdfast.assignors.registry import ASSIGNORS
 from holdfast.errors import (
@@ -140,7 +141,14 @@ class Worker:
         self._duties = _WorkerDuties(listener, log)
         self._duties.give_up = lambda: self._host.post(events.LeaveRequested(False))
         name = f"holdfast-{settings['group.id']}-{settings['client.id']}"
-        self._host = MemberHost(member, self._duties, self._leadership.compute, name=name, log=log)
+        self._host = MemberHost(
+            member,
+            self._duties,
+            self._leadership.compute,
+            name=name,
+            log=log,
+            ready=ready_file(settings, log),
+        )
         self._connections: Connections | None = None
         self._closing = Closing(self._end)
         self._signals = EndSignals(at_once=True)

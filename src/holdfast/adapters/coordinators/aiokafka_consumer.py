@@ -30,6 +30,7 @@ from holdfast.adapters.coordinators.keywords import DELAY, is_ours
 from holdfast.adapters.in_place import InPlace
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.member.membership import assignors_of
+from holdfast.adapters.member.readiness import clear_ready_file
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
 from holdfast.machine.leader.embedded import RebalanceMode
@@ -104,6 +105,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         )
         try:
             self._member_assignors = assignors_of(self._member_settings)
+            clear_ready_file(self._member_settings)
         except ConfigError as error:
             raise ValueError(str(error)) from error
         mode = choose_mode(self._member_assignors)

@@ -28,6 +28,7 @@ from holdfast.adapters.in_place import InPlace
 from holdfast.adapters.kafka_python_attach import TESTED
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.member.membership import assignors_of
+from holdfast.adapters.member.readiness import clear_ready_file
 from holdfast.errors import AdapterError, ConfigError
 
 _ORIGINAL: Any = kafka.KafkaConsumer
@@ -87,6 +88,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         settings = settings_of(whole, ours, strategies=strategies)
         try:
             offered = assignors_of(settings)
+            clear_ready_file(settings)
         except ConfigError as error:
             raise KafkaConfigurationError(str(error)) from error
         # kafka-python's own coordinator takes no name; it is replaced before anything is subscribed

@@ -28,6 +28,7 @@ from holdfast.adapters.facade.routing import INSTALLED, route
 from holdfast.adapters.facade.side import LEAVE_S, SLICE_S, GroupSide
 from holdfast.adapters.member.link import NotedOffset
 from holdfast.adapters.member.membership import assignors_of
+from holdfast.adapters.member.readiness import clear_ready_file
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
 
@@ -78,6 +79,8 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         try:
             settings = routed.settings()
             assignors = assignors_of(settings or Settings.parse({**routed.member, **_NOWHERE}))
+            if settings is not None:
+                clear_ready_file(settings)
         except ConfigError as error:
             super().close()
             text = f"Failed to create consumer: {error}"

@@ -4,5 +4,6 @@
 the machine on its own thread, with ``mailbox`` as its queue. ``link`` sends the machine's requests
 and returns the answers. ``assembly`` joins the parts of a topic consumer, and ``commits`` are that
 consumer's. ``closing`` says who ends a member and when, ``end_signals`` what SIGTERM and SIGINT do.
-``metrics`` counts, ``member_log`` logs, ``missing_topics`` tells which topics a leader leaves out.
+``readiness`` keeps the file for a probe. ``metrics`` counts, ``member_log`` logs,
+``missing_topics`` tells which topics a leader leaves out.
 """

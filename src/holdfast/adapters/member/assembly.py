@@ -26,6 +26,7 @@ from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.member.member_log import MemberLog
 from holdfast.adapters.member.membership import Leadership, make_member
 from holdfast.adapters.member.metrics import Counters, MemberMetrics
+from holdfast.adapters.member.readiness import ready_file
 from holdfast.adapters.records.data_plane import ConfluentPlane, DataPlane, KafkaPythonPlane
 from holdfast.adapters.records.data_plane_aiokafka import AiokafkaPlane
 from holdfast.adapters.records.delivery import Delivery
@@ -84,6 +85,7 @@ class MemberParts(Generic[_D]):
         self.counters = Counters()
         self.log = log = MemberLog(settings)
         member = make_member(settings, assignors)
+        ready = ready_file(settings, log)
         connections = connections or Connections(settings)
         connections.open()
         self._closers: list[Callable[[], object]] = [connections.close]
@@ -101,7 +103,12 @@ class MemberParts(Generic[_D]):
             self.duties = make_duties(self)
             self._closers = [self.duties.close, *self._closers, self.duties.end]
             self.host = MemberHost(
-                member, self.duties, leadership.compute, name=_name(settings), log=log
+                member,
+                self.duties,
+                leadership.compute,
+                name=_name(settings),
+                log=log,
+                ready=ready,
             )
             self._closers.append(self.host.stop)
             self._watch = MetadataWatch(settings, self.lookup, self._post, self.fail, log)

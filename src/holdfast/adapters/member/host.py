@@ -28,6 +28,7 @@ from typing import Protocol
 from holdfast.adapters.member.link import GroupLink
 from holdfast.adapters.member.mailbox import Flag, Mailbox
 from holdfast.adapters.member.member_log import NAME, Log, MemberLog
+from holdfast.adapters.member.readiness import ReadyFile
 from holdfast.errors import AdapterError, HoldfastError, RemoteProtocolError
 from holdfast.machine import actions, events
 from holdfast.machine.leader.designs import led_round
@@ -97,6 +98,8 @@ class MemberHost:
         For the threads.
     log : MemberLog, optional
         Gets the member's identity from now on.
+    ready : ReadyFile, optional
+        Is there while the member is stable.
     """
 
     def __init__(
@@ -107,8 +110,10 @@ class MemberHost:
         *,
         name: str,
         log: MemberLog | None = None,
+        ready: ReadyFile | None = None,
     ):
         self._member = member
+        self._ready = ready
         self._duties = duties
         self._compute = compute
         self._planned: actions.LedRound | None = None  # in this round
@@ -186,15 +191,30 @@ class MemberHost:
                 for drop in drops:
                     self._duties.drop(drop.resources, drop.lost)
                 self.standing = _standing(self._member)  # before a callback can ask for it
+                if self._ready is not None:
+                    self._ready.leave(self.standing.state)
                 for action in answer:
                     self._perform(action)
+                self._show_readiness(event)
                 if self._member.state in ENDED:
                     self._over.set()
         except Exception as error:  # our bug: the application gets the error, nothing hangs
             self._log.exception("the member's thread failed")
             self.fail(AdapterError(f"the member's thread failed: {type(error).__name__}: {error}"))
         finally:
+            if self._ready is not None:
+                self._ready.end()
             self._over.set()
+
+    def _show_readiness(self, event: events.Event) -> None:
+        if self._ready is None:
+            return
+        if self.failure is not None:
+            self._ready.end()
+            return
+        if isinstance(event, events.HeartbeatAnswered) and event.error == 0:
+            self._ready.beat()
+        self._ready.enter(self.standing.state, self.standing.identity.generation)
 
     def _next(self) -> events.Event | threading.Event | None:
         deadline = self._member.deadline_ms

@@ -1,0 +1,64 @@
+"""One pod of ``bench/rollout.py``: the loop of the README, a journal and a ready file.
+
+Argument: its configuration as JSON. SIGTERM ends the ``with`` block in order. While the file
+``hang`` is in its folder it works on a list without end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from holdfast import Consumer
+from holdfast.adapters.records.delivery import TopicPartition
+from holdfast.demo.journal import Entry
+
+
+def main(given: dict[str, object]) -> None:
+    """Consume until SIGTERM, or until the process that started this one is gone."""
+    name, folder = str(given["name"]), Path(str(given["folder"]))
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+    with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+
+        def write(event: str, partitions: tuple[int, ...], first: int = -1, last: int = -1) -> None:
+            entry = Entry(
+                time_seconds=time.time(),
+                member=name,
+                event=event,
+                partitions=partitions,
+                first=first,
+                last=last,
+            )
+            file.write(entry.to_line() + "\n")
+            file.flush()
+
+        class Listener:
+            """Notes who owns what."""
+
+            def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+                """Note a gain."""
+                write("assigned", tuple(tp.partition for tp in partitions))
+
+            def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+                """Note a hand-over."""
+                write("revoked", tuple(tp.partition for tp in partitions))
+
+            def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+                """Note a loss."""
+                write("lost", tuple(tp.partition for tp in partitions))
+
+        with Consumer(given["config"]) as consumer:  # type: ignore[arg-type]
+            consumer.subscribe([str(given["topic"])], listener=Listener())
+            for batch in consumer:
+                while (folder / f"{name}.hang").exists():
+                    time.sleep(0.1)
+                for message in batch:
+                    write("batch", (message.partition(),), message.offset(), message.offset())
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,165 @@
+"""The file of a probe: there while the machine is stable, and at no other time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+import confluent_kafka
+import pytest
+from tests.adapters.test_host import COMMIT, Link, Notes, Script
+from tests.live.waiting import until
+
+from holdfast import Consumer
+from holdfast.adapters.member.host import MemberHost
+from holdfast.adapters.member.readiness import ReadyFile, ready_file
+from holdfast.adapters.settings import Settings
+from holdfast.aiokafka import AIOKafkaConsumer
+from holdfast.confluent import Consumer as ConfluentConsumer
+from holdfast.errors import AdapterError, ConfigError
+from holdfast.machine import events
+from holdfast.machine.states import MemberState
+
+GIVEN = {"bootstrap.servers": "h:1", "group.id": "g"}
+LOG = logging.getLogger("holdfast.member")
+BEAT = events.HeartbeatAnswered(request=1, error=0)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "ready"
+
+
+def hosted(path, script, duties=None):
+    ready = ReadyFile(path, LOG)
+    host = MemberHost(script, duties or Notes(), lambda _: None, name="t", ready=ready)
+    host.start(Link())
+    return host
+
+
+def went(host, script, state):
+    """Lead the script's machine to a state."""
+    script.answers[events.RejoinRequested] = state
+    host.post(events.RejoinRequested())
+    assert host.catch_up(30)
+
+
+@pytest.mark.parametrize("state", [s for s in MemberState if s is not MemberState.STABLE])
+def test_the_file_is_there_in_the_stable_state_alone(path, state):
+    script = Script({})
+    host = hosted(path, script)
+    assert host.catch_up(30) and not path.exists()
+    went(host, script, MemberState.STABLE)
+    assert path.read_text() == "generation 3\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    went(host, script, state)
+    assert not path.exists()
+    host.stop()
+
+
+def test_a_hand_over_begins_without_the_file(path):
+    script, seen = Script({}), []
+
+    class Looks(Notes):
+        def commit(self, action, done):
+            seen.append(path.exists())
+
+    host = hosted(path, script, Looks())
+    went(host, script, MemberState.STABLE)
+
+    def hand_over(now_ms, event):
+        script.state = MemberState.HANDING_OVER
+        return (COMMIT,)
+
+    script.step = hand_over
+    host.post(events.RejoinRequested())
+    assert host.catch_up(30)
+    assert seen == [False]
+    host.stop()
+
+
+def test_a_heartbeat_that_was_acknowledged_is_its_time(path):
+    script = Script({})
+    host = hosted(path, script)
+    went(host, script, MemberState.STABLE)
+    os.utime(path, (1, 1))
+    host.post(events.HeartbeatAnswered(request=1, error=15))
+    assert host.catch_up(30) and path.stat().st_mtime == 1
+    host.post(BEAT)
+    assert host.catch_up(30) and path.stat().st_mtime > 1_000_000
+    path.unlink()  # by somebody else
+    host.post(BEAT)
+    assert host.catch_up(30) and path.exists()
+    host.stop()
+
+
+def test_it_is_gone_after_the_end_and_after_a_failure(path):
+    script = Script({})
+    host = hosted(path, script)
+    went(host, script, MemberState.STABLE)
+    host.fail(AdapterError("no"))
+    host.post(BEAT)
+    assert host.catch_up(30) and not path.exists()
+    host.stop()
+    script = Script({})
+    host = hosted(path, script)
+    went(host, script, MemberState.STABLE)
+    assert path.exists()
+    host.stop()
+    until(lambda: not path.exists(), "the file is gone")
+
+
+def test_the_file_of_a_killed_process_is_removed(path):
+    path.write_text("generation 9\n")
+    assert ready_file(Settings.parse({**GIVEN, "holdfast.ready.file": str(path)}), LOG) is not None
+    assert not path.exists()
+    assert ready_file(Settings.parse(GIVEN), LOG) is None
+
+
+def test_a_place_that_cannot_be_is_refused(path):
+    with pytest.raises(ConfigError, match=r"holdfast\.ready\.file: there is no folder"):
+        ReadyFile(path / "deeper", LOG)
+    path.mkdir()
+    with pytest.raises(ConfigError, match=r"holdfast\.ready\.file: .* cannot be removed"):
+        ReadyFile(path, LOG)
+
+
+def test_a_file_that_cannot_be_written_is_told_once_and_ends_nobody(path, caplog):
+    script = Script({})
+    host = hosted(path, script)
+    path.mkdir()  # meanwhile
+    (path / "x").touch()
+    for state in (MemberState.STABLE, MemberState.PREPARING_REBALANCE, MemberState.STABLE):
+        went(host, script, state)
+    assert host.failure is None
+    (told,) = [r.getMessage() for r in caplog.records]
+    assert told.startswith(f"holdfast.ready.file: {path} cannot be kept")
+    host.stop()
+
+
+def our_consumer(config):
+    Consumer(config).close()
+
+
+def their_consumer(config):
+    ConfluentConsumer(config).close()
+
+
+async def _aiokafka(config):
+    words = {key.replace(".", "_"): value for key, value in config.items()}
+    await AIOKafkaConsumer("t", **words).stop()
+
+
+def aiokafka_consumer(config):
+    asyncio.run(_aiokafka(config))
+
+
+@pytest.mark.parametrize("make", [our_consumer, their_consumer, aiokafka_consumer])
+def test_a_client_that_joins_later_removes_it_when_it_is_made(path, make):
+    path.write_text("generation 9\n")
+    make({**GIVEN, "holdfast.ready.file": str(path)})
+    assert not path.exists()
+    refusals = (ConfigError, confluent_kafka.KafkaException, ValueError)
+    with pytest.raises(refusals, match=r"holdfast\.ready\.file: there is no folder"):
+        make({**GIVEN, "holdfast.ready.file": str(path / "deeper")})

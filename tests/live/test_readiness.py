@@ -1,0 +1,104 @@
+"""``holdfast.ready.file`` on a broker: every client of ours keeps it, polled or not."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+
+import pytest
+from tests.live.crew import QUICK, Topic, fresh
+from tests.live.waiting import until
+
+from holdfast import AsyncConsumer, Consumer, Worker
+from holdfast.aiokafka import AIOKafkaConsumer
+from holdfast.confluent import Consumer as ConfluentConsumer
+from holdfast.kafka import KafkaConsumer
+
+pytestmark = pytest.mark.broker
+BEATS = {key: QUICK[key] for key in ("session.timeout.ms", "heartbeat.interval.ms")}
+
+
+def generation(path):
+    """What the file says; -1 without a file."""
+    try:
+        return int(path.read_text().removeprefix("generation "))
+    except FileNotFoundError:
+        return -1
+
+
+def worker(config, topic):
+    made = Worker(config, {"shard": 4})
+    return made, made.start
+
+
+def consumer(config, topic):
+    made = Consumer(config)
+    return made, lambda: made.subscribe([topic])
+
+
+def confluent(config, topic):
+    made = ConfluentConsumer(config)
+    return made, lambda: made.subscribe([topic])
+
+
+@pytest.mark.parametrize("make", [worker, consumer, confluent], ids=lambda make: make.__name__)
+def test_a_member_that_nobody_polls_is_ready_once_it_is_stable(broker, tmp_path, make):
+    topic, path = Topic(broker.bootstrap, 4), tmp_path / "ready"
+    path.write_text("generation 99\n")  # of a process that was killed
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": fresh("group"), **BEATS}
+    config["holdfast.policy"] = "simple"  # an eager one waits for a poll to hand over
+    made, join = make({**config, "holdfast.ready.file": str(path)}, topic.name)
+    with closing(made):
+        assert generation(path) == -1
+        join()
+        until(lambda: generation(path) >= 1, "the member is stable")
+        first, other = generation(path), tmp_path / "other"
+        second, join = make({**config, "holdfast.ready.file": str(other)}, topic.name)
+        with closing(second):
+            join()
+            until(lambda: generation(other) > first, "the second one is in")
+            until(lambda: generation(path) > first, "the first one is stable again")
+        assert generation(other) == -1
+    assert generation(path) == -1
+
+
+def test_the_clients_of_an_event_loop_keep_it_too(broker, tmp_path):
+    topic = Topic(broker.bootstrap, 4)
+
+    async def ready(path):
+        while generation(path) < 1:
+            await asyncio.sleep(0.03)
+
+    async def main():
+        ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+        config = {"bootstrap.servers": broker.bootstrap, "group.id": fresh("group"), **BEATS}
+        async with AsyncConsumer({**config, "holdfast.ready.file": str(ours)}) as made:
+            await made.subscribe([topic.name])
+            await asyncio.wait_for(ready(ours), 120)
+        assert generation(ours) == -1
+        facade = AIOKafkaConsumer(
+            topic.name,
+            bootstrap_servers=broker.bootstrap,
+            group_id=fresh("group"),
+            holdfast_ready_file=str(theirs),
+        )
+        await facade.start()
+        await asyncio.wait_for(ready(theirs), 120)
+        await facade.stop()
+        assert generation(theirs) == -1
+
+    asyncio.run(main())
+
+
+def test_the_consumer_of_kafka_python_keeps_it_too(broker, tmp_path):
+    topic, path = Topic(broker.bootstrap, 4), tmp_path / "ready"
+    with closing(
+        KafkaConsumer(
+            topic.name,
+            bootstrap_servers=broker.bootstrap,
+            group_id=fresh("group"),
+            holdfast_ready_file=str(path),
+        )
+    ) as made:
+        until(lambda: made.poll(100) == {} and generation(path) >= 1, "the member is stable")
+    assert generation(path) == -1
