@@ -157,12 +157,14 @@ def test_a_second_writer_hears_who_writes_and_a_dead_one_is_gone_at_once(root, s
 
 
 def test_a_writer_elsewhere_that_is_silent_is_gone_after_the_lease(root):
-    now = [0.0]
+    now, said = [0.0], []
     record = {"owner": "o", "host": "far", "pid": 77, "place": "boot:1", "since": "then"}
     (root / "_commits" / "writer-000000004.json").write_bytes(json.dumps(record).encode())
     times = {"clock": lambda: now[0], "sleep": lambda s: now.__setitem__(0, now[0] + s)}
-    with one_writer(store_of(root), root, lease_seconds=3, **times) as writer:
+    with one_writer(store_of(root), root, lease_seconds=3, note=said.append, **times) as writer:
         assert writer.token == 5 and now[0] >= 3
+        (line,) = said
+        assert "process 77 on far" in line and "3 s without a sign of life" in line
         Tables(root).commit(written(root, 0, "a"), writer=writer)
     assert groups(root) == ["a"]
 

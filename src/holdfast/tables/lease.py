@@ -108,6 +108,7 @@ def one_writer(
     beat_seconds: float = BEAT_SECONDS,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    note: Callable[[str], None] | None = None,
 ) -> Iterator[WriterLease]:
     """Be the only writer of a store for as long as the block runs.
 
@@ -121,13 +122,15 @@ def one_writer(
         Time between two beats of ours.
     clock, sleep : callable
         Seconds that only grow, and a wait.
+    note : callable, optional
+        Called with one line where a writer elsewhere has to be waited for.
 
     Raises
     ------
     SourceError
         Another process writes; the text names its host and process id.
     """
-    record, taken = _take(store, what, _Patience(lease_seconds, clock, sleep))
+    record, taken = _take(store, what, _Patience(lease_seconds, clock, sleep, note))
     stop = threading.Event()
     beats = threading.Thread(target=_beat, args=(taken, stop, beat_seconds), daemon=True)
     beats.start()
@@ -158,6 +161,7 @@ class _Patience:
     seconds: float
     clock: Callable[[], float]
     sleep: Callable[[float], None]
+    note: Callable[[str], None] | None = None
 
     def looks(self) -> Iterator[None]:
         """Once at the start, and again and again, the last time when the time is over."""
@@ -200,7 +204,7 @@ def _await_end(store: Store, last: LeaseRecord, what: object, patience: _Patienc
     """
     name = _name(last.token)
     first = store.stamp(name)
-    for _ in patience.looks():
+    for turn, _ in enumerate(patience.looks()):
         now = _last(store)
         if now is None or now.owner != last.owner or now.ended:
             return
@@ -210,6 +214,11 @@ def _await_end(store: Store, last: LeaseRecord, what: object, patience: _Patienc
             raise SourceError(
                 f"{what} is being written by {last}: one process writes a folder of tables at a "
                 "time; wait until that process ends, stop it, or name another folder"
+            )
+        if not turn and patience.note is not None:
+            patience.note(
+                f"{what} was being written by {last}, which has not ended: taken over after "
+                f"{patience.seconds:.0f} s without a sign of life"
             )
 
 

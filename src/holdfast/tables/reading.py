@@ -149,8 +149,10 @@ class Tables:
         return max((batch.id for batch in self.committed()), default=-1) + 1
 
     @contextmanager
-    def writing(self) -> Iterator[WriterLease]:
+    def writing(self, note: Callable[[str], None] | None = None) -> Iterator[WriterLease]:
         """Be the only process that writes to this folder, as long as the block runs.
+
+        ``note`` is told of a writer elsewhere that has to be waited for.
 
         Raises
         ------
@@ -158,7 +160,7 @@ class Tables:
             Another process writes to it, or it holds what is not ours.
         """
         check_folder(self.root)
-        with one_writer(store_of(self.root), self.root) as lease:
+        with one_writer(store_of(self.root), self.root, note=note) as lease:
             yield lease
 
     def manifest(self) -> Manifest:

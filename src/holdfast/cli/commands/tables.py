@@ -58,7 +58,7 @@ def compact(
     days = kept_days(keep)
     tables = open_tables(folder)
     note = notes(quiet)
-    with tables.writing() as writer:
+    with tables.writing(note) as writer:
         if days is not None:
             horizon_us = round((time.time() - days * 86_400) * 1_000_000)
             dropped = drop_before(tables, writer, horizon_us).dropped

@@ -94,6 +94,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             broker_logs=broker_log or (),
             before_batch=held.append,
             keep_days=kept_days(keep),
+            note=note,
             after_batch=_after_batch(output, metrics, note),
             after_look=_after_look(output, metrics, note),
         )

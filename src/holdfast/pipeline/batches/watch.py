@@ -95,6 +95,8 @@ class Stream:
         Pause between two looks; noted, so that a reader can tell a stream that has died.
     times : callable, optional
         Asks the cluster for times of records, once per batch and look.
+    note : callable, optional
+        Called with one line where a writer elsewhere has to be waited for.
     """
 
     tables: Tables
@@ -107,6 +109,7 @@ class Stream:
     keep_days: float | None = None
     every_seconds: float | None = None
     times: Times | None = None
+    note: Callable[[str], None] | None = None
 
     def process(self, records: DataFrame, batch_id: int, upto: Offsets | None = None) -> None:
         """Take one batch in; do nothing if it is there already.
@@ -274,6 +277,7 @@ def watch(
     before_batch: Callable[[int], None] | None = None,
     after_batch: Callable[[Tables, int], None] | None = None,
     after_look: AfterLook | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Tables:
     """Follow the offsets topic of a live cluster into a folder of tables.
 
@@ -283,7 +287,7 @@ def watch(
         From one look to the next, until stopped; by default read the records so far, and end.
     max_records : int, optional
         About so many offsets in a batch, at most; each partition has its share of them.
-    auto_offset_reset, broker_logs, keep_days
+    auto_offset_reset, broker_logs, keep_days, note
         As in :class:`Stream`.
     before_batch : callable, optional
         Called with the number of offsets before each batch.
@@ -311,6 +315,7 @@ def watch(
         keep_days=keep_days,
         every_seconds=every_seconds,
         times=cluster.times_at,
+        note=note,
     )
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
         follow(
@@ -347,7 +352,7 @@ def follow(
     wait : callable
         Waits so many seconds.
     """
-    with into.tables.writing() as writer:
+    with into.tables.writing(into.note) as writer:
         kept = into.tables.committed()
         query = str(kept[-1].notes["query"]) if kept else uuid.uuid4().hex
         stream = replace(into, writer=writer, query=query)

@@ -119,7 +119,7 @@ def run(
     tables = Tables(place_of(out_dir).absolute())
     check_target(tables.root, overwrite=overwrite)
     chosen = selection or Selection()
-    with tables.writing() as writer:
+    with tables.writing(note) as writer:
         check_target(tables.root, overwrite=overwrite)
         dump = _open(spark, source, tables.root, chosen, note)
         dump.check_read()
