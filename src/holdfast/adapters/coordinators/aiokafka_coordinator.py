@@ -563,9 +563,9 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             raise kafka_errors.RequestTimedOutError(str(error)) from error
         parts.counters.add("commit" if code == 0 else "commit_failed")
         if code:
-            parts.host.post(events.CommitRefused(identity.generation, code))
             if code < 0:  # nobody answered: it may be done, or not
                 raise kafka_errors.RequestTimedOutError(self.group_id)
+            parts.host.post(events.CommitRefused(identity.generation, code))
             raise kafka_errors.for_code(code)(self.group_id)
 
     def _refuse(
