@@ -45,6 +45,7 @@ def test_a_stream_on_a_store_is_one_run_on_a_disk(dump, bucket, tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_spark_s_tasks_write_and_read_tables_of_a_store(
     spark,
     dump,
