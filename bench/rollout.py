@@ -195,6 +195,7 @@ def static(play: Play, old: list[str]) -> None:
 def hang(play: Play, old: list[str]) -> None:
     """One pod hangs and is deleted; its Deployment starts another at once."""
     (play.folder / f"{old[0]}.hang").touch()
+    play.until((play.folder / f"{old[0]}.hangs").exists, "the pod hangs")
     ending = play.end(old[0])
     play.await_ready(play.start(f"{old[0]}-new"))
     ending.result()
@@ -206,7 +207,7 @@ SCENARIOS = {
         surge: ("simple", "deferred"),
         swap: ("simple", "deferred"),
         static: ("simple", "deferred"),
-        hang: ("simple", "deferred"),
+        hang: ("simple",),
     }.items()
     for policy in policies
 }

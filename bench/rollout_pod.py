@@ -1,7 +1,7 @@
 """One pod of ``bench/rollout.py``: the loop of the README, a journal and a ready file.
 
 Argument: its configuration as JSON. SIGTERM ends the ``with`` block in order. While the file
-``hang`` is in its folder it works on a list without end.
+``NAME.hang`` is in its folder it works on a list without end, and says so by ``NAME.hangs``.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ def main(given: dict[str, object]) -> None:
             consumer.subscribe([str(given["topic"])], listener=Listener())
             for batch in consumer:
                 while (folder / f"{name}.hang").exists():
+                    (folder / f"{name}.hangs").touch()
                     time.sleep(0.1)
                 for message in batch:
                     write("batch", (message.partition(),), message.offset(), message.offset())

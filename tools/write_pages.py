@@ -21,6 +21,7 @@ from tools.pages.columns import columns_part
 from tools.pages.designs import designs_page
 from tools.pages.faults import faults_page
 from tools.pages.machines import machines_page
+from tools.pages.rollouts import rollouts_part
 
 ROOT = Path(__file__).parents[1]
 
@@ -53,6 +54,7 @@ PAGES: Mapping[str, Page] = {
     "docs/designs.md": Page(text=designs_page, by_hand_from="## Measured live"),
     "docs/machines.md": Page(text=machines_page, by_hand_from="## What may be committed"),
     "docs/metrics.md": Page(text=columns_part, between_marks=True),
+    "docs/tutorials/kubernetes.md": Page(text=rollouts_part, between_marks=True),
     "tests/sim/faults/README.md": Page(text=faults_page),
 }
 """File below the root -> what writes it."""

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import until
+from tools.pages.rollouts import kept
 
 from holdfast.adapters.settings import KEYS
 
@@ -153,8 +154,16 @@ def sound(line):
         assert line["twice"] == 0
     if line["scenario"].startswith("static"):
         assert line["changes"] == 0
-    if line["scenario"] in ("swap-deferred", "hang-deferred"):
-        assert line["changes"] == (12 if line["scenario"].startswith("swap") else 4)
+    if line["scenario"] == "swap-deferred":
+        assert line["changes"] == 12
+
+
+def test_the_kept_figures_are_sound():
+    from bench import rollout
+
+    assert sorted(line["scenario"] for line in kept()) == sorted(rollout.SCENARIOS)
+    for line in kept():
+        sound(line)
 
 
 @pytest.mark.slow
