@@ -4,7 +4,7 @@ import sys
 
 import holdfast.aiokafka
 
-holdfast.aiokafka.install(holdfast_policy="deferred")
+holdfast.aiokafka.install(holdfast_policy="deferred", holdfast_whole_assignment=True)
 
 import faust
 from journal import Journal

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import confluent_kafka
-from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from tests.live.offsets_log import Commit, Generation, read_group
 from tests.live.processes import create_topic
@@ -30,14 +28,6 @@ PODS = ("a", "b", "c")
 N_PARTITIONS = 12
 EVERY_S = 0.1
 """Between two records of a partition."""
-
-
-@dataclass
-class Bounce:
-    """One process that ended: what it had committed then, of each partition."""
-
-    process: str
-    committed: dict[int, int]
 
 
 @dataclass
@@ -58,13 +48,11 @@ class RollingApp:
     command: list[str]
     folder: Path
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    bounces: list[Bounce] = field(default_factory=list)
     sent: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.topic = create_topic(self.bootstrap, N_PARTITIONS, prefix="frameworks")
         self.group = f"g-{self.topic}"
-        self._offsets = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         self._groups = KafkaAdminClient(bootstrap_servers=self.bootstrap)
         self._journal = JournalReader(self.folder)
         self._enough = threading.Event()
@@ -104,21 +92,12 @@ class RollingApp:
             raise AssertionError(f"{process} does not end:\n{self.said(process)}") from None
         del self.running[process]
         assert code == 0, f"{process} ended with {code}:\n{self.said(process)}"
-        self.bounces.append(Bounce(process, self.committed()))
 
     def stop_producing(self) -> None:
         """No more records; all that were written are on the broker."""
         self._enough.set()
         self._producing.join(PATIENCE_SECONDS)
         assert not self._producing.is_alive()
-
-    def committed(self) -> dict[int, int]:
-        """What the group has committed, of each partition."""
-        asked = self._offsets.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(self.group)]
-        )
-        found = asked[self.group].result(60).topic_partitions
-        return {p.partition: p.offset for p in found if p.topic == self.topic}
 
     def owned(self) -> dict[str, set[int]]:
         """Process -> partitions, as the coordinator has them; nothing while a round is on."""
@@ -188,12 +167,6 @@ class RollingApp:
             found.setdefault((partition, offset), []).append(process)
         return {place: processes for place, processes in found.items() if len(processes) > 1}
 
-    def was_in_flight(self, partition: int, offset: int, processes: list[str]) -> bool:
-        """Whether the first of two processes had processed and not committed it when it ended."""
-        first, *others = processes
-        ended = {bounce.process: bounce.committed.get(partition, 0) for bounce in self.bounces}
-        return len(others) == 1 and offset >= ended.get(first, offset + 1)
-
     def log(self) -> list[Generation | Commit]:
         """Every finished round and every commit, as the coordinator wrote them down."""
         return read_group(self.bootstrap, self.group, self.topic)
@@ -229,6 +202,29 @@ def rolling_app(bootstrap: str, command: list[str], folder: Path) -> Iterator[Ro
         yield made
     finally:
         made.end()
+
+
+def was_in_flight(
+    log: list[Generation | Commit], partition: int, offset: int, processes: list[str]
+) -> bool:
+    """Whether the first of two processes had not committed it when the other became the owner.
+
+    What the coordinator wrote down between the last round in which the first one owned the
+    partition and the first round in which another one did are commits of the first one.
+    """
+    if len(processes) > 2 or len(set(processes)) < 2:
+        return False
+    first = processes[0]
+    owners = [
+        (at, {name for name, owned in entry.owned.items() if partition in owned})
+        for at, entry in enumerate(log)
+        if isinstance(entry, Generation)
+    ]
+    last = max(at for at, names in owners if first in names)
+    after = min((at for at, names in owners if at > last and names), default=len(log))
+    commits = [entry for entry in log[:after] if isinstance(entry, Commit)]
+    committed = max((c.offset for c in commits if c.partition == partition), default=0)
+    return offset >= committed
 
 
 def bounce_all(app: RollingApp) -> dict[str, set[int]]:

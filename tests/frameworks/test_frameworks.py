@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.frameworks.rolling import PODS, bounce_all, rolling_app
+from tests.frameworks.rolling import PODS, bounce_all, rolling_app, was_in_flight
 from tests.live.offsets_log import Commit, Generation
 from tests.packaging.building import built, environment
 
@@ -51,14 +51,13 @@ def check(name, python, bootstrap, folder):
         owned = bounce_all(app)
 
         assert app.unprocessed() == []
-        twice = app.twice()
-        more = {place: who for place, who in twice.items() if not app.was_in_flight(*place, who)}
+        log, twice = app.log(), app.twice()
+        more = {place: who for place, who in twice.items() if not was_in_flight(log, *place, who)}
         assert more == {}
 
         # The restarted pod has what it had before, and what the others own never changed.
         for pod in PODS:
             assert owned[f"{pod}-2"] == owned[f"{pod}-1"]
-        log = app.log()
         generations = [entry for entry in log if isinstance(entry, Generation)]
         first = {f"{pod}-1" for pod in PODS}
         since = [g.number for g in generations if g.owned.keys() >= first][-1]

@@ -443,3 +443,40 @@ def test_lives_in_one_group_with_the_original(broker):
             assert len(await read(ours, 3)) == len(await read(theirs, 3)) == 3
 
     run(work())
+
+
+def test_a_listener_hears_of_changes_alone_or_of_the_whole_assignment(broker):
+    """The second member is written for eager rebalances, as Faust is."""
+
+    async def main():
+        topic, group = Topic(broker.bootstrap, 2), fresh("group")
+        changes, whole, nothing = Diary(), Diary(), Diary()
+        ours = {"group": group, "holdfast_policy": "deferred"}
+        async with opened(
+            AIOKafkaConsumer,
+            broker,
+            topic.name,
+            listener=whole,
+            holdfast_whole_assignment=True,
+            **ours,
+        ) as second:
+            await until(lambda: len(second.assignment()) == 2)
+            await until(lambda: len(whole.calls) == 2)
+            assert whole.calls == [("revoked", set()), ("assigned", {0, 1})]
+            async with opened(
+                AIOKafkaConsumer, broker, topic.name, listener=changes, **ours
+            ) as first:
+                await until(lambda: len(first.assignment()) == len(second.assignment()) == 1)
+                (kept,), (moved,) = (
+                    {tp.partition for tp in c.assignment()} for c in (second, first)
+                )
+                await until(lambda: len(whole.calls) == 4)
+                assert whole.calls[2:] == [("revoked", {moved}), ("assigned", {kept})]
+                await until(lambda: ("assigned", {moved}) in changes.calls)
+                heard = list(whole.calls), list(changes.calls)
+                async with opened(AIOKafkaConsumer, broker, topic.name, listener=nothing, **ours):
+                    await until(lambda: nothing.calls)
+                assert nothing.calls == [("assigned", set())]
+                assert (whole.calls, changes.calls) == heard
+
+    run(main())

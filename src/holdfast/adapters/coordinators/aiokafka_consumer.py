@@ -38,6 +38,7 @@ from holdfast.machine.member.member import choose_mode
 
 _THEIRS = inspect.signature(aiokafka.AIOKafkaConsumer.__init__)
 _ORIGINAL: Any = aiokafka.AIOKafkaConsumer
+WHOLE = "holdfast_whole_assignment"
 INSTALLED = InPlace(policy="holdfast_policy", strategy="partition_assignment_strategy")
 """What :func:`install` gives every consumer of a group."""
 
@@ -52,7 +53,10 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
     **options
         aiokafka's keywords; ``partition_assignment_strategy`` takes names of the registry, too.
         Ours begin with ``holdfast_``: ``holdfast_policy="deferred"`` is Design II, and
-        ``scheduled_rebalance_max_delay_ms`` how long its group waits for a member.
+        ``scheduled_rebalance_max_delay_ms`` how long its group waits for a member. With
+        ``holdfast_whole_assignment=True`` a cooperative member tells its listener what an eager one
+        tells: a revocation, maybe of nothing, and then the whole assignment; for a listener that
+        was written for eager rebalances, as Faust's.
 
     Raises
     ------
@@ -77,6 +81,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
     def __init__(self, *topics: str, **options: Any):
         if options.get("group_id") is not None:
             options = INSTALLED.over(options)
+        self._tells_whole = bool(options.pop(WHOLE, False))
         ours = {word: options.pop(word) for word in list(options) if is_ours(word)}
         check_version()
         hide_logins()
@@ -131,6 +136,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             self._subscription,
             settings=self._member_settings,
             offered=self._member_assignors,
+            tells_whole=self._tells_whole,
             group_id=self._group_id,
             group_instance_id=self._group_instance_id,
             heartbeat_interval_ms=self._heartbeat_interval_ms,

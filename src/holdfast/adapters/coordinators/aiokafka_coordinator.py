@@ -87,9 +87,13 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         *,
         settings: Settings,
         offered: Iterable[Assignor],
+        tells_whole: bool = False,
         **options: Any,
     ):
         self._settings = settings
+        self._tells_whole = tells_whole
+        self._has_told = False  # some assignment
+        self._has_taken = False  # the listener heard of a revocation, and of no assignment since
         self._offered = tuple(offered)
         self._loop: asyncio.AbstractEventLoop = client._loop
         self._parts: MemberParts[LoopDuties] | None = None
@@ -259,7 +263,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         """Begin to be a member, or tell it what is subscribed to now."""
         again = self._subscription.is_subscribed_again or subscription.topics == self._topics
         if self._parts is None:
-            self._leaving = False
+            self._leaving = self._has_told = False
             if not self._subscription.is_cooperative:
                 await self._call_listener("on_partitions_revoked", frozenset())
             self._parts = await self._loop.run_in_executor(None, self._open)
@@ -412,6 +416,9 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         resources: tuple[Resource, ...],
         done: Callable[[str | None], None],
     ) -> None:
+        if call is ListenerCall.ASSIGNED and not self._is_news(resources):
+            done(None)
+            return
         tps = frozenset(_partitions(resources))
         name = f"on_partitions_{call.value}"
         if call is ListenerCall.LOST and not hasattr(self._subscription.listener, name):
@@ -420,10 +427,30 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             self._begins = set(tps)
         try:
             if not self._leaving:
-                await self._call_listener(name, tps)
+                await self._call_listener(name, await self._to_tell(call, tps))
         finally:
             self._begins = set()
             done(None)
+
+    def _is_news(self, resources: Collection[Resource]) -> bool:
+        """Whether the listener hears of an assignment: a cooperative round may change nothing."""
+        is_first, self._has_told = not self._has_told, True
+        eager = not self._subscription.is_cooperative
+        return eager or is_first or bool(resources) or (self._tells_whole and self._has_taken)
+
+    async def _to_tell(
+        self, call: ListenerCall, tps: frozenset[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        """What the listener is told; one of an eager program hears of a revocation before."""
+        if not (self._tells_whole and self._subscription.is_cooperative):
+            return tps
+        has_taken, self._has_taken = self._has_taken, call is not ListenerCall.ASSIGNED
+        if self._has_taken:
+            return tps
+        if not has_taken:
+            await self._call_listener("on_partitions_revoked", frozenset())
+        assignment = getattr(self._subscription.subscription, "assignment", None)
+        return frozenset(getattr(assignment, "tps", tps))
 
     async def _call_listener(self, name: str, tps: frozenset[TopicPartition]) -> None:
         """Call one method of the application's listener; what it raises is logged."""
