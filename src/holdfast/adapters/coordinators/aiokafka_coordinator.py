@@ -450,7 +450,8 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         if not has_taken:
             await self._call_listener("on_partitions_revoked", frozenset())
         assignment = getattr(self._subscription.subscription, "assignment", None)
-        return frozenset(getattr(assignment, "tps", tps))
+        whole = frozenset(getattr(assignment, "tps", tps))
+        return whole.difference(self._subscription.held_back(whole))
 
     async def _call_listener(self, name: str, tps: frozenset[TopicPartition]) -> None:
         """Call one method of the application's listener; what it raises is logged."""
