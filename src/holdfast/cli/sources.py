@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.commands.history import make_history
-from holdfast.cli.kept_tables import is_dump, open_kept, refuse_logs
+from holdfast.cli.kept_tables import is_dump, open_kept, refuse_logs, refuse_past
 from holdfast.cli.output import notes
 from holdfast.command_lines import GivenSource
 from holdfast.errors import ConfigError
@@ -58,6 +58,7 @@ def open_source(
     spark_groups: bool = False,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] | None = None,
+    at: str | None = None,
     quiet: bool = False,
 ) -> Iterator[OpenedTables]:
     """Tables of ``--input`` or ``--bootstrap-server``.
@@ -78,14 +79,16 @@ def open_source(
         What the lag of a partition without a commit is, for a dump or a cluster.
     broker_logs : sequence of Path, optional
         Logs of brokers that state causes, for a dump or a cluster.
+    at : str, optional
+        Which batch of the tables, as ``--at`` has it; the newest by default.
     quiet : bool
         No notes.
 
     Raises
     ------
     ConfigError
-        If neither or both are given, logs for tables (their causes are settled), or a group that
-        the tables do not hold.
+        If neither or both are given, logs for tables (their causes are settled), an earlier batch
+        of anything else, or a group that the tables do not hold.
     SourceError
         If what is given cannot be read.
     """
@@ -96,9 +99,10 @@ def open_source(
     )
     if source is not None and not is_dump(source):
         refuse_logs(source, broker_logs or ())
-        kept = open_kept(source)
+        kept = open_kept(source, at)
         yield OpenedTables(tables=kept, topics={}, groups=kept.choose(groups), given=given)
         return
+    refuse_past(at)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         made = make_history(
             bootstrap=bootstrap,

@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 _FILE: Final = re.compile(r"([a-z_]+)/(?:batch-\d{9,18}|merged)/[0-9a-f]{32}\.parquet")
+_RUN: Final = 24
 MERGED: Final = "merged"
 """Folder of files that hold rows of several batches."""
 
@@ -24,9 +25,15 @@ def file_name(table: str, batch: int, unique: str) -> str:
     return f"{table}/{batch_folder(batch)}/{unique}.parquet"
 
 
-def merged_name(table: str, unique: str) -> str:
-    """Name of a file with rows of several batches; ``unique`` as in :func:`file_name`."""
-    return f"{table}/{MERGED}/{unique}.parquet"
+def merged_names(table: str, unique: str, n_files: int) -> list[str]:
+    """Names of files that together hold the rows of a merge; ``unique`` as in :func:`file_name`."""
+    return [f"{table}/{MERGED}/{unique[:_RUN]}{i:08x}.parquet" for i in range(n_files)]
+
+
+def run_of(name: str) -> str:
+    """What the files of one merge have in common; another file's own name."""
+    folder, _, file = name.rpartition("/")
+    return f"{folder}/{file[:_RUN]}" if folder.endswith(MERGED) else name
 
 
 def is_file_name(name: object, table: str) -> bool:

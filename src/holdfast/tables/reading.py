@@ -6,19 +6,22 @@ names the column. If there is a manifest, only the files that it names are read,
 through a link. A file that is gone was swept after the manifest was read: then the manifest is read
 again, once.
 
-**Strategy.** There is one class for both uses. ``Tables(root)`` reads a folder whenever a table is
-asked for, so it shows the newest batch; a job commits its batches through it. :func:`read_tables`
-reads everything at once and holds it, so what it shows belongs together.
+**Strategy.** There is one class for three uses. ``Tables(root)`` reads a folder whenever a table is
+asked for, so it shows the newest batch; a job commits its batches through it. :meth:`Tables.pinned`
+goes on reading the batch that was the newest one. :meth:`Tables.hold` and :func:`read_tables` read
+at once and hold what they read. Where groups are named, only files and row groups are read whose
+bounds, in the log and in the footer, admit one of them.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +42,7 @@ from holdfast.tables.places import Place, StorePath, place_of
 from holdfast.tables.remote_store import each, store_of
 from holdfast.tables.schemas import ARROW, MILLIS, arrow_schema
 from holdfast.tables.stored import TABLES
+from holdfast.tables.values import to_us
 
 Source = str | Place | Mapping[str, Any]
 T = TypeVar("T")
@@ -53,12 +57,26 @@ class Tables:
         Folder of the tables; "." for tables that never had one.
     held : mapping of str to Table, optional
         Tables that are not read again. With it, a table that is not there is empty.
+    pinned : Manifest, optional
+        The version to read, whatever is committed meanwhile; by default the newest one.
+    newest : mapping of str to int, optional
+        What :meth:`newest_ms` says, where the rows that are held are not all of a table.
     """
 
-    def __init__(self, root: Place, held: Mapping[str, pa.Table] | None = None):
+    def __init__(
+        self,
+        root: Place,
+        held: Mapping[str, pa.Table] | None = None,
+        *,
+        pinned: Manifest | None = None,
+        newest: Mapping[str, int | None] | None = None,
+    ):
         self.root = root
         self._held = held
+        self._pinned = pinned
+        self._newest = newest or {}
         self._cuts: dict[str, GroupedTable] = {}
+        self._footers: dict[Place, Any] = {}
         self._versions = Versions(root)
 
     def __contains__(self, name: str) -> bool:
@@ -74,8 +92,8 @@ class Tables:
         """
         definition = _known(name)
         if self._held is None:
-            return once_more(lambda: _read_files(self.files(name, groups), definition, groups))
-        rows = self._held.get(name)
+            return once_more(lambda: self._rows_of(name, groups))
+        rows = self._held.get(definition.name)
         return arrow_schema(name).empty_table() if rows is None else _only(rows, groups)
 
     def table(
@@ -105,7 +123,7 @@ class Tables:
     def groups(self) -> tuple[str, ...]:
         """Names of all groups, sorted, as of the first use."""
         names: set[str] = set()
-        for name in ("generations", "lag", "members", "rebalances"):
+        for name in _WITH_GROUPS:
             names.update(pc.unique(self._groups_of(name)).to_pylist())
         return tuple(sorted(names))
 
@@ -119,6 +137,9 @@ class Tables:
         """
         chosen: dict[str, None] = {}
         for name in groups or ():
+            if not _PATTERN.search(name) and self._has_group(name):
+                chosen[name] = None
+                continue
             hits = [g for g in self.groups if g == name or fnmatch.fnmatchcase(g, name)]
             chosen |= dict.fromkeys(hits)
             if not hits:
@@ -126,13 +147,59 @@ class Tables:
                 raise ConfigError(f"no group {name!r} in these tables; {hint}")
         return tuple(chosen) if groups else None
 
-    def hold(self) -> Tables:
-        """The same tables, all of them read now; see :func:`read_tables`."""
-        return self if self._held is not None else read_tables(self.root)
+    def hold(self, groups: Sequence[str] | None = None, *, without: Collection[str] = ()) -> Tables:
+        """The same tables, read now; what they hold belongs together.
+
+        Parameters
+        ----------
+        groups : sequence of str, optional
+            Read rows of these groups only; a table without groups is read whole.
+        without : collection of str
+            Tables that are not read; of them only :meth:`newest_ms` is known.
+        """
+        if self._held is not None and groups is None and not without:
+            return self
+
+        def read() -> Tables:
+            one = self.pinned()
+            names = [name for name in TABLES if name in one]
+            held = {n: one._rows_of(n, groups) for n in names if n not in without}
+            newest = {name: one.newest_ms(name) for name in names}
+            return Tables(self.root, held, pinned=one._pinned, newest=newest)
+
+        return once_more(read)
+
+    def pinned(self) -> Tables:
+        """The same tables as they are now; what is committed later is not seen.
+
+        A file that a later commit takes out stays for KEPT_HOURS, or for KEPT_VERSIONS commits
+        where these are sooner; so long they can be read.
+        """
+        if self._held is not None or self._pinned is not None:
+            return self
+        return Tables(self.root, pinned=read_manifest(self.root))
+
+    def at(self, *, batch: int | None = None, at_ms: int | None = None) -> Tables:
+        """The same tables as they were; :func:`~holdfast.tables.past.manifest_at`."""
+        from holdfast.tables.past import manifest_at
+
+        return Tables(self.root, pinned=manifest_at(self.root, batch=batch, at_ms=at_ms))
+
+    def newest_ms(self, name: str) -> int | None:
+        """Latest ``timestamp`` of a table, UTC, rounded up to milliseconds; None where it has none.
+
+        Of a folder the logs say it, and no row is read.
+        """
+        if name in self._newest or "timestamp" not in _known(name).names:
+            return self._newest.get(name)
+        if self._held is None:
+            return once_more(lambda: self._newest_kept(name))
+        rows = self._held.get(name)
+        return None if rows is None else _latest_ms(rows["timestamp"])
 
     def batches(self) -> list[Batch]:
         """The newest batches, oldest first; :func:`~holdfast.tables.manifest.read_batches`."""
-        return read_batches(self.root)
+        return read_batches(self.root) if self._pinned is None else list(self._pinned.batches)
 
     def committed(self) -> list[Batch]:
         """The same; none where there is no manifest yet."""
@@ -165,7 +232,7 @@ class Tables:
 
     def manifest(self) -> Manifest:
         """The manifest as it stands; :func:`~holdfast.tables.manifest.read_manifest`."""
-        return read_manifest(self.root)
+        return read_manifest(self.root) if self._pinned is None else self._pinned
 
     def commit(
         self,
@@ -242,7 +309,8 @@ class Tables:
         _known(name)
         if self._held and name in self._held and not has_manifest(self.root):
             return _loose_files(self.root, name)
-        self.batches()
+        if not self.manifest().version:
+            self.batches()
         wanted = None if groups is None else sorted(set(groups))
         listed = self.data_files(name)
         names = [f.name for f in listed if wanted is None or f.may_hold("group", wanted)]
@@ -256,18 +324,57 @@ class Tables:
             self.batches()
         return found.tables[name].rows if name in found.tables else 0
 
-    def _groups_of(self, name: str) -> Any:
+    def _rows_of(self, name: str, groups: Sequence[str] | None) -> pa.Table:
+        """As :meth:`stored`; what is gone is not read again."""
+        if self._held is not None:
+            return self.stored(name, groups=groups)
+        return _read_files(self.files(name, groups), TABLES[name], groups, self._footers)
+
+    def _newest_kept(self, name: str) -> int | None:
+        files = self.data_files(name)
+        ends = [text for file in files if (text := file.highest.get("timestamp")) is not None]
+        found = [us // 1_000 for text in ends if (us := to_us(text)) is not None]
+        rest = [file.name for file in files if "timestamp" not in file.highest]
+        for path in checked_files(self.root, rest):
+            latest = _latest_ms(open_parquet(path).read(columns=["timestamp"])["timestamp"])
+            found += [] if latest is None else [latest]
+        return max(found, default=None)
+
+    def _has_group(self, group: str) -> bool:
+        named = pa.scalar(group, pa.string())
+        return any(
+            pc.any(pc.equal(self._groups_of(name, [group]), named)).as_py() for name in _WITH_GROUPS
+        )
+
+    def _groups_of(self, name: str, groups: Sequence[str] | None = None) -> Any:
+        """Names in a table, as often as they stand there: those that may be one of ``groups``."""
         if self._held is not None:
             return self.stored(name)["group"]
-        parts = once_more(
-            lambda: list(
-                each(
-                    lambda file: open_parquet(file).read(columns=["group"])["group"],
-                    self.files(name),
-                )
-            )
-        )
-        return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
+
+        def column(file: Place) -> Any:
+            opened = _opened(file, self._footers)
+            return opened.read_row_groups(row_groups(opened, groups), ["group"])["group"]
+
+        def read() -> list[Any]:
+            rows = each(column, self.files(name, groups))
+            return [chunk for part in rows for chunk in part.chunks]
+
+        return pa.chunked_array(once_more(read), pa.string())
+
+
+_WITH_GROUPS: Final = ("generations", "lag", "members", "rebalances")
+_PATTERN: Final = re.compile(r"[*?\[]")
+
+
+def tables_in(root: Place) -> Tables:
+    """Tables of a folder: pinned where it has a manifest, else all of them read now.
+
+    Raises
+    ------
+    SourceError
+        As :func:`read_tables`.
+    """
+    return Tables(root).pinned() if has_manifest(root) else read_tables(root)
 
 
 def read_tables(source: Source, names: Sequence[str] | None = None) -> Tables:
@@ -338,8 +445,15 @@ def once_more(read: Callable[[], T]) -> T:
             ) from error
 
 
-def read_parquet(path: Place, groups: Sequence[str] | None = None) -> pa.Table:
+def read_parquet(
+    path: Place, groups: Sequence[str] | None = None, footers: dict[Place, Any] | None = None
+) -> pa.Table:
     """Read one of our files as it is; ``groups`` keeps rows of these groups only.
+
+    Parameters
+    ----------
+    footers : dict of Path to FileMetaData, optional
+        Footers of files that were read already; where groups are named, others are added.
 
     Raises
     ------
@@ -347,11 +461,24 @@ def read_parquet(path: Place, groups: Sequence[str] | None = None) -> pa.Table:
         It cannot be read; a store's error is a SourceError.
     """
     with telling(path, "read") if isinstance(path, StorePath) else nullcontext():
-        opened = open_parquet(path)
         if groups is None:
-            return opened.read()
-        listed = row_groups_of(opened.metadata, "group", sorted(set(groups)))
-        return _only(opened.read_row_groups(listed), groups)
+            return open_parquet(path).read()
+        opened = _opened(path, {} if footers is None else footers)
+        return _only(opened.read_row_groups(row_groups(opened, groups)), groups)
+
+
+def _opened(path: Place, footers: dict[Place, Any]) -> Any:
+    """A file of ours, open; its footer, which is not small, is read once."""
+    opened = open_parquet(path, metadata=footers.get(path))
+    footers[path] = opened.metadata
+    return opened
+
+
+def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
+    """Row groups of an open file that may hold one of these groups; all without them."""
+    if groups is None:
+        return list(range(opened.num_row_groups))
+    return row_groups_of(opened.metadata, "group", sorted(set(groups)))
 
 
 def flatten(rows: pa.Table, definition: Table) -> pa.Table:
@@ -483,11 +610,14 @@ def _is_hidden(parts: Sequence[str]) -> bool:
 
 
 def _read_files(
-    files: Sequence[Place], definition: Table, groups: Sequence[str] | None = None
+    files: Sequence[Place],
+    definition: Table,
+    groups: Sequence[str] | None = None,
+    footers: dict[Place, Any] | None = None,
 ) -> pa.Table:
     def read(file: Place) -> pa.Table:
         try:
-            rows = read_parquet(file, groups)
+            rows = read_parquet(file, groups, footers)
             rows.validate(full=True)
         except FileNotFoundError:
             raise
@@ -496,6 +626,12 @@ def _read_files(
         return conform(rows, definition, str(file))
 
     return pa.concat_tables([arrow_schema(definition.name).empty_table(), *each(read, files)])
+
+
+def _latest_ms(times: Any) -> int | None:
+    """The latest of some times, rounded up to milliseconds since 1970."""
+    us = pc.max(times.cast(ARROW[DType.TIMESTAMP])).cast(pa.int64()).as_py()
+    return None if us is None else -(-us // 1_000)
 
 
 def _only(rows: pa.Table, groups: Sequence[str] | None) -> pa.Table:

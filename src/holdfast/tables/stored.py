@@ -6,6 +6,8 @@ CSV, JSON, the report's table of rebalances and the lists in ``docs/metrics.md``
 
 from __future__ import annotations
 
+from typing import Final
+
 from holdfast.tables.definition import Column, DType, Table
 
 _S, _I, _L, _T, _B = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP, DType.BOOL
@@ -426,3 +428,6 @@ TABLES: dict[str, Table] = {
         BAD_RECORDS,
     )
 }
+
+NOT_SHOWN: Final = frozenset({"offset_commits"})
+"""Tables that no page and no finding shows: of the largest one only the last time counts."""

@@ -8,8 +8,9 @@ reader sees all of it or nothing, and what was read before can be read for a whi
 
 **Strategy.** Files of a table that are of about the same size, MERGE_FILES of them, become one file
 that is sorted by group (size-tiered merging, as in log-structured trees): a row is written again
-once for each power of MERGE_FILES, so the cost of a batch does not grow. A large file has many row
-groups, so that the rows of one group are found by statistics and read without the others.
+once for each power of MERGE_FILES, so the cost of a batch does not grow. A large merge is written
+as several files of many row groups, so that the rows of one group are found by bounds in the log
+and in one footer, and read without the others.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from holdfast.tables.definition import Table
 from holdfast.tables.delta_log import DataFile
 from holdfast.tables.folder import checked_files
 from holdfast.tables.manifest import Batch
+from holdfast.tables.names import run_of
 from holdfast.tables.places import Place
 from holdfast.tables.stored import TABLES
 from holdfast.tables.writing import write_merged
@@ -169,17 +171,24 @@ def _commit(
 
 
 def _due(files: Iterable[DataFile], *, everything: bool) -> list[DataFile]:
-    """Files of one table that are to be merged now: all of the smallest size that is due."""
-    by_size: dict[int, list[DataFile]] = {}
+    """Files of one table that are to be merged now: all of the smallest size that is due.
+
+    The files of one merge count as one.
+    """
+    runs: dict[str, list[DataFile]] = {}
     for file in files:
-        if file.size < LARGE_BYTES:
-            by_size.setdefault(0 if everything else _size_class(file.size), []).append(file)
+        runs.setdefault(run_of(file.name), []).append(file)
+    by_size: dict[int, list[list[DataFile]]] = {}
+    for run in runs.values():
+        n_bytes = sum(file.size for file in run)
+        if n_bytes < LARGE_BYTES:
+            by_size.setdefault(0 if everything else _size_class(n_bytes), []).append(run)
     least = 2 if everything else MERGE_FILES
     due: list[DataFile] = []
     for size in sorted(by_size):
         if len(by_size[size]) < least:
             break
-        due += by_size[size]
+        due += [file for run in by_size[size] for file in run]
     return due
 
 

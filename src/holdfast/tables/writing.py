@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
+from holdfast.tables.delta_log import BOUNDED
 from holdfast.tables.filesystems import telling
-from holdfast.tables.names import file_name, is_file_name, merged_name
+from holdfast.tables.names import file_name, is_file_name, merged_names
 from holdfast.tables.places import Place, StorePath, make_folder, place_of, writable
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.store import sync_all, sync_folder
@@ -35,8 +36,10 @@ FILES_SCHEMA: Final = arrow_schema("files")
 """Columns: :data:`holdfast.tables.steps.FILES`."""
 
 
-ROW_GROUPS: Final = 200
-"""Row groups of a large file; one is what the rows of a group are read with."""
+ROW_GROUPS: Final = 256
+"""Row groups of a merge, at most; one is what the rows of a group are read with."""
+FILE_ROW_GROUPS: Final = 16
+"""Row groups of a file of a merge: its footer is read whole, and at least 64 kB of the file are."""
 LEAST_ROWS: Final = 2_000
 """Rows of a row group, at least: a smaller one costs more in the footer than it spares."""
 
@@ -107,8 +110,10 @@ class _OpenFile:
     ends: ExitStack
 
     @classmethod
-    def of(cls, root: Place, name: str, rows: pa.Table) -> _OpenFile:
-        """A new file of the columns of some rows."""
+    def of(
+        cls, root: Place, name: str, rows: pa.Table, bounded: Sequence[str] | None = None
+    ) -> _OpenFile:
+        """A new file of the columns of some rows; bounds, a third of a footer, of these columns."""
         place = root / name
         make_folder(place.parent)
         if isinstance(place, Path):
@@ -117,7 +122,13 @@ class _OpenFile:
         with telling_of(place):
             sink = ends.enter_context(writable(place))
             texts = _texts(rows)
-            writer = pq.ParquetWriter(sink, rows.schema, compression="zstd", use_dictionary=texts)
+            writer = pq.ParquetWriter(
+                sink,
+                rows.schema,
+                compression="zstd",
+                use_dictionary=texts,
+                write_statistics=True if bounded is None else list(bounded),
+            )
         return cls(name, place, writer, ends)
 
     def write(self, rows: pa.Table, **options: int) -> None:
@@ -153,21 +164,29 @@ def sync_files(root: Place, names: Sequence[str]) -> None:
 
 
 def write_merged(root: Place, table: str, parts: Sequence[pa.Table]) -> list[tuple[str, int]]:
-    """Write rows of several batches to one file, sorted by group; nothing where there are none.
+    """Write rows of several batches to new files, sorted by group; none where there are no rows.
 
-    Its row groups are small beside it, so that one group is read without most of the others.
+    Files and their row groups are small beside the whole, so that the log and one footer lead to
+    the rows of a group, which are read without most of the others.
     """
     rows = pa.concat_tables(parts)
     if not rows.num_rows:
         return []
     keys = [k for k in ("group", "generation", "timestamp") if k in rows.column_names]
     rows = rows.sort_by([(key, "ascending") for key in keys])
-    name = merged_name(table, uuid.uuid4().hex)
-    file = _OpenFile.of(root, name, rows)
-    file.write(rows, row_group_size=max(LEAST_ROWS, -(-rows.num_rows // ROW_GROUPS)))
-    file.close()
-    sync_files(root, [name])
-    return [(name, rows.num_rows)]
+    size = max(LEAST_ROWS, -(-rows.num_rows // ROW_GROUPS))
+    step = size * FILE_ROW_GROUPS
+    names = merged_names(table, uuid.uuid4().hex, -(-rows.num_rows // step))
+    bounded = [name for name in BOUNDED if name in rows.column_names]
+    files = []
+    for i, name in enumerate(names):
+        part = rows.slice(i * step, step)
+        file = _OpenFile.of(root, name, part, bounded)
+        file.write(part, row_group_size=size)
+        file.close()
+        files.append((name, part.num_rows))
+    sync_files(root, names)
+    return files
 
 
 def _refuse_links(path: Path) -> None:

@@ -75,6 +75,7 @@ def run(
         bool, typer.Option("--schema", help="Print the JSON schema of --format json and stop.")
     ] = False,
     broker_log: options.BrokerLogs = None,
+    at: options.At = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Look at groups, the worst first: what is wrong, how it is known, what it cost, what helps.
@@ -83,6 +84,7 @@ def run(
 
     """
     from holdfast.report.findings import doctor
+    from holdfast.tables.stored import NOT_SHOWN
 
     if schema:
         write_text(doctor.schema_text(), output)
@@ -96,12 +98,13 @@ def run(
         group,
         spark_groups=True,
         broker_logs=broker_log,
+        at=at,
         quiet=quiet,
     ) as opened:
-        tables = opened.tables.hold()
+        groups = opened.tables.choose(group)
         found = doctor.examine_fleet(
-            tables,
-            tables.choose(group),
+            opened.tables.hold(groups, without=NOT_SHOWN),
+            groups,
             track=lambda names: track(names, len(names), "groups", quiet=quiet),
             source=opened.given,
             now_ms=time.time_ns() // 1_000_000,

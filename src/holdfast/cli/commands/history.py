@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options
-from holdfast.cli.kept_tables import holds_tables, open_kept, refuse_logs
+from holdfast.cli.kept_tables import holds_tables, open_kept, refuse_logs, refuse_past
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
@@ -44,6 +44,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     group: options.Groups = None,
     all_groups: options.SparkGroups = False,
     broker_log: options.BrokerLogs = None,
+    at: options.At = None,
     overwrite: options.Overwrite = False,
     command_config: options.CommandConfig = None,
     quiet: options.Quiet = False,
@@ -59,8 +60,9 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     note = notes(quiet)
     if source is not None and holds_tables(source):
         refuse_logs(source, broker_log or ())
-        _print_table(rows_kept(source, table, group, output), definition, fmt)
+        _print_table(rows_kept(source, table, group, output, at=at), definition, fmt)
         return
+    refuse_past(at)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
         out_dir = output or Path(scratch)
         made = make_history(
@@ -81,7 +83,12 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
 
 
 def rows_kept(
-    source: Place, table: str, groups: Sequence[str] | None, output: Place | None
+    source: Place,
+    table: str,
+    groups: Sequence[str] | None,
+    output: Place | None,
+    *,
+    at: str | None,
 ) -> list[dict[str, Any]]:
     """Rows of a table that an earlier command has made, for people and programs.
 
@@ -92,7 +99,7 @@ def rows_kept(
     """
     if output is not None:
         raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
-    kept = open_kept(source)
+    kept = open_kept(source, at)
     return rows_of(kept.table(table, groups=kept.choose(groups)))
 
 

@@ -33,6 +33,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     ] = None,
     command_config: options.CommandConfig = None,
     output: options.OutputFile = None,
+    at: options.At = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Plan a new assignment for every group that has members, with its moves, gain and cost.
@@ -50,11 +51,13 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     assignor = find(assignor).name
     check_options(assignor, assignor_options)
     with open_source(
-        source, bootstrap, command_config, group, auto_offset_reset="earliest", quiet=quiet
+        source, bootstrap, command_config, group, auto_offset_reset="earliest", at=at, quiet=quiet
     ) as opened:
         topics = opened.topics or topics_of(opened.tables)
         spark = SparkSession.getActiveSession()
-        n_groups = len(set(opened.tables.table("generations")["group"].to_pylist()))
+        n_groups = len(
+            set(opened.tables.stored("generations", groups=opened.groups)["group"].to_pylist())
+        )
         with spark_bar(spark, "plan", n_groups, unit="groups", quiet=quiet):
             rows = plan(
                 spark, opened.tables, topics, assignor, groups=opened.groups, **assignor_options

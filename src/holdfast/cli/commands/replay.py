@@ -117,6 +117,7 @@ def run(
     command_config: options.CommandConfig = None,
     fmt: options.PrintOrParquet = options.ReplayFormat.TABLE,
     output: options.OutputFile = None,
+    at: options.At = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Replay every group's real history under other settings, by the same machines.
@@ -141,7 +142,7 @@ def run(
     )
     _check(request)
     with open_source(
-        source, bootstrap, command_config, group, auto_offset_reset="earliest", quiet=quiet
+        source, bootstrap, command_config, group, auto_offset_reset="earliest", at=at, quiet=quiet
     ) as opened:
         rows = _replayed(_stories(opened, request, note, quiet=quiet), request, quiet=quiet)
     _write(rows, fmt, output)

@@ -39,6 +39,7 @@ def run(
         typer.Option("--replay", help="JSON of holdfast replay: adds the policy comparison."),
     ] = None,
     broker_log: options.BrokerLogs = None,
+    at: options.At = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Write one HTML file that shows who owned what, when, and what every rebalance cost.
@@ -49,6 +50,7 @@ def run(
     from holdfast.report.drawing.policies import read_policies
     from holdfast.report.drawing.writing import write
     from holdfast.report.trace import write_trace
+    from holdfast.tables.stored import NOT_SHOWN
 
     for target in (output, trace):
         if target is not None and not target.parent.is_dir():
@@ -61,10 +63,11 @@ def run(
         group,
         spark_groups=True,
         broker_logs=broker_log,
+        at=at,
         quiet=quiet,
     ) as opened:
-        tables = opened.tables.hold()
-        groups = tables.choose(group)
+        groups = opened.tables.choose(group)
+        tables = opened.tables.hold(groups, without=NOT_SHOWN)
         write(
             tables,
             output,

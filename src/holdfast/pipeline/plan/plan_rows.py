@@ -25,7 +25,7 @@ from holdfast.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.pipeline.arrow_types import ArrowColumn
 from holdfast.pipeline.history.generations import own_assignment
 from holdfast.tables.parquet import open_parquet
-from holdfast.tables.reading import Tables, once_more
+from holdfast.tables.reading import Tables, once_more, row_groups
 from holdfast.tables.schemas import arrow_schema
 
 FLEET: Final = arrow_schema("fleet")
@@ -94,7 +94,7 @@ def fleet_rows(
         Only these.
     """
     last = _last_generations(tables.table("generations", groups=groups))
-    members = _members_of(tables.table("members", flat=False), last)
+    members = _members_of(tables.table("members", flat=False, groups=groups), last)
     names = pa.array(sorted(topics), pa.string())
     found = pc.unique(members["group"])
     generation = last["generation"].take(pc.index_in(found, last["group"]))
@@ -106,12 +106,12 @@ def fleet_rows(
     is_out = texts.is_valid().to_numpy(zero_copy_only=False)
     member, topic = (pair[~is_out[group[member]]] for pair in (member, topic))
     asked = _asked(group[member], topic, names, topics)
-    owner, lag = _owners(tables, asked, found, members, group)
+    owner, lag = _owners(tables, asked, found, members, group, wanted=groups)
     topic_start = np.searchsorted(asked.key, np.arange(len(found) + 1) * max(len(names), 1))
     per_member = np.bincount(member, minlength=members.num_rows)
     key = group[member] * len(names) + topic
     local = np.searchsorted(asked.key, key) - topic_start[group[member]]
-    lower, upper = _pauses(tables, found)
+    lower, upper = _pauses(tables, found, groups)
     columns = {
         "group": found,
         "generation": generation,
@@ -207,7 +207,13 @@ def _asked(group: I64, topic: I64, names: pa.Array, topics: Mapping[str, int]) -
 
 
 def _owners(
-    tables: Tables, asked: _Asked, groups: pa.Array, members: pa.Table, group: I64
+    tables: Tables,
+    asked: _Asked,
+    groups: pa.Array,
+    members: pa.Table,
+    group: I64,
+    *,
+    wanted: Sequence[str] | None,
 ) -> tuple[I32, I64]:
     """Owner (index among the members of its group) and lag of every topic-partition."""
     ids = pc.unique(members["member_id"]).sort()
@@ -217,10 +223,11 @@ def _owners(
     owner = np.full(asked.start[-1], NO_OWNER, np.int32)
     lag = np.zeros(asked.start[-1], np.int64)
     columns = ["group", "topic", "partition", "member_id", "lag", "lag_by_reset"]
-    for file in tables.files("lag"):
+    for file in tables.files("lag", wanted):
         source = open_parquet(file, read_dictionary=["group", "topic", "member_id"])
         there = [name for name in columns if name in source.schema_arrow.names]
-        for batch in source.iter_batches(1 << 20, columns=there):
+        listed = row_groups(source, wanted)
+        for batch in source.iter_batches(1 << 20, row_groups=listed, columns=there):
             of = _places(batch["group"], groups)
             topic = _places(batch["topic"], asked.names)
             partition = batch["partition"].to_numpy().astype(np.int64)
@@ -250,12 +257,15 @@ def _places(column: pa.Array, values: pa.Array) -> I64:
     return np.append(table, -1)[at]
 
 
-def _pauses(tables: Tables, groups: pa.Array) -> tuple[pa.Array, pa.Array]:
+def _pauses(
+    tables: Tables, groups: pa.Array, wanted: Sequence[str] | None
+) -> tuple[pa.Array, pa.Array]:
     """Mean bounds of the pauses of one partition, by group; null where none was recorded."""
     total = np.zeros((3, len(groups)))
-    for file in tables.files("pauses"):
+    for file in tables.files("pauses", wanted):
         columns = ["group", "partitions", "pause_lower_seconds", "pause_upper_seconds"]
-        rows = open_parquet(file).read(columns=columns)
+        opened = open_parquet(file)
+        rows = opened.read_row_groups(row_groups(opened, wanted), columns)
         of = pc.fill_null(pc.index_in(rows["group"], groups), -1).to_numpy()
         size = pc.list_value_length(rows["partitions"]).to_numpy().astype(np.float64)
         good = of >= 0

@@ -123,12 +123,9 @@ def read_generations(table: ArrowTable) -> Settlements:
 
 def last_time(tables: Tables) -> int | None:
     """Latest time that any table mentions, in UTC milliseconds."""
-    columns = [
-        times_ms(tables.stored(name), "timestamp")
-        for name in ("offset_commits", "generations", "rebalances")
-        if name in tables
-    ]
-    return max((int(column.max()) for column in columns if len(column)), default=None)
+    named = ("offset_commits", "generations", "rebalances")
+    found = [tables.newest_ms(name) for name in named]
+    return max((ms for ms in found if ms is not None), default=None)
 
 
 def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Timeline:

@@ -31,7 +31,6 @@ from holdfast.report.drawing.sections import (
 )
 from holdfast.report.findings.examination import Examination
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import ints
 
 _KEYS = (
     ("← →", "move in time (Shift: further)"),
@@ -92,7 +91,10 @@ def page_body(
         _timeline_frame() if drawn else tag("p", "No partition has had an owner: nothing to draw."),
         _fleet_table(shown, groups) if len(groups) > 1 else None,
         *extra,
-        *(_group_section(tables, group, i) for i, group in enumerate(shown)),
+        *(
+            _group_section(tables, group, i, several=len(groups) > 1)
+            for i, group in enumerate(shown)
+        ),
     )
     bar = frame.bar if frame is not None else ""
     script = shown_script(frame.script) if frame is not None else ""
@@ -126,7 +128,7 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
     pause = sum(group.facts.cost[0] for group in groups)
     rebalances = sum(group.facts.n_rebalances for group in groups)
     moved = [g.facts.rebalances.total("n_moved") for g in groups]
-    lag = ints(tables.stored("lag"), "lag") if "lag" in tables else np.zeros(0, np.int64)
+    lag = np.concatenate([np.zeros(0, np.int64), *(g.facts.lag.lag for g in groups)])
     items = [
         ("Groups", number(len(groups)), ""),
         ("Partitions", number(sum(len(g.facts.timeline.row_partition) for g in groups)), ""),
@@ -139,19 +141,22 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
         ),
         ("Lag", number(int(lag[lag >= 0].sum())) if len(lag) else NONE, "records behind"),
     ]
-    return figures([*items, *_oddities(tables)])
+    return figures([*items, *_oddities(tables, groups)])
 
 
 def _one_group(tables: Tables, group: Examination) -> Markup:
     inner = group_figures(group.facts)
-    odd = _oddities(tables)
+    odd = _oddities(tables, [group])
     return join([inner, figures(odd)]) if odd else inner
 
 
-def _oddities(tables: Tables) -> list[tuple[str, str, str]]:
+def _oddities(tables: Tables, groups: Sequence[Examination]) -> list[tuple[str, str, str]]:
     found = []
-    for name, what in (("anomalies", "Anomalies"), ("bad_records", "Bad records")):
-        count = tables.stored(name).num_rows if name in tables else 0
+    counts = (
+        ("anomalies", "Anomalies", sum(len(group.facts.anomalies) for group in groups)),
+        ("bad_records", "Bad records", tables.stored("bad_records").num_rows),
+    )
+    for name, what, count in counts:
         if count:
             found.append((what, number(count), f"see the table {name}"))
     return found
@@ -272,9 +277,8 @@ def _details() -> Markup:
     return join([moment, intervals, help_])
 
 
-def _group_section(tables: Tables, group: Examination, index: int) -> Markup:
+def _group_section(tables: Tables, group: Examination, index: int, *, several: bool) -> Markup:
     timeline = group.facts.timeline
-    several = len(tables.groups) > 1
     return tag(
         "section",
         tag("h2", "Group ", name_of(timeline.group)),

@@ -30,8 +30,8 @@ from holdfast.report.metrics import exposition
 from holdfast.report.serving.group_index import GroupIndex, GroupVerdict, Verdicts, read_index
 from holdfast.tables.manifest import stamp
 from holdfast.tables.places import Place, StorePath
-from holdfast.tables.reading import Tables, read_tables
-from holdfast.tables.stored import TABLES
+from holdfast.tables.reading import Tables, tables_in
+from holdfast.tables.stored import NOT_SHOWN
 
 LOOK_S: Final = 1.0
 """Between two looks at the folder."""
@@ -41,9 +41,6 @@ IDLE_S: Final = 600.0
 """Without a request for so long, the folder is left alone."""
 PATIENCE_S: Final = 2.0
 """The first request after a rest waits at most so long for a look at the folder."""
-
-NOT_SHOWN: Final = frozenset({"offset_commits"})
-"""Large, and on no page: only its last time counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -201,15 +198,10 @@ class ServedFleet:
         )
 
     def _read(self, number: int) -> ServedTables:
-        tables = read_tables(self._folder)
-        last = last_time(tables)
-        shown = {
-            name: tables.stored(name) for name in TABLES if name in tables and name not in NOT_SHOWN
-        }
-        tables = Tables(tables.root, shown)
+        tables = tables_in(self._folder).hold(without=NOT_SHOWN)
         return ServedTables(
             tables=tables,
-            last_ms=last,
+            last_ms=last_time(tables),
             index=read_index(tables),
             number=number,
             read_ms=time.time_ns() // 1_000_000,

@@ -1,0 +1,101 @@
+"""One group of a large fleet: its rows are found by bounds, and little else is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.report.fleet import Script
+from tests.report.fleet import tables as columns_of
+from tests.report.served import bounced, quiet
+from tests.tables.compacted import ROWS, bytes_read, compacted_fleet, folder_bytes
+
+from holdfast.pipeline.plan.plan_rows import fleet_rows, topics_of
+from holdfast.report.columns.timeline import last_time
+from holdfast.report.drawing.writing import render
+from holdfast.tables.manifest import Batch
+from holdfast.tables.reading import Tables, read_tables, tables_in
+from holdfast.tables.stored import NOT_SHOWN, TABLES
+from holdfast.tables.writing import BatchWriter, files_of
+
+GROUP = "group-01471"
+
+
+def read_for(answer: Callable[[Tables], Any], tables: Tables) -> int:
+    """Bytes that an answer reads, from opening the folder on."""
+    answer(tables_in(tables.root))  # what is read once in the life of a process
+    before = bytes_read()
+    answer(tables_in(tables.root))
+    return bytes_read() - before
+
+
+def commit_groups(root: Path, *scripts: Script) -> None:
+    """One batch of the tables of these groups."""
+    rows = read_tables(columns_of(*scripts))
+    out = BatchWriter(str(root), 0)
+    for name in TABLES:
+        if name in rows:
+            out.write(name, rows.stored(name))
+    Tables(root).commit(Batch(id=0, files=files_of(out.close())))
+
+
+def shown(tables: Tables) -> Tables:
+    """What ``report``, ``doctor`` read."""
+    held = tables.hold(tables.choose([GROUP]), without=NOT_SHOWN)
+    assert last_time(held)
+    return held
+
+
+@pytest.mark.parametrize(
+    ("n_groups", "part"),
+    [(1_500, 0.10), pytest.param(10_000, 0.02, marks=pytest.mark.slow)],
+)
+def test_one_group_of_a_fleet_is_read_without_the_others(tmp_path, n_groups, part):
+    """A file has at least 64 kB that are read, so a small fleet has a larger part."""
+    tables = compacted_fleet(tmp_path, n_groups)
+    limit = part * folder_bytes(tables)
+    assert read_for(shown, tables) <= limit
+    for name in ROWS:
+        one = read_for(
+            lambda kept, name=name: kept.table(name, groups=kept.choose([GROUP])), tables
+        )
+        assert one <= limit / 2, name
+    held = shown(tables_in(tmp_path))
+    for name, n_rows in ROWS.items():
+        assert held.stored(name).num_rows == (n_rows if name not in NOT_SHOWN else 0), name
+        assert tables.stored(name, groups=[GROUP]).num_rows == n_rows, name
+    topics = {f"topic-{i}": 3 for i in range(20)}
+
+    def planned(kept: Tables) -> Any:
+        return fleet_rows(kept, topics, groups=[GROUP])
+
+    assert read_for(planned, tables) <= limit
+
+
+def test_a_page_is_the_same_whether_or_not_the_others_were_read(tmp_path):
+    commit_groups(tmp_path, bounced("a"), bounced("b", lag=7), quiet("c"))
+    whole, kept = read_tables(tmp_path), tables_in(tmp_path)
+    for groups in (["b"], ["c", "a"], ["[ab]"]):
+        chosen = kept.choose(groups)
+        assert chosen == whole.choose(groups)
+        restricted = kept.hold(chosen, without=NOT_SHOWN)
+        assert "offset_commits" not in restricted
+        assert render(restricted, "t", chosen) == render(whole, "t", chosen)
+
+
+def test_a_plan_of_one_group_is_the_one_that_it_has_among_all(tmp_path):
+    commit_groups(tmp_path, bounced("a"), bounced("b", lag=7), quiet("c"))
+    kept = tables_in(tmp_path)
+    topics = topics_of(kept)
+    every = fleet_rows(kept, topics).to_pylist()
+    assert [row["group"] for row in every] == ["a", "b", "c"]
+    assert fleet_rows(kept, topics, groups=["b"]).to_pylist() == every[1:2]
+
+
+def test_tables_held_for_some_groups_know_the_last_time_of_all():
+    held = read_tables(columns_of(bounced("a"), quiet("c")))
+    last = last_time(held)
+    one = held.hold(["c"], without=["generations"])
+    assert last_time(one) == last and one.groups == ("c",)
