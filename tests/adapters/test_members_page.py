@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from holdfast.adapters.settings import ALIASES, KEYS
+from holdfast.adapters.client_keys import ALIASES
+from holdfast.adapters.settings import KEYS
 from holdfast.machine.policies import POLICIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "members.md"

@@ -141,7 +141,7 @@ class Consumer(ConsumerQuestions):
     def unsubscribe(self) -> None:
         """Leave the group; :meth:`subscribe` joins it again."""
         if self._parts is not None:
-            timeout_s = self._settings["request.timeout.ms"] / 1000
+            timeout_s = self._settings.call_timeout_s
             try:
                 self._leave(self._parts, returns=False, timeout_s=timeout_s)
             finally:

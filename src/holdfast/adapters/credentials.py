@@ -30,16 +30,25 @@ KEYS = frozenset(
 )
 """What :func:`normal` leaves of a configuration's credentials."""
 
-_SAME = {
+SAME = {
     "sasl.mechanisms": "sasl.mechanism",
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
+"""Other spellings of a key, with the same value."""
+
 _STORES = {
     "truststore": ("ssl.ca.location",),
     "keystore": ("ssl.certificate.location", "ssl.key.location"),
 }
+SPELLINGS = (
+    *SAME,
+    *("sasl.jaas.config", "sasl.kerberos.service.name", "enable.ssl.certificate.verification"),
+    *(f"ssl.{store}.{part}" for store in _STORES for part in ("location", "type", "password")),
+)
+"""Other clients' keys that :func:`normal` translates or refuses."""
+
 _SECRET = frozenset({"sasl.password", "ssl.key.password", "ssl.key.pem"})
 
 _NOT_HERE = {
@@ -107,7 +116,7 @@ def normal(config: Mapping[str, object]) -> dict[str, object]:
             for name, text in _logins(value).items():
                 _put(found, name, text, key)
         elif key != "enable.ssl.certificate.verification":
-            _put(found, _SAME.get(key, key), value, key)
+            _put(found, SAME.get(key, key), value, key)
     return found
 
 

@@ -1,8 +1,8 @@
 """The configuration of a member: Kafka's keys, spelled exactly, and ours under ``holdfast.``.
 
-**Rules.** A key that is not in :data:`KEYS` is refused with the nearest known name. A value is
-parsed once, here; other modules get typed values. A secret never appears in a text:
-:class:`Settings` prints it as ``[hidden]``.
+**Rules.** What is not in :data:`KEYS` is passed on to the data plane or refused, as
+:mod:`holdfast.adapters.client_keys` says. A value is parsed once, here; other modules get typed
+values. A secret never appears in a text: :class:`Settings` prints it as ``[hidden]``.
 
 **Strategy.** One table holds type, default and range of every key.
 :mod:`holdfast.adapters.cluster.render` spells the result as each client library does.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.adapters import credentials
+from holdfast.adapters import client_keys, credentials
 from holdfast.assignors.registry import canonical, find
 from holdfast.errors import ConfigError, nearest
 from holdfast.machine.policies import DEFAULTS, POLICIES
@@ -76,25 +76,23 @@ def _protocol(value: object) -> str:
 
 def _integer(low: int, high: int = INT32_MAX) -> Callable[[object], int]:
     def parse(value: object) -> int:
-        try:
-            number = int(value) if isinstance(value, str) else value
-        except ValueError:
-            number = None
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise ValueError(f"a whole number is expected, found {value!r}")
-        if not low <= number <= high:
-            raise ValueError(f"{number} is outside {low} to {high}")
-        return number
+        return client_keys.whole(value, low, high)
 
     return parse
 
 
-def _boolean(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    raise ValueError(f"true or false is expected, found {value!r}")
+def _ms(low: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        return client_keys.whole(value, low, unit="ms")
+
+    return parse
+
+
+def _reset(value: object) -> str:
+    text = _text(value).lower()
+    if text.startswith("by_duration"):
+        raise ValueError("KIP-1106's duration is not here; seek to offsets_for_times() instead")
+    return _one_of("latest", "earliest", "none")(client_keys.RESETS.get(text, text))
 
 
 def _names(value: object) -> tuple[str, ...]:
@@ -142,28 +140,29 @@ KEYS: dict[str, Key] = {
     "group.instance.id": Key(parse=_name),
     "client.id": Key(parse=_text, default="holdfast"),
     "client.rack": Key(parse=_text, default=""),
-    "session.timeout.ms": Key(parse=_integer(1), default=45_000),
-    "heartbeat.interval.ms": Key(parse=_integer(1), default=3_000),
-    "max.poll.interval.ms": Key(parse=_integer(1), default=300_000),
-    "auto.offset.reset": Key(parse=_one_of("latest", "earliest", "none"), default="latest"),
-    "enable.auto.commit": Key(parse=_boolean, default=True),
-    "auto.commit.interval.ms": Key(parse=_integer(0), default=5_000),
+    "session.timeout.ms": Key(parse=_ms(1), default=45_000),
+    "heartbeat.interval.ms": Key(parse=_ms(1), default=3_000),
+    "max.poll.interval.ms": Key(parse=_ms(1), default=300_000),
+    "auto.offset.reset": Key(parse=_reset, default="latest"),
+    "enable.auto.commit": Key(parse=client_keys.boolean, default=True),
+    "auto.commit.interval.ms": Key(parse=_ms(0), default=5_000),
     "partition.assignment.strategy": Key(parse=_strategies, default=("cooperative-sticky",)),
     "isolation.level": Key(
         parse=_one_of("read_uncommitted", "read_committed"), default="read_uncommitted"
     ),
     "fetch.min.bytes": Key(parse=_integer(0), default=1),
     "fetch.max.bytes": Key(parse=_integer(0), default=52_428_800),
-    "fetch.max.wait.ms": Key(parse=_integer(0), default=500),
+    "fetch.max.wait.ms": Key(parse=_ms(0), default=500),
     "max.partition.fetch.bytes": Key(parse=_integer(0), default=1_048_576),
     "max.poll.records": Key(parse=_integer(1), default=500),
-    "metadata.max.age.ms": Key(parse=_integer(0), default=300_000),
-    "request.timeout.ms": Key(parse=_integer(1), default=30_000),
-    "retry.backoff.ms": Key(parse=_integer(0), default=100),
-    "retry.backoff.max.ms": Key(parse=_integer(0), default=1_000),
-    "reconnect.backoff.ms": Key(parse=_integer(0), default=50),
-    "reconnect.backoff.max.ms": Key(parse=_integer(0), default=1_000),
-    "scheduled.rebalance.max.delay.ms": Key(parse=_integer(0), default=DEFAULTS.delay_ms),
+    "metadata.max.age.ms": Key(parse=_ms(0), default=300_000),
+    "request.timeout.ms": Key(parse=_ms(1), default=30_000),
+    "default.api.timeout.ms": Key(parse=_ms(1)),
+    "retry.backoff.ms": Key(parse=_ms(0), default=100),
+    "retry.backoff.max.ms": Key(parse=_ms(0), default=1_000),
+    "reconnect.backoff.ms": Key(parse=_ms(0), default=50),
+    "reconnect.backoff.max.ms": Key(parse=_ms(0), default=1_000),
+    "scheduled.rebalance.max.delay.ms": Key(parse=_ms(0), default=DEFAULTS.delay_ms),
     "security.protocol": Key(parse=_protocol, default="PLAINTEXT"),
     "sasl.mechanism": Key(parse=_mechanism),
     "sasl.username": Key(parse=_text),
@@ -182,26 +181,19 @@ KEYS: dict[str, Key] = {
     "holdfast.target.assignor": Key(parse=lambda value: find(_name(value)).name),
     "holdfast.assignor.options": Key(parse=_options, default={}),
     "holdfast.data.plane": Key(parse=_one_of(*DATA_PLANES), default="confluent"),
-    "holdfast.error.timeout.ms": Key(parse=_integer(0), default=0),
-    "holdfast.handle.signals": Key(parse=_boolean, default=True),
-    "holdfast.drain.timeout.ms": Key(parse=_integer(0), default=30_000),
+    "holdfast.error.timeout.ms": Key(parse=_ms(0), default=0),
+    "holdfast.handle.signals": Key(parse=client_keys.boolean, default=True),
+    "holdfast.drain.timeout.ms": Key(parse=_ms(0), default=30_000),
     "holdfast.incremental.batch": Key(parse=_integer(1), default=DEFAULTS.batch),
-    "holdfast.incremental.interval.ms": Key(parse=_integer(0), default=DEFAULTS.interval_ms),
+    "holdfast.incremental.interval.ms": Key(parse=_ms(0), default=DEFAULTS.interval_ms),
     "holdfast.first.member": Key(parse=_one_of(*When), default=DEFAULTS.first_member),
-    "holdfast.first.member.delay.ms": Key(
-        parse=_integer(0), default=DEFAULTS.first_member_delay_ms
-    ),
+    "holdfast.first.member.delay.ms": Key(parse=_ms(0), default=DEFAULTS.first_member_delay_ms),
     "holdfast.clean.leave": Key(parse=_one_of(*When), default=DEFAULTS.clean_leave),
     "holdfast.lag.source": Key(parse=_lag_source, default="broker"),
-    "holdfast.lag.timeout.ms": Key(parse=_integer(0), default=2_000),
+    "holdfast.lag.timeout.ms": Key(parse=_ms(0), default=2_000),
     "holdfast.oauth.token.provider": Key(parse=_callable, secret=True),
     "holdfast.ready.file": Key(parse=_name),
     "holdfast.ssl.context": Key(parse=_ssl_context, secret=True),
-}
-ALIASES = {
-    "fetch.wait.max.ms": "fetch.max.wait.ms",
-    "max.partition.fetch": "max.partition.fetch.bytes",
-    "partition.assignment.strategies": "partition.assignment.strategy",
 }
 
 
@@ -215,10 +207,13 @@ class Settings:
         Every key with its value.
     given : frozenset of str
         The keys that the user wrote; the others have their defaults.
+    passed : mapping of str to object
+        What goes on to the data plane, by our spelling.
     """
 
     values: Mapping[str, Any] = field(repr=False)
     given: frozenset[str] = field(default=frozenset(), repr=False)
+    passed: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
@@ -247,25 +242,48 @@ class Settings:
             at odds with another.
         """
         values: dict[str, Any] = {key: entry.default for key, entry in KEYS.items()}
-        written: set[str] = set()
+        written: dict[str, str] = {}
+        others: dict[str, tuple[str, object]] = {}
         for given, value in credentials.normal(config).items():
-            key = ALIASES.get(given, given)
-            if key not in KEYS:
-                raise ConfigError(_unknown(given))
+            key = client_keys.spelled(given)
             if value is None:
                 continue
-            try:
-                values[key] = KEYS[key].parse(value)
-                written.add(key)
-            except ValueError as error:
-                shown = "its value cannot be used" if KEYS[key].secret else str(error)
-                raise ConfigError(f"{given}: {shown}") from None
+            if key in written and config[written[key]] != value:
+                raise ConfigError(f"{given} and {written[key]} are one key, with two values")
+            if key in KEYS:
+                values[key] = _parsed(key, given, value)
+            elif client_keys.is_known(key):
+                others[key] = (given, value)
+            else:
+                raise ConfigError(_unknown(given))
+            written[key] = given
         _check(values)
-        return cls(values, frozenset(written))
+        plane = values["holdfast.data.plane"]
+        passed = {
+            key: found
+            for key, (given, value) in others.items()
+            if (found := client_keys.checked(key, given, value, plane)) is not None
+        }
+        return cls(values, frozenset(written) & KEYS.keys(), passed)
+
+    @property
+    def call_timeout_s(self) -> float:
+        """How long a call of the application waits for a broker, in s."""
+        ms: int | None = self.values["default.api.timeout.ms"]
+        return (self.values["request.timeout.ms"] if ms is None else ms) / 1000
+
+
+def _parsed(key: str, given: str, value: object) -> object:
+    try:
+        return KEYS[key].parse(value)
+    except ValueError as error:
+        shown = "its value cannot be used" if KEYS[key].secret else str(error)
+        raise ConfigError(f"{given}: {shown}") from None
 
 
 def _unknown(key: str) -> str:
-    return f"unknown configuration key {key!r}{nearest(repr(key), map(repr, [*KEYS, *ALIASES]))}"
+    hint = client_keys.meant(key, (*KEYS, *client_keys.others()))
+    return f"unknown configuration key {key!r}{hint}"
 
 
 def _check(values: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ _ISO = re.compile(
 )
 
 
-def parse_duration_ms(text: str, name: str = "duration") -> int:
+def parse_duration_ms(text: str, name: str = "duration", bare: str = "ms") -> int:
     """Milliseconds of a duration.
 
     Parameters
@@ -24,6 +24,8 @@ def parse_duration_ms(text: str, name: str = "duration") -> int:
         ``1500``, ``1500ms``, ``1.5s``, ``5m``, ``2h``, ``1d`` or ISO 8601 (``PT5M``).
     name : str
         What to call it in an error.
+    bare : str
+        Unit of a number without one, which the option's help names.
 
     Raises
     ------
@@ -33,12 +35,23 @@ def parse_duration_ms(text: str, name: str = "duration") -> int:
     stripped = text.strip()
     plain = _PLAIN.fullmatch(stripped)
     if plain is not None:
-        return round(float(plain[1]) * _UNITS_MS[plain[2] or "ms"])
+        return round(float(plain[1]) * _UNITS_MS[plain[2] or bare])
     iso = _ISO.fullmatch(stripped)
     if iso is not None and any(iso.groups()):
         days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
         return round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1_000)
-    raise ConfigError(f"{name}: found {text!r}, expected such as 30s, 5m, PT5M or 1500 (ms)")
+    raise ConfigError(f"{name}: found {text!r}, expected such as 30s, 5m, PT5M or 1500 ({bare})")
+
+
+def seconds(text: str, name: str) -> float:
+    """Seconds of a duration, for an option whose plain numbers are seconds.
+
+    Raises
+    ------
+    ConfigError
+        If it is no duration.
+    """
+    return parse_duration_ms(text, name, bare="s") / 1000
 
 
 def asked_duration_ms(text: str, name: str, note: Callable[[str], None]) -> int:

@@ -14,14 +14,15 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from holdfast.adapters import credentials
+from holdfast.adapters import client_keys, credentials
 from holdfast.adapters.cluster import render
 from holdfast.adapters.cluster.diagnosis import why_no_answer
 from holdfast.adapters.cluster.record_times import Place, record_times
 from holdfast.adapters.settings import Settings
-from holdfast.errors import SourceError
+from holdfast.errors import ConfigError, SourceError
 from holdfast.wire.one.topic_ids import read_topic_id, topic_id_text
 
 if TYPE_CHECKING:
@@ -76,8 +77,11 @@ class LiveCluster:
     def spark_options(self) -> Mapping[str, str]:
         """Client properties for Spark's Kafka source, in Java's spelling."""
         found = credentials.normal(self.config)
-        others = {key: str(value) for key, value in found.items() if key not in credentials.KEYS}
-        return {**others, **credentials.java(client_settings(self.bootstrap, found).values)}
+        others = {key: value for key, value in found.items() if key not in credentials.KEYS}
+        return {
+            **client_keys.for_java(others),
+            **credentials.java(client_settings(self.bootstrap, found).values),
+        }
 
     def _client(self) -> dict[str, Any]:
         """Keywords of kafka-python's clients."""
@@ -326,4 +330,9 @@ def client_settings(bootstrap: str, config: Mapping[str, object]) -> Settings:
     """
     found = credentials.normal(config)
     ours = {key: value for key, value in found.items() if key in credentials.KEYS}
+    for key in found.keys() - ours.keys():
+        # A login or TLS that is misspelt would be left out, and the connection open to read.
+        near = get_close_matches(key, (*credentials.KEYS, *credentials.SPELLINGS), 1, 0.9)
+        if near and key not in client_keys.others():
+            raise ConfigError(f"unknown configuration key {key!r}; did you mean {near[0]!r}?")
     return Settings.parse({**ours, "bootstrap.servers": bootstrap, "group.id": "none"})

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from holdfast.adapters import client_keys
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
@@ -92,6 +93,8 @@ def kafka_python_connection(settings: Settings) -> dict[str, Any]:
         "ssl_context": context,
         "ssl_check_hostname": context is None or context.check_hostname,
     }
+    if (idle_ms := settings.passed.get("connections.max.idle.ms")) is not None:
+        result["connections_max_idle_ms"] = idle_ms
     mechanism = settings["sasl.mechanism"]
     if mechanism is None:
         return result
@@ -110,6 +113,7 @@ def kafka_python_fetch(settings: Settings) -> dict[str, Any]:
         **kafka_python_connection(settings),
         **_fetch(settings),
         "client_rack": settings["client.rack"],
+        **client_keys.for_plane(settings.passed, "kafka-python"),
     }
 
 
@@ -118,7 +122,8 @@ def aiokafka_fetch(settings: Settings) -> dict[str, Any]:
     connection = kafka_python_connection(settings)
     for unknown in ("reconnect_backoff_ms", "reconnect_backoff_max_ms", "ssl_check_hostname"):
         del connection[unknown]
-    return {**connection, **_fetch(settings)}
+    passed = client_keys.for_plane(settings.passed, "aiokafka")
+    return {**connection, **_fetch(settings), **passed}
 
 
 def _fetch(settings: Settings) -> dict[str, Any]:
@@ -153,6 +158,7 @@ def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
         "fetch.wait.max.ms": settings["fetch.max.wait.ms"],
         "max.partition.fetch.bytes": max(1, settings["max.partition.fetch.bytes"]),
         **_LIBRDKAFKA_QUEUE,
+        **client_keys.for_plane(settings.passed, "confluent"),
     }
     if settings["security.protocol"].endswith("SSL"):
         algorithm = settings["ssl.endpoint.identification.algorithm"] or "none"

@@ -48,7 +48,7 @@ class ConsumerCommits:
 
     def __init__(self, settings: Settings):
         self.is_automatic: bool = settings["enable.auto.commit"]
-        self._timeout_s: float = settings["request.timeout.ms"] / 1000
+        self._timeout_s: float = settings.call_timeout_s
         self._every_s: float = settings["auto.commit.interval.ms"] / 1000
         self._next_at = time.monotonic() + self._every_s
         self.order = threading.RLock()  # whoever holds it decides which commit is sent next

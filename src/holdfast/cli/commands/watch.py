@@ -17,7 +17,7 @@ from holdfast.cli.commands.history import (
     tell_bad,
     tell_counts,
 )
-from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.durations import parse_duration_ms, seconds
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.errors import ConfigError
@@ -41,8 +41,12 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: options.NeededBootstrap,
     output: options.WatchedFolder,
     every: Annotated[
-        float | None,
-        typer.Option("--every", help="Seconds between looks; without it: what is there, once."),
+        str | None,
+        typer.Option(
+            "--every",
+            metavar="DURATION",
+            help="Between looks: 30s, 5m, or seconds; without it: what is there, once.",
+        ),
     ] = None,
     group: options.Groups = None,
     all_groups: options.SparkGroups = False,
@@ -88,7 +92,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             cluster,
             output,
             selection=Selection(groups=group or [], all_groups=all_groups),
-            every_seconds=every,
+            every_seconds=None if every is None else seconds(every, "--every"),
             max_records=max_records,
             auto_offset_reset=str(reset),
             broker_logs=broker_log or (),
