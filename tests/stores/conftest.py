@@ -71,7 +71,7 @@ def faulty(moto_server, monkeypatch):
 
 def forget():
     """Forget the clients of stores: the next one finds another environment."""
-    for opened in (filesystems.filesystem, filesystems.creator, filesystems._hdfs_client):
+    for opened in (filesystems.filesystem, filesystems.creator, filesystems.hdfs_client):
         opened.cache_clear()
 
 

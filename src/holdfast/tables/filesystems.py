@@ -127,7 +127,7 @@ def write_hdfs(root: str, path: str, data: bytes, *, overwrite: bool) -> bool:
     bool
         False where there is one already and it stays.
     """
-    client = _hdfs_client(root)
+    client = hdfs_client(root)
     draft = f"{path.rpartition('/')[0]}/.{uuid.uuid4().hex}.tmp"
     with client.create(draft) as file:
         file.write(data)
@@ -140,7 +140,8 @@ def write_hdfs(root: str, path: str, data: bytes, *, overwrite: bool) -> bool:
 
 
 @cache
-def _hdfs_client(root: str) -> Any:
+def hdfs_client(root: str) -> Any:
+    """The client of a name node; one a process."""
     from hdfs_native import Client
 
     return Client(root)

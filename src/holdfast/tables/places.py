@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import ConfigError, SourceError
-from holdfast.tables.filesystems import creator, filesystem, telling, write_hdfs
+from holdfast.tables.filesystems import creator, filesystem, hdfs_client, telling, write_hdfs
 from holdfast.tables.private import create_private, make_private_folder
 
 SCHEMES: Final[Mapping[str, str]] = {
@@ -194,6 +194,10 @@ class StorePath:
         FileNotFoundError
             It is not there.
         """
+        if self._is_hdfs():  # of which Arrow's handler tells no time
+            with telling(self, "found"):
+                told = hdfs_client(self.root).get_file_info(f"/{self.key}")
+            return int(told.modification_time) * 1_000_000
         about = self._about()
         if about.mtime_ns is None:
             raise FileNotFoundError(2, "no such file", str(self))
@@ -203,6 +207,9 @@ class StorePath:
         """Files in the folder and in those below it, and when each was written, in nanoseconds."""
         from pyarrow.fs import FileSelector, FileType
 
+        if self._is_hdfs():
+            yield from self._hdfs_files()
+            return
         system, path = self._opened()
         with telling(self, "listed"):
             selected = FileSelector(path, allow_not_found=True, recursive=True)
@@ -211,6 +218,13 @@ class StorePath:
             if about.type == FileType.File:
                 inside = str(about.path).strip("/").removeprefix(path.strip("/"))
                 yield self / inside, int(about.mtime_ns or 0)
+
+    def _hdfs_files(self) -> Iterator[tuple[StorePath, int]]:
+        with suppress(FileNotFoundError), telling(self, "listed"):
+            for told in list(hdfs_client(self.root).list_status(f"/{self.key}", True)):
+                if not told.isdir:
+                    path = urlsplit(str(told.path)).path.strip("/")
+                    yield StorePath(self.root, path), int(told.modification_time) * 1_000_000
 
     def remove_tree(self) -> None:
         """Delete the folder and what is in it, if it is there."""
