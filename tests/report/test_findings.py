@@ -476,6 +476,20 @@ def test_tables_of_a_dead_stream_do_not_look_healthy(
     assert [f.code for f in found.findings] == ["HF123"] * stale
 
 
+def test_a_dead_stream_is_started_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["-b", "k:9092", "--command-config", "my file", "--group", "a;b", "--group=-x"]
+    notes = {"taken_at": "2025-11-21T09:00:00+00:00", "query": "q", "every_seconds": 45}
+    held = read_tables(tables(quiet()))
+    for started, expected in (
+        (words, "-b k:9092 --command-config 'my file' --group 'a;b' --group=-x"),
+        ([], "-b HOST:PORT"),
+    ):
+        monkeypatch.setattr(held, "newest_notes", lambda s=started: {**notes, "started_with": s})
+        (found,) = examine_fleet(held, last_ms=START_MS + MINUTES, now_ms=START_MS + 10**10)
+        (finding,) = found.findings
+        assert finding.command == f"holdfast watch {expected} -o DIR --every 45"
+
+
 def test_names_in_commands_are_quoted_for_the_shell() -> None:
     script = rolling_bounce("x; rm -rf / #\x1b[0m")
     found = examine_fleet(read_tables(tables(script)), last_ms=START_MS + 10 * MINUTES)

@@ -320,6 +320,28 @@ def test_two_groups_are_shown_one_at_a_time(chromium: Any, tmp_path: Path) -> No
     page.page.select_option("#group", label="a")
     page.until("location.hash.includes('g=a')")
     assert page.point(600, AXIS + 5).startswith("clicks-0")
+    page.page.get_by_role("link", name="b", exact=True).click()
+    page.page.locator("section.group:visible h2", has_text="Group b").wait_for()
+    page.page.locator("a.lozenge").first.click()
+    assert page.page.locator("section.group:visible h2").all_inner_texts() == ["Group b"]
+    page.close()
+
+
+def test_a_phone_shows_what_matters_in_three_columns(chromium: Any, tmp_path: Path) -> None:
+    fleet = tables(rolling_bounce("a"), rolling_bounce("b"))
+    out = write(fleet, tmp_path / "two.html", policies=POLICIES, last_ms=END_MS)
+    page = Opened(chromium, out, viewport={"width": 390, "height": 844})
+    shown = "table => [...table.tHead.rows[0].cells].filter(c => c.offsetWidth).length"
+    narrow = page.page.locator("table.narrow:visible")
+    assert narrow.count() == 3  # groups, policies, rebalances
+    for i in range(narrow.count()):
+        assert narrow.nth(i).evaluate(shown) == 3
+        fits = "table => table.parentElement.scrollWidth <= table.parentElement.clientWidth"
+        assert narrow.nth(i).evaluate(fits)
+        assert narrow.nth(i).locator("tbody tr").first.locator("td:visible").count() == 3
+    page.page.locator(".all-columns input:visible").first.check()
+    assert narrow.first.evaluate(shown) == 7
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
     page.close()
 
 

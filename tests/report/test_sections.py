@@ -2,12 +2,15 @@
 
 import re
 
+import pytest
 from tests.report.fleet import rolling_bounce, tables
 
 from holdfast.report.drawing.body import _fleet_figures
+from holdfast.report.drawing.markup import escape
 from holdfast.report.drawing.sections import codes_of, group_figures
 from holdfast.report.drawing.writing import render
 from holdfast.report.findings.doctor import examine_fleet
+from holdfast.report.findings.examination import all_rules
 from holdfast.tables.reading import read_tables
 
 
@@ -31,3 +34,39 @@ def test_figures_show_both_bounds_and_codes_explain_themselves() -> None:
     assert 'title="deploy churn: A rolling restart' in "".join(
         map(str, codes_of(found[0].findings))
     )
+
+
+def test_a_finding_says_why_it_matters_and_what_helps_where_it_stands() -> None:
+    page = render(read_tables(tables(rolling_bounce("a"))), "t")
+    findings = examine_fleet(read_tables(tables(rolling_bounce("a"))))[0].findings
+    assert findings
+    for finding in findings:
+        rule = next(rule for rule in all_rules() if rule.code == finding.code)
+        for text in (rule.what, rule.why, rule.mend):
+            assert page.count(escape(text)) == 1, (finding.code, text)
+
+
+def test_a_row_of_the_fleet_leads_to_its_group_and_to_its_codes() -> None:
+    evil = "a b&c#<"
+    held = read_tables(tables(rolling_bounce(evil), rolling_bounce("b")))
+    page = render(held, "t")
+    low = sum(float(sum(e.facts.rebalances.pause_lower_s)) for e in examine_fleet(held)[:1])
+    assert low > 0
+    places = set(re.findall(r' id="([^"]*)"', page))
+    leads = re.findall(r'<a [^>]*href="#([^"]*)"', page)
+    assert {"g=a%20b%26c%23%3C", "g=b", "HF102"} <= set(leads) <= places
+    assert re.search(r'data-v="[\d.]+" ?[^>]*>[\d.]+ to [\d.]+<', page)
+
+
+def test_idle_traffic_stands_beside_what_stood_still() -> None:
+    script = rolling_bounce("a")
+    for row in script.rows["rebalances"]:
+        share = 0.25
+        row |= {f"idle_{b}_seconds": share * row[f"pause_{b}_seconds"] for b in ("lower", "upper")}
+    whole, part = (
+        examine_fleet(read_tables(tables(one)))[0].facts for one in (rolling_bounce("a"), script)
+    )
+    assert part.cost[0] == pytest.approx(0.75 * whole.cost[0]) and whole.cost[0] > 0
+    assert "more in which no record waited" in group_figures(part)
+    assert "no record waited" not in group_figures(whole)
+    assert re.search(r"\d \([\d.]+( to [\d.]+)? idle\)", render(read_tables(tables(script)), "t"))

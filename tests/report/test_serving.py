@@ -90,7 +90,9 @@ def test_a_row_of_the_index_is_what_the_doctor_says_of_the_group(
         assert index.state[i] == said["state"]
         assert index.n_members[i] == said["members"]
         assert index.n_rebalances[i] == said["rebalances"]
-        assert index.cost_s[i] == pytest.approx(said["cost_partition_seconds"]["upper"], abs=1e-3)
+        cost = said["cost_partition_seconds"]
+        assert index.cost_s[i] == pytest.approx(cost["upper"], abs=1e-3)
+        assert index.cost_lower_s[i] == pytest.approx(cost["lower"], abs=1e-3)
         known = told[name].lag.lag[told[name].lag.lag >= 0]
         assert index.lag[i] == (known.sum() if len(known) else NO_LAG)
 

@@ -100,12 +100,12 @@ METRICS: dict[str, Metric] = {
         ),
         _counter(
             "holdfast_group_pause_lower_seconds_total",
-            "Partition-seconds without an owner, at least, as the broker saw it.",
+            "Partition-seconds that stood still, at least, as the broker saw it.",
             "group",
         ),
         _counter(
             "holdfast_group_pause_upper_seconds_total",
-            "Partition-seconds without an owner, at most, as the broker saw it.",
+            "Partition-seconds that stood still, at most, as the broker saw it.",
             "group",
         ),
         _gauge(

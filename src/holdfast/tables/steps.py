@@ -144,7 +144,7 @@ PAUSE_INPUT = Table(
         *PAUSES.pick("group", "generation", "topic", "partitions"),
         *PAUSES.pick("pause_lower_seconds", "unowned_since", "last_seen"),
         Column("timestamp", _T, "end of the pause, or time of the commit"),
-        Column("basis", _S, "as in pauses; commit; open: no owner yet; or left: a member went"),
+        Column("basis", _S, "as in pauses; commit; open: no owner yet; left; or idle"),
         Column("log_offset", _L, "a commit counts for a pause only before this place"),
         Column("member", _I, "a number for the member that went", nullable=True),
         *MEMBERS.pick("session_timeout_ms"),

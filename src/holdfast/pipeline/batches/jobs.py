@@ -12,8 +12,8 @@ split      all records, once                                       offset_commit
 groups     all other records, by group                             generations, members, assignments
                                                                    movements, anomalies, bad_records
 lag        owners by the records, positions and end offsets        lag
-pauses     pauses by the records, members that went, and commits   pauses
-           of those groups
+pauses     pauses by the records, members that went, commits of    pauses
+           those groups, and what had nothing to read by ``lag``
 =========  ======================================================  ================================
 
 Step ``groups`` makes ``rebalances``; step ``pauses`` adds sums of pauses, and how members went.
@@ -54,6 +54,8 @@ from holdfast.pipeline.history.pauses import (
     SEEN,
     STAGED,
     commit_rows,
+    idle_rows,
+    idle_task,
     pauses_task,
 )
 from holdfast.pipeline.history.signs import DEPARTURES, with_departures
@@ -64,8 +66,9 @@ from holdfast.pipeline.ingest.source import DRIVER_ROWS, Dump, reading
 from holdfast.tables.folder import checked_files, remove_table
 from holdfast.tables.parquet import BATCH_ROWS
 from holdfast.tables.places import Place, size_of
-from holdfast.tables.reading import Tables, read_parquet
+from holdfast.tables.reading import Tables, conform, read_parquet
 from holdfast.tables.schemas import arrow_schema
+from holdfast.tables.stored import TABLES
 from holdfast.tables.writing import FILES_SCHEMA, BatchWriter, files_of
 
 if TYPE_CHECKING:
@@ -102,6 +105,7 @@ class Job:
     files: dict[str, Files] = field(default_factory=dict)
     unknown: Counter[int] = field(default_factory=Counter)
     n_bad_share: int = 0
+    taken_at_us: int = 0
     amended: list[str] = field(default_factory=list)
 
     def read_dump(
@@ -162,7 +166,7 @@ class Job:
 
     def lag(self, ends: Ends) -> None:
         """Run the lag job, over the owners that the groups job wrote or that ``files`` names."""
-        self.n_bad_share = ends.n_bad_share
+        self.n_bad_share, self.taken_at_us = ends.n_bad_share, ends.taken_at_us
         owners, positions = self.files.pop(OWNERS, []), self.files.pop(POSITIONS, [])
         if self.keep_state:
             self.files[OWNERS] = owners
@@ -199,7 +203,8 @@ class Job:
         staged, commits = self.files.pop(PAUSES, []), self.files.get("offset_commits", [])
         latest, seen = self.past.get(LATEST, []), self.past.get(SEEN, [])
         task = pauses_task(str(self.tables.root), self.batch)
-        if sum(rows for _, rows in (*staged, *commits, *latest, *seen)) <= DRIVER_ROWS:
+        beside = (*commits, *latest, *seen, *self.files.get("lag", []))
+        if sum(rows for _, rows in (*staged, *beside)) <= DRIVER_ROWS:
             rows = self._here(staged, commits, latest, seen)
             self.collect(pa.Table.from_batches(task(rows), FILES_SCHEMA))
         elif staged:
@@ -230,6 +235,8 @@ class Job:
         rows = [commit_rows(from_commits(part)) for part in self._tables(commits)]
         rows += [commit_rows(part) for part in self._tables(latest)]
         rows += self._tables(seen)
+        lag = self._tables(self.files.get("lag", []))
+        rows += [idle_rows(part, self.taken_at_us) for part in lag]
         known = pa.concat_tables([STAGED.empty_table(), *rows])
         known = known.filter(pc.is_in(known["group"], groups))
         yield from pa.concat_tables([pauses, known]).sort_by("group").to_batches()
@@ -246,6 +253,9 @@ class Job:
             held.select(*plain, F.col("commit_timestamp").alias("timestamp"))
         ).withColumn("basis", F.lit(COMMIT))
         known = self._read(seen, "pause_input").unionByName(known, allowMissingColumns=True)
+        lag = self._read(self.files.get("lag", []), "lag")
+        idle = lag.mapInArrow(idle_task(self.taken_at_us), spark_ddl("pause_input"))
+        known = known.unionByName(idle)
         groups = F.broadcast(pauses.select("group").distinct())
         return pauses.unionByName(known.join(groups, "group", "left_semi"))
 
@@ -334,7 +344,12 @@ def remove_staged(root: Place) -> None:
         remove_table(root, name)
 
 
-_SUMS: Final = ("pause_lower_seconds", "pause_upper_seconds")
+_SUMS: Final = {
+    f"{kind}_{bound}_seconds": (f"pause_{bound}_seconds", kind == "idle")
+    for kind in ("pause", "idle")
+    for bound in ("lower", "upper")
+}
+"""Columns of ``rebalances``: which column of ``pauses`` they sum up, and if of idle ones alone."""
 _KEYS: Final = ["group", "generation"]
 
 
@@ -349,11 +364,16 @@ def late_pauses(pauses: Sequence[pa.Table], rebalances: Sequence[pa.Table]) -> p
 
 def add_pauses(rebalances: pa.Table, pauses: pa.Table) -> pa.Table:
     """Rebalances with the partition-seconds of these pauses added, rows in their order."""
+    rebalances = conform(rebalances, TABLES["rebalances"], "rebalances")
     size = pc.list_value_length(pauses["partitions"]).cast(pa.float64())
+    idle = pc.if_else(pc.fill_null(pauses["is_idle"], False), size, 0.0)
     weighted = pa.table(
         {
             **{name: pauses[name] for name in _KEYS},
-            **{name: pc.multiply(pauses[name], size) for name in _SUMS},
+            **{
+                name: pc.multiply(pauses[of], idle if only_idle else size)
+                for name, (of, only_idle) in _SUMS.items()
+            },
         }
     )
     sums = weighted.group_by(_KEYS).aggregate([(name, "sum") for name in _SUMS])
@@ -363,7 +383,7 @@ def add_pauses(rebalances: pa.Table, pauses: pa.Table) -> pa.Table:
     again = pc.fill_null(pc.equal(joined["generation"], joined["previous_generation"]), False)
     for name in _SUMS:
         late = pc.if_else(again, 0.0, pc.fill_null(joined[f"{name}_sum"], 0.0))
-        more = pc.add(joined[name], late)
+        more = pc.add(pc.fill_null(joined[name], 0.0), late)
         more = pc.round(more, 6)  # to the microsecond, so in whatever order they were added
         joined = joined.set_column(joined.schema.get_field_index(name), name, more)
     result: pa.Table = joined.select(rebalances.column_names)

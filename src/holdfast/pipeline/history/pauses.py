@@ -6,10 +6,16 @@ before the record in which the partition has no owner (or, if the partition was 
 the record that names the new owner). A group's commits and records are in one partition of the log,
 so their order is certain.
 
+A partition of which no record waits does not stand still. That is known if the group stood at one
+offset from before the pause, and no record was at that offset until after it: the log ended there
+when log ends were read later, or a cluster told the time of the record that came. Everything else
+may have stood still, and ``is_idle`` is null.
+
 **Strategy.** Commits and pauses of a group come to one task. One sort by (partition, place) matches
 all pairs at once: the last commit seen is carried forward. A stream does not read old commits
 again. It keeps the latest commit of each partition. For a partition that has lost its owner, it
-also keeps the last commit before that; rows of basis ``open`` ask for it.
+also keeps the last commit before that; rows of basis ``open`` ask for it. Log ends come as rows of
+basis ``idle``, one for each partition that has nothing to read, or had nothing for a while.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.model.columns import I64
+from holdfast.model.columns import I64, Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import list_parts, make_lists, new_runs
@@ -28,7 +34,7 @@ from holdfast.pipeline.history.signs import DEPARTURES, LEFT, how_they_went
 from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.tables.groups import whole_groups
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
-from holdfast.tables.values import ints
+from holdfast.tables.values import floats, ints
 from holdfast.tables.writing import BatchWriter
 
 PAUSES: Final = "_pauses"
@@ -39,10 +45,12 @@ SEEN: Final = "_seen"
 STAGED: Final = arrow_schema("pause_input")
 """Pauses, of which commits before ``log_offset`` count; or commits: basis ``commit``, one
 partition, their time in ``timestamp`` and their place; or ``open``: no owner yet; or ``left``: a
-member that went, and what it owned."""
+member that went, and what it owned; or ``idle``: no record of one partition waited from
+``last_seen`` to ``timestamp``."""
 
 COMMIT: Final = "commit"
 OPEN: Final = "open"
+IDLE: Final = "idle"
 
 
 def pauses_task(root: str, batch: int) -> BatchTask:
@@ -63,6 +71,16 @@ def pauses_task(root: str, batch: int) -> BatchTask:
     return run
 
 
+def idle_task(taken_at_us: int) -> BatchTask:
+    """Rows of ``lag`` to those of :func:`idle_rows`."""
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            yield from idle_rows(pa.Table.from_batches([batch]), taken_at_us).to_batches()
+
+    return run
+
+
 def commit_rows(positions: pa.Table) -> pa.Table:
     """Rows of :data:`~holdfast.pipeline.ingest.positions.POSITION` as commits among STAGED."""
     found = positions.filter(positions["offset"].is_valid())
@@ -74,18 +92,52 @@ def commit_rows(positions: pa.Table) -> pa.Table:
     return filled_table(columns, STAGED, n)
 
 
+def idle_rows(lag: pa.Table, taken_at_us: int) -> pa.Table:
+    """When nothing of a partition waited to be read, among STAGED.
+
+    Parameters
+    ----------
+    lag : Table
+        The table ``lag``.
+    taken_at_us : int
+        When the log ends were read, in microseconds since 1970.
+
+    Notes
+    -----
+    Since its first commit at the offset at which the group stands there is nothing to read, until
+    the log ends were read if the log ends there, else until the time of the next record. In a log
+    that never had a record there never was anything to read.
+    """
+    behind, since = ints(lag, "lag"), ints(lag, "position_timestamp")
+    stands = pc.and_(pc.equal(lag["status"], "committed"), pc.equal(lag["clamped"], "none"))
+    dated = pc.fill_null(pc.equal(lag["lag_seconds_basis"], "record"), False)
+    read_up = (behind == 0) & (since >= 0) & stands.to_numpy(zero_copy_only=False)
+    later = (behind > 0) & (since >= 0) & pc.and_(stands, dated).to_numpy(zero_copy_only=False)
+    empty = ints(lag, "log_end_offset") == 0
+    age_us = np.nan_to_num(floats(lag, "lag_seconds")) * 1e6
+    until = np.where(later, taken_at_us - age_us, taken_at_us).astype(np.int64)
+    known = np.flatnonzero(read_up | later | empty)
+    found, n = lag.take(pa.array(known)), len(known)
+    columns: Arrays = {name: found[name] for name in ("group", "topic")}
+    columns["partitions"] = make_lists(ints(found, "partition"), np.arange(n))
+    columns["last_seen"] = pa.array(np.where(empty, 0, since)[known]).cast(TIMESTAMP)
+    columns["timestamp"] = pa.array(until[known]).cast(TIMESTAMP)
+    columns["basis"] = pa.repeat(IDLE, n)
+    return filled_table(columns, STAGED, n)
+
+
 def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the table ``pauses`` of whole groups, and the last commits of open pauses.
 
     Parameters
     ----------
     rows : Table of STAGED
-        Pauses and commits in any order.
+        Pauses, commits and idle times in any order.
     """
-    is_commit = pc.equal(rows["basis"], COMMIT)
-    commits = rows.filter(is_commit)
-    is_left = pc.equal(rows["basis"], LEFT)
-    pauses = rows.filter(pc.invert(pc.or_(is_commit, is_left)))
+    commits = rows.filter(pc.equal(rows["basis"], COMMIT))
+    idle = rows.filter(pc.equal(rows["basis"], IDLE))
+    beside = pc.is_in(rows["basis"], pa.array([COMMIT, LEFT, IDLE]))
+    pauses = rows.filter(pc.invert(beside))
     if pauses.num_rows == 0:
         return arrow_schema("pauses").empty_table(), STAGED.empty_table()
     starts, partition = list_parts(pauses["partitions"])
@@ -95,7 +147,7 @@ def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     wanted = is_open[row] & (found >= 0)
     seen = commits.take(pa.array(np.unique(found[wanted])))
     row, partition, found = row[~is_open[row]], partition[~is_open[row]], found[~is_open[row]]
-    return _bounded(pauses, row, partition, _times(commits, found)), seen
+    return _bounded(pauses, row, partition, _times(commits, found), idle), seen
 
 
 def told(rows: pa.Table) -> pa.Table:
@@ -123,33 +175,60 @@ def _times(commits: pa.Table, found: I64) -> I64:
     return np.where(found >= 0, ints(commits, "timestamp")[np.maximum(found, 0)], 0)
 
 
-def _bounded(pauses: pa.Table, row: I64, partition: I64, seen: I64) -> pa.Table:
-    """Rows of ``pauses``: partitions of a pause with the same last sign stay together."""
+def _bounded(pauses: pa.Table, row: I64, partition: I64, seen: I64, idle: pa.Table) -> pa.Table:
+    """Rows of ``pauses``: partitions with the same last sign, and alike idle, stay together."""
     until = ints(pauses, "timestamp")
     since = np.where(
         pauses["unowned_since"].is_null().to_numpy(), until, ints(pauses, "unowned_since")
     )
     last_seen = np.maximum(ints(pauses, "last_seen")[row], np.minimum(seen, since[row]))
-    order = np.lexsort((partition, last_seen, row))
+    is_idle = _is_idle(pauses, row, partition, last_seen, idle)
+    order = np.lexsort((partition, is_idle, last_seen, row))
     row, partition, last_seen = row[order], partition[order], last_seen[order]
-    first = np.flatnonzero(new_runs(row, last_seen))
+    is_idle = is_idle[order]
+    first = np.flatnonzero(new_runs(row, last_seen, is_idle))
     at = row[first]
     picked = pauses.take(pa.array(at))
     columns: dict[str, Any] = {name: picked[name] for name in pauses.column_names}
     columns["partitions"] = make_lists(partition, first)
     columns["last_seen"] = pa.array(last_seen[first]).cast(TIMESTAMP)
     columns["pause_upper_seconds"] = np.maximum(until[at] - last_seen[first], 0) / 1e6
+    columns["is_idle"] = pa.array(is_idle[first], mask=~is_idle[first])
     return from_columns("pauses", columns)
+
+
+def _is_idle(pauses: pa.Table, row: I64, partition: I64, last_seen: I64, idle: pa.Table) -> Mask:
+    """Which partitions are known to have had nothing to read all through their pause."""
+    n = len(row)
+    if not (n and idle.num_rows):
+        return np.zeros(n, np.bool_)
+    pair = _pairs(pauses, row, idle)
+    number = np.concatenate([partition, list_parts(idle["partitions"])[1].astype(np.int64)])
+    key = (pair[0] * (int(pair[1].max()) + 1) + pair[1]) << 32 | (number & 0xFFFFFFFF)
+    order = n + np.argsort(key[n:], kind="stable")
+    at = np.minimum(np.searchsorted(key[order], key[:n]), len(order) - 1)
+    where = order[at] - n
+    since, until = ints(idle, "last_seen")[where], ints(idle, "timestamp")[where]
+    again = ints(pauses, "timestamp")[row]
+    found: Mask = (key[n:][where] == key[:n]) & (since <= last_seen) & (again <= until)
+    return found
+
+
+def _pairs(pauses: pa.Table, row: I64, others: pa.Table) -> list[I64]:
+    """Codes of group and topic of the pauses at ``row``, and behind them of other rows."""
+    return [
+        codes(
+            pa.chunked_array(
+                [*pauses[name].take(pa.array(row)).chunks, *others[name].chunks], pa.string()
+            )
+        )
+        for name in ("group", "topic")
+    ]
 
 
 def _last_commits(pauses: pa.Table, row: I64, partition: I64, commits: pa.Table) -> I64:
     """Row of the last commit of each partition before the place of its pause; -1 for none."""
-    topic = [pauses[name].take(pa.array(row)) for name in ("group", "topic")]
-    other = [commits[name] for name in ("group", "topic")]
-    pair = [
-        codes(pa.chunked_array([*a.chunks, *b.chunks], pa.string()))
-        for a, b in zip(topic, other, strict=True)
-    ]
+    pair = _pairs(pauses, row, commits)
     n = len(row)
     _, commit_partition = list_parts(commits["partitions"])
     number = np.concatenate([partition, commit_partition.astype(np.int64)])

@@ -388,6 +388,8 @@ def rebalance_table(
         "stickiness": pa.array(share, mask=(did.fresh | _shares(gens))[keep] | np.isnan(share)),
         "pause_lower_seconds": np.zeros(len(keep)),
         "pause_upper_seconds": np.zeros(len(keep)),
+        "idle_lower_seconds": np.zeros(len(keep)),
+        "idle_upper_seconds": np.zeros(len(keep)),
         "leader_changed": did.leader_changed[keep],
         "cooperative": did.cooperative[keep],
         "needed_moves_proven": ~unproven,

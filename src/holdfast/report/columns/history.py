@@ -18,6 +18,7 @@ from holdfast.tables.stored import REBALANCES
 from holdfast.tables.values import ArrowTable, codes, floats, ints, times_ms, words
 
 _KINDS = ("moved", "moved_through_gap", "gained", "lost")
+_BOUNDS = ("lower", "upper")
 _COUNTS = tuple(column.name for column in REBALANCES.counts)
 
 
@@ -38,7 +39,10 @@ class Rebalances:
     counts : dict of str to int64[n]
         Columns of the table that start with ``n_``, and ``eager`` (1, 0); -1 where unknown.
     pause_lower_s, pause_upper_s : float64[n]
-        Partition-seconds without an owner; NaN where unknown.
+        Partition-seconds that stood still: without an owner, but for ``idle_*``; NaN where unknown.
+    idle_lower_s, idle_upper_s : float64[n]
+        Partition-seconds without an owner of which it is known that no record waited; 0 where it
+        is not.
     """
 
     generation: I64
@@ -49,6 +53,8 @@ class Rebalances:
     counts: dict[str, I64]
     pause_lower_s: F64
     pause_upper_s: F64
+    idle_lower_s: F64
+    idle_upper_s: F64
 
     def total(self, name: str) -> int | None:
         """Sum of a count; None where no rebalance has it."""
@@ -65,6 +71,8 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
     at = times_ms(table, "timestamp")
     order = np.lexsort((ints(table, "generation"), at))
     cause, causes = codes(table, "cause")
+    idle_lower, idle_upper = (floats(table, f"idle_{b}_seconds", 0.0)[order] for b in _BOUNDS)
+    lower, upper = stood_still_s(table)
     return Rebalances(
         generation=ints(table, "generation")[order],
         at_ms=at[order],
@@ -75,9 +83,26 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
             **{name: ints(table, name)[order] for name in _COUNTS},
             "eager": 1 - ints(table, "cooperative")[order],
         },
-        pause_lower_s=floats(table, "pause_lower_seconds")[order],
-        pause_upper_s=floats(table, "pause_upper_seconds")[order],
+        pause_lower_s=lower[order],
+        pause_upper_s=upper[order],
+        idle_lower_s=idle_lower,
+        idle_upper_s=idle_upper,
     )
+
+
+def stood_still_s(rebalances: ArrowTable) -> tuple[F64, F64]:
+    """Partition-seconds of each rebalance that stood still, at least and at most.
+
+    That is the time without an owner, but for partitions of which no record waited.
+    """
+    lower, upper = (
+        np.maximum(
+            floats(rebalances, f"pause_{b}_seconds") - floats(rebalances, f"idle_{b}_seconds", 0.0),
+            0.0,
+        )
+        for b in _BOUNDS
+    )
+    return lower, upper
 
 
 def _stated(table: ArrowTable, order: I64) -> tuple[str | None, ...]:
@@ -108,6 +133,8 @@ def _counted(tables: Tables, group: str) -> Rebalances:
         counts=counts,
         pause_lower_s=unknown,
         pause_upper_s=unknown,
+        idle_lower_s=np.zeros(n),
+        idle_upper_s=np.zeros(n),
     )
 
 

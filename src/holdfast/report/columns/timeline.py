@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from holdfast.model.columns import I32, I64, NO_OWNER
 from holdfast.report.columns.identity import Identities, read_identities
@@ -248,8 +249,9 @@ def _pieces(flat: _Flat, rank: I64, generations: Settlements, first: int, last: 
 
 
 def _cut_at_pauses(pieces: _Pieces, flat: _Flat, pauses: ArrowTable, first: int) -> I64:
-    """End of each piece after its pause: ``to_ms`` where it has none."""
+    """End of each piece after its pause: ``to_ms`` where it has none, or nothing waited."""
     cut = pieces.to_ms.copy()
+    pauses = pauses.filter(pc.invert(pc.fill_null(pauses["is_idle"], False)))
     if not pauses.num_rows or not len(cut):
         return cut
     topic, topics = codes(pauses, "topic")

@@ -7,6 +7,7 @@ JavaScript is marked. Payload elements hold packed text alone (packing.py).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import quote
 
 import numpy as np
 
@@ -17,12 +18,13 @@ from holdfast.report.drawing.readers_section import readers_section
 from holdfast.report.drawing.sections import (
     NONE,
     amount,
-    amount_s,
     bounds,
     codes_of,
+    codes_section,
     figures,
     findings_section,
     group_figures,
+    idle_words,
     matrix_section,
     number,
     rebalance_section,
@@ -95,6 +97,9 @@ def page_body(
             _group_section(tables, group, i, several=len(groups) > 1)
             for i, group in enumerate(shown)
         ),
+        codes_section(f.code for group in groups for f in group.findings)
+        if len(groups) > 1
+        else None,
     )
     bar = frame.bar if frame is not None else ""
     script = shown_script(frame.script) if frame is not None else ""
@@ -137,7 +142,8 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
         (
             "Stood still",
             f"{bounds(low, pause)} s",
-            "partition-seconds, at least to at most, inferred",
+            "partition-seconds, at least to at most, inferred"
+            + idle_words(*(g.facts.rebalances for g in groups)),
         ),
         ("Lag", number(int(lag[lag >= 0].sum())) if len(lag) else NONE, "records behind"),
     ]
@@ -173,25 +179,36 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
         ("Findings", False),
     ]
     rows = []
-    for group in groups[:500]:
+    for i, group in enumerate(groups[:500]):
         t = group.facts.timeline
+        low = float(np.nansum(group.facts.rebalances.pause_lower_s))
         members = int(t.generations.n_members[-1]) if len(t.generations.n_members) else 0
         pause, moved = group.facts.cost
         rows.append(
             [
-                tag("td", name_of(t.group)),
+                tag("td", _group_link(t.group) if i < len(shown) else name_of(t.group)),
                 amount(group.facts.n_partitions),
                 amount(members),
                 amount(group.facts.n_rebalances),
                 amount(moved),
-                amount_s(pause),
+                (bounds(low, pause), pause),
                 tag("td", join(codes_of(group.findings)), class_="t"),
             ]
         )
     hidden = len(groups) - len(shown)
     note = f" {hidden:,} more have no section of their own here." if hidden > 0 else ""
     lead = tag("p", "Worst first." + note, class_="lead")
-    return tag("section", tag("h2", "Groups"), lead, table(heads, rows), class_="card")
+    body = table(heads, rows, narrow=("Group", "Stood still, s", "Findings"))
+    return tag("section", tag("h2", "Groups"), lead, body, class_="card")
+
+
+def _group_link(group: str) -> Markup:
+    """The name of a group, leading to its section: the script reads the same words."""
+    return tag("a", name_of(group), href=f"#{_address(group)}")
+
+
+def _address(group: str) -> str:
+    return f"g={quote(group, safe='')}"
 
 
 def _timeline_frame() -> Markup:
@@ -289,6 +306,7 @@ def _group_section(tables: Tables, group: Examination, index: int, *, several: b
         readers_section(tables, timeline) if group.facts.kind == "share" else None,
         lag_section(tables, timeline, by_owner=group.facts.kind != "share"),
         class_="card group",
+        id=_address(timeline.group),
         data_group=index,
     )
 

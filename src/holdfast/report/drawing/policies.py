@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,12 @@ import pyarrow.parquet as pq
 
 from holdfast.command_lines import NOT_KNOWN, holdfast_line
 from holdfast.errors import SourceError
+from holdfast.model.fidelity import LOW_FIDELITY
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.report.drawing.sections import NONE, amount, amount_s, table
 from holdfast.tables.answers import REPLAY
 
+_NO_CAUTION = "how near these numbers are to the records is not known, or not near: trust none"
 _BAR_CELLS = 12
 _MOST = 1e300
 """A value that is no number below this one was not measured."""
@@ -85,11 +87,14 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
         "The same history under other settings, by the same machines. The actual setting was "
         "replayed too: fidelity says how close that came to what was recorded, 100 % is exact."
     )
-    body = table(heads, (_row(row, top)[0 if many else 1 :] for row in ordered))
+    narrow = [heads[0 if not many else 1][0], "Stopped, partition-s", "Fidelity"]
+    shown = (_row(row, top)[0 if many else 1 :] for row in ordered)
+    body = table(heads, shown, narrow=narrow)
     return tag(
         "section",
         tag("h2", "What other policies would have cost"),
         tag("p", lead, class_="lead"),
+        *_cautions(ordered),
         body,
         class_="card",
         id="policies",
@@ -122,8 +127,37 @@ def _row(row: Mapping[str, Any], top: float) -> list[object]:
         tag("td", _bar(cost, top)),
         amount_s(_value(row, "longest_stop_seconds")),
         amount_s(_value(row, "time_to_balance_seconds")),
-        (NONE, "") if fidelity is None else (f"{fidelity:.0%}", fidelity),
+        _fidelity(row, fidelity),
     ]
+
+
+def _fidelity(row: Mapping[str, Any], fidelity: float | None) -> object:
+    """The fidelity, and beside it whether it is low."""
+    if fidelity is None:
+        return tag("td", tag("span", "not known", class_="lozenge s-warn"), data_v="")
+    if not _is_low(row):
+        return f"{fidelity:.0%}", fidelity
+    said = _caution(row)
+    mark = tag("span", "low", class_="lozenge s-warn", title=said)
+    return tag("td", f"{fidelity:.0%} ", mark, data_v=fidelity, class_="n")
+
+
+def _is_low(row: Mapping[str, Any]) -> bool:
+    fidelity = _value(row, "fidelity")
+    return fidelity is None or fidelity < LOW_FIDELITY
+
+
+def _caution(row: Mapping[str, Any]) -> str:
+    said = row.get("caution")
+    return said if isinstance(said, str) and said else _NO_CAUTION
+
+
+def _cautions(rows: Sequence[Mapping[str, Any]]) -> Iterator[Markup]:
+    """One paragraph for each group whose rows are not to be trusted."""
+    told = {row.get("group"): row for row in rows if _is_low(row)}
+    for group, row in told.items():
+        name = [] if group is None else [name_of(group), ": "]
+        yield tag("p", tag("b", "Low fidelity. "), *name, _caution(row), ".", class_="caution")
 
 
 def _policy(row: Mapping[str, Any]) -> Markup:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import cache
 
 import numpy as np
 
@@ -18,12 +19,13 @@ from holdfast.report.columns.timeline import Timeline
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.report.findings.examination import all_rules
 from holdfast.report.findings.facts import Facts
-from holdfast.report.findings.finding import Finding
+from holdfast.report.findings.finding import Finding, Rule
 from holdfast.report.findings.finding import count as counted
 from holdfast.tables.reading import Tables
 from holdfast.tables.stored import REBALANCES
 
 MAX_ROWS = 100
+_NARROW = [head for head, _ in REBALANCES.headings("timestamp", "cause", "pause_upper_seconds")]
 NONE = "–"
 
 
@@ -75,16 +77,38 @@ def figures(items: Iterable[tuple[str, str, str]]) -> Markup:
 
 
 def table(
-    heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[object]], *, kind: str = ""
+    heads: Sequence[tuple[str, bool]],
+    rows: Iterable[Sequence[object]],
+    *,
+    kind: str = "",
+    narrow: Sequence[str] = (),
 ) -> Markup:
-    """A sortable table; a head is (text, numeric). A cell may be ready ``td`` markup."""
+    """A sortable table; a head is (text, numeric). A cell may be ready ``td`` markup.
+
+    ``narrow``: heads of the columns that a narrow screen shows, until all are asked for.
+    """
     tail = _numeric_tail(heads)
     head = join(tag("th", text, scope="col", class_="n" if n else None) for text, n in heads)
     body = join(tag("tr", join(_cells(heads, row, tail))) for row in rows)
     inner = tag("thead", tag("tr", head)) + tag("tbody", body)
-    classes = ("full sortable", kind, f"r{tail + 1}" if tail else "")
+    texts = [text for text, _ in heads]
+    classes = ["full sortable", kind, f"r{tail + 1}" if tail else ""]
+    classes += narrow_classes([texts.index(text) for text in narrow])
     whole = tag("table", Markup(inner), class_=" ".join(filter(None, classes)))
-    return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label="table")
+    box = tag("div", whole, class_="wide", tabindex="0", role="region", aria_label="table")
+    return join([all_columns(len(heads)), box]) if narrow else box
+
+
+def narrow_classes(columns: Sequence[int]) -> list[str]:
+    """Classes of a table of which a narrow screen shows these columns alone (``style.css``)."""
+    return ["narrow", *(f"p{column + 1}" for column in columns)] if columns else []
+
+
+def all_columns(count: int) -> Markup:
+    """What stands before such a table: a box to tick for all of its columns."""
+    return tag(
+        "label", tag("input", type="checkbox"), f" all {count} columns", class_="all-columns"
+    )
 
 
 def _numeric_tail(heads: Sequence[tuple[str, bool]]) -> int:
@@ -119,6 +143,7 @@ def group_figures(facts: Facts) -> Markup:
     known = ~np.isnan(pause)
     total = float(pause[known].sum()) if known.any() else None
     low = float(np.nansum(rebalances.pause_lower_s)) if known.any() else 0.0
+    idle = idle_words(rebalances)
     moved = [rebalances.total(n) for n in ("n_moved", "n_moved_through_gap")]
     avoidable = rebalances.total("n_avoidable_moves")
     span = (timeline.last_ms - timeline.first_ms) / 1000
@@ -140,10 +165,19 @@ def group_figures(facts: Facts) -> Markup:
             (
                 "Stood still",
                 NONE if total is None else f"{bounds(low, total)} s",
-                "partition-seconds, at least to at most, inferred",
+                f"partition-seconds, at least to at most, inferred{idle}",
             ),
         ]
     )
+
+
+def idle_words(*told: Rebalances) -> str:
+    """What the partitions had no owner beside, while nothing of them waited; "" for nothing."""
+    low, high = (
+        sum(float(bound.sum()) for bound in bounds_of)
+        for bounds_of in ([r.idle_lower_s for r in told], [r.idle_upper_s for r in told])
+    )
+    return f"; {bounds(low, high)} more in which no record waited" if high > 0 else ""
 
 
 def _span(span_s: float) -> str:
@@ -172,13 +206,16 @@ def rebalance_section(rebalances: Rebalances) -> Markup:
     lead = (
         "One row per generation. Stood still is partition-seconds without an owner, at least to "
         "at most, as the broker saw it: the log says when a generation was settled, not when it "
-        "began, nor when a member knew of it."
+        "began, nor when a member knew of it. Where it is known that no record waited, that time "
+        "stands apart as idle; where log ends cannot tell, it counts as standing still."
     )
     return tag(
         "div",
         tag("h3", "Rebalances"),
         tag("p", note + lead, class_="lead"),
-        table(heads, rows, kind="jumps") if n else tag("p", "No rebalance was recorded."),
+        table(heads, rows, kind="jumps", narrow=_NARROW)
+        if n
+        else tag("p", "No rebalance was recorded."),
     )
 
 
@@ -201,8 +238,15 @@ def _rebalance_row(r: Rebalances, i: int, names: Sequence[str]) -> list[object]:
         join([r.cause[i].replace("_", " ") or NONE, sure]),
         int(r.generation[i]),
         *map(count, names),
-        (bounds(float(r.pause_lower_s[i]), upper), "" if math.isnan(upper) else upper),
+        (_stood_still(r, i), "" if math.isnan(upper) else upper),
     ]
+
+
+def _stood_still(r: Rebalances, i: int) -> str:
+    """Both bounds of one rebalance, and those of idle traffic beside them."""
+    shown = bounds(float(r.pause_lower_s[i]), float(r.pause_upper_s[i]))
+    idle = float(r.idle_upper_s[i])
+    return f"{shown} ({bounds(float(r.idle_lower_s[i]), idle)} idle)" if idle > 0 else shown
 
 
 def matrix_section(tables: Tables, timeline: Timeline) -> Markup:
@@ -239,26 +283,55 @@ def _matrix_cell(count: int, top: int, same: bool) -> Markup:
 
 
 def codes_of(findings: Sequence[Finding]) -> list[object]:
-    """Codes of findings as lozenges, worst first."""
-    shown: list[object] = []
-    rules = {rule.code: rule for rule in all_rules()}
-    for code in dict.fromkeys(f.code for f in findings):
-        severity = next(f.severity for f in findings if f.code == code)
-        told = f"{rules[code].name}: {rules[code].what}"
-        shown += [tag("span", code, class_=f"lozenge s-{severity}", title=told), " "]
-    return shown
+    """Codes of findings as lozenges, worst first; each leads to :func:`codes_section`."""
+    found: dict[str, str] = {}
+    for finding in findings:
+        found.setdefault(finding.code, str(finding.severity))
+    return [part for code, severity in found.items() for part in (code_link(code, severity), " ")]
+
+
+def code_link(code: str, severity: str) -> Markup:
+    """A code as a lozenge that says what it means, and leads to the rest."""
+    rule = _rules()[code]
+    told = f"{rule.name}: {rule.what} ({severity})"
+    return tag("a", code, class_=f"lozenge s-{severity}", title=told, href=f"#{code}")
+
+
+@cache
+def _rules() -> dict[str, Rule]:
+    return {rule.code: rule for rule in all_rules()}
+
+
+def codes_section(codes: Iterable[str]) -> Markup | None:
+    """What some codes mean, why that matters and what helps; None for no codes."""
+    shown = [
+        tag("div", tag("h3", f"{code} {_rules()[code].name}"), _meaning(_rules()[code]), id=code)
+        for code in sorted(set(codes))
+    ]
+    title = tag("h2", "What the codes mean")
+    return tag("section", title, *shown, class_="card", id="codes") if shown else None
+
+
+def _meaning(rule: Rule) -> Markup:
+    return join(
+        [
+            tag("p", rule.what),
+            tag("p", tag("b", "Why it matters. "), rule.why),
+            tag("p", tag("b", "How it is told. "), rule.how),
+            tag("p", tag("b", "What helps. "), rule.mend),
+        ]
+    )
 
 
 def findings_section(findings: Sequence[Finding]) -> Markup:
     """What the doctor's rules say about a group, worst first."""
-    names = {rule.code: rule.name for rule in all_rules()}
     title = tag("h3", "Findings")
     if not findings:
         return tag("div", title, tag("p", "Nothing was found."))
-    return tag("div", title, *(_finding(f, names[f.code]) for f in findings))
+    return tag("div", title, *map(_finding, findings))
 
 
-def _finding(finding: Finding, name: str) -> Markup:
+def _finding(finding: Finding) -> Markup:
     e = finding.evidence
     cost = bounds(finding.cost_lower_s, finding.cost_upper_s) if finding.cost_upper_s else ""
     notes = [str(finding.basis), f"{cost} partition-seconds" if cost else ""]
@@ -270,11 +343,12 @@ def _finding(finding: Finding, name: str) -> Markup:
     where += [names.text(", ", 5) for names in (e.members, e.partitions) if names.total]
     middle, wide = (e.from_ms + e.to_ms) // 2, max((e.to_ms - e.from_ms) // 5, 500)
     jump = tag("button", "show", type="button", class_="jump", data_moment=middle, data_wide=wide)
+    rule = _rules()[finding.code]
     head = tag(
         "p",
         tag("span", finding.code, class_=f"lozenge s-{finding.severity}"),
         " ",
-        tag("strong", name),
+        tag("strong", rule.name),
         f" ({finding.severity}; {', '.join(filter(None, notes))}) ",
         jump if e.from_ms >= 0 else None,
     )
@@ -284,5 +358,6 @@ def _finding(finding: Finding, name: str) -> Markup:
         tag("p", finding.text),
         tag("p", harmless("; ".join(where)), class_="lead") if where else None,
         tag("p", tag("code", finding.command)) if finding.command else None,
+        tag("details", tag("summary", "Why it matters, what helps"), _meaning(rule)),
         class_="finding",
     )

@@ -111,6 +111,10 @@ def summary(facts: Facts) -> dict[str, Any]:
             "lower": _rounded(float(np.nansum(r.pause_lower_s))),
             "upper": _rounded(float(np.nansum(r.pause_upper_s))),
         },
+        "idle_partition_seconds": {
+            "lower": _rounded(float(r.idle_lower_s.sum())),
+            "upper": _rounded(float(r.idle_upper_s.sum())),
+        },
     }
 
 
@@ -187,7 +191,8 @@ screen for each group, the worst first. It only reads, and joins no group. A fin
 - **evidence**: generations, times, members, partitions: the first ten of each, and how many more
   there are;
 - a **cost** in partition-seconds, at least and at most, as the broker saw it: the time in which a
-  partition had no owner, or an owner that did nothing for it, summed over partitions;
+  partition had no owner, or an owner that did nothing for it, summed over partitions. Where it is
+  known that no record waited, nothing stood still: that time is no cost;
 - one **command** that helps. It reads the source that the doctor was given; where the doctor knows
   no broker, `HOST:PORT` stands for one.
 

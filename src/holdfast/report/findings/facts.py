@@ -135,10 +135,13 @@ class Age:
         Since log ends were read, of tables that ``watch`` keeps; 0 for others.
     look_every_s : float
         How often ``watch`` was told to read them; 0 if it was to end by itself.
+    started_with : tuple of str
+        Options with which ``watch`` was started, without its folder and pause; none if unknown.
     """
 
     seconds: float = 0.0
     look_every_s: float = 0.0
+    started_with: tuple[str, ...] = ()
 
 
 NOT_KEPT = Age()
@@ -151,7 +154,12 @@ def read_age(tables: Tables, now_ms: int) -> Age:
     if taken_us is None:
         return NOT_KEPT
     seconds = max(now_ms - taken_us / 1000, 0.0) / 1000
-    return Age(seconds=seconds, look_every_s=float(notes.get("every_seconds") or 0.0))
+    words = notes.get("started_with") or ()
+    return Age(
+        seconds=seconds,
+        look_every_s=float(notes.get("every_seconds") or 0.0),
+        started_with=tuple(str(word) for word in words),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -219,7 +227,7 @@ class Facts:
 
     @property
     def cost(self) -> tuple[float, int]:
-        """Partition-seconds without an owner, at most, and partitions moved."""
+        """Partition-seconds that stood still, at most, and partitions moved."""
         moved = self.rebalances.total("n_moved") or 0
         return float(np.nansum(self.rebalances.pause_upper_s)), moved
 

@@ -309,11 +309,13 @@ def stale(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if facts.age.seconds <= limit:
         return
     folder = facts.source.path or FOLDER
+    words = facts.age.started_with or option("-b", SERVERS)
+    every = f"{every_s or 30:g}"
     yield Symptom(
         text=f"log ends were read {facts.age.seconds / 60:,.0f} minutes ago: all of this is as of "
         "then",
         evidence=Evidence(to_ms=facts.end_ms, figures={"age_s": facts.age.seconds}),
-        command=holdfast_line("watch", "-b", SERVERS, "-o", folder, "--every", "30"),
+        command=holdfast_line("watch", *words, *option("-o", folder), "--every", every),
         basis=Basis.STATED,
     )
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.model.columns import F64, I64
+from holdfast.report.columns.history import stood_still_s
 from holdfast.report.findings.examination import Examination
 from holdfast.report.findings.finding import Severity
 from holdfast.tables.reading import Tables
-from holdfast.tables.values import ArrowTable, codes, floats, ints, times_ms
+from holdfast.tables.values import ArrowTable, codes, ints, times_ms
 
 PAGE_ROWS = 100
 NO_LAG = -1
@@ -66,8 +67,8 @@ class GroupIndex:
         State as of the last generation; ``unknown`` where there is none.
     n_members, n_rebalances : int64[n]
         Members of the last generation; rebalances in the tables.
-    cost_s : float64[n]
-        Partition-seconds without an owner, at most.
+    cost_lower_s, cost_s : float64[n]
+        Partition-seconds that stood still, at least and at most.
     lag : int64[n]
         Records behind, over all partitions whose lag is known; NO_LAG where none is.
     """
@@ -76,6 +77,7 @@ class GroupIndex:
     state: tuple[str, ...]
     n_members: I64
     n_rebalances: I64
+    cost_lower_s: F64
     cost_s: F64
     lag: I64
 
@@ -100,7 +102,10 @@ def read_index(tables: Tables) -> GroupIndex:
     n_told = np.bincount(of, minlength=len(names)).astype(np.int64)
     is_real = np.asarray([cause != "first_seen" for cause in rebalances["cause"].to_pylist()], bool)
     n_real = np.bincount(of[is_real], minlength=len(names)).astype(np.int64)
-    pause = np.nan_to_num(floats(rebalances, "pause_upper_seconds"))
+    low_s, high_s = (
+        np.bincount(of, weights=np.nan_to_num(bound), minlength=len(names)).astype(np.float64)
+        for bound in stood_still_s(rebalances)
+    )
     lag = ints(lag_rows, "lag")
     behind = _group_of(lag_rows, place)[lag >= 0]
     total = np.zeros(len(names), np.int64)
@@ -111,7 +116,8 @@ def read_index(tables: Tables) -> GroupIndex:
         state=tuple(states[i] if i >= 0 else "unknown" for i in last),
         n_members=np.where(last >= 0, members[last], 0) if len(members) else last * 0,
         n_rebalances=np.where(n_told > 0, n_real, n_settled),
-        cost_s=np.bincount(of, weights=pause, minlength=len(names)).astype(np.float64),
+        cost_lower_s=low_s,
+        cost_s=high_s,
         lag=total,
     )
 

@@ -21,7 +21,18 @@ from holdfast.report.drawing.document import (
     style_of,
 )
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
-from holdfast.report.drawing.sections import NONE, figures, number, seconds, when
+from holdfast.report.drawing.sections import (
+    NONE,
+    all_columns,
+    bounds,
+    code_link,
+    codes_section,
+    figures,
+    narrow_classes,
+    number,
+    when,
+)
+from holdfast.report.findings.examination import all_rules
 from holdfast.report.serving.group_index import (
     SEVERITIES,
     SORTS,
@@ -47,6 +58,7 @@ _HEADS = {
     "lag": "Lag",
     "findings": "Findings",
 }
+_NARROW = ("group", "lag", "findings")
 _NUMBERS = frozenset({"members", "rebalances", "cost", "lag"})
 
 
@@ -113,6 +125,7 @@ def index_page(
             tag("div", _rows(index, verdicts, view, rows), id="groups"),
             class_="card",
         ),
+        codes_section(rule.code for rule in all_rules()),
     )
     header = tag("header", tag("h1", TITLE))
     body = join([frame.bar, header, main, page_footer(served=True), shown_script(frame.script)])
@@ -126,7 +139,11 @@ def _fleet_figures(index: GroupIndex) -> Markup:
             ("Groups", number(len(index.names)), ""),
             ("Members", number(int(index.n_members.sum())), ""),
             ("Rebalances", number(int(index.n_rebalances.sum())), ""),
-            ("Stood still", f"{seconds(float(index.cost_s.sum()))} s", "partition-seconds at most"),
+            (
+                "Stood still",
+                f"{bounds(float(index.cost_lower_s.sum()), float(index.cost_s.sum()))} s",
+                "partition-seconds, at least to at most",
+            ),
             ("Lag", number(int(behind.sum())) if len(behind) else NONE, "records behind"),
         ]
     )
@@ -165,11 +182,13 @@ def _rows(index: GroupIndex, verdicts: Verdicts, view: IndexView, rows: I64) -> 
     view = replace(view, page=page)
     head = tag("tr", *(_head(view, column) for column in SORTS))
     body = join(_row(index, verdicts, int(i)) for i in shown)
-    table = tag("table", tag("thead", head), tag("tbody", body), class_="full")
+    shown_narrow = narrow_classes([SORTS.index(name) for name in _NARROW])
+    classes = " ".join(["full", *shown_narrow])
+    table = tag("table", tag("thead", head), tag("tbody", body), class_=classes)
     wide = tag("div", table, class_="wide", tabindex="0", role="region", aria_label="groups")
     if not len(shown):
         return join([_place(view, len(rows), n_pages), tag("p", "No group is like that.")])
-    return join([_place(view, len(rows), n_pages), wide])
+    return join([_place(view, len(rows), n_pages), all_columns(len(SORTS)), wide])
 
 
 def _place(view: IndexView, count: int, n_pages: int) -> Markup:
@@ -223,7 +242,7 @@ def _row(index: GroupIndex, verdicts: Verdicts, i: int) -> Markup:
             for text in (
                 number(int(index.n_members[i])),
                 number(int(index.n_rebalances[i])),
-                seconds(float(index.cost_s[i])),
+                bounds(float(index.cost_lower_s[i]), float(index.cost_s[i])),
                 number(lag) if lag >= 0 else NONE,
             )
         ),
@@ -235,8 +254,4 @@ def _lozenges(verdicts: Verdicts, name: str) -> Markup:
     if name not in verdicts:
         return tag("span", "not examined yet", class_="place")
     found = verdicts[name].codes
-    return join(
-        part
-        for code, severity in found
-        for part in (tag("span", code, class_=f"lozenge s-{severity}", title=severity), " ")
-    )
+    return join(part for code, severity in found for part in (code_link(code, severity), " "))

@@ -115,9 +115,14 @@ const start = async () => {
 
   const followAddress = async () => {
     if (location.hash === written && written) return;
-    const wanted = readAddress(), index = Math.max(0, page.groups.indexOf(wanted.group ?? page.groups[0]));
+    const wanted = readAddress();
+    if (wanted.group === null && current >= 0) return; // a link to another place of the page
+    const again = current >= 0, index = Math.max(0, page.groups.indexOf(wanted.group ?? page.groups[0]));
     if (index !== current) await showGroup(index);
-    if (wanted.ms === null) return;
+    if (wanted.ms === null) {
+      if (again) document.querySelector(`section.group[data-group="${index}"]`).scrollIntoView();
+      return;
+    }
     const ms = wanted.ms - data.t0, wide = wanted.wide ?? (timeline.b - timeline.a);
     let row = 0;
     while (row < timeline.rows && `${data.topics[data.row_topic[row]]}-${data.row_partition[row]}` !== wanted.row) row++;

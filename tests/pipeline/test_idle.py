@@ -1,0 +1,82 @@
+"""Idle traffic: a partition of which no record waits does not stand still."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from tests.pipeline import fleet, local
+from tests.pipeline.histories import generation
+
+from holdfast.pipeline.history.ages import with_record_ages
+from holdfast.pipeline.history.pauses import idle_rows
+from holdfast.report.columns.history import read_rebalances
+from holdfast.tables.reading import read_tables
+from holdfast.tables.stored import TABLES
+
+ENDS = [("t", 0, 0, 10), ("t", 1, 0, 10), ("t", 2, 0, 10), ("t", 3, 0, 0), ("t", 4, 0, 10)]
+COMMITS = [
+    *((0, 10, at) for at in (80, 90, 110)),  # nothing to read, all the time
+    *((1, 7, at) for at in (80, 90)),  # three records are unread
+    *((2, offset, at) for offset, at in ((9, 90), (10, 130))),  # a record came, nobody knows when
+]  # 3 never had a record; of 4 nothing is known
+TAKEN = "1970-01-01T00:16:40+00:00"
+
+
+def dump(folder):
+    """An eager group whose second generation is settled at 100 s."""
+    history = [
+        generation("g", number, {"m": {"t": [0, 1, 2, 3, 4]}}, at=at)
+        for number, at in ((1, 50), (2, 100))
+    ]
+    records = [(g["group"], g["timestamp"], fleet.classic(g)) for g in history]
+    records += [("g", at, fleet.commit("g", "t", p, offset, at=at)) for p, offset, at in COMMITS]
+    records.sort(key=lambda record: record[1])
+    return fleet.write_dump(folder, records, offsets=ENDS, taken_at=TAKEN)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_pause_without_a_record_that_waits_is_idle(tmp_path, stream):
+    path = dump(tmp_path / "dump")
+    out = tmp_path / "tables"
+    tables = local.stream(path, out, [95_000_000]) if stream else local.run(path, out)
+    rows = tables.table("pauses").to_pylist()
+    assert {r["partition"]: r["is_idle"] for r in rows} == {
+        0: True,
+        1: None,
+        2: None,
+        3: True,
+        4: None,
+    }
+    (row,) = tables.table("rebalances").filter(pa.compute.field("generation") == 2).to_pylist()
+    upper = {r["partition"]: r["pause_upper_seconds"] for r in rows}
+    assert row["pause_upper_seconds"] == sum(upper.values())
+    assert row["idle_upper_seconds"] == upper[0] + upper[3] > 0
+    shown = read_rebalances(tables, "g")
+    assert shown.pause_upper_s[-1] == upper[1] + upper[2] + upper[4]
+    assert shown.idle_upper_s[-1] == upper[0] + upper[3]
+
+
+def test_the_time_of_the_next_record_says_until_when_nothing_waited(tmp_path):
+    lag = local.run(dump(tmp_path / "dump"), tmp_path / "tables").table("lag")
+    asked = []
+
+    def times(wanted):
+        asked.extend(wanted)
+        return [120_000 for _ in wanted]
+
+    dated = with_record_ages(lag, times, 1_000_000_000)
+    assert [(topic, partition, offset) for topic, partition, offset, _ in asked] == [("t", 1, 7)]
+    found = idle_rows(dated, 1_000_000_000).select(["partitions", "last_seen", "timestamp"])
+    seconds = [
+        (row["partitions"], row["last_seen"].timestamp(), row["timestamp"].timestamp())
+        for row in found.to_pylist()
+    ]
+    assert seconds == [([0], 80, 1000), ([1], 80, 120), ([2], 130, 1000), ([3], 0, 1000)]
+
+
+def test_tables_of_before_say_nothing_of_idle_traffic(tmp_path):
+    tables = local.run(dump(tmp_path / "dump"), tmp_path / "tables")
+    old = {name: tables.table(name, flat=False) for name in TABLES}
+    old["rebalances"] = old["rebalances"].drop_columns(["idle_lower_seconds", "idle_upper_seconds"])
+    shown = read_rebalances(read_tables(old), "g")
+    assert shown.pause_upper_s[-1] > 0 and shown.idle_upper_s[-1] == 0
