@@ -8,6 +8,10 @@ good number cannot hide a bad one.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Final
+
+LOW_FIDELITY: Final = 0.8
+"""Below this agreement, numbers of a replay are not to be trusted."""
 
 
 def agreement_of_counts(left: float, right: float) -> float:

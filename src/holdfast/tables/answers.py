@@ -110,6 +110,7 @@ REPLAY = Table(
         Column("reason", _S, "why a number is missing", nullable=True),
         Column("costs", _S, "JSON: the costs, their bounds and observations", nullable=True),
         Column("fidelity", _F, "of the actual setting, 0 to 1", nullable=True, heading="Fidelity"),
+        Column("caution", _S, "what not to trust, and what would mend it", nullable=True),
         Column("fidelity_rebalances", _F, "agreement of the rebalances, 0 to 1", nullable=True),
         Column("fidelity_moves", _F, "agreement of the moves, 0 to 1", nullable=True),
         Column("fidelity_pause", _F, "agreement of the pauses, 0 to 1", nullable=True),

@@ -72,6 +72,7 @@ SHORT = (
     "longest_stop_seconds",
     "time_to_balance_seconds",
     "fidelity",
+    "low",
 )
 """Columns of the table for people."""
 
@@ -145,10 +146,14 @@ def run(
         source, bootstrap, command_config, group, auto_offset_reset="earliest", at=at, quiet=quiet
     ) as opened:
         rows = _replayed(_stories(opened, request, note, quiet=quiet), request, quiet=quiet)
+        rows = _with_mends(rows, opened, request)
     _write(rows, fmt, output)
     for row in rows.to_pylist():
         if row["reason"]:
             note(f"{visible(row['group'])} under {row['policy']}: {row['reason']}")
+        if row["caution"] and row["actual"]:
+            told = f"fidelity {row['fidelity']:.2f} is low: {row['caution']}"
+            note(f"{visible(row['group'])}: {told}")
     lowest = min((f for f in rows["fidelity"].to_pylist() if f is not None), default=math.inf)
     if lowest < fail_below:
         note(f"a fidelity of {lowest:.2f} is below {fail_below}")
@@ -236,6 +241,19 @@ def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) 
     return found
 
 
+def _with_mends(rows: Any, opened: OpenedTables, request: Request) -> Any:
+    """What would mend a low fidelity, tried on the group's own history."""
+    from holdfast.pipeline.replay.replay_mends import with_mends
+    from holdfast.pipeline.replay.replay_story import stories
+
+    def read(group: str, costs: Costs) -> Story:
+        lags = _wants_lags(request)
+        found = stories(opened.tables, opened.topics, groups=[group], costs=costs, lags=lags)
+        return next(iter(found))
+
+    return with_mends(rows, read, request)
+
+
 def _replayed(stories: Sequence[Story], request: Request, *, quiet: bool) -> Any:
     """All replays, with a bar: of pairs of group and setting here, of tasks under Spark."""
     from holdfast.pipeline.replay.replay import replay
@@ -260,13 +278,18 @@ def _write(rows: Any, fmt: options.ReplayFormat, output: Path | None) -> None:
         pq.write_table(rows, output)
         return
     columns = SHORT if fmt is options.ReplayFormat.TABLE else rows.column_names
-    listed = [{name: row[name] for name in columns} for row in rows.to_pylist()]
+    listed = [{name: _cell(row, name) for name in columns} for row in rows.to_pylist()]
     if fmt is options.ReplayFormat.TABLE:
         listed = [with_dashes(row) for row in listed]
     write_rows(listed, columns, Format(str(fmt)), output, title="replay")
     costs = _costs(rows.to_pylist())
     if fmt is options.ReplayFormat.TABLE and output is None and costs:
         write_rows(costs, tuple(costs[0]), Format.TABLE, None, title="costs")
+
+
+def _cell(row: dict[str, Any], name: str) -> Any:
+    """A cell; ``low`` marks rows of which the notes tell what not to trust."""
+    return ("low" if row["caution"] else "") if name == "low" else row[name]
 
 
 def with_dashes(row: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from holdfast.cli.commands.history import (
 from holdfast.cli.durations import parse_duration_ms, seconds
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
+from holdfast.command_lines import option
 from holdfast.errors import ConfigError
 from holdfast.pipeline.command_session import open_session
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from holdfast.errors import SourceError
     from holdfast.tables.places import Place
     from holdfast.tables.reading import Tables
+
+KEEP = "90d"
 
 EXAMPLES = """\b
 Examples:
@@ -59,7 +62,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     ] = None,
     keep: Annotated[
         str, typer.Option("--keep", help="Drop rows that are older (90d, 12h); all: keep them.")
-    ] = "90d",
+    ] = KEEP,
     reset: options.OffsetReset = options.Reset.LATEST,
     broker_log: options.BrokerLogs = None,
     command_config: options.CommandConfig = None,
@@ -78,6 +81,15 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
 
     note = notes(quiet)
     kept_days(keep)
+    started_with = _again(
+        ("-b", bootstrap),
+        ("--command-config", command_config),
+        *(("--group", name) for name in group or ()),
+        ("--keep", keep if keep != KEEP else None),
+        ("--auto-offset-reset", reset if reset is not options.Reset.LATEST else None),
+        *(("--broker-log", log) for log in broker_log or ()),
+        ("--metrics", metrics),
+    ) + (["--all-groups"] if all_groups else [])
     check_logs(broker_log or ())
     check_watched(Tables(output.absolute()))
     cluster = live_cluster(bootstrap, command_config)
@@ -99,9 +111,15 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             before_batch=held.append,
             keep_days=kept_days(keep),
             note=note,
+            started_with=started_with,
             after_batch=_after_batch(output, metrics, note),
             after_look=_after_look(output, metrics, note),
         )
+
+
+def _again(*given: tuple[str, object]) -> list[str]:
+    """Options and values of a command line, without those that have none."""
+    return [word for flag, value in given if value is not None for word in option(flag, str(value))]
 
 
 def kept_days(text: str) -> float | None:

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from holdfast.pipeline.arrow_types import Batches, BatchTask
-from holdfast.pipeline.batches.schemas import FILES_DDL
+from holdfast.pipeline.batches.schemas import FILES_DDL, spark_ddl
 from holdfast.pipeline.batches.split import (
     SPLIT,
     SPLIT_DDL,

@@ -82,7 +82,6 @@ class Stream:
     selection : Selection
         Which groups.
     auto_offset_reset : str
-        kept = self._as_it_stands(kept)
         What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
     broker_logs : sequence of Path
         Logs of group coordinators, read anew for every batch with rebalances; one that is not
@@ -97,6 +96,8 @@ class Stream:
         Asks the cluster for times of records, once per batch and look.
     note : callable, optional
         Called with one line where a writer elsewhere has to be waited for.
+    started_with : sequence of str
+        Options that start the stream again, without its folder and pause; noted for people.
     """
 
     tables: Tables
@@ -110,6 +111,7 @@ class Stream:
     every_seconds: float | None = None
     times: Times | None = None
     note: Callable[[str], None] | None = None
+    started_with: Sequence[str] = ()
 
     def process(self, records: DataFrame, batch_id: int, upto: Offsets | None = None) -> None:
         """Take one batch in; do nothing if it is there already.
@@ -206,7 +208,11 @@ class Stream:
 
     def _looked(self, cluster: SourceSnapshot) -> dict[str, Any]:
         """When log ends were read, and how often they are, as notes of a batch."""
-        return {"taken_at": cluster.taken_at, "every_seconds": self.every_seconds}
+        return {
+            "taken_at": cluster.taken_at,
+            "every_seconds": self.every_seconds,
+            "started_with": list(self.started_with),
+        }
 
     def _ends(self, cluster: SourceSnapshot) -> Ends:
         taken_at = to_us(cluster.taken_at) or 0
@@ -274,6 +280,7 @@ def watch(
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
     keep_days: float | None = KEEP_DAYS,
+    started_with: Sequence[str] = (),
     before_batch: Callable[[int], None] | None = None,
     after_batch: Callable[[Tables, int], None] | None = None,
     after_look: AfterLook | None = None,
@@ -287,7 +294,7 @@ def watch(
         From one look to the next, until stopped; by default read the records so far, and end.
     max_records : int, optional
         About so many offsets in a batch, at most; each partition has its share of them.
-    auto_offset_reset, broker_logs, keep_days, note
+    auto_offset_reset, broker_logs, keep_days, note, started_with
         As in :class:`Stream`.
     before_batch : callable, optional
         Called with the number of offsets before each batch.
@@ -316,6 +323,7 @@ def watch(
         every_seconds=every_seconds,
         times=cluster.times_at,
         note=note,
+        started_with=started_with,
     )
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
         follow(

@@ -38,6 +38,7 @@ from holdfast.pipeline.replay.replay_draws import (
 from holdfast.pipeline.replay.replay_happenings import Story
 from holdfast.pipeline.replay.replay_session import ReplayCost
 from holdfast.pipeline.replay.replay_settings import ReplaySettings, actual_setting
+from holdfast.pipeline.replay.replay_trust import caution
 from holdfast.pipeline.replay.replay_world import replay as replay_story
 from holdfast.sim.world.costs import Costs
 from holdfast.tables.schemas import arrow_schema
@@ -72,6 +73,8 @@ SECONDS: Final = (
 
 WIDE: Final = 1.0
 """An interval of which a bound is off by this part of the middle tells nothing: no number."""
+
+_WHEN: Final = "when it happened"
 
 DRIVER_EVENTS: Final = 4_000
 """Below so many happenings x settings x draws the driver does it: Spark takes time to start."""
@@ -142,9 +145,21 @@ def replay_rows(story: Story, setting: ReplaySettings, request: Request) -> dict
         notes.append("the group did not become still")
     notes.append(_assumed(story, setting, request))
     note = "; ".join(filter(None, notes)) or None
-    return (
-        row | _numbers(done, story, request) | _fidelity(story, setting, row, done) | {"note": note}
-    )
+    agreed = _fidelity(story, setting, done)
+    mend = _open_costs(story, request)
+    return row | _numbers(done, story, request) | agreed | {"note": note, "caution": mend}
+
+
+def rounds_and_moves(story: Story, request: Request) -> float:
+    """How well the actual setting agrees with the records in who was there, and what moved.
+
+    One replay, with the middle of everything that the request does not give.
+    """
+    setting, _ = actual_setting(story, request.default_delay_ms)
+    seed = request.seed + zlib.crc32(story.group.encode())
+    told, costs = drawn(story, request.costs, request.given, setting.policy, seed)[0]
+    found = _fidelity(story, setting, [replay_story(told, setting, costs, seed=seed)])
+    return min(found[name] or 0.0 for name in ("fidelity_rebalances", "fidelity_moves"))
 
 
 def _costs(story: Story, request: Request) -> str:
@@ -196,20 +211,30 @@ def _numbers(done: Sequence[ReplayCost], story: Story, request: Request) -> dict
         if not told:
             wide.append(f"{name} lies anywhere from {found.low:.3g} to {found.high:.3g}")
     if wide:
-        row["reason"] = f"the history does not tell {_untold(story, request)}: " + "; ".join(wide)
+        row["reason"] = (
+            f"the history does not tell {_untold(story, request.given or frozenset())}: "
+            + "; ".join(wide)
+        )
     return row
 
 
-def _untold(story: Story, request: Request) -> str:
+def _open_costs(story: Story, request: Request) -> str:
+    """As :func:`_untold`, for somebody who can give them."""
+    names = _WHEN if request.given is None else _untold(story, request.given)
+    if names == _WHEN:
+        return ""
+    return f"give what members really have with --cost NAME=DURATION: {names}"
+
+
+def _untold(story: Story, given: frozenset[str]) -> str:
     """The costs that a history leaves open, widest first."""
-    given = request.given or frozenset[str]()
     widths = {
         name: known[2] - known[0]
         for name, known in story.costs.items()
         if name not in given and known[2] - known[0] > known[1] / 2
     }
     widest = sorted(widths, key=lambda name: -widths[name])[:3]
-    return ", ".join(n.removesuffix("_ms").replace("_", "-") for n in widest) or "when it happened"
+    return ", ".join(n.removesuffix("_ms").replace("_", "-") for n in widest) or _WHEN
 
 
 def _measured(done: ReplayCost, name: str) -> float:
@@ -227,8 +252,8 @@ def _measured(done: ReplayCost, name: str) -> float:
 
 
 def _fidelity(
-    story: Story, setting: ReplaySettings, row: dict[str, Any], done: Sequence[ReplayCost]
-) -> dict[str, Any]:
+    story: Story, setting: ReplaySettings, done: Sequence[ReplayCost]
+) -> dict[str, float | None]:
     """Agreements of the actual replay; None where nothing was recorded to agree with."""
     if not setting.actual or not story.n_events:
         return {}
@@ -347,15 +372,19 @@ def _ordered(done: pa.Table, pairs: Sequence[Pair]) -> pa.Table:
     return pa.Table.from_pylist(found, schema=REPLAY)
 
 
-def _faith(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
-    """The fidelity of a group: the agreements of its actual setting, and its widest interval."""
+def _faith(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The fidelity of a group: the agreements of its actual setting, and its widest interval.
+
+    With what is not to be trusted then.
+    """
     (actual,) = [row for row in rows if row["actual"]]
     agreements = [actual[name] for name in FIDELITY[1:4]]
     if all(value is None for value in agreements):
-        return dict.fromkeys(FIDELITY)
+        return dict.fromkeys((*FIDELITY, "caution"))
     told = [value for value in map(_narrowness, rows) if value is not None]
     agreements.append(min(told, default=None))
-    return dict(zip(FIDELITY, (fidelity(agreements), *agreements), strict=True))
+    faith = dict(zip(FIDELITY, (fidelity(agreements), *agreements), strict=True))
+    return {**faith, "caution": caution(faith, actual["caution"] or "")}
 
 
 def _row_key(row: dict[str, Any]) -> tuple[str | int | bool, ...]:
