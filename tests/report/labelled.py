@@ -34,6 +34,8 @@ LIVED_S = 1_300
 """All groups have ended their scenario by then, and the fleet is looked at."""
 END = 10_000
 EVERY_S = 10
+HUNG_S = 650
+"""A member leaves then that has not committed for five minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +110,14 @@ def ill() -> list[Labelled]:
             planted=frozenset({"HF109"}),
             beside=frozenset({"HF104"}),
         )
+        hung = (ScenarioStep(at_ms=HUNG_S * 1000, do="stop", slot=1, returns=False),)
+        evicted = Labelled(
+            name=f"evicted-{n}",
+            setup={**calm, "scenario": "hung", "script": hung},
+            reads="evicted",
+            planted=frozenset({"HF105"}),
+        )
+        found.append(evicted)
         gone = tuple(
             ScenarioStep(at_ms=1000 * slot, do="stop", slot=slot, returns=False)
             for slot in range(members)
@@ -134,7 +144,7 @@ LIVE = {
     "next": frozenset(),
     "group-streams-classic": frozenset({"HF101"}),
     "group-connect": frozenset({"HF101"}),
-    "group-migrated": frozenset({"HF101", "HF119"}),
+    "group-migrated": frozenset({"HF101"}),
     "group-worker": frozenset({"HF101"}),
     "etl": frozenset({"HF111", "HF119"}),
     "design": frozenset({"HF111"}),
@@ -181,6 +191,20 @@ def commits_of(one: Labelled, owned: dict[str, list[int]], end_s: float) -> list
     return found
 
 
+def commits_before_the_last(one: Labelled, own: list[Any]) -> list[Any]:
+    """Commits in the six minutes before a group's last generation; those of who went end early."""
+    last = own[-1][1]
+    before, after = owned_at_the_end(own[:-1]), owned_at_the_end(own)
+    assert len(before.keys() - after.keys()) == 1
+    return [
+        (one.name, last + at, fleet.commit(one.name, TOPIC, partition, END // 2 + at, at=last + at))
+        for member, partitions in sorted(before.items())
+        for partition in partitions
+        for at in range(-400, 0, EVERY_S)
+        if member in after or at < -300
+    ]
+
+
 def lag_of(one: Labelled, is_first_member: bool, is_its_first: bool) -> int:
     """Records of a partition that are unread at the end, about."""
     match one.reads:
@@ -221,6 +245,8 @@ def write(folder: Path, groups: list[Labelled]) -> Path:
         own = [r for r in played.records if decode_record(*r[2]).name == "GroupMetadata"]
         assert own[-1][1] < end - 400, one.name
         records += own + commits_of(one, owned_at_the_end(own), end)
+        if one.reads == "evicted":
+            records += commits_before_the_last(one, own)
     records.sort(key=lambda record: record[1])
     offsets = [(TOPIC, p, 0, END) for p in range(20)]
     taken = datetime.fromtimestamp(end, UTC).isoformat()

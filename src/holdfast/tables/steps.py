@@ -154,7 +154,7 @@ PAUSE_INPUT = Table(
 DEPARTURES = Table(
     name="departures",
     doc="How the members of a rebalance went, by the last signs of them.",
-    columns=REBALANCES.pick("group", "generation", "timestamp", "cause"),
+    columns=REBALANCES.pick("group", "generation", "timestamp", "cause", "silent_seconds"),
 )
 
 FLEET = Table(

@@ -270,6 +270,13 @@ REBALANCES = Table(
             "partition-seconds",
             nullable=True,
         ),
+        Column(
+            "silent_seconds",
+            _F,
+            "longest time without a commit of a member that went, while most others committed",
+            "seconds",
+            nullable=True,
+        ),
         Column("leader_changed", _B, "the leader is another member id"),
         Column("cooperative", _B, "members keep working through the rebalance"),
         Column("needed_moves_proven", _B, "n_needed_moves comes from an exact optimum"),

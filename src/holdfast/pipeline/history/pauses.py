@@ -26,11 +26,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.model.columns import I64, Mask
+from holdfast.model.columns import F64, I32, I64, Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import list_parts, make_lists, new_runs
-from holdfast.pipeline.history.signs import DEPARTURES, LEFT, how_they_went
+from holdfast.pipeline.history.signs import DEPARTURES, LEFT, LIVELY_MS, how_they_went
 from holdfast.pipeline.ingest.arrow_columns import filled_table
 from holdfast.tables.groups import whole_groups
 from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
@@ -165,7 +165,42 @@ def told(rows: pa.Table) -> pa.Table:
     starts, partition = list_parts(left["partitions"])
     row = np.repeat(np.arange(left.num_rows), np.diff(starts))
     found = _last_commits(left, row, partition.astype(np.int64), commits)
-    return how_they_went(left, row, _times(commits, found))
+    seen = _times(commits, found)
+    return how_they_went(left, row, seen, _lively(left, row, partition, commits, seen))
+
+
+def _lively(left: pa.Table, row: I64, partition: I32 | I64, commits: pa.Table, seen: I64) -> F64:
+    """Of each row of a member that went, which part of the group's other partitions works.
+
+    That is, was committed within ``LIVELY_MS`` before the record without the member. -1 where there
+    is no other, and where none of the member's own was silent for so long.
+
+    Notes
+    -----
+    Cost: a sort of the commits, and for each such row a pass over those shortly before it.
+    """
+    found = np.full(left.num_rows, -1.0)
+    window, record = LIVELY_MS * 1000, ints(left, "timestamp")
+    wanted = np.unique(row[(seen > 0) & (record[row] - seen > window)])
+    if not len(wanted):
+        return found
+    pair = _pairs(left, row, commits)
+    number = np.concatenate([partition, list_parts(commits["partitions"])[1]]).astype(np.int64)
+    key = (pair[0] * (int(pair[1].max()) + 1) + pair[1]) << 32 | (number & 0xFFFFFFFF)
+    own, there, group = key[: len(row)], key[len(row) :], pair[0]
+    at, place = ints(commits, "timestamp"), ints(commits, "log_offset")
+    order = np.lexsort((at, group[len(row) :]))
+    grouped, at, place, there = group[len(row) :][order], at[order], place[order], there[order]
+    of_group = {g: len(np.unique(there[grouped == g])) for g in np.unique(group[: len(row)])}
+    for one in wanted:
+        mine = int(group[np.argmax(row == one)])
+        low, high = np.searchsorted(grouped, (mine, mine + 1))
+        first, last = low + np.searchsorted(at[low:high], (record[one] - window, record[one]))
+        recent = there[first:last][place[first:last] < ints(left, "log_offset")[one]]
+        others = of_group[mine] - len(np.unique(own[row == one]))
+        recent = np.unique(recent[~np.isin(recent, own[row == one])])
+        found[one] = len(recent) / others if others > 0 else -1.0
+    return found
 
 
 def _times(commits: pa.Table, found: I64) -> I64:
@@ -186,7 +221,7 @@ def _bounded(pauses: pa.Table, row: I64, partition: I64, seen: I64, idle: pa.Tab
     order = np.lexsort((partition, is_idle, last_seen, row))
     row, partition, last_seen = row[order], partition[order], last_seen[order]
     is_idle = is_idle[order]
-    first = np.flatnonzero(new_runs(row, last_seen, is_idle))
+    first = np.flatnonzero(new_runs(row, last_seen, is_idle.astype(np.int64)))
     at = row[first]
     picked = pauses.take(pa.array(at))
     columns: dict[str, Any] = {name: picked[name] for name in pauses.column_names}

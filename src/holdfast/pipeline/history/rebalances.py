@@ -390,6 +390,7 @@ def rebalance_table(
         "pause_upper_seconds": np.zeros(len(keep)),
         "idle_lower_seconds": np.zeros(len(keep)),
         "idle_upper_seconds": np.zeros(len(keep)),
+        "silent_seconds": pa.nulls(len(keep), pa.float64()),
         "leader_changed": did.leader_changed[keep],
         "cooperative": did.cooperative[keep],
         "needed_moves_proven": ~unproven,

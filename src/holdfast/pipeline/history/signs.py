@@ -14,7 +14,10 @@ session_timeout     the last sign of every one of them is a commit, a session to
 leave_or_timeout    anything else
 ==================  ==============================================================================
 
-A member that commits rarely, or reads nothing, gives no sign, so a long silence proves nothing. The
+A member that commits rarely, or reads nothing, gives no sign, so a long silence proves nothing by
+itself. ``silent_seconds`` has it where it stands out: the member had committed under the generation
+before, and most of the group's other partitions were committed within ``LIVELY_MS`` before the
+record. The
 records of a KIP-848 group do not have its session, so only a sign within ``SHORTEST_SESSION_MS``,
 the least session that brokers take by default, tells a leave there.
 
@@ -33,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.model.columns import I64
+from holdfast.model.columns import F64, I64
 from holdfast.pipeline.history.dense import codes
 from holdfast.tables.schemas import from_columns
 from holdfast.tables.values import ints
@@ -52,12 +55,14 @@ AFTER_SESSION_MS: Final = 10_000
 """A member may have died so long after its last commit, or its group may have noticed so late."""
 SHORTEST_SESSION_MS: Final = 6_000
 """``group.min.session.timeout.ms`` of a broker that is not configured."""
+LIVELY_MS: Final = 120_000
+"""A partition whose last commit is no older is read by a member that works."""
 JOIN_MS: Final = 2_000
 """A session begins anew when a round is joined, which is before the round's record."""
 
 
-def how_they_went(rows: pa.Table, row: I64, seen: I64) -> pa.Table:
-    """The cause of each rebalance in which members went, by their signs.
+def how_they_went(rows: pa.Table, row: I64, seen: I64, lively: F64) -> pa.Table:
+    """The cause of each rebalance in which members went, by their signs, and their silence.
 
     Parameters
     ----------
@@ -66,6 +71,8 @@ def how_they_went(rows: pa.Table, row: I64, seen: I64) -> pa.Table:
     row, seen : int64
         For each partition, its row and its last commit before the record, in microseconds; 0 for
         none.
+    lively : float64
+        For each row, which part of the group's other partitions was committed shortly before.
     """
     commit = np.zeros(rows.num_rows, np.int64)
     np.maximum.at(commit, row, seen)
@@ -79,7 +86,11 @@ def how_they_went(rows: pa.Table, row: I64, seen: I64) -> pa.Table:
     np.minimum.at(first, of_row, np.arange(rows.num_rows))
     last_commit = np.zeros(len(member), np.int64)
     np.maximum.at(last_commit, of_row, commit)
-    told = _told(rows.take(pa.array(first)), last_commit)
+    members = rows.take(pa.array(first))
+    told = _told(members, last_commit)
+    works = np.full(len(member), -1.0)
+    np.maximum.at(works, of_row, lively)
+    silent = _silence(members, last_commit, works)
     where, count = np.unique(member >> 32, return_counts=True)
     agreed = [np.bincount(member >> 32, told == how)[where] == count for how in range(len(TOLD))]
     cause = np.select(agreed, np.arange(len(TOLD)), len(TOLD))
@@ -88,11 +99,21 @@ def how_they_went(rows: pa.Table, row: I64, seen: I64) -> pa.Table:
     picked = rows.take(pa.array(at))
     columns: dict[str, Any] = {name: picked[name] for name in _KEY}
     columns["cause"] = pa.array([*TOLD, UNTOLD]).take(pa.array(cause))
+    longest = np.full(int(rebalance.max()) + 1, -1.0)
+    np.maximum.at(longest, member >> 32, silent)
+    columns["silent_seconds"] = pa.array(longest[where], mask=longest[where] < 0)
     return from_columns("departures", columns)
 
 
 _PLACE: Final = ("generation", "timestamp")
 _KEY: Final = ("group", *_PLACE)
+
+
+def _silence(members: pa.Table, commit: I64, lively: F64) -> F64:
+    """Seconds from a member's last commit to the record without it; -1 where that says nothing."""
+    record, joined = ints(members, "timestamp"), ints(members, "last_seen")
+    known = (commit > joined) & (joined > 0) & (lively >= 0.5)
+    return np.where(known, (record - commit) / 1e6, -1.0)
 
 
 def _told(members: pa.Table, commit: I64) -> I64:
@@ -107,18 +128,16 @@ def _told(members: pa.Table, commit: I64) -> I64:
 
 
 def with_departures(rebalances: pa.Table, departures: Sequence[pa.Table]) -> pa.Table:
-    """Rebalances whose cause is ``leave_or_timeout``, with the cause that signs tell."""
-    told = {
-        _key(row): row["cause"]
-        for table in departures
-        for row in table.to_pylist()
-        if row["cause"] in TOLD
-    }
-    rows = rebalances.select([*_KEY, "cause", "confidence"]).to_pylist()
+    """Rebalances with the silence of those who went, and ``leave_or_timeout`` as signs tell it."""
+    told = {_key(row): row for table in departures for row in table.to_pylist()}
+    rows = rebalances.select([*_KEY, "cause", "confidence", "silent_seconds"]).to_pylist()
     for row in rows if told else ():
-        if row["cause"] == UNTOLD and (cause := told.get(_key(row))) is not None:
-            row |= {"cause": cause, "confidence": TOLD[cause]}
-    for name in ("cause", "confidence"):
+        if (found := told.get(_key(row))) is None:
+            continue
+        row["silent_seconds"] = found["silent_seconds"]
+        if row["cause"] == UNTOLD and found["cause"] in TOLD:
+            row |= {"cause": found["cause"], "confidence": TOLD[found["cause"]]}
+    for name in ("cause", "confidence", "silent_seconds"):
         place = rebalances.schema.get_field_index(name)
         column = pa.array([row[name] for row in rows], rebalances.schema.field(name).type)
         rebalances = rebalances.set_column(place, name, column)

@@ -69,7 +69,8 @@ def _mend(row: Mapping[str, Any], read: Callable[[str, Costs], Story], request: 
     found: dict[tuple[str, int], float] = {}
     for name, values in TRIED.items():
         for value_ms in () if name in given else values:
-            costs = replace(request.costs, **{name: value_ms})
+            changed: dict[str, Any] = {name: value_ms}
+            costs = replace(request.costs, **changed)
             asked = replace(request, costs=costs, given=given | {name})
             found[name, value_ms] = rounds_and_moves(read(row["group"], costs), asked)
     best = max(found, key=lambda pair: found[pair], default=None)

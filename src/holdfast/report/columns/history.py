@@ -43,6 +43,9 @@ class Rebalances:
     idle_lower_s, idle_upper_s : float64[n]
         Partition-seconds without an owner of which it is known that no record waited; 0 where it
         is not.
+    silent_s : float64[n]
+        Longest time without a commit of a member that went, while most others committed; NaN where
+        there was none.
     """
 
     generation: I64
@@ -55,6 +58,7 @@ class Rebalances:
     pause_upper_s: F64
     idle_lower_s: F64
     idle_upper_s: F64
+    silent_s: F64
 
     def total(self, name: str) -> int | None:
         """Sum of a count; None where no rebalance has it."""
@@ -87,6 +91,7 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
         pause_upper_s=upper[order],
         idle_lower_s=idle_lower,
         idle_upper_s=idle_upper,
+        silent_s=floats(table, "silent_seconds")[order],
     )
 
 
@@ -135,6 +140,7 @@ def _counted(tables: Tables, group: str) -> Rebalances:
         pause_upper_s=unknown,
         idle_lower_s=np.zeros(n),
         idle_upper_s=np.zeros(n),
+        silent_s=unknown,
     )
 
 

@@ -191,6 +191,7 @@ class Limits:
     crashes: int = 5
     crash_window_s: float = 600.0
     hesitant_s: float = 120.0
+    evicted_s: float = 240.0
     lively_s: float = 60.0
     behind_s: float = 300.0
     hot_share: float = 0.8

@@ -31,18 +31,18 @@ class Measured:
         return self.found / max(self.found + self.false, 1)
 
 
-N_GROUPS = 72
+N_GROUPS = 75
 N_SOUND = 35
 MEASURED = {
     "HF101": Measured(planted=4, found=4),
     "HF102": Measured(planted=3, found=3),
     "HF104": Measured(planted=6, found=6),
-    "HF105": Measured(planted=3, found=3),
+    "HF105": Measured(planted=6, found=6),
     "HF107": Measured(planted=3, found=3),
     "HF109": Measured(planted=3, found=3),
     "HF111": Measured(planted=6, found=6),
     "HF115": Measured(planted=3, found=3),
-    "HF119": Measured(planted=2, found=2),
+    "HF119": Measured(planted=1, found=1),
     "HF124": Measured(planted=3, found=3),
     "HF125": Measured(planted=3, found=3),
     "HF126": Measured(planted=3, found=3),

@@ -104,14 +104,63 @@ def _silence_s(facts: Facts, rows: I64) -> float:
     name="stuck member",
     severity=Severity.ERROR,
     what="A member owns partitions with unread records, and none of them has been committed "
-    "for five minutes; for two, where other members have committed within one.",
+    "for five minutes; for two, where other members have committed within one. Or a member went "
+    "that had not committed for four minutes, while most others had: thrown out, most likely.",
     why="Heartbeats come from another thread: a member that hangs keeps its partitions.",
-    how="Commit times of the partitions of the last generation's members, against log ends.",
-    mend="Take a thread dump of it. Lower max.poll.interval.ms so that the group notices.",
+    how="Commit times of the partitions of the last generation's members, against log ends. Of "
+    "members that went, the last commits before that, where others read their partitions on.",
+    mend="Take a thread dump of it, also after the group has thrown it out: the process often "
+    "hangs on. Lower max.poll.interval.ms so that the group notices.",
 )
 def stuck(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Members without a static name whose partitions with work stand still."""
-    return _silent(facts, limits, static=False)
+    """Members without a static name whose partitions with work stand still, or stood."""
+    yield from _silent(facts, limits, static=False)
+    yield from _thrown_out(facts, limits)
+
+
+def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Members that were silent for long when the group lost them, and whose work went on."""
+    r, t = facts.rebalances, facts.timeline
+    for i in np.flatnonzero(np.nan_to_num(r.silent_s) >= limits.evicted_s):
+        after = int(facts.rebalance_index[i])
+        if after < 1:
+            continue
+        present = [
+            set(facts.presence.member[facts.presence.generation == g]) for g in (after - 1, after)
+        ]
+        gone = sorted(present[0] - present[1])
+        owner = facts.owner_at(after - 1)
+        rows = np.flatnonzero(np.isin(owner, gone))
+        if not _read_on(facts, rows, int(r.at_ms[i])):
+            continue
+        yield Symptom(
+            severity=Severity.WARN,
+            text=f"{count(len(gone), 'member')} went after {r.silent_s[i] / 60:.0f} minutes "
+            "without a commit, while others committed: stuck, and thrown out at "
+            "max.poll.interval.ms?",
+            evidence=Evidence(
+                generations=few([int(r.generation[i])]),
+                from_ms=int(r.at_ms[i] - 1000 * r.silent_s[i]),
+                to_ms=int(r.at_ms[i]),
+                members=few_names(t.members[m] for m in gone),
+                partitions=few_names(facts.partition_name(int(row)) for row in rows),
+                figures={"silent_s": float(r.silent_s[i])},
+            ),
+            cost_upper_s=float(r.silent_s[i]) * len(rows),
+            command=on_group(facts, "history", "--table", "rebalances"),
+        )
+
+
+def _read_on(facts: Facts, rows: I64, at_ms: int) -> bool:
+    """Whether some of these timeline rows had work: they got on afterwards, or are behind."""
+    lag = facts.lag
+    busy = {
+        (topic, int(lag.partition[i]))
+        for i, topic in enumerate(lag.topic)
+        if lag.position_ms[i] > at_ms or lag.lag[i] > 0
+    }
+    t = facts.timeline
+    return any((t.topics[t.row_topic[row]], int(t.row_partition[row])) in busy for row in rows)
 
 
 @rule(
