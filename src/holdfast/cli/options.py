@@ -55,7 +55,7 @@ class Reset(StrEnum):
 PrintFormat = Annotated[Format, typer.Option("--format", help="How to print it.")]
 PrintOrParquet = Annotated[ReplayFormat, typer.Option("--format", help="How to print it.")]
 OutputFile = Annotated[
-    Path | None, typer.Option("--output", "-o", help="A file; stdout by default.")
+    Path | None, typer.Option("--output", "-o", help="Where the result goes: a file, or stdout.")
 ]
 TablesFolder = Annotated[
     Place | None,
@@ -64,13 +64,17 @@ TablesFolder = Annotated[
         "-o",
         parser=place_of,
         metavar="PATH",
-        help="Keep the tables in this folder, or on a store.",
+        help="Where the result goes: a folder for tables, or a store.",
     ),
 ]
 WatchedFolder = Annotated[
     Place,
     typer.Option(
-        "--output", "-o", parser=place_of, metavar="PATH", help="Folder of the tables, or a store."
+        "--output",
+        "-o",
+        parser=place_of,
+        metavar="PATH",
+        help="Where the result goes: a folder for tables, or a store.",
     ),
 ]
 FolderOfTables = Annotated[
@@ -79,7 +83,10 @@ FolderOfTables = Annotated[
 KeptTables = Annotated[
     Place | None,
     typer.Option(
-        "--input", parser=place_of, metavar="PATH", help="Folder of tables, read as it changes."
+        "--input",
+        parser=place_of,
+        metavar="PATH",
+        help="What to read: a folder of tables, as it changes.",
     ),
 ]
 Overwrite = Annotated[
@@ -99,7 +106,9 @@ NeededBootstrap = Annotated[
 ]
 DumpFolder = Annotated[
     Place,
-    typer.Option("--output", "-o", parser=place_of, metavar="PATH", help="Folder to write."),
+    typer.Option(
+        "--output", "-o", parser=place_of, metavar="PATH", help="Where the result goes: a folder."
+    ),
 ]
 FleetInput = Annotated[
     Place | None,
@@ -107,7 +116,7 @@ FleetInput = Annotated[
         "--input",
         parser=place_of,
         metavar="PATH",
-        help="Tables (holdfast history -o) or a dump (holdfast dump).",
+        help="What to read: tables (holdfast history -o) or a dump (holdfast dump).",
     ),
 ]
 At = Annotated[
@@ -122,7 +131,8 @@ Groups = Annotated[
     list[str] | None, typer.Option("--group", help="A group or a pattern; repeatable.")
 ]
 SparkGroups = Annotated[
-    bool, typer.Option("--all-groups", help="Groups of Spark's own connector too.")
+    bool,
+    typer.Option("--all-groups", help="Leave no group out: not those of Spark's own connector."),
 ]
 BrokerLogs = Annotated[
     list[Path] | None,
@@ -134,4 +144,21 @@ BrokerLogs = Annotated[
 CommandConfig = Annotated[
     Path | None, typer.Option("--command-config", help="Kafka client properties (security, ...).")
 ]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="WHEN", help="What happened since: 2h ago, or 2026-11-22T10:00 (UTC)."
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="WHEN", help="What happened until then; as --since."),
+]
+Timeout = Annotated[
+    str,
+    typer.Option(
+        "--timeout", metavar="DURATION", help="Wait so long for an answer of the cluster."
+    ),
+]
+TIMEOUT = "30s"
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")]

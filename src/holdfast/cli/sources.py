@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.cli import options
 from holdfast.cli.commands.history import make_history
 from holdfast.cli.kept_tables import is_dump, open_kept, refuse_logs, refuse_past
+from holdfast.cli.moments import read_window
 from holdfast.cli.output import notes
 from holdfast.command_lines import GivenSource
 from holdfast.errors import ConfigError
+from holdfast.tables.window import within
 
 if TYPE_CHECKING:
     from holdfast.tables.places import Place
@@ -59,6 +62,9 @@ def open_source(
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] | None = None,
     at: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    timeout: str = options.TIMEOUT,
     quiet: bool = False,
 ) -> Iterator[OpenedTables]:
     """Tables of ``--input`` or ``--bootstrap-server``.
@@ -81,6 +87,10 @@ def open_source(
         Logs of brokers that state causes, for a dump or a cluster.
     at : str, optional
         Which batch of the tables, as ``--at`` has it; the newest by default.
+    since, until : str, optional
+        Only what happened between these moments (:mod:`holdfast.tables.window`).
+    timeout : str
+        Wait so long for an answer of a cluster.
     quiet : bool
         No notes.
 
@@ -94,13 +104,15 @@ def open_source(
     """
     if (source is None) == (bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
+    window = read_window(since, until)
     given = GivenSource(
         path=str(source or ""), servers=bootstrap or "", command_config=str(command_config or "")
     )
     if source is not None and not is_dump(source):
         refuse_logs(source, broker_logs or ())
         kept = open_kept(source, at)
-        yield OpenedTables(tables=kept, topics={}, groups=kept.choose(groups), given=given)
+        cut = within(kept, *window)
+        yield OpenedTables(tables=cut, topics={}, groups=kept.choose(groups), given=given)
         return
     refuse_past(at)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
@@ -113,8 +125,10 @@ def open_source(
             command_config=command_config,
             auto_offset_reset=auto_offset_reset,
             broker_logs=broker_logs or (),
+            timeout=timeout,
             note=notes(quiet),
             quiet=quiet,
         )
         topics = made.dump.partition_counts()
-        yield OpenedTables(tables=made.tables, topics=topics, groups=None, given=given)
+        cut = within(made.tables, *window)
+        yield OpenedTables(tables=cut, topics=topics, groups=None, given=given)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_MS = 30_000
 BOOTSTRAP_TIMEOUT_MS = 5_000
+_WAITS = ("request.timeout.ms", "default.api.timeout.ms")
+"""Java's names of what Spark's client waits."""
 SHARE_TOPIC = "__share_group_state"
 
 
@@ -68,10 +70,13 @@ class LiveCluster:
         HOST:PORT, or several with commas.
     config : mapping
         Kafka's own client properties (``security.protocol``, ...).
+    timeout_ms : int
+        Wait so long for an answer.
     """
 
     bootstrap: str
     config: Mapping[str, str] = field(default_factory=dict)
+    timeout_ms: int = TIMEOUT_MS
 
     @property
     def spark_options(self) -> Mapping[str, str]:
@@ -79,6 +84,7 @@ class LiveCluster:
         found = credentials.normal(self.config)
         others = {key: value for key, value in found.items() if key not in credentials.KEYS}
         return {
+            **dict.fromkeys(_WAITS, str(self.timeout_ms)),
             **client_keys.for_java(others),
             **credentials.java(client_settings(self.bootstrap, found).values),
         }
@@ -88,8 +94,8 @@ class LiveCluster:
         settings = client_settings(self.bootstrap, self.config)
         return {
             **render.kafka_python_connection(settings),
-            "request_timeout_ms": TIMEOUT_MS,
-            "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+            "request_timeout_ms": self.timeout_ms,
+            "bootstrap_timeout_ms": min(BOOTSTRAP_TIMEOUT_MS, self.timeout_ms),
         }
 
     def check(self) -> None:
@@ -195,8 +201,8 @@ class LiveCluster:
                 **self._client(),
             )
             try:
-                begin = consumer.beginning_offsets(tps, timeout_ms=TIMEOUT_MS)
-                end = consumer.end_offsets(tps, timeout_ms=TIMEOUT_MS)
+                begin = consumer.beginning_offsets(tps, timeout_ms=self.timeout_ms)
+                end = consumer.end_offsets(tps, timeout_ms=self.timeout_ms)
             finally:
                 consumer.close()
         return [(tp.topic, tp.partition, begin[tp], end[tp]) for tp in tps]
@@ -223,7 +229,7 @@ class LiveCluster:
 
             def ask(times: Mapping[tuple[str, int], int]) -> dict[Place, tuple[int, int] | None]:
                 asked = {TopicPartition(*place): time for place, time in times.items()}
-                found = consumer.offsets_for_times(asked, timeout_ms=TIMEOUT_MS)
+                found = consumer.offsets_for_times(asked, timeout_ms=self.timeout_ms)
                 return {
                     (tp.topic, tp.partition): None if one is None else (one.offset, one.timestamp)
                     for tp, one in found.items()
@@ -251,7 +257,7 @@ class LiveCluster:
                 here = [TopicPartition(topic, p) for p in partitions]
                 consumer.assign(here)
                 consumer.seek_to_beginning(*here)
-                ends = consumer.end_offsets(here, timeout_ms=TIMEOUT_MS)
+                ends = consumer.end_offsets(here, timeout_ms=self.timeout_ms)
                 while any(consumer.position(tp) < end for tp, end in ends.items()):
                     for records in consumer.poll(500).values():
                         found += [

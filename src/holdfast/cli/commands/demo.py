@@ -75,7 +75,9 @@ def run(  # noqa: PLR0917 - typer passes every option by name
     rate: Annotated[float, typer.Option("--rate", help="Records produced per second.")] = 600.0,
     out: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Folder for report.html, tables and journals."),
+        typer.Option(
+            "--output", "-o", help="Where the result goes: a folder for report, tables, journals."
+        ),
     ] = None,
     keep: Annotated[
         bool,

@@ -62,7 +62,8 @@ def run(
     command_config: options.CommandConfig = None,
     group: options.Groups = None,
     all_groups: Annotated[
-        bool, typer.Option("--all-groups", help=f"Print every group, not the {SHOWN} worst.")
+        bool,
+        typer.Option("--all-groups", help=f"Leave no group out: print all, not the {SHOWN} worst."),
     ] = False,
     fail_on: Annotated[
         FailOn, typer.Option("--fail-on", help="Exit 1 on findings this bad or worse.")
@@ -76,6 +77,9 @@ def run(
     ] = False,
     broker_log: options.BrokerLogs = None,
     at: options.At = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
     """Look at groups, the worst first: what is wrong, how it is known, what it cost, what helps.
@@ -99,6 +103,9 @@ def run(
         spark_groups=True,
         broker_logs=broker_log,
         at=at,
+        since=since,
+        until=until,
+        timeout=timeout,
         quiet=quiet,
     ) as opened:
         groups = opened.tables.choose(group)

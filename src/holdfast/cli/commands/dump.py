@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from holdfast.cli.commands.history import SMALL_RECORDS, count_records, live_cluster
-from holdfast.cli.options import CommandConfig, DumpFolder, Groups, NeededBootstrap, Quiet
+from holdfast.cli.options import (
+    TIMEOUT,
+    CommandConfig,
+    DumpFolder,
+    Groups,
+    NeededBootstrap,
+    Quiet,
+    Timeout,
+)
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.pipeline.command_session import open_session
@@ -17,11 +25,12 @@ Examples:
 """
 
 
-def run(
+def run(  # noqa: PLR0917 (typer passes every option by name)
     bootstrap: NeededBootstrap,
     output: DumpFolder,
     group: Groups = None,
     command_config: CommandConfig = None,
+    timeout: Timeout = TIMEOUT,
     quiet: Quiet = False,
 ) -> None:
     """Write records, topics with ids, begin and end offsets of a cluster to a folder.
@@ -33,7 +42,7 @@ def run(
     from holdfast.pipeline.ingest.selection import Selection
 
     note = notes(quiet)
-    cluster = live_cluster(bootstrap, command_config)
+    cluster = live_cluster(bootstrap, command_config, timeout)
     groups = group or []
     note("starting Spark")
     held = count_records(cluster, Selection(groups=groups, all_groups=True))

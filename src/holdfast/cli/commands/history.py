@@ -11,6 +11,8 @@ import typer
 
 from holdfast.cli import options
 from holdfast.cli.kept_tables import holds_tables, open_kept, refuse_logs, refuse_past
+from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.moments import read_window
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.cli.spark_progress import spark_bar
@@ -47,6 +49,9 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     at: options.At = None,
     overwrite: options.Overwrite = False,
     command_config: options.CommandConfig = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
     """Rebuild what every group went through from the offsets topic.
@@ -58,9 +63,15 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     """
     definition = known_table(table)
     note = notes(quiet)
+    window = read_window(since, until)
+    if window != (None, None) and output is not None:
+        raise ConfigError("--since and --until choose what is printed; -o keeps whole tables")
+    if window != (None, None) and "timestamp" not in definition.names:
+        raise ConfigError(f"--since and --until: {table} is of one moment")
     if source is not None and holds_tables(source):
         refuse_logs(source, broker_log or ())
-        _print_table(rows_kept(source, table, group, output, at=at), definition, fmt)
+        kept = rows_kept(source, table, group, output, window, at=at)
+        _print_table(kept, definition, fmt)
         return
     refuse_past(at)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
@@ -74,12 +85,25 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             command_config=command_config,
             broker_logs=broker_log or [],
             overwrite=overwrite,
+            timeout=timeout,
             note=note,
             quiet=quiet,
         )
         if output is not None:
             note(f"tables are in {output}")
-        _print_table(rows_of(made.table(table)), definition, fmt)
+        _print_table(rows_of(_happened(made.table(table), window)), definition, fmt)
+
+
+def _happened(rows: Any, window: tuple[int | None, int | None]) -> Any:
+    """Rows whose time lies in a window."""
+    import pyarrow.compute as pc
+
+    low, high = window
+    if low is not None:
+        rows = rows.filter(pc.greater_equal(rows["timestamp"].cast("int64"), low))
+    if high is not None:
+        rows = rows.filter(pc.less_equal(rows["timestamp"].cast("int64"), high))
+    return rows
 
 
 def rows_kept(
@@ -87,6 +111,7 @@ def rows_kept(
     table: str,
     groups: Sequence[str] | None,
     output: Place | None,
+    window: tuple[int | None, int | None] = (None, None),
     *,
     at: str | None,
 ) -> list[dict[str, Any]]:
@@ -100,7 +125,7 @@ def rows_kept(
     if output is not None:
         raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
     kept = open_kept(source, at)
-    return rows_of(kept.table(table, groups=kept.choose(groups)))
+    return rows_of(_happened(kept.table(table, groups=kept.choose(groups)), window))
 
 
 def _print_table(rows: list[dict[str, Any]], definition: Any, fmt: Format) -> None:
@@ -191,6 +216,7 @@ def make_history(
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
     overwrite: bool = False,
+    timeout: str = options.TIMEOUT,
     quiet: bool = False,
 ) -> History:
     """Run the pipeline on what the command line named."""
@@ -200,7 +226,7 @@ def make_history(
     from holdfast.pipeline.ingest.source import Dump
 
     check_target(out_dir, overwrite=overwrite)
-    where = named_source(bootstrap, source, command_config)
+    where = named_source(bootstrap, source, command_config, timeout)
     check_logs(broker_logs)
     if isinstance(where, Dump):
         where.check_read()
@@ -251,7 +277,12 @@ def check_groups(
             note(f"no record of a group {wanted!r}{hint}")
 
 
-def named_source(bootstrap: str | None, source: Place | None, command_config: Path | None) -> Any:
+def named_source(
+    bootstrap: str | None,
+    source: Place | None,
+    command_config: Path | None,
+    timeout: str = options.TIMEOUT,
+) -> Any:
     """A dump or a live cluster, looked at before anything slow is started.
 
     Raises
@@ -267,10 +298,12 @@ def named_source(bootstrap: str | None, source: Place | None, command_config: Pa
         raise ConfigError("name one source: -b HOST:PORT for a live cluster, or --input DUMP")
     if source is not None:
         return Dump.open(source)
-    return live_cluster(str(bootstrap), command_config)
+    return live_cluster(str(bootstrap), command_config, timeout)
 
 
-def live_cluster(bootstrap: str, command_config: Path | None) -> LiveCluster:
+def live_cluster(
+    bootstrap: str, command_config: Path | None, timeout: str = options.TIMEOUT
+) -> LiveCluster:
     """A cluster that answers, with the client properties of ``--command-config``.
 
     Raises
@@ -282,7 +315,10 @@ def live_cluster(bootstrap: str, command_config: Path | None) -> LiveCluster:
     from holdfast.adapters.cluster.properties import read_properties
 
     config = read_properties(command_config) if command_config else {}
-    cluster = LiveCluster(bootstrap=bootstrap, config=config)
+    wait_ms = parse_duration_ms(timeout, "--timeout")
+    if wait_ms <= 0:
+        raise ConfigError(f"--timeout: found {timeout!r}, expected a duration above 0")
+    cluster = LiveCluster(bootstrap=bootstrap, config=config, timeout_ms=wait_ms)
     cluster.check()
     return cluster
 

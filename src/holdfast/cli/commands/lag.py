@@ -49,6 +49,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     output: options.TablesFolder = None,
     command_config: options.CommandConfig = None,
     at: options.At = None,
+    timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
     """Show what every group has committed, where its topics end, and who owns the difference.
@@ -74,6 +75,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             all_groups=all_groups,
             command_config=command_config,
             auto_offset_reset=str(reset),
+            timeout=timeout,
             note=note,
             quiet=quiet,
         )

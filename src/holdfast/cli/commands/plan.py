@@ -34,6 +34,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     command_config: options.CommandConfig = None,
     output: options.OutputFile = None,
     at: options.At = None,
+    timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
     """Plan a new assignment for every group that has members, with its moves, gain and cost.
@@ -51,7 +52,14 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     assignor = find(assignor).name
     check_options(assignor, assignor_options)
     with open_source(
-        source, bootstrap, command_config, group, auto_offset_reset="earliest", at=at, quiet=quiet
+        source,
+        bootstrap,
+        command_config,
+        group,
+        auto_offset_reset="earliest",
+        timeout=timeout,
+        at=at,
+        quiet=quiet,
     ) as opened:
         topics = opened.topics or topics_of(opened.tables)
         spark = SparkSession.getActiveSession()

@@ -119,6 +119,9 @@ def run(
     fmt: options.PrintOrParquet = options.ReplayFormat.TABLE,
     output: options.OutputFile = None,
     at: options.At = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
     """Replay every group's real history under other settings, by the same machines.
@@ -143,7 +146,16 @@ def run(
     )
     _check(request)
     with open_source(
-        source, bootstrap, command_config, group, auto_offset_reset="earliest", at=at, quiet=quiet
+        source,
+        bootstrap,
+        command_config,
+        group,
+        auto_offset_reset="earliest",
+        since=since,
+        until=until,
+        timeout=timeout,
+        at=at,
+        quiet=quiet,
     ) as opened:
         rows = _replayed(_stories(opened, request, note, quiet=quiet), request, quiet=quiet)
         rows = _with_mends(rows, opened, request)

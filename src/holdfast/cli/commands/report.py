@@ -25,9 +25,9 @@ def run(
     source: options.FleetInput = None,
     bootstrap: options.Bootstrap = None,
     command_config: options.CommandConfig = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Where the result goes: an HTML file.")
+    ] = Path("report.html"),
     group: options.Groups = None,
     title: Annotated[str, typer.Option("--title", help="Heading.")] = "Consumer group report",
     trace: Annotated[
@@ -40,6 +40,9 @@ def run(
     ] = None,
     broker_log: options.BrokerLogs = None,
     at: options.At = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
     """Write one HTML file that shows who owned what, when, and what every rebalance cost.
@@ -64,6 +67,9 @@ def run(
         spark_groups=True,
         broker_logs=broker_log,
         at=at,
+        since=since,
+        until=until,
+        timeout=timeout,
         quiet=quiet,
     ) as opened:
         groups = opened.tables.choose(group)

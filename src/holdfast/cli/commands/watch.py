@@ -66,6 +66,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     reset: options.OffsetReset = options.Reset.LATEST,
     broker_log: options.BrokerLogs = None,
     command_config: options.CommandConfig = None,
+    timeout: options.Timeout = options.TIMEOUT,
     quiet: options.Quiet = False,
 ) -> None:
     """Keep the history of every group, batch after batch; stop and start it as you like.
@@ -89,10 +90,11 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         ("--auto-offset-reset", reset if reset is not options.Reset.LATEST else None),
         *(("--broker-log", log) for log in broker_log or ()),
         ("--metrics", metrics),
+        ("--timeout", timeout if timeout != options.TIMEOUT else None),
     ) + (["--all-groups"] if all_groups else [])
     check_logs(broker_log or ())
     check_watched(Tables(output.absolute()))
-    cluster = live_cluster(bootstrap, command_config)
+    cluster = live_cluster(bootstrap, command_config, timeout)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     quick = sum(end - begin for begin, end in ends.values()) < SMALL_RECORDS
     spark = open_session(kafka=True, quick=quick)

@@ -1,0 +1,44 @@
+"""A part of a history in time."""
+
+from __future__ import annotations
+
+import pytest
+from tests.report.fleet import rolling_bounce, tables
+
+from holdfast.report.findings.doctor import examine_fleet
+from holdfast.tables.reading import read_tables
+from holdfast.tables.values import ints
+from holdfast.tables.window import STANDING, within
+
+
+@pytest.fixture(name="whole", scope="module")
+def whole_history():
+    return read_tables(tables(rolling_bounce("a").lag({("orders", 0): 5})))
+
+
+def test_no_window_is_everything(whole):
+    assert within(whole, None, None) is whole
+
+
+def test_what_stood_at_the_first_moment_stays_as_of_then(whole):
+    times = sorted(set(ints(whole.stored("generations"), "timestamp").tolist()))
+    since = (times[2] + times[3]) // 2
+    part = within(whole, since, None)
+    assert ints(part.stored("generations"), "timestamp").tolist() == [since, *times[3:]]
+    for name in STANDING:
+        assert set(ints(part.stored(name), "timestamp").tolist()) <= {since, *times}
+    assert ints(part.stored("members"), "timestamp").tolist().count(since) > 1
+    assert min(ints(part.stored("rebalances"), "timestamp")) == times[3]
+    assert part.stored("lag").equals(whole.stored("lag"))
+    (found,) = examine_fleet(part)
+    assert found.facts.timeline.first_ms == since // 1000
+    assert found.facts.n_rebalances == len(times) - 3
+
+
+def test_a_window_that_ends_earlier_has_no_lag(whole):
+    times = sorted(set(ints(whole.stored("generations"), "timestamp").tolist()))
+    part = within(whole, None, times[4])
+    assert max(ints(part.stored("generations"), "timestamp")) == times[4]
+    assert not part.stored("lag").num_rows and whole.stored("lag").num_rows
+    (found,) = examine_fleet(part)
+    assert found.facts.n_rebalances < len(times) - 1
