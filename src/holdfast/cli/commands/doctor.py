@@ -22,6 +22,8 @@ from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.report.findings.examination import Examination
 
 SHOWN = 10
@@ -116,17 +118,25 @@ def run(
             source=opened.given,
             now_ms=time.time_ns() // 1_000_000,
         )
-    if fmt is Format.JSON:
-        write_json(doctor.to_json(found), output)
-    elif fmt is Format.TABLE:
-        print_screens(found if all_groups or group else found[:SHOWN], output)
-        if len(found) > SHOWN and not (all_groups or group or quiet):
-            print_note(f"{len(found) - SHOWN} more groups: --all-groups shows them")
-    else:
-        write_rows(_rows(found), _COLUMNS, fmt, output)
+    _print(found, fmt, output, every=bool(all_groups or group), quiet=quiet)
     worst = max((f.severity.rank for e in found for f in e.findings), default=-1)
     if fail_on is not FailOn.NEVER and worst >= list(FailOn).index(fail_on) - 1:
         raise typer.Exit(1)
+
+
+def _print(
+    found: list[Examination], fmt: Format, output: Path | None, *, every: bool, quiet: bool
+) -> None:
+    from holdfast.report.findings import doctor
+
+    if fmt is Format.JSON:
+        write_json(doctor.to_json(found), output)
+    elif fmt is Format.TABLE:
+        print_screens(found if every else found[:SHOWN], output)
+        if len(found) > SHOWN and not (every or quiet):
+            print_note(f"{len(found) - SHOWN} more groups: --all-groups shows them")
+    else:
+        write_rows(_rows(found), _COLUMNS, fmt, output)
 
 
 def _rows(found: list[Examination]) -> list[dict[str, object]]:

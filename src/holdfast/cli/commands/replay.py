@@ -160,16 +160,25 @@ def run(
         rows = _replayed(_stories(opened, request, note, quiet=quiet), request, quiet=quiet)
         rows = _with_mends(rows, opened, request)
     _write(rows, fmt, output)
+    _tell(rows, note)
+    _fail_below(rows, fail_below, note)
+
+
+def _fail_below(rows: Any, least: float, note: Any) -> None:
+    lowest = min((f for f in rows["fidelity"].to_pylist() if f is not None), default=math.inf)
+    if lowest < least:
+        note(f"a fidelity of {lowest:.2f} is below {least}")
+        raise typer.Exit(1)
+
+
+def _tell(rows: Any, note: Any) -> None:
+    """Say what numbers are missing, and what is not to be trusted."""
     for row in rows.to_pylist():
         if row["reason"]:
             note(f"{visible(row['group'])} under {row['policy']}: {row['reason']}")
         if row["caution"] and row["actual"]:
             told = f"fidelity {row['fidelity']:.2f} is low: {row['caution']}"
             note(f"{visible(row['group'])}: {told}")
-    lowest = min((f for f in rows["fidelity"].to_pylist() if f is not None), default=math.inf)
-    if lowest < fail_below:
-        note(f"a fidelity of {lowest:.2f} is below {fail_below}")
-        raise typer.Exit(1)
 
 
 def settings_from(

@@ -86,7 +86,11 @@ def run(
         if trace is not None:
             write_trace(tables, trace, groups=groups)
     if not quiet:
-        size = output.stat().st_size
-        print_note(f"wrote {output} ({size / 1000:,.0f} kB); open it in any browser")
-        if trace is not None:
-            print_note(f"wrote {trace}; open it at ui.perfetto.dev or chrome://tracing")
+        _tell_files(output, trace)
+
+
+def _tell_files(output: Path, trace: Path | None) -> None:
+    size = output.stat().st_size
+    print_note(f"wrote {output} ({size / 1000:,.0f} kB); open it in any browser")
+    if trace is not None:
+        print_note(f"wrote {trace}; open it at ui.perfetto.dev or chrome://tracing")

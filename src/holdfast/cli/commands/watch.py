@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,7 @@ from holdfast.errors import ConfigError
 from holdfast.pipeline.command_session import open_session
 
 if TYPE_CHECKING:
+    from holdfast.adapters.cluster.cluster import LiveCluster
     from holdfast.errors import SourceError
     from holdfast.tables.places import Place
     from holdfast.tables.reading import Tables
@@ -77,27 +78,20 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     """
     from holdfast.pipeline.batches.watch import check_watched, watch
     from holdfast.pipeline.ingest.selection import Selection
-    from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
     from holdfast.tables.reading import Tables
 
     note = notes(quiet)
     kept_days(keep)
     started_with = _again(
-        ("-b", bootstrap),
-        ("--command-config", command_config),
-        *(("--group", name) for name in group or ()),
-        ("--keep", keep if keep != KEEP else None),
-        ("--auto-offset-reset", reset if reset is not options.Reset.LATEST else None),
-        *(("--broker-log", log) for log in broker_log or ()),
-        ("--metrics", metrics),
-        ("--timeout", timeout if timeout != options.TIMEOUT else None),
-    ) + (["--all-groups"] if all_groups else [])
+        {"-b": bootstrap, "--command-config": command_config, "--metrics": metrics},
+        {"--keep": keep, "--auto-offset-reset": reset, "--timeout": timeout},
+        {"--group": group, "--broker-log": broker_log},
+        all_groups=all_groups,
+    )
     check_logs(broker_log or ())
     check_watched(Tables(output.absolute()))
     cluster = live_cluster(bootstrap, command_config, timeout)
-    ends = cluster.partition_ends(OFFSETS_TOPIC)
-    quick = sum(end - begin for begin, end in ends.values()) < SMALL_RECORDS
-    spark = open_session(kafka=True, quick=quick)
+    spark = _session(cluster)
 
     held: list[int] = []
     with spark_bar(spark, "watch", lambda: held[-1] if held else None, quiet=quiet):
@@ -119,9 +113,33 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
         )
 
 
-def _again(*given: tuple[str, object]) -> list[str]:
-    """Options and values of a command line, without those that have none."""
-    return [word for flag, value in given if value is not None for word in option(flag, str(value))]
+def _session(cluster: LiveCluster) -> Any:
+    """A session of Spark that fits what the offsets topic holds."""
+    from holdfast.pipeline.ingest.source import OFFSETS_TOPIC
+
+    ends = cluster.partition_ends(OFFSETS_TOPIC)
+    quick = sum(end - begin for begin, end in ends.values()) < SMALL_RECORDS
+    return open_session(kafka=True, quick=quick)
+
+
+def _again(
+    given: Mapping[str, object],
+    usual: Mapping[str, str],
+    lists: Mapping[str, Sequence[object] | None],
+    *,
+    all_groups: bool,
+) -> list[str]:
+    """Options of a command line that starts ``watch`` again; defaults are left out."""
+    defaults = {
+        "--keep": KEEP,
+        "--auto-offset-reset": options.Reset.LATEST,
+        "--timeout": options.TIMEOUT,
+    }
+    pairs: list[tuple[str, object]] = [(f, v) for f, v in given.items() if v is not None]
+    pairs += [(flag, value) for flag, value in usual.items() if value != defaults[flag]]
+    pairs += [(flag, value) for flag, values in lists.items() for value in values or ()]
+    words = [word for flag, value in pairs for word in option(flag, str(value))]
+    return [*words, "--all-groups"] if all_groups else words
 
 
 def kept_days(text: str) -> float | None:
