@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import options
-from holdfast.cli.kept_tables import holds_tables, open_kept, refuse_logs, refuse_past
 from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.kept_tables import holds_tables, open_kept, refuse_logs, refuse_past
 from holdfast.cli.moments import read_window
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people

@@ -131,14 +131,13 @@ def run(
     """
     from holdfast.pipeline.replay.replay import Request
 
-    if fmt is options.ReplayFormat.PARQUET and output is None:
-        raise ConfigError("--format parquet: name a file with -o")
+    _check_file(fmt, output)
     note = notes(quiet)
     delays = [asked_duration_ms(text, "--delay", note) for text in delay or (DELAY,)]
-    interval_ms = asked_duration_ms(interval, "--interval", note)
+    wait_ms = asked_duration_ms(interval, "--interval", note)
     settings = settings_from(policy or (), assignor or (), delays)
     request = Request(
-        settings=tuple(replace(each, batch=batch, interval_ms=interval_ms) for each in settings),
+        settings=tuple(replace(each, batch=batch, interval_ms=wait_ms) for each in settings),
         default_delay_ms=delays[0],
         costs=read_costs(["slow-members=0", *(cost or ())]),
         given=given_costs(cost or ()),
@@ -157,11 +156,15 @@ def run(
         at=at,
         quiet=quiet,
     ) as opened:
-        rows = _replayed(_stories(opened, request, note, quiet=quiet), request, quiet=quiet)
-        rows = _with_mends(rows, opened, request)
+        found = _replayed(_stories(opened, request, note, quiet=quiet), request, quiet=quiet)
+        rows = _with_mends(found, opened, request)
     _write(rows, fmt, output)
-    _tell(rows, note)
-    _fail_below(rows, fail_below, note)
+    _tell(rows, fail_below, note)
+
+
+def _check_file(fmt: options.ReplayFormat, output: Path | None) -> None:
+    if fmt is options.ReplayFormat.PARQUET and output is None:
+        raise ConfigError("--format parquet: name a file with -o")
 
 
 def _fail_below(rows: Any, least: float, note: Any) -> None:
@@ -171,14 +174,15 @@ def _fail_below(rows: Any, least: float, note: Any) -> None:
         raise typer.Exit(1)
 
 
-def _tell(rows: Any, note: Any) -> None:
-    """Say what numbers are missing, and what is not to be trusted."""
+def _tell(rows: Any, least: float, note: Any) -> None:
+    """Say what numbers are missing, and what is not to be trusted; exit 1 below ``least``."""
     for row in rows.to_pylist():
         if row["reason"]:
             note(f"{visible(row['group'])} under {row['policy']}: {row['reason']}")
         if row["caution"] and row["actual"]:
             told = f"fidelity {row['fidelity']:.2f} is low: {row['caution']}"
             note(f"{visible(row['group'])}: {told}")
+    _fail_below(rows, least, note)
 
 
 def settings_from(

@@ -55,9 +55,7 @@ def run(
     from holdfast.report.trace import write_trace
     from holdfast.tables.stored import NOT_SHOWN
 
-    for target in (output, trace):
-        if target is not None and not target.parent.is_dir():
-            raise ConfigError(f"{target}: its folder {target.parent} does not exist")
+    _check_folders(output, trace)
     policies = read_policies(replay) if replay is not None else []
     with open_source(
         source,
@@ -87,6 +85,12 @@ def run(
             write_trace(tables, trace, groups=groups)
     if not quiet:
         _tell_files(output, trace)
+
+
+def _check_folders(*targets: Path | None) -> None:
+    for target in targets:
+        if target is not None and not target.parent.is_dir():
+            raise ConfigError(f"{target}: its folder {target.parent} does not exist")
 
 
 def _tell_files(output: Path, trace: Path | None) -> None:
