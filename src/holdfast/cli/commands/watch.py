@@ -80,19 +80,15 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     from holdfast.pipeline.ingest.selection import Selection
     from holdfast.tables.reading import Tables
 
-    note = notes(quiet)
-    kept_days(keep)
-    started_with = _again(
-        {"-b": bootstrap, "--command-config": command_config, "--metrics": metrics},
-        {"--keep": keep, "--auto-offset-reset": reset, "--timeout": timeout},
-        {"--group": group, "--broker-log": broker_log},
-        all_groups=all_groups,
-    )
+    note, keep_days = notes(quiet), kept_days(keep)
+    given = {"-b": bootstrap, "--command-config": command_config, "--metrics": metrics}
+    usual = {"--keep": keep, "--auto-offset-reset": reset, "--timeout": timeout}
+    lists = {"--group": group, "--broker-log": broker_log}
+    started_with = _again(given, usual, lists, all_groups=all_groups)
     check_logs(broker_log or ())
     check_watched(Tables(output.absolute()))
     cluster = live_cluster(bootstrap, command_config, timeout)
     spark = _session(cluster)
-
     held: list[int] = []
     with spark_bar(spark, "watch", lambda: held[-1] if held else None, quiet=quiet):
         watch(
@@ -105,7 +101,7 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             auto_offset_reset=str(reset),
             broker_logs=broker_log or (),
             before_batch=held.append,
-            keep_days=kept_days(keep),
+            keep_days=keep_days,
             note=note,
             started_with=started_with,
             after_batch=_after_batch(output, metrics, note),
