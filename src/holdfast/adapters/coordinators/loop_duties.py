@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.adapters.coordinators.client_duties import ClientDuties
+from holdfast.adapters.coordinators.fetching_duties import FetchingClientDuties
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
 from holdfast.model.partitions import Resource
@@ -46,7 +46,7 @@ class LoopSide(Protocol):
         """A round is over."""
 
 
-class LoopDuties(ClientDuties):
+class LoopDuties(FetchingClientDuties):
     """Carries duties to a loop.
 
     Parameters

@@ -15,7 +15,7 @@ import queue
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.adapters.coordinators.client_duties import ClientDuties
+from holdfast.adapters.coordinators.fetching_duties import FetchingClientDuties
 from holdfast.adapters.member.mailbox import Mailbox
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
@@ -44,7 +44,7 @@ class PollSide(Protocol):
         """A round is over."""
 
 
-class PollDuties(ClientDuties):
+class PollDuties(FetchingClientDuties):
     """Duties that wait for a poll.
 
     Parameters

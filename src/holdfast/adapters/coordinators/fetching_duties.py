@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.model.partitions import Resource
 
 
-class ClientDuties:
+class FetchingClientDuties:
     """Duties of a member whose client fetches, and keeps its own listener."""
 
     def __init__(self) -> None:
