@@ -23,6 +23,7 @@ from tests.cli.running import Done, run, write_tables
 from tests.cli.suggested import SOURCE, fleet_of, listening, parse, sites, words_of
 from tests.pipeline import local
 from tests.pipeline.kinds import kind
+from tests.report.fleet import rolling_bounce, tables
 from tests.report.test_findings import CASES
 from tests.tables.test_upkeep import version_one
 
@@ -323,6 +324,25 @@ def test_a_word_that_looks_like_an_option_keeps_its_place() -> None:
     assert holdfast_line("lag", "--group", "it's") == "holdfast lag --group 'it'\"'\"'s'"
 
 
+def thrown_out(root: Path) -> list[Finding]:
+    """A member that was silent when its group lost it."""
+    script = rolling_bounce("slow")
+    script.lag(dict.fromkeys(script.owners, 500))
+    for row in script.rows["rebalances"]:
+        row["silent_seconds"] = 300.0 if row["n_left"] else None
+    folder = write_tables(tables(script), root)
+    facts = read_facts(read_tables(folder), "slow", None, GivenSource(path=str(folder)))
+    return [f for f in RULES["HF105"].find(facts, Limits()) if "thrown out" in f.text]
+
+
+def test_what_is_suggested_for_a_member_that_was_thrown_out(tmp_path: Path) -> None:
+    found = thrown_out(tmp_path)
+    assert found
+    for finding in found:
+        done = run(*parse(finding.command))
+        assert done.code == 0, done.err
+
+
 def test_every_call_that_suggests_a_command_is_among_the_cases(
     fleet: Path, kinds: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -337,6 +357,7 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
         list(RULES["HF123"].find(replace(facts_of("HF101", fleet), age=Age(seconds=1e6)), Limits()))
         to_cooperative(as_kind(fleet, "HF110", "consumer"), ["cooperative-sticky"])
         read_reads(tmp_path)
+        thrown_out(tmp_path)
         runpy.run_path(codes.__file__, run_name=codes.__name__)
     assert sites()
     assert [site for site in sorted(sites()) if not made.passed(site)] == []

@@ -118,6 +118,7 @@ def test_a_view_is_what_a_plain_reading_of_it_says(
         state=tuple(row[0] for row in rows),
         n_members=np.asarray([row[1] for row in rows], np.int64),
         n_rebalances=np.zeros(len(rows), np.int64),
+        cost_lower_s=np.zeros(len(rows)),
         cost_s=np.zeros(len(rows)),
         lag=np.asarray([row[2] for row in rows], np.int64),
     )
@@ -388,7 +389,7 @@ def test_a_browser_finds_a_group_sees_its_story_and_follows_what_is_written(
         page.goto(address)
         rows = page.locator("#groups tbody tr")
         assert rows.count() == PAGE_ROWS
-        assert rows.first.locator("a").inner_text() == "etl"
+        assert rows.first.locator("td a").first.inner_text() == "etl"
         page.get_by_role("link", name="Next").click()
         assert page.locator("#groups .place").inner_text() == "121 groups, page 2 of 2"
         page.locator("#find").fill("QUIET-11")
