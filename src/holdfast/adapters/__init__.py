@@ -7,7 +7,8 @@ other resources (``holdfast.Worker``), ``settings`` holds their configuration, a
 plug-ins for these clients; ``kafka_python_attach`` has all private access to kafka-python, and
 ``readable`` keeps odd subscriptions from both clients. ``kafka_python_version`` says which version
 is needed, ``credentials`` reads logins and TLS in the spelling of any client, and ``login_log``
-keeps them out of the logs of these clients. ``in_place`` puts a class of ours in the place of a
+keeps them out of the logs of these clients. ``client_keys`` says what becomes of every other key of
+these clients. ``in_place`` puts a class of ours in the place of a
 client's.
 
 ================ ==================================================================

@@ -4,5 +4,6 @@
 costs out of both; ``replay_story`` makes a story of it (``replay_happenings`` is the story's form).
 ``replay_settings`` says what members offer, ``replay_draws`` draws what the history leaves open,
 ``replay_session`` plays one session in a world (``replay_848`` in the model of a KIP-848 group),
-and ``replay_world`` plays the story.
+and ``replay_world`` plays the story. ``replay_trust`` says what of it not to trust, and
+``replay_mends`` tries which cost would mend it.
 """
