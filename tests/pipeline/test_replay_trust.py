@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from tests.cli.running import run
 from tests.pipeline import local, worlds
 
 from holdfast.model.fidelity import LOW_FIDELITY
@@ -59,6 +62,17 @@ def test_a_low_fidelity_names_a_cost_that_mends_it(bounced):
     agreed = min(again["fidelity_moves"], again["fidelity_rebalances"])
     assert agreed > 0.5 > 0.1 > row["fidelity_moves"]
     assert row["caution"].endswith(f"rounds and moves agree with the records to {agreed:.0%}")
+
+
+def test_the_command_marks_what_is_not_to_be_trusted_and_names_the_cost(bounced):
+    words = ["replay", "--input", str(bounced.root), "--policy", "simple"]
+    done = run(*words, "--format", "json")
+    assert done.code == 0
+    rows = json.loads(done.out)["rows"]
+    assert len(rows) == 2 and all(row["fidelity"] < LOW_FIDELITY for row in rows)
+    assert all("--cost " in row["caution"] and "agree with the" in row["caution"] for row in rows)
+    assert "is low: moves differ" in done.err
+    assert " low" in run(*words, width=250).out
 
 
 def test_a_good_fidelity_says_nothing():

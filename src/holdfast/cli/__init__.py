@@ -2,7 +2,7 @@
 
 ``output``, ``people`` and ``screen`` print. ``options``, ``durations``, ``moments`` and
 ``settings`` read the user's choices; ``settings_files`` says which settings file counts.
-``metrics_server`` serves ``/metrics``. ``sources`` opens tables, dumps and clusters, ``kept_tables`` tables alone.
-``spark_progress`` shows how far Spark is. ``wire_json`` is shared by decode and encode;
-``scenario_files`` and ``simulation_dump`` are parts of simulate.
+``metrics_server`` serves ``/metrics``. ``sources`` opens tables, dumps and clusters,
+``kept_tables`` tables alone. ``spark_progress`` shows how far Spark is. ``wire_json`` is shared by
+decode and encode; ``scenario_files`` and ``simulation_dump`` are parts of simulate.
 """
