@@ -402,6 +402,7 @@ def test_a_browser_finds_a_group_sees_its_story_and_follows_what_is_written(
         page.locator("#legend button").first.wait_for()
         assert page.locator("section.group .lozenge").count()
         page.get_by_role("link", name="All groups").click()
+        page.locator("#groups .place", has_text="122 groups").wait_for()
         assert rows.count() == PAGE_ROWS
         assert said == []
         assert all(url.startswith(address) for url in asked)
