@@ -92,6 +92,7 @@ FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "delta": ((HISTORY, "{group}"), ((DELTA,), "rows ")),
     "spark,connect": ((("env", "SPARK_REMOTE=local[1]", "SPARK_TESTING=1", *HISTORY), "{group}"),),
     "spark,hdfs": ((("holdfast", "history", "--input", "{hdfs}/dump", *HISTORY[4:]), "{group}"),),
+    "spark,stores": ((("python", "-c", "import obstore.store"), ""), (HISTORY, "{group}")),
     "metrics": (
         (("python", "-c", "import prometheus_client"), ""),
         (("holdfast", "export", "--dashboard"), "kafka_consumergroup"),

@@ -169,7 +169,7 @@ def test_a_writer_elsewhere_that_is_silent_is_gone_after_the_lease(root):
     assert groups(root) == ["a"]
 
 
-@pytest.mark.parametrize("at", ["entry", "manifest"])
+@pytest.mark.parametrize("at", ["entry", pytest.param("manifest", marks=pytest.mark.slow)])
 def test_a_writer_that_is_killed_in_the_middle_of_a_commit(root, start, at):
     Tables(root).commit(written(root, 0, "a"))
     process = start("die", root, 1, at)
@@ -252,6 +252,7 @@ def test_a_foreign_delta_table(root):
         Tables(letters).commit(Batch(id=0))
 
 
+@pytest.mark.slow
 def test_commands_on_tables_of_a_store(root, tmp_path):
     Tables(root).commit(written(root, 0, "a"))
     Tables(root).commit(written(root, 1, "b"))
