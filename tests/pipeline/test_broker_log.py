@@ -26,6 +26,7 @@ from holdfast.pipeline.history.broker_log import (
 from holdfast.pipeline.ingest.source import Dump
 from holdfast.tables.schemas import arrow_schema
 
+IDLE = ("is_idle", "idle_lower_seconds", "idle_upper_seconds")
 CAPTURED = Path(__file__).with_name("captured")
 LOG = CAPTURED / "broker.log"
 FOLLOW_UPS = ("cooperative_follow_up", "scheduled_rebalance", "spurious", "rejoin")
@@ -109,7 +110,10 @@ def test_a_stream_takes_the_same_from_a_log(stated, tmp_path, shares):
     dump = CAPTURED / "dump"
     at = local.records_of(Dump.open(dump))["timestamp"].cast(pa.int64()).sort().to_pylist()
     cuts = [at[int(len(at) * share)] for share in shares]
-    assert everything(local.stream(dump, tmp_path, cuts, logs=[LOG])) == everything(stated)
+    streamed = local.stream(dump, tmp_path, cuts, logs=[LOG])
+    # A batch reads log ends while a group is there. Of one that is empty in the end, a single run
+    # reads none, so it cannot tell which of its pauses were idle.
+    assert everything(streamed, but=IDLE) == everything(stated, but=IDLE)
 
 
 def test_a_stream_leaves_what_a_log_says_twice(tmp_path):

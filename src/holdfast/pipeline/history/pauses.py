@@ -9,7 +9,8 @@ so their order is certain.
 A partition of which no record waits does not stand still. That is known if the group stood at one
 offset from before the pause, and no record was at that offset until after it: the log ended there
 when log ends were read later, or a cluster told the time of the record that came. Everything else
-may have stood still, and ``is_idle`` is null.
+may have stood still, and ``is_idle`` is null. Log ends are read for groups that are there: a batch
+of a stream may know what a later run over the whole history, which finds the group empty, cannot.
 
 **Strategy.** Commits and pauses of a group come to one task. One sort by (partition, place) matches
 all pairs at once: the last commit seen is carried forward. A stream does not read old commits
