@@ -38,7 +38,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.adapters.broker.broker import Broker
-from holdfast.demo.journal import Entry, JournalReader, holdings, intervals, unowned_seconds
+from holdfast.demo.journal import JournalReader, JournalWriter, holdings, intervals, unowned_seconds
 
 PARTITIONS, REPLICAS = 12, 3
 GRACE_SECONDS, FRESH_SECONDS, QUIET_SECONDS, LIMIT_SECONDS = 15.0, 30.0, 3.0, 180.0
@@ -113,9 +113,8 @@ class Play:
             pod.wait()
         assert pod.stdin is not None
         pod.stdin.close()
-        entry = Entry(time_seconds=time.time(), member=name, event="end")
         with (self.folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(entry.to_line() + "\n")
+            JournalWriter(name, file).write("end")
 
     def await_settled(self) -> None:
         """Wait until the running pods own everything and are even."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from holdfast import Consumer
 from holdfast.adapters.records.delivery import TopicPartition
-from holdfast.demo.journal import Entry
+from holdfast.demo.journal import JournalWriter
 
 
 def main(given: dict[str, object]) -> None:
@@ -23,33 +23,22 @@ def main(given: dict[str, object]) -> None:
     name, folder = str(given["name"]), Path(str(given["folder"]))
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-
-        def write(event: str, partitions: tuple[int, ...], first: int = -1, last: int = -1) -> None:
-            entry = Entry(
-                time_seconds=time.time(),
-                member=name,
-                event=event,
-                partitions=partitions,
-                first=first,
-                last=last,
-            )
-            file.write(entry.to_line() + "\n")
-            file.flush()
+        journal = JournalWriter(name, file)
 
         class Listener:
             """Notes who owns what."""
 
             def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
                 """Note a gain."""
-                write("assigned", tuple(tp.partition for tp in partitions))
+                journal.write("assigned", [tp.partition for tp in partitions])
 
             def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
                 """Note a hand-over."""
-                write("revoked", tuple(tp.partition for tp in partitions))
+                journal.write("revoked", [tp.partition for tp in partitions])
 
             def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
                 """Note a loss."""
-                write("lost", tuple(tp.partition for tp in partitions))
+                journal.write("lost", [tp.partition for tp in partitions])
 
         with Consumer(given["config"]) as consumer:  # type: ignore[arg-type]
             consumer.subscribe([str(given["topic"])], listener=Listener())
@@ -58,7 +47,8 @@ def main(given: dict[str, object]) -> None:
                     (folder / f"{name}.hangs").touch()
                     time.sleep(0.1)
                 for message in batch:
-                    write("batch", (message.partition(),), message.offset(), message.offset())
+                    at = message.offset()
+                    journal.write("batch", [message.partition()], first=at, last=at)
 
 
 if __name__ == "__main__":

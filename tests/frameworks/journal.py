@@ -1,27 +1,16 @@
 """What an app writes down about itself, in the lines of holdfast's demo."""
 
-import time
 from pathlib import Path
 
-from holdfast.demo.journal import Entry
+from holdfast.demo.journal import JournalWriter
 
 
 class Journal:
     """One process: each record as it is processed."""
 
     def __init__(self, path, name):
-        self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115
-        self._name = name
+        self._writer = JournalWriter(name, Path(path).open("a", encoding="utf-8"))  # noqa: SIM115
 
     def write(self, partition, offset):
         """This record is processed."""
-        entry = Entry(
-            time_seconds=time.time(),
-            member=self._name,
-            event="batch",
-            partitions=(partition,),
-            first=offset,
-            last=offset,
-        )
-        self._file.write(entry.to_line() + "\n")
-        self._file.flush()
+        self._writer.write("batch", [partition], first=offset, last=offset)

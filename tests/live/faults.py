@@ -46,31 +46,27 @@ def kill_and_return(herd: Herd) -> None:
 
 def freeze(herd: Herd) -> None:
     """SIGSTOP until the others have taken over, then SIGCONT: a zombie."""
-    slot, ledger = 0, herd.ledger
-    name = herd.names[slot]
-    herd.send(slot, signal.SIGSTOP)
-    when = time.time()
-    try:
-        herd.await_settled(without={slot})
-        # It owns nothing while it sleeps, whatever it believes when it wakes up.
-        ledger.note(name, when, "lost", ledger.held[name])
-    finally:
-        herd.send(slot, signal.SIGCONT)
-    herd.await_settled()
+    # It owns nothing while it sleeps, whatever it believes when it wakes up.
+    _rest_beyond_what_is_allowed(herd, signal.SIGSTOP, signal.SIGCONT)
 
 
 def stall(herd: Herd) -> None:
     """An application does not poll for longer than it may, with records in its hand."""
+    # Its member has left; the application hears of it when it polls again.
+    _rest_beyond_what_is_allowed(herd, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def _rest_beyond_what_is_allowed(herd: Herd, stop: signal.Signals, go_on: signal.Signals) -> None:
+    """One rests until the others have what it had, which is then no longer its own."""
     slot, ledger = 0, herd.ledger
     name = herd.names[slot]
-    herd.send(slot, signal.SIGUSR1)
+    herd.send(slot, stop)
     when = time.time()
     try:
         herd.await_settled(without={slot})
-        # Its member has left; the application hears of it when it polls again.
         ledger.note(name, when, "lost", ledger.held[name])
     finally:
-        herd.send(slot, signal.SIGUSR2)
+        herd.send(slot, go_on)
     herd.await_settled()
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import faulthandler
 import sys
-import time
 from pathlib import Path
 
 from holdfast import Consumer
 from holdfast.adapters.records.delivery import TopicPartition
-from holdfast.demo.journal import Entry
+from holdfast.demo.journal import JournalWriter
 from holdfast.demo.lifeline import watch
 
 
@@ -21,19 +20,10 @@ def main(bootstrap, topic, group, name, journal, strategy) -> None:
     faulthandler.enable()
     stop = watch()
     with Path(journal).open("a", encoding="utf-8") as file:
+        writer = JournalWriter(name, file)
 
         def write(event, partitions=(), first=-1, last=-1) -> None:
-            numbers = tuple(sorted(tp.partition for tp in partitions))
-            entry = Entry(
-                time_seconds=time.time(),
-                member=name,
-                event=event,
-                partitions=numbers,
-                first=first,
-                last=last,
-            )
-            file.write(entry.to_line() + "\n")
-            file.flush()
+            writer.write(event, [tp.partition for tp in partitions], first=first, last=last)
 
         class Listener:
             def on_partitions_assigned(self, partitions) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import faulthandler
 import sys
-import time
 from pathlib import Path
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 
 from holdfast.adapters import kafka_python
-from holdfast.demo.journal import Entry
+from holdfast.demo.journal import JournalWriter
 from holdfast.demo.lifeline import watch
 
 
@@ -24,19 +23,10 @@ def main(bootstrap, topic, group, name, journal, strategy, session_ms) -> None:
     names = {n: getattr(kafka_python, n) for n in kafka_python.__all__}
     assignors = eval(f"[{strategy}]", names)
     with Path(journal).open("a", encoding="utf-8") as file:
+        writer = JournalWriter(name, file)
 
         def write(event, partitions=(), first=-1, last=-1) -> None:
-            numbers = tuple(sorted(tp.partition for tp in partitions))
-            entry = Entry(
-                time_seconds=time.time(),
-                member=name,
-                event=event,
-                partitions=numbers,
-                first=first,
-                last=last,
-            )
-            file.write(entry.to_line() + "\n")
-            file.flush()
+            writer.write(event, [tp.partition for tp in partitions], first=first, last=last)
 
         class Listener(ConsumerRebalanceListener):
             def on_partitions_assigned(self, assigned) -> None:

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 
 from holdfast import Worker
-from holdfast.demo.journal import Entry
+from holdfast.demo.journal import JournalWriter
 from holdfast.demo.lifeline import watch
 
 
 def main(bootstrap, group, name, journal, config, resources) -> None:
     stop = watch()
     with Path(journal).open("a", encoding="utf-8") as file:
+        writer = JournalWriter(name, file)
 
         def write(event, owned=()) -> None:
-            numbers = tuple(sorted(resource.number for resource in owned))
-            entry = Entry(time_seconds=time.time(), member=name, event=event, partitions=numbers)
-            file.write(entry.to_line() + "\n")
-            file.flush()
+            writer.write(event, [resource.number for resource in owned])
 
         class Listener:
             def on_assigned(self, owned) -> None:

@@ -10,9 +10,11 @@ journals by time; the processes run on one machine, so they share a clock.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,37 @@ class Interval:
     member: str
     start: float
     stop: float
+
+
+class JournalWriter:
+    """Adds the lines of one process to its journal, without buffering.
+
+    Parameters
+    ----------
+    name : str
+        Of the process.
+    file : text file
+        The journal, open for appending; the caller closes it.
+    """
+
+    def __init__(self, name: str, file: TextIO):
+        self._name = name
+        self._file = file
+
+    def write(
+        self, event: str, partitions: Iterable[int] = (), *, first: int = -1, last: int = -1
+    ) -> None:
+        """Note what happens now; see :class:`Entry`."""
+        entry = Entry(
+            time_seconds=time.time(),
+            member=self._name,
+            event=event,
+            partitions=tuple(sorted(partitions)),
+            first=first,
+            last=last,
+        )
+        self._file.write(entry.to_line() + "\n")
+        self._file.flush()
 
 
 class JournalReader:

@@ -6,15 +6,14 @@ Run as ``python -m holdfast.demo.member BOOTSTRAP TOPIC GROUP NAME JOURNAL``; SI
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 
 from holdfast.adapters.kafka_python import CooperativeSticky, attach
-from holdfast.demo.journal import Entry
+from holdfast.demo.journal import JournalWriter
 from holdfast.demo.lifeline import watch
 from holdfast.tables.private import open_private
 
@@ -24,38 +23,26 @@ POLL_MS = 100
 
 
 class _Diary(ConsumerRebalanceListener):  # type: ignore[misc] # the client has no types
-    """Writes what the member owns and reads to its journal, without buffering."""
+    """Writes what the member owns to its journal."""
 
-    def __init__(self, name: str, file: TextIO):
-        self._name = name
-        self._file = file
-
-    def write(self, event: str, partitions: Iterable[int] = (), **offsets: int) -> None:
-        entry = Entry(
-            time_seconds=time.time(),
-            member=self._name,
-            event=event,
-            partitions=tuple(sorted(partitions)),
-            **offsets,
-        )
-        self._file.write(entry.to_line() + "\n")
-        self._file.flush()
+    def __init__(self, journal: JournalWriter):
+        self._journal = journal
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        self.write("assigned", (tp.partition for tp in assigned))
+        self._journal.write("assigned", (tp.partition for tp in assigned))
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        self.write("revoked", (tp.partition for tp in revoked))
+        self._journal.write("revoked", (tp.partition for tp in revoked))
 
     def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
-        self.write("lost", (tp.partition for tp in lost))
+        self._journal.write("lost", (tp.partition for tp in lost))
 
 
 def main(bootstrap: str, topic: str, group: str, name: str, journal: str) -> None:
     """Consume until asked to stop, then leave the group."""
     stop = watch()
     with open_private(Path(journal), "a") as file:
-        diary = _Diary(name, file)
+        diary = JournalWriter(name, file)
         consumer: Any = KafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
@@ -67,7 +54,7 @@ def main(bootstrap: str, topic: str, group: str, name: str, journal: str) -> Non
             partition_assignment_strategy=[CooperativeSticky()],
         )
         attach(consumer)
-        consumer.subscribe([topic], listener=diary)
+        consumer.subscribe([topic], listener=_Diary(diary))
         while not stop.is_set():
             for tp, records in consumer.poll(timeout_ms=POLL_MS).items():
                 offsets = [record.offset for record in records]
