@@ -57,26 +57,15 @@ PrintOrParquet = Annotated[ReplayFormat, typer.Option("--format", help="How to p
 OutputFile = Annotated[
     Path | None, typer.Option("--output", "-o", help="Where the result goes: a file, or stdout.")
 ]
-TablesFolder = Annotated[
-    Place | None,
-    typer.Option(
-        "--output",
-        "-o",
-        parser=place_of,
-        metavar="PATH",
-        help="Where the result goes: a folder for tables, or a store.",
-    ),
-]
-WatchedFolder = Annotated[
-    Place,
-    typer.Option(
-        "--output",
-        "-o",
-        parser=place_of,
-        metavar="PATH",
-        help="Where the result goes: a folder for tables, or a store.",
-    ),
-]
+_FOLDER = typer.Option(
+    "--output",
+    "-o",
+    parser=place_of,
+    metavar="PATH",
+    help="Where the result goes: a folder for tables, or a store.",
+)
+TablesFolder = Annotated[Place | None, _FOLDER]
+WatchedFolder = Annotated[Place, _FOLDER]
 FolderOfTables = Annotated[
     Place, typer.Argument(parser=place_of, metavar="PATH", help="Folder of the tables.")
 ]
