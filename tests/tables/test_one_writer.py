@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,49 @@ def test_a_lease_that_cannot_be_read_ends_by_time_too(tmp_path):
     store = FolderStore(tmp_path)
     with one_writer(store, tmp_path, clock=there.clock, sleep=there.sleep) as writer:
         assert writer.token == 5
+
+
+class Blinks(FolderStore):
+    """A store that shows nothing of a lease every other time, as one that is busy may."""
+
+    looks = 0
+
+    def read(self, name):
+        self.looks += 1
+        return super().read(name) if self.looks % 2 == self.seen else None
+
+    seen = 0
+
+
+@pytest.mark.parametrize("seen", [0, 1])
+def test_a_lease_that_is_not_seen_once_is_not_gone(tmp_path, seen):
+    there = Elsewhere(tmp_path, beats=True)
+    store = Blinks(tmp_path)
+    store.seen = seen
+    waiting = one_writer(store, "T", clock=there.clock, sleep=there.sleep)
+    with pytest.raises(SourceError, match=r"T is being written by process 77 on far"), waiting:
+        pass
+
+
+@pytest.mark.parametrize("error", [OSError, SourceError])
+def test_beats_go_on_after_one_that_failed(tmp_path, monkeypatch, error):
+    """A store may refuse once, in our words; a disk, in its own."""
+    beats, third = [], threading.Event()
+
+    class Failing:
+        def beat(self):
+            beats.append(1)
+            if len(beats) == 1:
+                raise error("busy")
+            third.set() if len(beats) == 3 else None
+
+        def let_go(self):
+            pass
+
+    store = FolderStore(tmp_path)
+    monkeypatch.setattr(store, "take", lambda name, data: store.create(name, data) and Failing())
+    with one_writer(store, tmp_path, beat_seconds=0.001):
+        assert third.wait(30)
 
 
 @pytest.mark.parametrize("missing", ["locks", "links"])

@@ -62,7 +62,7 @@ class WriterLease:
             The lease has ended, or another process has taken the folder over; the text names it.
         """
         last = _last(store)
-        if last is None or last.owner != self.owner:
+        if last is None or last.is_other_than(self.token, self.owner):
             who = "another process" if last is None else str(last)
             raise SourceError(
                 f"{who} has taken this folder over, because this process gave no sign of life for "
@@ -84,6 +84,8 @@ class LeaseRecord:
         ISO 8601, UTC, by its own clock.
     ended : bool
         It writes no more.
+
+    A record that cannot be read at this moment has a token and nothing else.
     """
 
     token: int
@@ -97,6 +99,10 @@ class LeaseRecord:
     def __str__(self) -> str:
         """Text for people."""
         return f"process {self.pid} on {self.host} (since {self.since})"
+
+    def is_other_than(self, token: int, owner: str) -> bool:
+        """Whether this is the lease of another process; a record without an owner does not tell."""
+        return self.token != token or bool(self.owner and owner and self.owner != owner)
 
 
 @contextmanager
@@ -206,8 +212,10 @@ def _await_end(store: Store, last: LeaseRecord, what: object, patience: _Patienc
     first = store.stamp(name)
     for turn, _ in enumerate(patience.looks()):
         now = _last(store)
-        if now is None or now.owner != last.owner or now.ended:
-            return
+        if now is not None:
+            if now.ended or now.is_other_than(last.token, last.owner):
+                return
+            last = now if now.owner else last
         if last.place and last.place == store.place and not store.is_held(name):
             return
         if store.stamp(name) != first:
@@ -224,7 +232,7 @@ def _await_end(store: Store, last: LeaseRecord, what: object, patience: _Patienc
 
 def _beat(taken: Taken, stop: threading.Event, beat_seconds: float) -> None:
     while not stop.wait(beat_seconds):
-        with suppress(OSError):  # a beat that fails is one that others do not see
+        with suppress(OSError, SourceError):  # a beat that fails is one that others do not see
             taken.beat()
 
 
