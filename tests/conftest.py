@@ -5,9 +5,11 @@ Run as ``pytest -n 3 --dist loadgroup``, all tests that need one of them go to o
 
 from __future__ import annotations
 
+import ast
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,24 @@ settings.register_profile(
 settings.register_profile("ci", deadline=None, max_examples=300, database=None)
 settings.register_profile("exhaustive", deadline=None, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+if sys.version_info < (3, 11, 8):
+    # gh-106905: all threads count the depth of a syntax tree in one place, so a parse fails with a
+    # SystemError if the garbage collector interrupts it and another thread parses meanwhile. pytest
+    # parses for each traceback, Playwright and Spark have threads.
+    _parse = ast.parse
+
+    def _parse_undisturbed(*arguments: Any, **options: Any) -> ast.AST:
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return _parse(*arguments, **options)
+        finally:
+            if collecting:
+                gc.enable()
+
+    ast.parse = _parse_undisturbed
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
