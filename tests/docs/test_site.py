@@ -56,6 +56,14 @@ def test_every_page_of_docs_is_in_the_navigation():
     assert sorted(listed) == sorted((pages - decisions) | made)
 
 
+def test_every_decision_has_a_number_of_its_own():
+    written = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    numbers = [int(path.name[:4]) for path in written]
+    titles = [path.read_text(encoding="utf-8").partition("\n")[0] for path in written]
+    assert [int(re.match(r"# (\d+)\. \S", title)[1]) for title in titles] == numbers
+    assert len(set(numbers)) == len(numbers)
+
+
 def test_every_module_is_on_one_page_of_the_reference():
     names = [name for modules in rooms().values() for name in modules]
     assert len(names) == len(set(names))
