@@ -11,13 +11,13 @@ from tests.tables.test_reading import TIME_US, generations
 
 from holdfast.errors import SourceError
 from holdfast.tables import commits
-from holdfast.tables.delta_log import LOG, entry_name
+from holdfast.tables.delta_log import LOG, DataFile, entry_name
 from holdfast.tables.manifest import MANIFEST, Batch, read_manifest
 from holdfast.tables.migration import migrate
 from holdfast.tables.reading import Tables, read_tables
 from holdfast.tables.schemas import arrow_schema, from_columns
 from holdfast.tables.stored import TABLES
-from holdfast.tables.upkeep import drop_before, keep_up, merge
+from holdfast.tables.upkeep import MERGE_FILES, drop_before, due_files, keep_up, merge
 from holdfast.tables.writing import BatchWriter, files_of
 
 DAY_US = 86_400_000_000
@@ -71,6 +71,33 @@ def test_merged_files_hold_the_same_rows_and_others_read_them(tmp_path, monkeypa
         assert sorted(map(repr, rows.to_pylist())) == before
     assert [b.id for b in tables.batches()] == list(range(n))[-20:]
     assert tables.next_batch() == n
+
+
+def test_a_row_is_merged_once_for_each_power(tmp_path):
+    """Merged files of few rows are no larger than those of a batch, and are left alone the same."""
+    tables, n, merged = Tables(tmp_path), 2 * MERGE_FILES, []
+    with tables.writing() as writer:
+        for batch in range(n):
+            committed(tables, writer, batch, generations=generations(*"abcde"))
+            merged.append(merge(tables, writer).merged)
+    due = [MERGE_FILES - 1, n - 1]
+    assert [batch for batch, n_files in enumerate(merged) if n_files] == due
+
+
+def files_of_rows(*rows):
+    name = "generations/batch-{:09d}/{:032x}.parquet"
+    return [
+        DataFile(name=name.format(i, i), rows=n, size=4_000, written_ms=0)
+        for i, n in enumerate(rows)
+    ]
+
+
+def test_a_few_small_files_do_not_keep_larger_ones_from_being_merged():
+    """The small ones go along; what is larger still waits."""
+    small, middle, large = [5] * 7, [500] * MERGE_FILES, [30_000] * 31
+    due = due_files(files_of_rows(*small, *middle, *large))
+    assert sorted(file.rows for file in due) == sorted(small + middle)
+    assert due_files(files_of_rows(*small, *middle[1:], *large)) == []
 
 
 def test_a_commit_after_a_merge_keeps_what_was_merged(tmp_path):

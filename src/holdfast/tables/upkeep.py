@@ -6,9 +6,11 @@ keeps what a later batch or a reader still needs: of each group, everything of i
 still to be added). ``lag`` is a snapshot and is left alone. Both are commits like any other: a
 reader sees all of it or nothing, and what was read before can be read for a while.
 
-**Strategy.** Files of a table that are of about the same size, MERGE_FILES of them, become one file
+**Strategy.** Files of a table that have about as many rows, MERGE_FILES of them, become one file
 that is sorted by group (size-tiered merging, as in log-structured trees): a row is written again
-once for each power of MERGE_FILES, so the cost of a batch does not grow. A large merge is written
+once for each power of MERGE_FILES, so the cost of a batch does not grow. Rows are counted and not
+bytes: of a small file most bytes are its footer, so 32 of them merged are hardly larger than one,
+and would be merged again with every 31 that follow. A large merge is written
 as several files of many row groups, so that the rows of one group are found by bounds in the log
 and in one footer, and read without the others.
 """
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
 
 MERGE_FILES: Final = 32
 """So many files of about one size are merged."""
-SMALL_BYTES: Final = 64 << 10
-"""Files up to this size count as equal."""
+SMALL_ROWS: Final = 32
+"""Files of up to so many rows count as equal."""
 LARGE_BYTES: Final = 256 << 20
 """A file of this size is merged no more."""
 KEEP_DAYS: Final = 90
@@ -88,7 +90,7 @@ def merge(tables: Tables, writer: WriterLease, *, everything: bool = False) -> D
     kept = tables.manifest()
     due: dict[str, list[DataFile]] = {}
     for name in kept.tables:
-        found = _due(tables.data_files(name), everything=everything)
+        found = due_files(tables.data_files(name), everything=everything)
         if found:
             due[name] = found
     if not due:
@@ -170,30 +172,27 @@ def _commit(
     tables.commit(batch, without=gone, made_from=kept, writer=writer, operation=operation)
 
 
-def _due(files: Iterable[DataFile], *, everything: bool) -> list[DataFile]:
-    """Files of one table that are to be merged now: all of the smallest size that is due.
+def due_files(files: Iterable[DataFile], *, everything: bool = False) -> list[DataFile]:
+    """Files of one table that are to be merged now: of the largest size that is due, and smaller.
 
-    The files of one merge count as one.
+    A size is due where MERGE_FILES have it. The files of one merge count as one.
     """
     runs: dict[str, list[DataFile]] = {}
     for file in files:
         runs.setdefault(run_of(file.name), []).append(file)
     by_size: dict[int, list[list[DataFile]]] = {}
     for run in runs.values():
-        n_bytes = sum(file.size for file in run)
-        if n_bytes < LARGE_BYTES:
-            by_size.setdefault(0 if everything else _size_class(n_bytes), []).append(run)
+        if sum(file.size for file in run) < LARGE_BYTES:
+            n_rows = sum(file.rows for file in run)
+            by_size.setdefault(0 if everything else _size_class(n_rows), []).append(run)
     least = 2 if everything else MERGE_FILES
-    due: list[DataFile] = []
-    for size in sorted(by_size):
-        if len(by_size[size]) < least:
-            break
-        due += [file for run in by_size[size] for file in run]
-    return due
+    largest = max((size for size, found in by_size.items() if len(found) >= least), default=-1)
+    due = [run for size in sorted(by_size) if size <= largest for run in by_size[size]]
+    return [file for run in due for file in run]
 
 
-def _size_class(size: int) -> int:
-    return math.ceil(math.log(max(size / SMALL_BYTES, 1), MERGE_FILES))
+def _size_class(n_rows: int) -> int:
+    return math.ceil(math.log(max(n_rows / SMALL_ROWS, 1), MERGE_FILES))
 
 
 def _merged(root: Place, name: str, files: Sequence[DataFile]) -> list[tuple[str, int]]:
