@@ -31,6 +31,7 @@ from holdfast.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
+from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.one.offsets_records import decode_record, encode_record
 
 MODERN = ("streams", "share")
@@ -608,11 +609,17 @@ def test_warm_up_tasks_of_a_streams_group_are_read(tmp_path):
     assert counts == old and max(counts) > (0, 0)
 
 
-def worker_round(number, members):
-    """A record of a Worker's group: {worker: (owned, assigned, revoked)}, by kind."""
+def worker_round(number, members, protocol_type="holdfast"):
+    """A record of a Worker's group: {worker: (owned, assigned, revoked)}, by kind.
+
+    A worker may add what it announces, and the version of its frame.
+    """
     rows = []
-    for name, (owned, assigned, revoked) in sorted(members.items()):
-        asked = MemberSubscription(topics=("shard",), owned=owned, generation=number - 1)
+    for name, (owned, assigned, revoked, *rest) in sorted(members.items()):
+        leaving, frame = rest or (Leaving.STAYS, 3)
+        asked = MemberSubscription(
+            topics=("shard",), owned=owned, generation=number - 1, leaving=leaving, frame=frame
+        )
         given = MemberAssignment(assigned=assigned, revoked=revoked, delay_ms=5_000)
         rows.append(
             {
@@ -627,7 +634,7 @@ def worker_round(number, members):
             }
         )
     value = {
-        "protocolType": "holdfast",
+        "protocolType": protocol_type,
         "generation": number,
         "protocol": "holdfast-deferred",
         "leader": "a",
@@ -663,3 +670,114 @@ def test_resources_of_our_own_workers_by_kind(tmp_path):
     revoked = [row["n_revoked"] for row in tables.table("members").to_pylist()]
     assert revoked == [0, 1, 0, 0, 0]
     assert not tables.rows("anomalies") and not tables.rows("lag")
+
+
+def with_commit(name, topic, partition, before):
+    """A capture in which a task has committed a second before a generation was written."""
+    whole = kind(name)
+    rows = [{**row, "offset": 2 * row["offset"]} for row in whole.records]
+    (at,) = [row for row in rows if "topic" not in row and before(row)]
+    (key, value) = fleet.commit(whole.group, topic, partition, 9, at=at["timestamp_ms"] / 1000 - 1)
+    commit = {
+        **at,
+        "offset": at["offset"] - 1,
+        "timestamp_ms": at["timestamp_ms"] - 1_000,
+        "key": key.hex(),
+        "value": value.hex(),
+    }
+    return replace(whole, records=sorted([*rows, commit], key=lambda row: row["offset"]))
+
+
+def decoded(row):
+    return decode_record(bytes.fromhex(row["key"]), row["value"] and bytes.fromhex(row["value"]))
+
+
+def is_generation(number):
+    def found(row):
+        record = decoded(row)
+        return record.name == "GroupMetadata" and record.value["generation"] == number
+
+    return found
+
+
+def pauses_of(tables, generation):
+    """{(place, number): seconds at most} of the pauses that ended with a generation."""
+    return {
+        (row["topic"], number): row["pause_upper_seconds"]
+        for row in tables.table("pauses", flat=False).to_pylist()
+        if row["generation"] == generation
+        for number in row["partitions"]
+    }
+
+
+def test_a_commit_of_what_a_task_reads_narrows_the_pause_of_that_task(tmp_path, tables):
+    """Subtopology 0 reads orders: a second before the round, the old owner still ran 0_2."""
+    captured = with_commit("streams_classic", "orders", 2, is_generation(7))
+    dump = captured.write_dump(tmp_path / "dump")
+    found = local.run(dump, tmp_path / "out")
+    before, after = pauses_of(tables["streams_classic"], 7), pauses_of(found, 7)
+    assert set(after) == {("0", 0), ("0", 2), ("1", 0), ("1", 2)}
+    assert after["0", 2] == pytest.approx(1.0) and before["0", 2] > 17
+    assert {task: s for task, s in after.items() if s != before[task]} == {("0", 2): after["0", 2]}
+    cut = max(row["timestamp_ms"] for row in captured.records if is_generation(7)(row)) * 1000
+    watched = local.stream(dump, tmp_path / "watched", [cut, cut - 500_000])
+    assert pauses_of(watched, 7) == after
+
+
+def test_a_commit_narrows_the_pause_of_a_task_of_a_streams_group(tmp_path, tables):
+    """The same by the records of current assignments (KIP-1071), which name the release."""
+    rows = tables["streams"].table("pauses", flat=False).to_pylist()
+    since = {row["unowned_since"] for row in rows if row["generation"] == 5}
+    (released,) = {int(time.timestamp() * 1000) for time in since}
+
+    def gives_up(row):
+        current = decoded(row).name == "StreamsGroupCurrentMemberAssignment"
+        return current and row["timestamp_ms"] == released
+
+    captured = with_commit("streams", "orders", 3, gives_up)
+    found = local.run(captured.write_dump(tmp_path / "dump"), tmp_path / "out")
+    before, after = pauses_of(tables["streams"], 5), pauses_of(found, 5)
+    changed = {task for task, seconds in after.items() if seconds != before[task]}
+    assert changed == {("0", 3)}
+    assert after["0", 3] == pytest.approx(1.466) and before["0", 3] > 20
+
+
+def test_a_worker_that_goes_for_good_announces_it_and_leaves(tmp_path):
+    """Neither other partitions nor an untold way to go; older frames say it too."""
+    shards = ("shard", (0, 1))
+    for frame in (3, 2, 1):
+        rounds = [
+            worker_round(1, {"a": ((), (shards,), None), "b": ((), (("shard", (2,)),), None)}),
+            worker_round(
+                2,
+                {
+                    "a": ((shards,), (), None),
+                    "b": ((("shard", (2,)),), (), (("shard", (2,)),), Leaving.FOR_GOOD, frame),
+                },
+            ),
+            worker_round(3, {"a": ((shards,), (("shard", (2,)),), None)}),
+        ]
+        records = [("w", 60 * at, made) for at, made in enumerate(rounds)]
+        folder = tmp_path / str(frame)
+        dump = fleet.write_dump(folder / "dump", records)
+        tables = local.run(dump, folder / "out")
+        causes = [row["cause"] for row in tables.table("rebalances").to_pylist()]
+        assert causes == ["first_seen", "announced_leave", "leave"], frame
+        cut = 90 * 1_000_000
+        streamed = local.stream(dump, folder / "watched", [cut])
+        assert [row["cause"] for row in streamed.table("rebalances").to_pylist()] == causes
+
+
+def test_a_member_of_a_design_that_is_to_return_announces_it(tmp_path):
+    rounds = [
+        worker_round(1, {"a": ((), (("shard", (0,)),), None)}, "consumer"),
+        worker_round(
+            2,
+            {"a": ((("shard", (0,)),), (), (("shard", (0,)),), Leaving.RETURNS, 3)},
+            "consumer",
+        ),
+    ]
+    records = [("w", 60 * at, made) for at, made in enumerate(rounds)]
+    tables = local.run(fleet.write_dump(tmp_path / "dump", records), tmp_path / "out")
+    causes = [row["cause"] for row in tables.table("rebalances").to_pylist()]
+    assert causes == ["first_seen", "announced_leave"]

@@ -6,9 +6,11 @@ import json
 
 import pytest
 from tests.cli.running import run
-from tests.pipeline import local, worlds
+from tests.pipeline import fleet, local, worlds
+from tests.pipeline.histories import generation
 
 from holdfast.model.fidelity import LOW_FIDELITY
+from holdfast.pipeline.replay import replay_rows
 from holdfast.pipeline.replay.replay import Request, replay
 from holdfast.pipeline.replay.replay_mends import with_mends
 from holdfast.pipeline.replay.replay_rows import group_rows
@@ -92,3 +94,45 @@ def test_the_report_marks_rows_of_low_fidelity():
     assert page.count(">low</span>") == page.count(">not known</span>") == 1
     assert page.count("trust &lt;nothing&gt;") == 2  # above the table, and at the row
     assert "Low fidelity" not in policy_section([good])
+
+
+def commits_of(group, n):
+    rows = [(group, at, fleet.commit(group, "t", 0, at, at=at)) for at in range(1, n + 1)]
+    return [(group, 0, fleet.classic(generation(group, 1, {"m-1": {"t": [0]}}, at=0))), *rows]
+
+
+def test_commits_beyond_memory_are_read_in_parts_or_named(tmp_path, monkeypatch):
+    """No more than four at once: b and c come together, a with six is told and not read."""
+    records = [*commits_of("a", 6), *commits_of("b", 1), *commits_of("c", 3), *commits_of("d", 3)]
+    dump = fleet.write_dump(tmp_path / "dump", records, topics=[("t", 1)])
+    tables = local.run(dump, tmp_path / "tables")
+    whole = {rows.group: rows.commits.times for rows in group_rows(tables)}
+    monkeypatch.setattr(replay_rows, "MOST_COMMITS", 4)
+    held, cut = [], replay_rows._cut
+
+    def counted(tables, name, groups):
+        made = cut(tables, name, groups)
+        held.append((name, made.rows.num_rows))
+        return made
+
+    monkeypatch.setattr(replay_rows, "_cut", counted)
+    found = list(group_rows(tables))
+    assert [(rows.group, rows.n_unread_commits) for rows in found] == [
+        ("a", 6),
+        ("b", 0),
+        ("c", 0),
+        ("d", 0),
+    ]
+    assert [list(rows.commits.times.get(("t", 0), ())) for rows in found] == [
+        [],
+        *(list(whole[group]["t", 0]) for group in "bcd"),
+    ]
+    assert [n for name, n in held if name == "offset_commits"] == [4, 3]
+    assert tables.rows_by_group("offset_commits") == {"a": 6, "b": 1, "c": 3, "d": 3}
+    (only,) = group_rows(tables, groups=["d"])
+    assert len(only.commits.times["t", 0]) == 3
+    done = run("replay", "--input", str(tables.root), "--policy", "eager", "--format", "json")
+    assert "a: its 6 commits are not read: replay holds 4 of a group at most" in done.err
+    assert "b: its" not in done.err
+    notes = {row["group"]: row["note"] or "" for row in json.loads(done.out)["rows"]}
+    assert "its 6 commits are not read" in notes["a"] and "not read" not in notes["d"]

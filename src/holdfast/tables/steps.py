@@ -98,6 +98,9 @@ MEMBER_ROWS = Table(
         *MEMBERS.pick("member_id", "group_instance_id", "client_id", "client_host", "rack"),
         *MEMBERS.pick("rebalance_timeout_ms", "session_timeout_ms", "subscribed_topics"),
         *MEMBERS.pick("n_claimed", "n_revoked"),
+        Column(
+            "leaving", _I, "it announces that it stops, as on the wire; null: no", nullable=True
+        ),
         Column("readable", _B, "the member's assignment parses"),
     ),
 )
@@ -109,6 +112,7 @@ OWNED_ROWS = Table(
         Column("member", _I, "row of the member"),
         *ASSIGNMENTS.pick("topic", "partitions"),
         Column("role", _I, "what the member is to them, as a number; null: active", nullable=True),
+        Column("reader", _S, "subtopology whose tasks read them, if role is source", nullable=True),
     ),
 )
 
@@ -148,6 +152,7 @@ PAUSE_INPUT = Table(
         Column("log_offset", _L, "a commit counts for a pause only before this place"),
         Column("member", _I, "a number for the member that went", nullable=True),
         *MEMBERS.pick("session_timeout_ms"),
+        Column("reads", _STRINGS, "what its tasks read; null: the topic", nullable=True),
     ),
 )
 

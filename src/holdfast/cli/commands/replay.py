@@ -252,6 +252,7 @@ def _wants_lags(request: Request) -> bool:
 
 def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[Story]:
     """What happened to every group, from the tables, with a bar."""
+    from holdfast.pipeline.replay.replay_rows import unread_commits
     from holdfast.pipeline.replay.replay_story import stories
 
     read = stories(
@@ -262,6 +263,9 @@ def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) 
         lags=_wants_lags(request),
     )
     found = list(track(read, None, "groups read", quiet=quiet))
+    for story in found:
+        if story.n_unread_commits:
+            note(f"{visible(story.group)}: {unread_commits(story.n_unread_commits)}")
     note(f"replaying {len(found)} groups under {len(request.settings)} settings and their own")
     return found
 

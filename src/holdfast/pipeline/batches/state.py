@@ -34,7 +34,9 @@ from holdfast.tables.schemas import arrow_schema
 STATE: Final = "_state"
 """Table of rows of :data:`STATE_ROWS` that a batch leaves for the next one."""
 
-ADDED: Final = frozenset({"role", "delay_ms", "config_offset", "record_bytes", "n_revoked"})
+ADDED: Final = frozenset(
+    {"role", "delay_ms", "config_offset", "record_bytes", "n_revoked", "leaving", "reader"}
+)
 """Columns that the state of earlier versions does not have; null there."""
 
 STATE_ROWS: Final = arrow_schema("state")

@@ -241,18 +241,19 @@ def _write(
     tables = generation_tables(gens)
     tables["movements"] = movement_table(alone, layout, events)
     tables["rebalances"] = rebalance_table(alone, layout, events, gens)
-    tables[PAUSES] = pause_candidates(alone, layout, events, reconciled.covered(gens))
+    reads = gens.reads()
+    tables[PAUSES] = pause_candidates(alone, layout, events, reconciled.covered(gens), reads)
     tables["anomalies"] = anomaly_table(alone, layout, events)
     for name, rows in tables.items():
         writer.write(name, rows)
-    writer.write(PAUSES, departure_rows(alone, layout, events))
+    writer.write(PAUSES, departure_rows(alone, layout, events, reads))
     last = np.append(layout.first_row[1:], gens.n_rows) - 1
     writer.write(OWNERS, owners_of(gens, np.delete(last, keep)))
     every = np.arange(len(layout.first_row))
     if every_past:
         inferred = every[~reconciled.covered(gens)[last]]
         inferred = inferred[~np.isin(inferred, keep)]
-        writer.write(PAUSES, open_pauses(alone, layout, events, inferred))
+        writer.write(PAUSES, open_pauses(alone, layout, events, inferred, reads))
     wanted = every if every_past else keep
     return carry(gens, layout, events, wanted)
 

@@ -56,6 +56,7 @@ MAX_REASON: Final = 1_000
 
 _CHANGES: Final = frozenset(
     {
+        "announced_leave",
         "cooperative_follow_up",
         "scheduled_rebalance",
         "configuration_change",

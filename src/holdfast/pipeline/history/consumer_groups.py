@@ -109,7 +109,7 @@ def _apply(
     elif record_type == kind.target:
         group.targets[member_id] = _given(kind, value, topic_names)
     elif record_type == kind.topology:
-        group.reads = _reads(value)
+        group.reads = topics_read(value)
     elif record_type == kind.epoch:
         return value is None or not group.members
     elif record_type == kind.target_epoch:
@@ -128,7 +128,7 @@ def _given(kind: EpochKind, value: Any, topic_names: Mapping[str, str]) -> Given
     )
 
 
-def _reads(value: Any) -> dict[str, list[str]]:
+def topics_read(value: Any) -> dict[str, list[str]]:
     """Topics that each subtopology reads, sorted; nothing for a tombstone."""
     parts = () if value is None else value["subtopologies"]
     return {
@@ -139,14 +139,24 @@ def _reads(value: Any) -> dict[str, list[str]]:
     }
 
 
-def _sources(given: Given, reads: Mapping[str, list[str]]) -> Given:
-    """What a member reads for its active tasks."""
+def _sources(given: Given, reads: Mapping[str, list[str]]) -> list[dict[str, Any]]:
+    """What a member reads for its active tasks, as rows; no reader where several tasks share it."""
     tasks = [(place, numbers) for role, place, numbers in given if role == ACTIVE]
     numbers: dict[str, set[int]] = {}
+    readers: dict[str, set[str]] = {}
     for place, partitions in tasks:
         for topic in reads.get(place, ()):
             numbers.setdefault(topic, set()).update(partitions)
-    return [(SOURCE, topic, sorted(found)) for topic, found in sorted(numbers.items())]
+            readers.setdefault(topic, set()).add(place)
+    return [
+        {
+            "topic": topic,
+            "partitions": sorted(found),
+            "role": SOURCE,
+            "reader": min(readers[topic]) if len(readers[topic]) == 1 else None,
+        }
+        for topic, found in sorted(numbers.items())
+    ]
 
 
 def _append(
@@ -176,9 +186,11 @@ def _append(
     )
     for member_id, member in sorted(members.items()):
         given = group.targets.get(member_id, [])
-        for role, topic, partitions in [*given, *_sources(given, group.reads)]:
+        for role, topic, partitions in given:
             place = {"topic": topic, "partitions": partitions, "role": role}
             rows.owned.append({"member": len(rows.members), **place})
+        for source in _sources(given, group.reads):
+            rows.owned.append({"member": len(rows.members), **source})
         rows.members.append(
             {
                 "row": row,

@@ -15,8 +15,14 @@ import pyarrow.compute as pc
 from holdfast.model.columns import I64
 from holdfast.pipeline.arrow_types import Arrays
 from holdfast.pipeline.history.dense import Dense
-from holdfast.pipeline.history.generations import CLASSIC, Generations, gather, row_starts
-from holdfast.pipeline.history.movements import Events
+from holdfast.pipeline.history.generations import (
+    CLASSIC,
+    Generations,
+    TaskTopics,
+    gather,
+    row_starts,
+)
+from holdfast.pipeline.history.movements import Events, read_by
 from holdfast.pipeline.history.pauses import STAGED
 from holdfast.pipeline.history.signs import LEFT
 from holdfast.pipeline.ingest.arrow_columns import filled_table
@@ -33,10 +39,13 @@ def members_that_went(gens: Generations, layout: Dense, events: Events) -> I64:
     return np.flatnonzero(follows[row] & ~np.isin(key + width, key))
 
 
-def departure_rows(gens: Generations, layout: Dense, events: Events) -> pa.Table:
+def departure_rows(
+    gens: Generations, layout: Dense, events: Events, reads: TaskTopics | None = None
+) -> pa.Table:
     """A row of STAGED for each member that went and what it owned, in rows that are not context.
 
-    Its ``last_seen`` is the record of the generation before, where that is a sign.
+    Its ``last_seen`` is the record of the generation before, where that is a sign. ``reads`` as in
+    :func:`~holdfast.pipeline.history.movements.pause_candidates`.
     """
     member = members_that_went(gens, layout, events)
     before = ints(gens.members, "row")[member]
@@ -46,6 +55,7 @@ def departure_rows(gens: Generations, layout: Dense, events: Events) -> pa.Table
     nothing = np.flatnonzero(np.bincount(which, minlength=len(member)) == 0)
     place = np.concatenate([which, nothing])
     topic = gens.owned["topic"].take(pa.array(owned)).combine_chunks()
+    topic = pa.concat_arrays([topic, pa.nulls(len(nothing), topic.type)])
     lists = gens.owned["partitions"].take(pa.array(owned)).combine_chunks()
     none = pa.array([[]] * len(nothing), lists.type)
     picked = pa.array(before[place] + 1)
@@ -54,7 +64,8 @@ def departure_rows(gens: Generations, layout: Dense, events: Events) -> pa.Table
     columns: Arrays = {
         **{name: gens.head[name].take(picked) for name in ("group", "generation", "log_offset")},
         "timestamp": gens.head["timestamp"].take(picked),
-        "topic": pa.concat_arrays([topic, pa.nulls(len(nothing), topic.type)]),
+        "topic": topic,
+        "reads": read_by(reads or {}, before[place], topic),
         "partitions": pa.concat_arrays([lists, none]),
         "basis": pa.repeat(LEFT, len(place)),
         "last_seen": pa.array(np.where(classic, time[before[place]], 0)).cast(TIMESTAMP),

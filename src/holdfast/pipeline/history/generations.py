@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,10 @@ ROLES: Final = ("active", "standby", "warmup", "shared")
 HEAD: Final = arrow_schema("generation_heads")
 MEMBER_ROWS: Final = arrow_schema("generation_members")
 OWNED_ROWS: Final = arrow_schema("generation_owned")
+
+
+TaskTopics: TypeAlias = dict[tuple[int, str], set[str]]
+"""Topics that the tasks of a subtopology read, by row of the generation and subtopology."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,6 +104,17 @@ class Generations:
         owned_rows, member = gather(owned_start, picked)
         owned = _replace(self.owned.take(pa.array(owned_rows)), "member", member)
         return Generations(head=head, members=members, owned=owned)
+
+    def reads(self) -> TaskTopics:
+        """Topics that each subtopology reads, by row and subtopology; none of other groups."""
+        known = (self.roles == SOURCE) & np.asarray(self.owned["reader"].is_valid())
+        picked = self.owned.filter(pa.array(known))
+        row = ints(self.members, "row")[ints(picked, "member")]
+        found: TaskTopics = {}
+        columns = (picked["reader"].to_pylist(), picked["topic"].to_pylist())
+        for at, reader, topic in zip(row.tolist(), *columns, strict=True):
+            found.setdefault((at, reader), set()).add(topic)
+        return found
 
     @property
     def roles(self) -> I64:

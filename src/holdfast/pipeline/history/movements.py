@@ -28,8 +28,11 @@ from holdfast.pipeline.history.dense import Dense, codes
 from holdfast.pipeline.history.generations import (
     ACTIVE,
     DEAD,
+    OWNED_ROWS,
+    SOURCE,
     STREAMS_PROTOCOL,
     Generations,
+    TaskTopics,
     concat,
     make_lists,
     new_runs,
@@ -300,7 +303,11 @@ def take(column: ArrowColumn, index: I64) -> ArrowColumn:
 
 
 def pause_candidates(
-    gens: Generations, layout: Dense, events: Events, covered: Mask | None = None
+    gens: Generations,
+    layout: Dense,
+    events: Events,
+    covered: Mask | None = None,
+    reads: TaskTopics | None = None,
 ) -> pa.Table:
     """Pauses by the group records alone; commits narrow their upper bound later.
 
@@ -308,6 +315,8 @@ def pause_candidates(
     ----------
     covered : bool[n_rows], optional
         Rows whose pauses :mod:`holdfast.pipeline.history.reconciled` knows; they are left out.
+    reads : mapping, optional
+        :meth:`~holdfast.pipeline.history.generations.Generations.reads` of the same rows.
 
     Returns
     -------
@@ -333,6 +342,7 @@ def pause_candidates(
         gens,
         row,
         limit,
+        reads=read_by(reads or {}, last_row, take(layout.topics, topic)),
         topic=take(layout.topics, topic),
         partitions=make_lists(layout.tp_partition[tp], first),
         basis=take(pa.array(BASES), basis),
@@ -353,7 +363,22 @@ def _staged(gens: Generations, row: I64, limit: I64, **known: ArrowColumn) -> pa
     return filled_table(columns | known, STAGED, len(row))
 
 
-def open_pauses(gens: Generations, layout: Dense, events: Events, groups: I64) -> pa.Table:
+def read_by(reads: TaskTopics, row: I64, place: ArrowColumn) -> pa.Array:
+    """What the tasks of each subtopology read in the generation at ``row``; null for topics."""
+    dtype = STAGED.field("reads").type
+    if not reads:
+        return pa.nulls(len(row), dtype)
+    named = zip(row.tolist(), place.to_pylist(), strict=True)
+    return pa.array([sorted(reads[at]) if at in reads else None for at in named], dtype)
+
+
+def open_pauses(
+    gens: Generations,
+    layout: Dense,
+    events: Events,
+    groups: I64,
+    reads: TaskTopics | None = None,
+) -> pa.Table:
     """Partitions of some groups that had an owner once and have none now, as pauses without an end.
 
     Parameters
@@ -372,6 +397,7 @@ def open_pauses(gens: Generations, layout: Dense, events: Events, groups: I64) -
         gens,
         row,
         row,
+        reads=read_by(reads or {}, row - 1, take(layout.topics, layout.tp_topic[tp])),
         topic=take(layout.topics, layout.tp_topic[tp]),
         partitions=make_lists(layout.tp_partition[tp], np.arange(len(tp))),
         basis=pa.repeat(OPEN, len(tp)),
@@ -438,6 +464,13 @@ def _owning_only(
             "topic": take(layout.topics, topic[first]),
             "partitions": make_lists(partition, first),
             "role": pa.array(np.full(len(first), ACTIVE, np.int32)),
+            "reader": pa.nulls(len(first), pa.string()),
         }
     )
+    sources = gens.owned.filter(pa.array(gens.roles == SOURCE))
+    row = ints(gens.members, "row")[ints(sources, "member")]
+    sources = sources.filter(pa.array(np.isin(row, owned_row)))
+    if sources.num_rows:  # commits of what the tasks read narrow a pause that ends later
+        owned = pa.concat_tables([owned.select(OWNED_ROWS.names).cast(OWNED_ROWS), sources])
+        owned = owned.take(pa.array(np.argsort(ints(owned, "member"), kind="stable")))
     return Generations(head=gens.head, members=gens.members, owned=owned)

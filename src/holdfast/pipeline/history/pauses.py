@@ -21,13 +21,13 @@ basis ``idle``, one for each partition that has nothing to read, or had nothing 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.model.columns import F64, I32, I64, Mask
+from holdfast.model.columns import F64, I64, Mask
 from holdfast.pipeline.arrow_types import Arrays, Batches, BatchTask
 from holdfast.pipeline.history.dense import codes
 from holdfast.pipeline.history.generations import list_parts, make_lists, new_runs
@@ -143,12 +143,47 @@ def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
         return arrow_schema("pauses").empty_table(), STAGED.empty_table()
     starts, partition = list_parts(pauses["partitions"])
     row = np.repeat(np.arange(pauses.num_rows), np.diff(starts))
-    found = _last_commits(pauses, row, partition.astype(np.int64), commits)
+    which, read = _read_by(pauses, row, partition.astype(np.int64))
+    found = _last_commits(pauses, read, commits)
     is_open = pc.equal(pauses["basis"], OPEN).to_numpy(zero_copy_only=False)
-    wanted = is_open[row] & (found >= 0)
+    wanted = is_open[read.row] & (found >= 0)
     seen = commits.take(pa.array(np.unique(found[wanted])))
-    row, partition, found = row[~is_open[row]], partition[~is_open[row]], found[~is_open[row]]
-    return _bounded(pauses, row, partition, _times(commits, found), idle), seen
+    last = np.zeros(len(row), np.int64)
+    np.maximum.at(last, which, _times(commits, found))
+    row, partition, last = row[~is_open[row]], partition[~is_open[row]], last[~is_open[row]]
+    return _bounded(pauses, row, partition, last, idle), seen
+
+
+class _Read(NamedTuple):
+    """Topic-partitions of which commits are asked for, and the row of a table that asks."""
+
+    row: I64
+    topic: pa.Array
+    partition: I64
+
+
+def _read_by(rows: pa.Table, row: I64, partition: I64) -> tuple[I64, _Read]:
+    """The commits that tell of each partition of ``rows``, one entry of ``row`` each.
+
+    Those of the partition; or of a task, those of the same number of each topic that it reads.
+
+    Returns
+    -------
+    (int64, _Read)
+        Place in ``row`` of each, ascending.
+    """
+    own = rows["topic"].take(pa.array(row)).combine_chunks()
+    reads = rows["reads"].combine_chunks()
+    if reads.null_count == len(reads):
+        return np.arange(len(row)), _Read(row, own, partition)
+    many = np.asarray(pc.fill_null(pc.list_value_length(reads), 0), np.int64)
+    count = np.maximum(many[row], 1)
+    which = np.repeat(np.arange(len(row)), count)
+    inside = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    values = pa.concat_arrays([pc.list_flatten(reads).cast(own.type), own])
+    first = (np.cumsum(many) - many)[row[which]] + inside
+    at = np.where(many[row[which]] > 0, first, int(many.sum()) + which)
+    return which, _Read(row[which], values.take(pa.array(at)), partition[which])
 
 
 def told(rows: pa.Table) -> pa.Table:
@@ -165,12 +200,12 @@ def told(rows: pa.Table) -> pa.Table:
         return arrow_schema("departures").empty_table()
     starts, partition = list_parts(left["partitions"])
     row = np.repeat(np.arange(left.num_rows), np.diff(starts))
-    found = _last_commits(left, row, partition.astype(np.int64), commits)
-    seen = _times(commits, found)
-    return how_they_went(left, row, seen, _lively(left, row, partition, commits, seen))
+    _, read = _read_by(left, row, partition.astype(np.int64))
+    seen = _times(commits, _last_commits(left, read, commits))
+    return how_they_went(left, read.row, seen, _lively(left, read, commits, seen))
 
 
-def _lively(left: pa.Table, row: I64, partition: I32 | I64, commits: pa.Table, seen: I64) -> F64:
+def _lively(left: pa.Table, read: _Read, commits: pa.Table, seen: I64) -> F64:
     """Of each row of a member that went, which part of the group's other partitions works.
 
     That is, was committed within ``LIVELY_MS`` before the record without the member. -1 where there
@@ -180,13 +215,13 @@ def _lively(left: pa.Table, row: I64, partition: I32 | I64, commits: pa.Table, s
     -----
     Cost: a sort of the commits, and for each such row a pass over those shortly before it.
     """
-    found = np.full(left.num_rows, -1.0)
+    row, found = read.row, np.full(left.num_rows, -1.0)
     window, record = LIVELY_MS * 1000, ints(left, "timestamp")
     wanted = np.unique(row[(seen > 0) & (record[row] - seen > window)])
     if not len(wanted):
         return found
-    pair = _pairs(left, row, commits)
-    number = np.concatenate([partition, list_parts(commits["partitions"])[1]]).astype(np.int64)
+    pair = _pairs(left, read, commits)
+    number = np.concatenate([read.partition, list_parts(commits["partitions"])[1]]).astype(np.int64)
     key = (pair[0] * (int(pair[1].max()) + 1) + pair[1]) << 32 | (number & 0xFFFFFFFF)
     own, there, group = key[: len(row)], key[len(row) :], pair[0]
     at, place = ints(commits, "timestamp"), ints(commits, "log_offset")
@@ -238,7 +273,8 @@ def _is_idle(pauses: pa.Table, row: I64, partition: I64, last_seen: I64, idle: p
     n = len(row)
     if not (n and idle.num_rows):
         return np.zeros(n, np.bool_)
-    pair = _pairs(pauses, row, idle)
+    own = _Read(row, pauses["topic"].take(pa.array(row)).combine_chunks(), partition)
+    pair = _pairs(pauses, own, idle)
     number = np.concatenate([partition, list_parts(idle["partitions"])[1].astype(np.int64)])
     key = (pair[0] * (int(pair[1].max()) + 1) + pair[1]) << 32 | (number & 0xFFFFFFFF)
     order = n + np.argsort(key[n:], kind="stable")
@@ -250,24 +286,21 @@ def _is_idle(pauses: pa.Table, row: I64, partition: I64, last_seen: I64, idle: p
     return found
 
 
-def _pairs(pauses: pa.Table, row: I64, others: pa.Table) -> list[I64]:
-    """Codes of group and topic of the pauses at ``row``, and behind them of other rows."""
+def _pairs(pauses: pa.Table, read: _Read, others: pa.Table) -> list[I64]:
+    """Codes of group and topic of what is asked for, and behind them of other rows."""
+    group = pauses["group"].take(pa.array(read.row))
     return [
-        codes(
-            pa.chunked_array(
-                [*pauses[name].take(pa.array(row)).chunks, *others[name].chunks], pa.string()
-            )
-        )
-        for name in ("group", "topic")
+        codes(pa.chunked_array([*own, *others[name].chunks], pa.string()))
+        for name, own in (("group", group.chunks), ("topic", [read.topic]))
     ]
 
 
-def _last_commits(pauses: pa.Table, row: I64, partition: I64, commits: pa.Table) -> I64:
+def _last_commits(pauses: pa.Table, read: _Read, commits: pa.Table) -> I64:
     """Row of the last commit of each partition before the place of its pause; -1 for none."""
-    pair = _pairs(pauses, row, commits)
+    pair, row = _pairs(pauses, read, commits), read.row
     n = len(row)
     _, commit_partition = list_parts(commits["partitions"])
-    number = np.concatenate([partition, commit_partition.astype(np.int64)])
+    number = np.concatenate([read.partition, commit_partition.astype(np.int64)])
     place = np.concatenate([ints(pauses, "log_offset")[row], ints(commits, "log_offset")])
     is_commit = np.arange(len(number)) >= n
     order = np.lexsort((is_commit, place, number, pair[1], pair[0]))

@@ -17,10 +17,13 @@ cause                        when                                               
 first_seen                   nothing is known before it                                  1.0
 restart                      every member that came had gone a short while before        0.98
 join                         members came, none went                                     0.97
+leave                        members went, none came; each had announced that it stops    0.96
 leave_or_timeout             members went, none came; their last signs may tell which,   0.97
                              :mod:`holdfast.pipeline.history.signs`
 join_and_leave               both, and they do not match                                 0.75
 protocol_change              same members; the group was converted to another protocol   0.9
+announced_leave              same members; one of them announces that it stops (Designs  0.9
+                             I to III), and gives up what it has
 scheduled_rebalance          same members; a planned time has come: a delay of Connect   0.83
                              or of Designs II and III, or a probing one of Streams
 cooperative_follow_up        same members; withheld partitions are handed out            0.97
@@ -70,7 +73,7 @@ from holdfast.pipeline.history.movements import (
 )
 from holdfast.pipeline.history.needed import needed_of_unequal
 from holdfast.pipeline.history.readers import reader_numbers
-from holdfast.pipeline.history.signs import UNTOLD
+from holdfast.pipeline.history.signs import TOLD, UNTOLD
 from holdfast.tables.schemas import arrow_schema, from_columns
 from holdfast.tables.values import ints
 
@@ -79,8 +82,10 @@ CAUSES: Final = (
     ("restart", 0.98),
     ("join_and_leave", 0.75),
     ("join", 0.97),
+    ("leave", TOLD["leave"]),
     (UNTOLD, 0.97),
     ("protocol_change", 0.9),
+    ("announced_leave", 0.9),
     ("scheduled_rebalance", 0.83),
     ("cooperative_follow_up", 0.97),
     ("configuration_change", 0.9),
@@ -102,6 +107,10 @@ class Turnover:
     joined: I64
     left: I64
     restarted: I64
+    announced: I64
+    """Members that say for the first time that they stop."""
+    left_as_announced: I64
+    """Of ``left``, those that had said so."""
 
 
 def turnover(gens: Generations, layout: Dense, events: Events) -> Turnover:
@@ -112,12 +121,18 @@ def turnover(gens: Generations, layout: Dense, events: Events) -> Turnover:
     key = row * width + layout.identity
     came = np.flatnonzero(~events.fresh[row] & ~np.isin(key - width, key))
     went = members_that_went(gens, layout, events)
-    joined = np.bincount(row[came], minlength=n)
-    left = np.bincount(row[went] + 1, minlength=n + 1)[:n]
+    stops = np.asarray(gens.members["leaving"].is_valid())
+    new = stops & ~events.fresh[row] & np.isin(key - width, key[~stops])
+
+    def per_row(of: I64) -> I64:
+        return np.bincount(of, minlength=n + 1)[:n].astype(np.int64)
+
     return Turnover(
-        joined=joined.astype(np.int64),
-        left=left.astype(np.int64),
+        joined=per_row(row[came]),
+        left=per_row(row[went] + 1),
         restarted=_restarts(gens, layout, came, went),
+        announced=per_row(row[new]),
+        left_as_announced=per_row(row[went[stops[went]]] + 1),
     )
 
 
@@ -192,8 +207,10 @@ def _causes(gens: Generations, changes: Turnover, numbers: RebalanceNumbers) -> 
         "restart": joined & (changes.restarted == changes.joined),
         "join_and_leave": joined & left,
         "join": joined,
+        "leave": left & (changes.left_as_announced == changes.left),
         UNTOLD: left,
         "protocol_change": numbers.converted,
+        "announced_leave": changes.announced > 0,
         "scheduled_rebalance": _planned(gens),
         "configuration_change": _reconfigured(gens),
         "cooperative_follow_up": numbers.cooperative & withheld & (numbers.gave > 0),

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model.columns import Mask
+from holdfast.pipeline.history.consumer_groups import topics_read
 from holdfast.pipeline.history.generations import CONSUMER, SHARE, STREAMS, Generations
 from holdfast.pipeline.history.group_kinds import KIND_OF, EpochKind
 from holdfast.pipeline.history.pauses import OPEN, STAGED
@@ -54,6 +55,8 @@ class _ReconciledGroup:
     held: dict[str, tuple[int, set[Tp], set[Tp]]] = field(default_factory=dict)
     released: dict[Tp, _Release] = field(default_factory=dict)
     last: ConsumerGroupEvent | None = None
+    reads: dict[str, list[str]] = field(default_factory=dict)
+    """Topics that each subtopology reads."""
 
 
 @dataclass(slots=True)
@@ -69,11 +72,14 @@ class Reconciled:
         in an earlier batch.
     released : list of ConsumerGroupEvent
         Events of type :data:`RELEASED` for the next batch.
+    reads : dict of group to dict
+        Topics that each subtopology of a streams group reads.
     """
 
     pauses: list[dict[str, Any]] = field(default_factory=list)
     since: dict[str, tuple[int, int]] = field(default_factory=dict)
     released: list[ConsumerGroupEvent] = field(default_factory=list)
+    reads: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
     def table(self, topic_names: Mapping[str, str], *, with_open: bool) -> pa.Table:
         """The pauses as STAGED; ``with_open`` adds partitions given up that no member took."""
@@ -86,7 +92,8 @@ class Reconciled:
                     topic = topic_names.get(topic_id, topic_id)
                     open_row = {"group": event["group"], "topic": topic, "basis": OPEN}
                     place = {"partitions": [partition], "log_offset": log_offset}
-                    rows.append(open_row | place)
+                    reads = self.reads.get(event["group"], {}).get(topic_id)
+                    rows.append(open_row | place | {"reads": reads})
         return pa.Table.from_pylist(rows, schema=STAGED)
 
     def covered(self, gens: Generations) -> Mask:
@@ -119,6 +126,11 @@ def reconcile(events: Iterable[ConsumerGroupEvent]) -> Reconciled:
     )
     for event in ordered:
         kind = KIND_OF.get(event["type"])
+        if kind is not None and event["type"] == kind.topology:
+            groups.setdefault(event["group"], _ReconciledGroup()).reads = topics_read(
+                event["value"]
+            )
+            continue
         known = kind is not None and kind.assigned and event["type"] in (kind.epoch, kind.current)
         if not (known or event["type"] == RELEASED):
             continue
@@ -135,7 +147,9 @@ def reconcile(events: Iterable[ConsumerGroupEvent]) -> Reconciled:
             place = (-1, -1) if event.get("old") else _place(event)
             out.since.setdefault(event["group"], place)
             _current(group, kind, event, out)
-    out.released = [_kept(name, group) for name, group in sorted(groups.items())]
+    followed = {name: group for name, group in sorted(groups.items()) if group.last is not None}
+    out.released = [_kept(name, group) for name, group in followed.items()]
+    out.reads = {name: group.reads for name, group in followed.items()}
     return out
 
 
@@ -160,7 +174,7 @@ def _current(
     for tp in sorted(now - assigned):
         release = group.released.pop(tp, None)
         if release is not None:
-            out.pauses.append(_pause(event, tp, release))
+            out.pauses.append(_pause(event, tp, release) | {"reads": group.reads.get(tp[0])})
     if value is not None:
         group.held[member] = (at, now, still - now)
 

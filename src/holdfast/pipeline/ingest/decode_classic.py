@@ -48,11 +48,19 @@ from holdfast.pipeline.ingest.decode_tasks import (
     with_tasks,
     worker_tasks,
 )
-from holdfast.wire.layouts.container import decode_member_assignment
+from holdfast.wire.layouts.container import (
+    SUBSCRIPTION_MAGIC,
+    decode_member_assignment,
+    decode_member_subscription,
+)
+from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.incremental import Design
 from holdfast.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.wire.many.offsets_batch import Family
 from holdfast.wire.many.offsets_embedded import read_assignments, read_subscriptions
+
+CONSUMER_PROTOCOL = "consumer"
+"""Protocol type of groups whose members speak Kafka's consumer protocol."""
 
 DEFERRING = (NAMES[Design.DEFERRED], NAMES[Design.INCREMENTAL])
 """Protocols whose assignments say when the next round is due."""
@@ -83,7 +91,7 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
         return replace(none, head=filled_table(head, HEAD, n_rows))
     members = items(family.value["members"])
     head |= _generation_fields(family.value, members)
-    is_consumer = _is_consumer(family.value, members)
+    is_consumer = _is(CONSUMER_PROTOCOL, family.value, members)
     given = read_assignments(_bytes(members.columns["assignment"]), is_consumer)
     owned = items(given.columns["assignedPartitions"])
     of_members = {
@@ -92,7 +100,9 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
         "readable": pa.array(~given.unreadable),
     }
     if subscriptions:
-        of_members |= _subscription_fields(_bytes(members.columns["subscription"]), is_consumer)
+        asked = _bytes(members.columns["subscription"])
+        of_members |= _subscription_fields(asked, is_consumer)
+        of_members["leaving"] = _announced(asked, is_consumer | _is(WORKER, family.value, members))
     of_owned = {
         "member": numbers(row_of(owned.start)),
         "topic": text(owned.columns["topic"]),
@@ -136,7 +146,7 @@ def _task_rounds(head: pa.Table, members: Items, given: Slices) -> dict[int, Rou
     """Rows whose members were given tasks, and what; ``given`` is user data of assignments."""
     is_connect = _rows_where(head["protocol_type"], CONNECT)
     is_worker = _rows_where(head["protocol_type"], WORKER)
-    is_stream = _rows_where(head["protocol_type"], "consumer")
+    is_stream = _rows_where(head["protocol_type"], CONSUMER_PROTOCOL)
     is_stream &= _rows_where(head["protocol"], STREAMS_PROTOCOL)
     chosen = np.flatnonzero(is_connect | is_stream | is_worker).tolist()
     if not chosen:
@@ -157,7 +167,7 @@ def _task_rounds(head: pa.Table, members: Items, given: Slices) -> dict[int, Rou
 
 
 def _rows_where(column: ArrowColumn, value: str) -> Mask:
-    found: Mask = pc.fill_null(pc.equal(column, value), False).to_numpy()
+    found: Mask = np.asarray(pc.fill_null(pc.equal(column, value), False), np.bool_)
     return found
 
 
@@ -210,10 +220,37 @@ def _bytes(column: Column) -> Slices:
     return column
 
 
-def _is_consumer(value: Columns, members: Items) -> Mask:
-    """Whether each member belongs to a group of protocol type ``consumer``."""
-    here = pc.equal(text(value["protocolType"]), "consumer").to_numpy(zero_copy_only=False)
+def _is(protocol_type: str, value: Columns, members: Items) -> Mask:
+    """Whether each member belongs to a group of a protocol type."""
+    here = _rows_where(text(value["protocolType"]), protocol_type)
     return np.repeat(here, np.diff(members.start))
+
+
+def _announced(subscriptions: Slices, ours: Mask) -> pa.Array:
+    """What each member of some groups announces, int32; null where it stays, or says nothing."""
+    data = _bytes(read_subscriptions(subscriptions, ours).columns["userData"])
+    known = ours & (data.size > len(SUBSCRIPTION_MAGIC))
+    if data.valid is not None:
+        known &= data.valid
+    begin = np.where(known, data.begin, 0)
+    for place, byte in enumerate(SUBSCRIPTION_MAGIC):
+        known &= data.data[begin + place] == byte
+    found = np.where(known, data.data[begin + len(SUBSCRIPTION_MAGIC)] & 3, 0).astype(np.int32)
+    first = data.data[begin] == SUBSCRIPTION_MAGIC[0]
+    for member in np.flatnonzero(ours & ~known & first & (data.size > 0)).tolist():
+        found[member] = _announced_of_old(_blob(subscriptions, member) or b"")
+    return numbers(found, np.isin(found, _LEAVES))
+
+
+_LEAVES = (Leaving.RETURNS, Leaving.FOR_GOOD)
+
+
+def _announced_of_old(subscription: bytes) -> int:
+    """The same of a frame of version 1 or 2; no frame of ours announces nothing."""
+    try:
+        return decode_member_subscription(subscription).leaving
+    except WireError:
+        return Leaving.STAYS
 
 
 def _partition_lists(owned: Items) -> pa.Array:

@@ -69,9 +69,13 @@ class MemberTasks:
         Tasks that it was asked back in this round; None where the protocol does not say.
     readable : bool
         Its bytes parse.
+    active : tuple of (subtopology, number)
+        Active tasks of Streams in the order of its bytes: one for each topic-partition that the
+        member was assigned, by topic and number.
     """
 
     given: Given = field(default_factory=list)
+    active: tuple[Task, ...] = ()
     n_claimed: int | None = None
     n_revoked: int | None = None
     readable: bool = True
@@ -184,7 +188,7 @@ def streams_tasks(messages: Iterable[tuple[bytes | None, bytes | None]]) -> Roun
             continue
         roles = [(ACTIVE, task) for task in now.active]
         roles += [(WARMUP if (member, t) in warm else STANDBY, t) for t in now.standby]
-        members.append(MemberTasks(given=_listed(roles)))
+        members.append(MemberTasks(given=_listed(roles), active=tuple(now.active)))
     return RoundTasks(members=members, next_ms=min(planned - {0}, default=None))
 
 
@@ -284,9 +288,30 @@ def _with_given(owned: pa.Table, tasks: Mapping[int, MemberTasks]) -> pa.Table:
         for role, name, numbers in found.given
     ]
     more = pa.Table.from_pylist(rows, schema=owned.schema)
-    whole = pa.concat_tables([replaced(owned, role=role), more])
+    whole = pa.concat_tables([replaced(owned, role=role, reader=_readers(owned, tasks)), more])
     order = np.argsort(ints(whole, "member"), kind="stable")
     return whole.take(pa.array(order))
+
+
+def _readers(owned: pa.Table, tasks: Mapping[int, MemberTasks]) -> list[str | None]:
+    """The subtopology that reads the topic of each row; None where tasks and partitions differ.
+
+    The leader of a classic Streams group lists one active task for each partition, by topic and
+    number (``StreamsPartitionAssignor.getActiveTasks``).
+    """
+    found: list[str | None] = [None] * owned.num_rows
+    start = row_starts(ints(owned, "member"), max(tasks, default=-1) + 1)
+    for member, given in tasks.items():
+        rows = range(int(start[member]), int(start[member + 1])) if given.active else range(0)
+        read = sorted((owned["topic"][r].as_py(), owned["partitions"][r].as_py(), r) for r in rows)
+        if [n for _, numbers, _ in read for n in numbers] != [n for _, n in given.active]:
+            continue
+        at = 0
+        for _, numbers, row in read:
+            places = {place for place, _ in given.active[at : at + len(numbers)]}
+            found[row] = places.pop() if len(places) == 1 else None
+            at += len(numbers)
+    return found
 
 
 def replaced(table: pa.Table, **columns: object) -> pa.Table:

@@ -106,6 +106,8 @@ class Story:
         Its last generation is that of a KIP-848 group.
     refused : str
         Why the group has no replay; empty where it has one.
+    n_unread_commits : int
+        Commits that memory does not hold: the costs are told without them.
     blind : bool
         A static member of a cooperative group was away: what it owned stood still, and no record
         says how long.
@@ -135,6 +137,7 @@ class Story:
     pause_least_seconds: float = 0.0
     kip848: bool = False
     refused: str = ""
+    n_unread_commits: int = 0
 
     @property
     def n_events(self) -> int:

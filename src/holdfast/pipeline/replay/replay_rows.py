@@ -1,6 +1,7 @@
 """The rows of one group at a time, out of the tables of a history, as input of its story.
 
-**Rules.** All rows of a group are read, and nothing is guessed. A member belongs to the generation
+**Rules.** All rows of a group are read, and nothing is guessed; commits that memory cannot hold are
+counted in their stead. A member belongs to the generation
 with its number and time; partition ids below 0 are left out.
 
 **Strategy.** Each table is sorted by group once, so a group is a slice; only slices become Python.
@@ -8,7 +9,7 @@ with its number and time; partition ids below 0 are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypedDict
@@ -101,6 +102,8 @@ class GroupRows:
     lags: dict[str, dict[int, int]] = field(default_factory=dict)
     """Lag by topic and partition; a partition without a row has none."""
     commits: CommitTimes = field(default_factory=CommitTimes)
+    n_unread_commits: int = 0
+    """Commits of a group that has too many for memory; it has none in ``commits`` then."""
 
     @cached_property
     def _rebalance(self) -> dict[tuple[int, int], RecordedRebalance]:
@@ -167,7 +170,12 @@ _COLUMNS = {
 }
 
 MOST_COMMITS: Final = 20_000_000
-"""A history with more commits is read without them: they would not fit into memory."""
+"""So many commits are in memory at once. A group that has more alone is read without them."""
+
+
+def unread_commits(n: int) -> str:
+    """What is said of a group whose commits memory does not hold."""
+    return f"its {n:,} commits are not read: replay holds {MOST_COMMITS:,} of a group at most"
 
 
 def group_rows(
@@ -184,26 +192,64 @@ def group_rows(
     lags : bool
         Read the lag table too.
     """
-    left_out = set() if lags else {"lag"}
-    if "offset_commits" not in tables or tables.rows("offset_commits") > MOST_COMMITS:
-        left_out.add("offset_commits")
+    left_out = {"offset_commits"} if lags else {"offset_commits", "lag"}
     names = [name for name in _COLUMNS if name not in left_out]
     cut = {name: _cut(tables, name, groups) for name in names}
-    for group in cut["generations"].bounds:
+    known = list(cut["generations"].bounds)
+    for group, commits, n_unread in _commits(tables, known, groups):
         rows = {
             name: grouped.of_group(group).select(_COLUMNS[name]).to_pylist()
             for name, grouped in cut.items()
-            if name != "offset_commits"
         }
-        commits = cut.get("offset_commits")
         yield GroupRows(
             group=group,
             generations=_generations(rows),
             rebalances=rows["rebalances"],
             pauses=rows["pauses"],
             lags=_lags(rows.get("lag", [])),
-            commits=CommitTimes() if commits is None else CommitTimes.of(commits.of_group(group)),
+            commits=commits,
+            n_unread_commits=n_unread,
         )
+
+
+def _commits(
+    tables: Tables, known: Sequence[str], groups: Sequence[str] | None
+) -> Iterator[tuple[str, CommitTimes, int]]:
+    """Each of the groups with its commits, and how many of them are not read.
+
+    All are read at once where memory holds them, else those of a few groups at a time.
+    """
+    if "offset_commits" not in tables:
+        yield from ((group, CommitTimes(), 0) for group in known)
+        return
+    counts: Mapping[str, int] = {}
+    unread: Mapping[str, int] = {}
+    parts = [list(known)]
+    if tables.rows("offset_commits") > MOST_COMMITS:
+        counts = tables.rows_by_group("offset_commits", groups)
+        unread = {group: n for group, n in counts.items() if n > MOST_COMMITS}
+        counts = {group: n for group, n in counts.items() if group not in unread}
+        parts = _portions(known, counts)
+    for part in parts:
+        wanted = [group for group in part if group in counts] if counts or unread else groups
+        cut = _cut(tables, "offset_commits", wanted)
+        for group in part:
+            yield group, CommitTimes.of(cut.of_group(group)), unread.get(group, 0)
+        del cut
+
+
+def _portions(groups: Sequence[str], counts: Mapping[str, int]) -> list[list[str]]:
+    """Runs of groups whose commits fit into memory together."""
+    found: list[list[str]] = []
+    room = -1
+    for group in groups:
+        n = counts.get(group, 0)
+        if n > room:
+            found.append([])
+            room = MOST_COMMITS
+        found[-1].append(group)
+        room -= n
+    return found
 
 
 def _cut(tables: Tables, name: str, groups: Sequence[str] | None) -> GroupedTable:

@@ -56,6 +56,7 @@ from holdfast.pipeline.replay.replay_rows import (
     RecordedGeneration,
     RecordedMember,
     group_rows,
+    unread_commits,
 )
 from holdfast.sim.world.costs import Costs
 from holdfast.tables.reading import Tables
@@ -140,6 +141,9 @@ class _StoryBuilder:
         if n_rows > MAX_GENERATIONS:
             self.note = f"the newest {MAX_GENERATIONS} of {n_rows} generations"
             del rows.generations[:-MAX_GENERATIONS]
+        if rows.n_unread_commits:
+            unread = unread_commits(rows.n_unread_commits)
+            self.note = "; ".join(filter(None, (self.note, unread)))
         self.known = _KnownMembers.of(rows)
         self.costs = costs
         self.seen = estimate(rows, rows.commits, costs)
@@ -181,6 +185,7 @@ class _StoryBuilder:
             sessions=tuple(self.sessions),
             lags=_lag_columns(self.rows.lags, self.sizes),
             note=self.note,
+            n_unread_commits=self.rows.n_unread_commits,
             blind=cooperative and self.away,
             costs=self._costs(),
             slow=tuple(sorted(self.known.slot_of[i] for i in self._slow_names())),
