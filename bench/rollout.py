@@ -109,10 +109,7 @@ class Play:
             pod.wait(GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             self.killed.append(name)
-            pod.kill()
-            pod.wait()
-        assert pod.stdin is not None
-        pod.stdin.close()
+        _kill(pod)
         with (self.folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
             JournalWriter(name, file).write("end")
 
@@ -139,9 +136,16 @@ class Play:
     def close(self) -> None:
         """Kill what still runs."""
         for pod in self.pods.values():
-            pod.kill()
-            pod.wait()
+            _kill(pod)
         self._ending.shutdown()
+
+
+def _kill(pod: subprocess.Popen[bytes]) -> None:
+    """SIGKILL, if it still runs; and close the pipe to it."""
+    pod.kill()
+    pod.wait()
+    assert pod.stdin is not None
+    pod.stdin.close()
 
 
 class Writing:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.adapters import client_keys, credentials
@@ -265,6 +265,11 @@ class Settings:
             if (found := client_keys.checked(key, given, value, plane)) is not None
         }
         return cls(values, frozenset(written) & KEYS.keys(), passed)
+
+    def with_login(self, username: str, password: str) -> Settings:
+        """The same settings with another ``sasl.username`` and ``sasl.password``."""
+        login = {"sasl.username": username, "sasl.password": password}
+        return replace(self, values={**self.values, **login})
 
     @property
     def call_timeout_s(self) -> float:

@@ -72,6 +72,9 @@ class Connections:
     options : mapping of str to object, optional
         Keywords of kafka-python that go before those of the settings: of a consumer of kafka-python
         whose member this is.
+    tries_logins_again : bool
+        Whether a refused login passes, because :meth:`log_in_as` may change it: the next request
+        tries again after the reconnect back-off. Otherwise a refusal stands.
 
     Raises
     ------
@@ -79,10 +82,17 @@ class Connections:
         If the installed kafka-python is not one of :data:`TESTED`.
     """
 
-    def __init__(self, settings: Settings, options: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        settings: Settings,
+        options: Mapping[str, Any] | None = None,
+        *,
+        tries_logins_again: bool = False,
+    ):
         _check_version()
         mend_connects()
         self.settings = settings
+        self.tries_logins_again = tries_logins_again
         self.timeout_ms: int = settings["request.timeout.ms"]
         options = {
             **render.kafka_python_connection(settings),
@@ -142,9 +152,23 @@ class Connections:
         failures = list(self._manager._auth_failures.values())
         return failures[0] if failures else None
 
+    def log_in_as(self, username: str, password: str) -> None:
+        """Log in with these from now on; what is connected stays so. Safe from any thread.
+
+        A connection whose login ends (KIP-368) renews it with these as well.
+        """
+        self.settings = self.settings.with_login(username, password)
+        login = {"sasl_plain_username": username, "sasl_plain_password": password}
+        connections = list(self._manager._conns.values())
+        for config in (self._manager.config, *(one.config for one in connections)):
+            config.update(login)
+        self._manager._auth_failures.clear()
+
     async def send(self, request: Any, node: object = None, timeout_ms: int | None = None) -> Any:
         """Send one request to a node (any node for None) and return the answer."""
         limit = self.timeout_ms if timeout_ms is None else timeout_ms
+        if self.tries_logins_again:
+            self._manager._auth_failures.clear()
         return await self._manager.send(request, node_id=node, request_timeout_ms=limit)
 
     def submit(

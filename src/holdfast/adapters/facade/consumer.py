@@ -248,6 +248,12 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             return found
         return group_metadata(side.settings, standing.identity)
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Log in with these from the next connection on, to fetch and as a member."""
+        _Original.set_sasl_credentials(self, username, password)
+        if self._holdfast is not None:
+            self._holdfast.log_in_as(username, password)
+
     # The end
 
     def close(self, *args: Any) -> None:

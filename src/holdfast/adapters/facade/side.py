@@ -156,6 +156,13 @@ class GroupSide:
             weakref.finalize(self._consumer, group.close)
             self._polled_at = time.monotonic()
 
+    def log_in_as(self, username: str, password: str) -> None:
+        """Log in with these from the next connection of a member on."""
+        if self.settings is not None:
+            self.settings = self.settings.with_login(username, password)
+        if self.group is not None:
+            self.group.log_in_as(username, password)
+
     def unsubscribe(self) -> None:
         """Begin to leave; the next calls end it."""
         if self.group is not None and not self.group.is_leaving:

@@ -109,13 +109,21 @@ class GroupSubscription:
         if is_new and self._settings is not None:
             threading.Thread(target=self._connect, name="holdfast-connect", daemon=True).start()
 
+    def log_in_as(self, username: str, password: str) -> None:
+        """Log in with these from the next connection on, as librdkafka does."""
+        with self._lock:
+            if self._settings is not None:
+                self._settings = self._settings.with_login(username, password)
+            if self._connecting is not None:
+                self._connecting.log_in_as(username, password)
+
     def _connect(self) -> None:
         assert self._settings is not None
         attempt = 0
         while not self._ended.is_set():
             try:
-                connections = Connections(self._settings)
                 with self._lock:
+                    connections = Connections(self._settings, tries_logins_again=True)
                     self._connecting = connections
                 if self._ended.is_set():
                     connections.close()

@@ -111,7 +111,8 @@ class GroupLink:
 
     def _answer(self, request: int, work: Coroutine[Any, Any, events.Event]) -> None:
         def failed(error: BaseException) -> None:
-            if isinstance(error, RemoteProtocolError) or is_refused_login(error):
+            is_refused = is_refused_login(error) and not self._connections.tries_logins_again
+            if isinstance(error, RemoteProtocolError) or is_refused:
                 self._fail(as_ours(error))
             self._post(events.RequestFailed(request, reason(error)))
 
