@@ -11,6 +11,7 @@ from tests.tables.test_reading import generations
 
 from holdfast.errors import SourceError
 from holdfast.pipeline.batches.jobs import Job
+from holdfast.tables import commits, folder
 from holdfast.tables import manifest as manifest_module
 from holdfast.tables.delta_log import LOG
 from holdfast.tables.folder import check_folder, remove_table, remove_tree
@@ -177,6 +178,20 @@ def test_a_sweep_deletes_what_is_older_than_the_commit_before(tmp_path):
     assert not (tmp_path / name).exists() and (tmp_path / spared).exists()
     tables.commit(young)
     assert groups(tmp_path) == ["a", "young"]
+
+
+def test_what_a_writer_tidies_does_not_grow_with_its_batches(tmp_path, monkeypatch):
+    """It looks where a file is due; all folders were looked through by its first commit."""
+    monkeypatch.setattr(commits, "TIDY_EVERY", 1)
+    looked, sweep_batch = [], folder._sweep_batch
+    monkeypatch.setattr(folder, "_sweep_batch", lambda *a: (looked.append(a[1]), sweep_batch(*a)))
+    tables, counts = Tables(tmp_path), []
+    with tables.writing() as writer:
+        for batch in range(6):
+            looked.clear()
+            tables.commit(written(tmp_path, batch, "a"), writer=writer)
+            counts.append(len(looked))
+    assert counts == [1] + [0] * 5
 
 
 def outside(tmp_path, *names):

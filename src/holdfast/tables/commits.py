@@ -6,7 +6,9 @@ writer left that died before, or came too late, is taken back by the next commit
 
 **Strategy.** The state of each table is kept from one commit to the next (:class:`Versions`), so a
 commit reads as much as it writes, however many batches there are. A file that no version names
-which a reader may have been told of is deleted by :func:`tidy`, every TIDY_EVERY commits.
+which a reader may have been told of is deleted by :func:`tidy`, every TIDY_EVERY commits, in the
+folders where the log says that there is one. All folders are looked through by the first commit of
+a writer, and every SWEEP_EVERY commits: there are as many as files that can be read.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ from holdfast.tables.stored import TABLES
 
 TIDY_EVERY: Final = 100
 """Commits after which files that count no more are deleted."""
+SWEEP_EVERY: Final = 10 * TIDY_EVERY
+"""Commits after which all folders are looked through for files that never counted."""
 CLOCKS_MS: Final = 2_000
 """By so much the clock of a store may differ from that of the writer before it."""
 KEPT_VERSIONS: Final = 1_000
@@ -197,8 +201,9 @@ def commit_batch(
     until_ns = commit_time_ns(root, made_from)
     made = commit_manifest(root, listed, tables, made_from=made_from, writer=writer)
     versions.folder, versions.states = made.folder, states
-    if versions.tidied_by != writer.token or made.version % TIDY_EVERY == 0:
-        tidy(versions, made, until_ns, now_ms)
+    is_whole = versions.tidied_by != writer.token or made.version % SWEEP_EVERY == 0
+    if is_whole or made.version % TIDY_EVERY == 0:
+        tidy(versions, made, until_ns, now_ms, is_whole=is_whole)
         versions.tidied_by = writer.token
     forget_versions(root, made)
     return made
@@ -263,7 +268,9 @@ def _as_json(value: Any, *, up: bool) -> Any:
     return datetime.fromtimestamp(whole / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def tidy(versions: Versions, manifest: Manifest, until_ns: int, now_ms: int) -> None:
+def tidy(
+    versions: Versions, manifest: Manifest, until_ns: int, now_ms: int, *, is_whole: bool = True
+) -> None:
     """Delete what nobody can have been told to read: old entries, and files that no version names.
 
     Parameters
@@ -272,9 +279,12 @@ def tidy(versions: Versions, manifest: Manifest, until_ns: int, now_ms: int) -> 
         Files that were written after this moment stay: they may belong to a batch in the making.
     now_ms : int
         Present time.
+    is_whole : bool
+        Look into all folders, for files of tasks that died, too.
     """
     store = store_of(versions.root)
     kept: set[str] = set()
+    left: set[str] = set()
     for table, state in list(versions.states.items()):
         if state.version < 0:
             continue
@@ -282,7 +292,8 @@ def tidy(versions: Versions, manifest: Manifest, until_ns: int, now_ms: int) -> 
         removed = {name: at for name, at in state.removed.items() if at >= since_ms}
         versions.states[table] = replace(state, removed=removed)
         kept |= {*state.files, *removed}
-    sweep(versions.root, tuple(TABLES), kept, until_ns)
+        left |= {name.rpartition("/")[0] for name in state.removed if name not in removed}
+    sweep(versions.root, tuple(TABLES), kept, until_ns, only=None if is_whole else left)
     forget_drafts(versions.root, manifest)
 
 

@@ -94,7 +94,14 @@ def refuse_links(root: Place, files: Iterable[Place]) -> None:
         checked_files(root, [str(Path(str(file)).relative_to(root)) for file in files])
 
 
-def sweep(root: Place, tables: Sequence[str], kept: Collection[str], until_ns: int) -> None:
+def sweep(
+    root: Place,
+    tables: Sequence[str],
+    kept: Collection[str],
+    until_ns: int,
+    *,
+    only: Collection[str] | None = None,
+) -> None:
     """Delete files of these tables that nobody reads (tasks that died, batches replaced).
 
     Parameters
@@ -103,10 +110,18 @@ def sweep(root: Place, tables: Sequence[str], kept: Collection[str], until_ns: i
         Names of the files that stay.
     until_ns : int
         Files that were written after this moment stay; nanoseconds since 1970.
+    only : collection of str, optional
+        Look into these folders alone, such as ``lag/batch-000000017``.
     """
     named = frozenset(kept)
-    for table in tables:
-        _sweep_table(root, table, named, until_ns)
+    folders = {table: None if only is None else set[str]() for table in tables}
+    for folder in only or ():
+        table, _, batch = folder.partition("/")
+        if (wanted := folders.get(table)) is not None and _BATCH.fullmatch(batch):
+            wanted.add(batch)
+    for table, wanted in folders.items():
+        if wanted is None or wanted:
+            _sweep_table(root, table, named, until_ns, only=wanted)
 
 
 def remove_table(root: Place, table: str, *, but: str = "") -> None:
@@ -123,15 +138,22 @@ def remove_tree(path: Place) -> None:
 
 
 def _sweep_table(
-    root: Place, table: str, kept: frozenset[str], until_ns: int | None, *, but: str = ""
+    root: Place,
+    table: str,
+    kept: frozenset[str],
+    until_ns: int | None,
+    *,
+    but: str = "",
+    only: Collection[str] | None = None,
 ) -> None:
     if isinstance(root, StorePath):
-        _sweep_stored(root, table, kept, until_ns, but=but)
+        _sweep_stored(root, table, kept, until_ns, but=but)  # one listing tells of all folders
         return
     with _opened(root / table) as folder:
         if folder is None:
             return
-        for batch in sorted(name for name in os.listdir(folder) if _BATCH.fullmatch(name)):  # noqa: PTH208
+        there = os.listdir(folder) if only is None else only  # noqa: PTH208
+        for batch in sorted(name for name in there if _BATCH.fullmatch(name)):
             if batch != but:
                 _sweep_batch(folder, f"{table}/{batch}", kept, until_ns)
         if until_ns is None:
