@@ -91,6 +91,7 @@ def test_a_command_on_a_small_cluster_is_one_job_of_one_stage(spark, lived, tmp_
         ("lag", "--group", group),
         ("history",),
         ("doctor",),
+        ("report", "--group", group, "-o", tmp_path / "r.html"),
         ("dump", "--group", group, "-o", tmp_path / "one"),
     ):
         done = []

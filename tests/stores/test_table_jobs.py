@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.pipeline import local, test_watch
+from tests.cli.running import run as cli
+from tests.pipeline import local, test_live, test_watch
 from tests.pipeline.test_watch import everything, stream
 from tests.report.served import PATIENCE_S, is_examined
 from tests.stores.test_dumps import copied
@@ -12,13 +13,14 @@ from tests.tables.test_commits import written
 from holdfast.pipeline.batches import jobs
 from holdfast.pipeline.batches.views import frame
 from holdfast.pipeline.history import history
+from holdfast.pipeline.ingest.selection import Selection
 from holdfast.report.serving import served_fleet
 from holdfast.report.serving.served_fleet import ServedFleet
 from holdfast.tables.places import place_of
 from holdfast.tables.reading import Tables
 
-dump = test_watch.dump
-"""A fixture."""
+dump, lived = test_watch.dump, test_live.lived
+"""Fixtures."""
 
 
 @pytest.mark.parametrize("stores", [False, True], ids=["folder", "store"])
@@ -42,6 +44,22 @@ def test_a_stream_on_a_store_is_one_run_on_a_disk(dump, bucket, tmp_path):
     whole = local.run(dump.path, tmp_path / "whole")
     root = place_of(f"{bucket}/tables")
     assert everything(local.stream(dump.path, root, [109_500_000])) == everything(whole)
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+def test_watch_follows_a_broker_and_writes_to_a_store(spark, lived, bucket, tmp_path):
+    """Twice: the second run goes on from the store, and finds nothing that it has not."""
+    cluster, _, group = lived
+    place = f"{bucket}/watched"
+    for _ in range(2):
+        done = cli("watch", "-b", cluster.bootstrap, "--group", group, "-o", place, "-q")
+        assert done.code == 0, done.err
+    once = history.run(spark, cluster, tmp_path / "once", selection=Selection(groups=[group]))
+    kept = Tables(place_of(place))
+    for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
+        assert kept.table(name).equals(once.table(name)), name
+    assert kept.rows("generations") and sum("query" in b.notes for b in kept.batches())
 
 
 @pytest.mark.spark
