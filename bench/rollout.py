@@ -210,7 +210,7 @@ SCENARIOS = {
         surge: ("simple", "deferred"),
         swap: ("simple", "deferred"),
         static: ("simple", "deferred"),
-        hang: ("simple",),
+        hang: ("simple", "deferred"),
     }.items()
     for policy in policies
 }
