@@ -1,9 +1,22 @@
-"""What a principal needs, on a cluster that lets nobody do anything that no ACL allows."""
+"""A private cluster: TLS, a login by SCRAM, and nobody may do what no ACL allows.
+
+Every command and every client runs on it with the permissions of the page, and no others.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import signal
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
@@ -18,9 +31,9 @@ from confluent_kafka.admin import (
 from tests.cli.running import run
 from tests.live.crew import fresh
 from tests.live.small_group import small_group
-from tests.live.waiting import until
+from tests.live.waiting import PATIENCE_SECONDS, until
 
-from holdfast import Consumer, Worker
+from holdfast import AsyncConsumer, Consumer, Worker
 from holdfast.adapters.broker.broker import Broker
 from holdfast.adapters.cluster.cluster import LiveCluster
 from holdfast.errors import HoldfastError, RemoteProtocolError, SourceError
@@ -29,12 +42,7 @@ from holdfast.pipeline.ingest.source import OFFSETS_TOPIC, kafka_options
 pytestmark = pytest.mark.broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-LOGIN = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "bob",
-    "sasl.password": "bob-secret",
-}
+USER, PASSWORD = "bob", "bob-secret"
 Rule = tuple[str, str, str]  # resource, its name or prefix*, operation
 
 
@@ -57,27 +65,52 @@ def table() -> dict[str, set[Rule]]:
 
 
 @pytest.fixture(scope="module")
-def strict():
+def strict(security):
     """A broker that asks for an ACL for everything; its plain listener is the administrator's."""
     from holdfast.adapters.broker.broker import BrokerSettings
 
-    plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
     settings = BrokerSettings(
         properties={
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "false",
             "super.users": "User:ANONYMOUS",
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.private.sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.private.plain.sasl.jaas.config": (
-                f'{plain} required user_bob="bob-secret";'
-            ),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": security.keystore,
+            "ssl.client.auth": "none",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.private.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.private.scram-sha-512.sasl.jaas.config": f"{scram} required;",
         },
-        listeners={"PRIVATE": "SASL_PLAINTEXT"},
+        listeners={"PRIVATE": "SASL_SSL"},
+        format_arguments=(
+            "--add-scram",
+            f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]",
+        ),
         heap_mb=256,
     )
     with Broker.start(settings=settings) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def login(security) -> dict[str, str]:
+    """What bob's clients are given."""
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+        "ssl.ca.location": security.ca,
+    }
+
+
+@pytest.fixture
+def credentials(login, tmp_path) -> Path:
+    """The same as a file for ``--command-config``."""
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in login.items()))
+    return file
 
 
 class Allowed:
@@ -141,24 +174,83 @@ def lived(strict):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_needs_no_more_than_the_page_says(spark, strict, lived, tmp_path, command):
-    file = tmp_path / "client.properties"
-    file.write_text("".join(f"{key}={value}\n" for key, value in LOGIN.items()))
+def test_a_command_needs_no_more_than_the_page_says(
+    spark, strict, lived, credentials, tmp_path, command
+):
     more = [word.format(out=tmp_path) for word in COMMANDS[command]]
     with Allowed(strict, table()[command], {}):
-        done = run(command, "-b", strict.bootstrap_of("PRIVATE"), "--command-config", file, *more)
+        at = strict.bootstrap_of("PRIVATE")
+        done = run(command, "-b", at, "--command-config", credentials, *more)
     assert done.code == 0, done.err
 
 
 @pytest.mark.spark
-def test_every_rule_of_the_commands_is_needed(spark, strict, lived):
+def test_what_watch_keeps_of_it_is_compacted_exported_and_served(
+    spark, strict, lived, credentials, tmp_path
+):
+    topic, group = lived
+    folder = tmp_path / "tables"
+    own = ("-b", strict.bootstrap_of("PRIVATE"), "--command-config", credentials)
+    with Allowed(strict, table()["watch"], {}):
+        done = run("watch", *own, "-o", folder)
+        assert done.code == 0, done.err
+    # From here on nothing is asked of the cluster.
+    for words in (
+        ("tables", "migrate", folder),
+        ("tables", "compact", folder),
+        ("doctor", "--input", folder),
+        ("lag", "--input", folder),
+        ("report", "--input", folder, "-o", tmp_path / "report.html"),
+    ):
+        done = run(*words)
+        assert done.code == 0, done.err
+    done = run("export", "--input", folder, "--once")
+    lag = f'kafka_consumergroup_lag{{consumergroup="{group}",topic="{topic}",partition="0"}} 0'
+    assert (done.code, lag in done.out) == (0, True), done.out
+    assert PASSWORD not in done.out + done.err
+    pages = served(folder, "/", "/metrics")
+    assert group in pages[0] and lag in pages[1]
+    assert PASSWORD not in "".join(pages)
+
+
+def served(folder: Path, *paths: str) -> list[str]:
+    """What ``holdfast serve`` answers, once all of it is examined."""
+    command = [sys.executable, "-m", "holdfast", "serve", "--input", str(folder)]
+    process = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        address = re.search(r"http://\S+?(?=/ )", process.stderr.readline())
+        assert address is not None
+        until(lambda: get(address.group() + "/metrics") is not None, "every group is examined")
+        return [get(address.group() + path) or "" for path in paths]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        process.stderr.close()
+
+
+def get(url: str) -> str | None:
+    """The body of an answer; None of one that says: not yet."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        assert error.code == 503, error
+        error.close()
+        return None
+
+
+@pytest.mark.spark
+def test_every_rule_of_the_commands_is_needed(spark, strict, lived, login):
     """Without one of them a half fails, and says so, or a topic or a group is missing."""
     rules = table()["doctor"]
     topic, group = lived
     whole = {topic, group}
 
     def look() -> set[str]:
-        cluster = LiveCluster(bootstrap=strict.bootstrap_of("PRIVATE"), config=LOGIN)
+        cluster = LiveCluster(bootstrap=strict.bootstrap_of("PRIVATE"), config=dict(login))
         cluster.check()
         ends = cluster.partition_ends(OFFSETS_TOPIC)
         seen = {name for _, name, _ in cluster.snapshot().topics} | cluster.group_names()
@@ -178,7 +270,7 @@ def test_every_rule_of_the_commands_is_needed(spark, strict, lived):
                 assert "AuthorizationException" in str(error), rule
 
 
-def test_members_need_no_more_than_the_page_says(strict, lived):
+def test_members_need_no_more_than_the_page_says(strict, lived, login):
     topic, _ = lived
     group = fresh("group")
     rules = table()
@@ -186,7 +278,7 @@ def test_members_need_no_more_than_the_page_says(strict, lived):
         "bootstrap.servers": strict.bootstrap_of("PRIVATE"),
         "group.id": group,
         "auto.offset.reset": "earliest",
-        **LOGIN,
+        **login,
     }
     names = {"TOPIC": topic, "GROUP": group}
     wanted = rules["Consumer"]
@@ -204,3 +296,92 @@ def test_members_need_no_more_than_the_page_says(strict, lived):
             until(lambda one=one: one.poll(0.2), f"records without {rule}", 60)
         assert isinstance(caught.value, RemoteProtocolError), rule
         assert "AUTHORIZATION_FAILED" in str(caught.value)
+
+
+def confluent(config: dict[str, Any], topic: str) -> None:
+    """A program of confluent-kafka with one import changed."""
+    from holdfast.confluent import Consumer as FromConfluent
+
+    with closing(FromConfluent(config)) as consumer:
+        consumer.subscribe([topic])
+        until(lambda: (got := consumer.poll(0.2)) and got.value() == b"x", "a record")
+        consumer.commit(asynchronous=False)
+
+
+def by_keywords(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration in the words of kafka-python and aiokafka."""
+    return {
+        "bootstrap_servers": config["bootstrap.servers"],
+        "group_id": config["group.id"],
+        "auto_offset_reset": "earliest",
+        "security_protocol": config["security.protocol"],
+        "sasl_mechanism": config["sasl.mechanism"],
+        "sasl_plain_username": USER,
+        "sasl_plain_password": PASSWORD,
+        "ssl_context": ssl.create_default_context(cafile=config["ssl.ca.location"]),
+    }
+
+
+def kafka_python(config: dict[str, Any], topic: str) -> None:
+    """A program of kafka-python with one import changed."""
+    from holdfast.kafka import KafkaConsumer
+
+    with closing(KafkaConsumer(topic, **by_keywords(config))) as consumer:
+        until(lambda: consumer.poll(200), "a record")
+        consumer.commit()
+
+
+def plug_in(config: dict[str, Any], topic: str) -> None:
+    """A program of kafka-python with a plug-in."""
+    from kafka import KafkaConsumer
+
+    from holdfast.adapters.kafka_python import Deferred, attach
+
+    own = {"partition_assignment_strategy": [Deferred(delay_ms=30_000)]}
+    with closing(KafkaConsumer(topic, **by_keywords(config), **own)) as consumer:
+        attach(consumer)
+        until(lambda: consumer.poll(200), "a record")
+        consumer.commit()
+
+
+def aiokafka(config: dict[str, Any], topic: str) -> None:
+    """A program of aiokafka with one import changed."""
+    from holdfast.aiokafka import AIOKafkaConsumer
+
+    async def read() -> None:
+        async with AIOKafkaConsumer(topic, **by_keywords(config)) as consumer:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                assert (await consumer.getone()).value == b"x"
+                await consumer.commit()
+
+    asyncio.run(read())
+
+
+def own_async(config: dict[str, Any], topic: str) -> None:
+    """holdfast.AsyncConsumer."""
+
+    async def read() -> None:
+        async with AsyncConsumer(config) as consumer, asyncio.timeout(PATIENCE_SECONDS):
+            await consumer.subscribe([topic])
+            while not await consumer.poll(0.2):
+                pass
+            await consumer.commit()
+
+    asyncio.run(read())
+
+
+@pytest.mark.parametrize("program", [confluent, kafka_python, plug_in, aiokafka, own_async])
+def test_every_client_needs_no_more_than_a_member(
+    strict, lived, login, program: Callable[[dict[str, Any], str], None]
+):
+    topic, _ = lived
+    config = {
+        "bootstrap.servers": strict.bootstrap_of("PRIVATE"),
+        "group.id": fresh("group"),
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        **login,
+    }
+    names = {"TOPIC": topic, "GROUP": config["group.id"]}
+    with Allowed(strict, table()["Consumer"], names):
+        program(config, topic)
