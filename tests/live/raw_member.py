@@ -1,12 +1,13 @@
 """A member that joins with the same bytes every time, and writes down what the coordinator says.
 
-It owns nothing and reads nothing. When it leads, it gives nobody anything.
+It reads nothing. When it leads, it gives what ``lead`` says, by default nobody anything.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +19,15 @@ from holdfast.machine.codes import ErrorCode
 
 TIMEOUT_MS = 60_000
 BEAT_S = 0.1
+
+Lead = Callable[[events.JoinAnswered], tuple[tuple[str, bytes], ...]]
+"""What a leader answers to the members of a round: the bytes of each one's assignment."""
+
+
+def give_nothing(joined: events.JoinAnswered) -> tuple[tuple[str, bytes], ...]:
+    """Assignments of a leader that does not know its work."""
+    del joined
+    return ()
 
 
 class _EndedError(Exception):
@@ -33,13 +43,24 @@ class RawMember:
         Name of the assignor that it offers.
     metadata : bytes
         Its subscription, whatever these bytes are.
+    lead : callable
+        Called where it leads; it may take its time.
     """
 
-    def __init__(self, bootstrap: str, group: str, protocol: str, metadata: bytes):
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        protocol: str,
+        metadata: bytes,
+        lead: Lead = give_nothing,
+    ):
         self._settings = Settings.parse({"bootstrap.servers": bootstrap, "group.id": group})
+        self._lead = lead
         self._protocols = ((protocol, metadata),)
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._end = threading.Event()
+        self._again = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._request = 0
         self.member_id = ""
@@ -55,6 +76,10 @@ class RawMember:
 
     def __exit__(self, *_: object) -> None:
         self.leave()
+
+    def rejoin(self) -> None:
+        """Join once more, for no reason."""
+        self._again.set()
 
     def leave(self) -> None:
         """Leave the group; safe to call twice."""
@@ -95,7 +120,8 @@ class RawMember:
             return
         self.member_id = joined.member_id
         self.generations.append(joined.generation)
-        self.has_led |= joined.leader_id == joined.member_id
+        leads = joined.leader_id == joined.member_id
+        self.has_led |= leads
         sync = actions.SendSync(
             request=self._next(),
             timeout_ms=TIMEOUT_MS,
@@ -104,7 +130,7 @@ class RawMember:
             instance_id=None,
             protocol_type="consumer",
             protocol_name=self._protocols[0][0],
-            assignments=(),
+            assignments=self._lead(joined) if leads else (),
         )
         answer = self._ask(sync)
         if answer.error:
@@ -112,6 +138,9 @@ class RawMember:
             return
         self.assignment = answer.assignment
         while not self._end.wait(BEAT_S):
+            if self._again.is_set():
+                self._again.clear()
+                return
             beat = actions.SendHeartbeat(
                 request=self._next(),
                 timeout_ms=TIMEOUT_MS,

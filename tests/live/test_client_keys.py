@@ -1,0 +1,53 @@
+"""Keys that people bring from other clients, on a real broker: the records come, the commit stands.
+
+A key that the client's library takes and its connection does not bear would pass every other test.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.adapters.test_client_keys import FAMILIAR
+from tests.live.crew import QUICK, Topic, fresh
+from tests.live.waiting import until
+
+from holdfast import Consumer
+from holdfast.adapters import client_keys
+
+pytestmark = pytest.mark.broker
+SAME = {"max.in.flight", "socket.receive.buffer.bytes"}  # beside the key that they are
+ALL = {
+    key: value
+    for key, value in FAMILIAR.items()
+    if key not in {*QUICK, *SAME, "debug"} and client_keys.ALIASES.get(key, key) not in QUICK
+}
+OTHER_SPELLINGS = {key: ALL[key] for key in ALL if key in client_keys.ALIASES}
+FIRST_SPELLINGS = {key: ALL[key] for key in ALL if key not in client_keys.ALIASES}
+BY_PYTHON = {
+    plane: {
+        key: value
+        for key, value in FIRST_SPELLINGS.items()
+        if key not in client_keys.PASSED or plane in client_keys.PASSED[key].names
+    }
+    for plane in (client_keys.KAFKA_PYTHON, client_keys.AIOKAFKA)
+}
+GROUPS = {
+    "first spellings": FIRST_SPELLINGS,
+    "other spellings": OTHER_SPELLINGS,
+    **{plane: {**keys, "holdfast.data.plane": plane} for plane, keys in BY_PYTHON.items()},
+}
+
+
+@pytest.mark.parametrize("keys", GROUPS.values(), ids=GROUPS)
+def test_records_come_under_familiar_keys(broker, keys):
+    assert len(keys) >= 5
+    topic, group = Topic(broker.bootstrap, 1), fresh("group")
+    topic.produce(3)
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": group, **QUICK, **keys}
+    if "group.instance.id" in config:
+        config["group.instance.id"] = fresh("instance")
+    with Consumer(config) as consumer:
+        consumer.subscribe([topic.name])
+        got: list[object] = []
+        until(lambda: got.extend(consumer.poll(0.2)) or len(got) == 3, "records")
+        consumer.commit()
+        assert consumer.committed([(topic.name, 0)]) == {(topic.name, 0): 3}
