@@ -1,15 +1,17 @@
 """A fleet whose problems are known: simulated groups, as records, through the pipeline to findings.
 
-**Rules.** Every group is played by the simulation. ``planted`` are the codes that must be found
-in it, none in a sound one; ``beside`` are those that come with the problem by its nature.
+**Rules.** Every group lived: on a broker or in the simulation. ``planted`` are the codes that must
+be found in it, none in a sound one; ``beside`` are those that come with the problem by its nature.
 
-**Strategy.** The simulation gives the group's records; how members commit is written beside them,
-from the owners of the last generation, and where logs end. Ages of records are those that a cluster
-would tell.
+**Strategy.** What lived on a broker is there as it was left, with the broker's own times of unread
+records (``tests/report/captured``). The simulation gives the group's records; how members commit is
+written beside them, from the owners of the last generation, and where logs end. Ages of its records
+are those that a cluster would tell.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 import pyarrow.compute as pc
 from tests.pipeline import fleet, local, worlds
 from tests.pipeline.kinds import kind
+from tests.report.captured import capture
 
 from holdfast.pipeline.history.ages import with_record_ages
 from holdfast.report.findings.doctor import examine_fleet
@@ -164,6 +167,24 @@ def live(folder: Path) -> dict[str, Examination]:
         made = local.run(dump, folder / f"tables-{i}", batch_rows=5_000)
         found |= {e.facts.group: e for e in examine_fleet(made.hold())}
     return {name: found[name] for name in LIVE}
+
+
+def captured(folder: Path) -> dict[str, Examination]:
+    """Findings of the groups of ``tests/report/captured``, at the moment of their dump."""
+    dump = capture.HERE / "dump"
+    made = local.run(dump, folder / "tables", batch_rows=5_000)
+    held = {name: made.table(name, flat=False) for name in TABLES}
+    taken_at = json.loads((dump / "dump.json").read_text())["taken_at"]
+    taken_us = round(datetime.fromisoformat(taken_at).timestamp() * 1e6)
+    ages = json.loads((capture.HERE / "ages.json").read_text())
+    held["lag"] = with_record_ages(
+        held["lag"],
+        lambda wanted: [ages[f"{topic}-{p}@{offset}"] for topic, p, offset, _ in wanted],
+        taken_us,
+    )
+    examined_now = examine_fleet(read_tables(held), last_ms=taken_us // 1000)
+    found = {e.facts.group: e for e in examined_now}
+    return {scene.name: found[scene.name] for scene in capture.SCENES}
 
 
 def commits_of(one: Labelled, owned: dict[str, list[int]], end_s: float) -> list[Any]:

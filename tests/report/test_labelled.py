@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from tests.report.labelled import LIVE, examined, ill, live, sound
+from tests.report.captured.capture import SCENES
+from tests.report.labelled import LIVE, captured, examined, ill, live, sound
 
-from holdfast.report.findings.finding import Severity
-from holdfast.report.findings.measured import MEASURED, N_GROUPS, N_SOUND, Measured
+from holdfast.report.findings.finding import RULES, Severity
+from holdfast.report.findings.measured import (
+    MEASURED,
+    N_GROUPS,
+    N_ON_BROKER,
+    N_SOUND,
+    Measured,
+)
+
+ON_BROKER = {*LIVE, *(scene.name for scene in SCENES)}
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +28,8 @@ def told(
     labels = {one.name: (one.planted, one.beside) for one in groups}
     found |= live(tmp_path_factory.mktemp("live"))
     labels |= {name: (planted, frozenset()) for name, planted in LIVE.items()}
+    found |= captured(tmp_path_factory.mktemp("captured"))
+    labels |= {scene.name: (scene.planted, scene.beside) for scene in SCENES}
     return [
         (
             name,
@@ -38,11 +49,19 @@ def test_what_is_planted_is_found_and_nothing_else(told) -> None:
 
 def test_the_page_says_how_it_was(told) -> None:
     assert (len(told), sum(not planted for *_, planted in told)) == (N_GROUPS, N_SOUND)
+    assert len(ON_BROKER) == N_ON_BROKER
     assert N_GROUPS >= 40 and 0.45 <= N_SOUND / N_GROUPS <= 0.6
     counted = {}
     for code in sorted({code for *_, planted in told for code in planted}):
         n = sum(code in planted for *_, planted in told)
         hits = sum(code in planted & codes for _, codes, _, planted in told)
         false = sum(code in loud - planted for _, _, loud, planted in told)
-        counted[code] = Measured(planted=n, found=hits, false=false)
+        live = sum(code in planted for name, *_, planted in told if name in ON_BROKER)
+        counted[code] = Measured(planted=n, on_broker=live, found=hits, false=false)
     assert counted == MEASURED
+
+
+def test_every_code_of_a_group_is_planted_somewhere(told) -> None:
+    """HF123 is about a folder: a watch that died on a cluster shows it."""
+    planted = {code for *_, codes in told for code in codes}
+    assert planted == RULES.keys() - {"HF123"}

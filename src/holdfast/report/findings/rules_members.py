@@ -193,7 +193,8 @@ def stale_static(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 def idle(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Members of a stable group that have no partition."""
     p = facts.presence
-    rows = np.flatnonzero(facts.members_now & (p.n_partitions == 0) & (p.n_copies == 0))
+    empty = (p.n_partitions == 0) & (p.n_copies == 0)
+    rows = np.flatnonzero(facts.members_now & empty & ~_unread(facts))
     if not len(rows) or facts.state != "Stable":
         return
     names = [facts.timeline.identities.names[i] for i in p.identity[rows]]
@@ -297,6 +298,24 @@ def unreadable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     yield _stated(facts, rows, f"{times} a member's subscription or assignment could not be read")
 
 
+def _unread(facts: Facts) -> BOOL:
+    """Members whose assignment could not be read: nobody knows how many partitions they hold."""
+    unread = {
+        (a.generation, m)
+        for a in facts.anomalies
+        if a.kind == "unreadable_assignment"
+        for m in a.members
+    }
+    p, g, names = facts.presence, facts.generations, facts.timeline.members
+    return np.asarray(
+        [
+            (int(g.number[at]), names[m]) in unread
+            for at, m in zip(p.generation, p.member, strict=True)
+        ],
+        dtype=bool,
+    )
+
+
 def _stated(
     facts: Facts,
     rows: list[Anomaly],
@@ -372,7 +391,7 @@ def protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 def uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """Equal subscriptions, unequal loads."""
     p = facts.presence
-    rows = np.flatnonzero(facts.members_now)
+    rows = np.flatnonzero(facts.members_now & ~_unread(facts))
     if not facts.takes_assignors:
         return  # tasks are not alike, and a share group's members read together
     if len(rows) < 2 or len({p.topics[i] for i in rows}) > 1:
