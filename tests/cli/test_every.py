@@ -1,0 +1,30 @@
+"""``watch --every``: a duration with its unit, or seconds; anything else is refused at once."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cli.running import run
+
+from holdfast.adapters.cluster.cluster import LiveCluster
+from holdfast.cli.commands import watch as command
+from holdfast.pipeline.batches import watch as job
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("30s", 30), ("5m", 300), ("500ms", 0.5), ("30", 30), (None, None)]
+)
+def test_the_unit_is_understood(monkeypatch, tmp_path, said, seconds):
+    asked = []
+    monkeypatch.setattr(command, "_session", lambda cluster: None)
+    monkeypatch.setattr(LiveCluster, "check", lambda self: None)
+    monkeypatch.setattr(job, "watch", lambda *_, **more: asked.append(more["every_seconds"]))
+    words = () if said is None else ("--every", said)
+    done = run("watch", "-b", "127.0.0.1:1", "-o", tmp_path / "tables", "-q", *words)
+    assert (done.code, asked) == (0, [seconds]), done.err
+
+
+def test_no_duration_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "_session", lambda cluster: None)
+    monkeypatch.setattr(LiveCluster, "check", lambda self: None)
+    done = run("watch", "-b", "127.0.0.1:1", "-o", tmp_path / "tables", "--every", "soon")
+    assert done.code == 2 and "--every" in done.err
