@@ -76,6 +76,8 @@ class WriterLease:
 class LeaseRecord:
     """What a lease says of its writer.
 
+    A record that cannot be read at this moment has a token and nothing else.
+
     Parameters
     ----------
     place : str
@@ -84,8 +86,6 @@ class LeaseRecord:
         ISO 8601, UTC, by its own clock.
     ended : bool
         It writes no more.
-
-    A record that cannot be read at this moment has a token and nothing else.
     """
 
     token: int
