@@ -303,26 +303,33 @@ def record(options: argparse.Namespace) -> None:
                 folder=diaries,
                 classes=classes,
             )
-            bounce.run()
+            try:
+                bounce.run()
+            except (SystemExit, subprocess.TimeoutExpired) as error:
+                # one group that did not come up must not take the others' truth with it
+                return json.dumps({"type": "failed", "group": bounce.topic, "error": str(error)})
             return json.dumps(bounce.truth())
 
         print(json.dumps({"type": "versions", **versions()}), flush=True)
-        for line in pool.map(play, tasks):
-            out.write(line + "\n")
-            out.flush()
-            print(line, flush=True)
         command = [str(Path(sys.executable).with_name("holdfast")), "history", "-q"]
         command += ["-b", broker.bootstrap, "-o", str(folder / "tables"), "--format", "json"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        try:
+            for line in pool.map(play, tasks):
+                out.write(line + "\n")
+                out.flush()
+                print(line, flush=True)
+        finally:  # whatever ends the recording: the history is gone with its broker
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def read_runs(folders: Iterable[Path]) -> list[dict[str, Any]]:
     """The runs of these folders, each with its folder."""
-    return [
+    found = [
         {**json.loads(line), "folder": folder}
         for folder in folders
         for line in (folder / "runs.jsonl").read_text(encoding="utf-8").splitlines()
     ]
+    return [run for run in found if run["type"] == "run"]
 
 
 def runner(kind: str, policy: str) -> str:

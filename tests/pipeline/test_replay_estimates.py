@@ -14,6 +14,7 @@ from holdfast.pipeline.replay.replay import Request, replay
 from holdfast.pipeline.replay.replay_commits import CommitTimes
 from holdfast.pipeline.replay.replay_draws import drawn, interval
 from holdfast.pipeline.replay.replay_estimates import CLIENTS, client_of, estimate
+from holdfast.pipeline.replay.replay_happenings import Do
 from holdfast.pipeline.replay.replay_rows import group_rows
 from holdfast.pipeline.replay.replay_settings import ReplaySettings
 from holdfast.pipeline.replay.replay_story import story_of
@@ -203,3 +204,47 @@ def test_a_migration_to_the_new_protocol_moves_twice_and_defers_nothing(cooperat
         None, [story], Request(settings=settings[:1], given=frozenset({"joining_stops"}))
     ).to_pylist()
     assert "broker-heartbeat and broker-session" in guessed["note"]
+
+
+def modern(*, last_commit, costs):
+    """A KIP-848 group whose member a is gone at 30 s, by its replayed story and its rows.
+
+    b joins at 26 s, so a's partition 1 is due to b, and a owns only 0 by the last record with it.
+    """
+    steps = [
+        {"a": {"t": [0, 1]}},
+        {"a": {"t": [0]}, "b": {"t": [1]}},
+        {"b": {"t": [0, 1]}},
+    ]
+    generations = [
+        generation("g", n, members, at=at, kind="consumer", protocol="uniform")
+        for n, (members, at) in enumerate(zip(steps, (10, 26, 30), strict=True), start=1)
+    ]
+    rows = rows_of(generations)
+    beats = np.arange(11_000, last_commit + 1, 1_000)
+    rows.commits = CommitTimes(times={("t", 0): beats}, advanced={("t", 0): beats})
+    return story_of(rows, {"t": 2}, costs)
+
+
+@pytest.mark.parametrize(("last_commit", "how"), [(24_000, Do.CRASH), (29_000, Do.STOP)])
+def test_a_member_of_a_kip848_group_that_fell_silent_before_another_epoch_has_crashed(
+    last_commit, how
+):
+    """Its last commit came before the epoch before it was gone: a join had bumped that."""
+    story = modern(last_commit=last_commit, costs=Costs(broker_session_ms=6_000))
+    (session,) = story.sessions
+    gone = [h for h in session.happenings if h.do in {Do.STOP, Do.CRASH}]
+    assert [h.do for h in gone] == [how]
+
+
+def test_a_kip848_group_says_nothing_of_classic_heartbeats_and_sessions():
+    story = modern(last_commit=24_000, costs=Costs(broker_session_ms=6_000))
+    assert story.costs["heartbeat_ms"][3] == story.costs["session_ms"][3] == 0
+    request = Request(
+        settings=(ReplaySettings(policy="eager", assignor="range"),),
+        given=frozenset({"broker_session_ms", "broker_heartbeat_ms"}),
+        costs=Costs(broker_session_ms=6_000, broker_heartbeat_ms=1_000),
+    )
+    own, eager = replay(None, [story], request).to_pylist()
+    assert own["partition_seconds_stopped"] is not None
+    assert eager["partition_seconds_stopped"] is None and "session" in eager["reason"]

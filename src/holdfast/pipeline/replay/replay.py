@@ -29,10 +29,10 @@ from holdfast.model.fidelity import (
 from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.replay.replay_draws import (
-    MODEL_SPREAD,
     ReplayInterval,
     drawn,
     interval,
+    model_spread,
     n_draws,
 )
 from holdfast.pipeline.replay.replay_happenings import Story
@@ -73,6 +73,12 @@ SECONDS: Final = (
 
 WIDE: Final = 1.0
 """An interval of which a bound is off by this part of the middle tells nothing: no number."""
+
+NO_CLASSIC: Final = (
+    "the records of a KIP-848 group have neither heartbeat nor session of classic members: "
+    "give them with --cost heartbeat=DURATION and --cost session=DURATION"
+)
+"""Why such a group has no seconds under a policy of classic groups."""
 
 _WHEN: Final = "when it happened"
 
@@ -147,7 +153,15 @@ def replay_rows(story: Story, setting: ReplaySettings, request: Request) -> dict
     note = "; ".join(filter(None, notes)) or None
     agreed = _fidelity(story, setting, done)
     mend = _open_costs(story, request)
-    return row | _numbers(done, story, request) | agreed | {"note": note, "caution": mend}
+    numbers = _numbers(done, story, request)
+    if story.kip848 and setting.policy != "kip848" and not _classic_known(request):
+        numbers |= dict.fromkeys(SECONDS) | {"reason": NO_CLASSIC}
+    return row | numbers | agreed | {"note": note, "caution": mend}
+
+
+def _classic_known(request: Request) -> bool:
+    """Whether the user says what members of a KIP-848 group would do as classic ones."""
+    return request.given is None or request.given >= {"heartbeat_ms", "session_ms"}
 
 
 def rounds_and_moves(story: Story, request: Request) -> float:
@@ -190,7 +204,7 @@ def _assumed(story: Story, setting: ReplaySettings, request: Request) -> str:
 def _numbers(done: Sequence[ReplayCost], story: Story, request: Request) -> dict[str, Any]:
     """Numbers with their intervals; a number whose interval tells nothing is None."""
     row: dict[str, Any] = {"moved_to_third": done[0].moved_to_third}
-    spread = 0.0 if request.given is None else MODEL_SPREAD
+    spread = 0.0 if request.given is None else model_spread(story)
     wide = []
     for name in (*COUNTS, *SECONDS):
         values = [_measured(one, name) for one in done]

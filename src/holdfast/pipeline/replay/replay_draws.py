@@ -6,7 +6,7 @@ and moves are its own, and seconds are the median over all draws. Draws are a fu
 
 **Strategy.** The costs are drawn as a Latin hypercube: each bound is visited as evenly as so few
 draws can. An interval holds nine of ten draws, taken as log-normal, and is widened by
-:data:`MODEL_SPREAD`, by which the machines differ from living members (``docs/metrics.md``,
+:func:`model_spread`, by which the machines differ from living members (``docs/metrics.md``,
 "Do what-ifs come true?").
 """
 
@@ -33,6 +33,9 @@ LARGE: Final = 200_000
 
 MODEL_SPREAD: Final = 0.12
 """Standard deviation of the logarithm of measured over predicted seconds, where costs are known."""
+BUSY_SPREAD: Final = 0.3
+"""The same where members rebuild state or have slow batches: those take turns in ways that no
+record shows."""
 
 COST_NAMES: Final = frozenset(name for name, _, _ in Costs().lines())
 
@@ -52,6 +55,11 @@ class ReplayInterval:
         One second (or round, or move) is added to each, so that 0 against 1 is not without end.
         """
         return max((1 + self.high) / (1 + self.mid), (1 + self.mid) / (1 + self.low)) - 1
+
+
+def model_spread(story: Story) -> float:
+    """By how much the machines differ from living members of this group."""
+    return BUSY_SPREAD if story.slow or story.rebuild_blocks else MODEL_SPREAD
 
 
 def n_draws(story: Story) -> int:

@@ -23,6 +23,7 @@ apart            how far the flushes of one rebalance lie apart
 slow members     members that commit new positions more rarely than the most frequent one
 rebuild          how much longer a member was silent after a rebalance for each partition gained
 restart          from a goodbye to the next join of the same place
+session          nothing in the records of a KIP-848 group, nor is its members' heartbeat there
 first fetch      nothing in the records: it is taken to be as quick as the round
 broker heartbeat the hand-overs of a KIP-848 group, which take half of it on average
 ===============  ==============================================================================
@@ -38,6 +39,8 @@ from typing import Final
 
 import numpy as np
 
+from holdfast.pipeline.history.generations import CONSUMER
+from holdfast.pipeline.history.signs import SHORTEST_SESSION_MS
 from holdfast.pipeline.replay.replay_commits import CommitTimes
 from holdfast.pipeline.replay.replay_rows import GroupRows, RecordedGeneration
 from holdfast.sim.world.costs import Costs
@@ -52,6 +55,9 @@ HOPS: Final = 4
 """Messages one way between the last flush of a round and its record."""
 
 MOST_HOP_MS: Final = 150
+
+KAFKA_SESSION_MS: Final = 45_000
+"""``session.timeout.ms`` of Kafka's clients."""
 
 GOODBYE: Final = 2 / 3
 """A member that was silent for this part of its session, or more, did not say goodbye: its last
@@ -184,6 +190,8 @@ def estimate(rows: GroupRows, commits: CommitTimes, default: Costs) -> GroupEsti
     batch_ms = float(np.mean(list(slow.values()))) if slow else 0.0
     session_ms = session_ms or default.session_ms
     heartbeat, follow_up = _heartbeat(seen, round_ms.mid_ms, batch_ms, session_ms, default)
+    if rows.generations[-1].group_type == CONSUMER:
+        heartbeat, follow_up, found["session_ms"] = _as_classic(default)
     found["heartbeat_ms"] = heartbeat
     client = client_of(rows, commits)
     low, mid, high = CLIENTS[client].stops
@@ -401,6 +409,18 @@ def _heartbeat(
     # the longest of n even draws from (0, heartbeat] tells of it by its Pareto posterior
     low, mid, high = (min(most, longest * share ** (-1 / n)) for share in (0.95, 0.5, 0.05))
     return Estimate(low_ms=low, mid_ms=mid, high_ms=high, n=n), follow_up
+
+
+def _as_classic(default: Costs) -> tuple[Estimate, None, Estimate]:
+    """Heartbeat, follow-up round and session that members of a KIP-848 group would have.
+
+    No record of such a group names them: a session is anything between the least that brokers allow
+    and what Kafka's clients have by default, and a heartbeat at most a third of it.
+    """
+    mid = math.sqrt(SHORTEST_SESSION_MS * KAFKA_SESSION_MS)
+    session = Estimate(low_ms=SHORTEST_SESSION_MS, mid_ms=mid, high_ms=KAFKA_SESSION_MS)
+    beat = float(default.heartbeat_ms)
+    return Estimate(low_ms=beat / 10, mid_ms=beat, high_ms=KAFKA_SESSION_MS / 3), None, session
 
 
 def _middle(values: Sequence[float], *, least: float) -> Estimate:

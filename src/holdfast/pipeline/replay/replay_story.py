@@ -42,7 +42,7 @@ from typing import Any, Final
 import numpy as np
 
 from holdfast.model.limits import believed_size
-from holdfast.pipeline.history.generations import STABLE, own_assignment
+from holdfast.pipeline.history.generations import CONSUMER, STABLE, own_assignment
 from holdfast.pipeline.history.movements import COOPERATIVE_PROTOCOLS, RESTART_WINDOW_SECONDS
 from holdfast.pipeline.replay.replay_estimates import GOODBYE, HOPS, estimate
 from holdfast.pipeline.replay.replay_happenings import (
@@ -147,7 +147,10 @@ class _StoryBuilder:
         self.known = _KnownMembers.of(rows)
         self.costs = costs
         self.seen = estimate(rows, rows.commits, costs)
+        self.kip848 = rows.generations[-1].group_type == CONSUMER
         self.heartbeat_ms = int(self.seen.costs["heartbeat_ms"].mid_ms)
+        if self.kip848:
+            self.heartbeat_ms = costs.broker_heartbeat_ms
         self.lead_ms = self._lead()
         self.restart_ms = _restarts(rows, self.lead_ms)
         self.n_places = len(self.known.place) if self.known.static else 0
@@ -192,15 +195,18 @@ class _StoryBuilder:
             rebuild_blocks=self.seen.rebuild_blocks,
             client=self.seen.client,
             pause_least_seconds=self._least_pause(),
-            kip848=rows[-1].group_type == "consumer",
+            kip848=self.kip848,
             refused=_refused(rows),
         )
 
     def _lead(self) -> int:
         """How long before its record a rebalance began: half a heartbeat, half a batch, the round.
 
-        Without commits a whole heartbeat: no time is known then, and all are off by as much.
+        Without commits a whole heartbeat: no time is known then, and all are off by as much. A
+        KIP-848 coordinator writes its record when a member comes or goes.
         """
+        if self.kip848:
+            return 0
         if not self.seen.rhythm_ms:
             return self.heartbeat_ms
         round_ms = HOPS * self.seen.costs["latency_ms"].mid_ms
@@ -378,11 +384,15 @@ class _StoryBuilder:
             return Do.CRASH, new.time_ms - self.lead_ms - session_ms
         owned = dict(zip((m.member_id for m in old.members), old.owned, strict=True))
         seen_ms = self.rows.last_sign_ms(new, owned[member.member_id])
+        if old.group_type == CONSUMER:  # its pauses end with other records than its epochs
+            last_ms = self._last_commit(member, after)
+            if 0 <= last_ms <= new.time_ms - GOODBYE * self.costs.broker_session_ms:
+                return Do.CRASH, self._crash(last_ms, new.time_ms - self.costs.broker_session_ms)
         if seen_ms <= old.time_ms:
             return Do.STOP, new.time_ms - self.lead_ms
         silence_ms = new.time_ms - seen_ms
         usual_ms = self.costs.session_ms
-        if old.group_type == "consumer":  # no record of a KIP-848 group has its session
+        if old.group_type == CONSUMER:  # no record of a KIP-848 group has its session
             usual_ms = self.costs.broker_session_ms
         session_ms = member.session_ms or usual_ms
         if not self.seen.rhythm_ms and silence_ms >= session_ms:
@@ -391,12 +401,27 @@ class _StoryBuilder:
             return Do.CRASH, self._crash(seen_ms, new.time_ms - session_ms)
         return Do.STOP, seen_ms
 
+    def _last_commit(self, member: RecordedMember, after: int) -> int:
+        """When a member last committed, while it was the owner by some generation; -1: unknown."""
+        rows = self.rows.generations
+        for index in range(after - 1, -1, -1):
+            here = [m.member_id for m in rows[index].members]
+            if member.member_id not in here:
+                break
+            own = rows[index].owned[here.index(member.member_id)]
+            signs = self.rows.commits.between(own, rows[index].time_ms, rows[index + 1].time_ms)
+            if signs:
+                return signs[-1]
+        return -1
+
     def _crash(self, seen_ms: int, expired_ms: int) -> int:
         """A crash within a heartbeat after a member's last one, and a rhythm after its last commit.
 
         ``expired_ms``: a session before the record.
         """
-        beat_ms = expired_ms - (self.lead_ms - self.heartbeat_ms // 2)
+        beat_ms = expired_ms
+        if not self.kip848:
+            beat_ms -= self.lead_ms - self.heartbeat_ms // 2
         low_ms = max(seen_ms, beat_ms)
         high_ms = min(seen_ms + int(self.seen.rhythm_ms), beat_ms + self.heartbeat_ms)
         return (low_ms + max(low_ms, high_ms)) // 2
