@@ -115,7 +115,7 @@ def test_an_answer_that_is_not_taken_is_dropped(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(server, "shutdown_request", lambda r: (close(r), ended.set()))
         client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         assert ended.wait(PATIENCE_S)
-        assert 0 < len(everything(client)) < len(text)
+        assert len(everything(client)) < len(text)  # what was on its way may be lost too
 
 
 def test_a_request_without_end_is_cut() -> None:

@@ -34,7 +34,7 @@ from holdfast.machine.leader.oversized import with_what_exists
 from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.machine.policy import Policy
 from holdfast.model.partitions import Resource, resources_of
-from holdfast.wire.layouts.consumer_protocol import decode_subscription
+from holdfast.wire.layouts.consumer_protocol import Subscription, decode_subscription
 from holdfast.wire.layouts.incremental import Design
 from holdfast.wire.layouts.sticky_user_data import read_claims
 
@@ -229,7 +229,7 @@ class HostileGroup:
 
         It was in the last round, unless the liar is new, and owns what it was given.
         """
-        said = read_subscribed_member(LIAR, None, lie).subscription
+        said = read_as_leader(lie)
         topics = tuple(sorted({t for t in said.topics if t in TOPICS}))
         owned = frozenset(r for r in self.given.assigned if r[0] in topics)
         return self.assignor.subscribe(
@@ -287,19 +287,26 @@ def _settled(name: str) -> HostileGroup:
     return group
 
 
-def _listed(lie: bytes, in_user_data: bool) -> frozenset[Resource]:
-    """What the liar lists, as its leader reads it.
+def read_as_leader(metadata: bytes) -> Subscription:
+    """What a leader reads of the liar.
 
-    A leader reads a large message without the names of topics that do not exist, which may be no
-    UTF-8. A cooperative leader also reads what an eager member lists.
+    It reads a large message without the names of topics that do not exist, which may be no UTF-8.
     """
-    (read,) = with_what_exists((JoinedMember(member_id=LIAR, metadata=lie),), TOPICS)
-    lie = read.metadata
-    said = read_subscribed_member(LIAR, None, lie).subscription
+    return read_subscribed_member(LIAR, None, _what_exists(metadata)).subscription
+
+
+def _what_exists(metadata: bytes) -> bytes:
+    (read,) = with_what_exists((JoinedMember(member_id=LIAR, metadata=metadata),), TOPICS)
+    return read.metadata
+
+
+def _listed(lie: bytes, in_user_data: bool) -> frozenset[Resource]:
+    """What the liar lists, as its leader reads it; a cooperative one reads an eager member too."""
+    said = read_as_leader(lie)
     if said.owned or not in_user_data:
         return resources_of(said.owned)
     try:
-        claims = read_claims(decode_subscription(lie), cooperative=False)
+        claims = read_claims(decode_subscription(_what_exists(lie)), cooperative=False)
     except WireError:
         return frozenset()
     return resources_of(claims.partitions)

@@ -33,12 +33,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from tests.hostile.group import ASSIGNORS, DELAY_MS, TOPICS, Round
+from tests.hostile.group import ASSIGNORS, DELAY_MS, TOPICS, Round, read_as_leader
 from tests.hostile.lies import LIAR
 
 from holdfast.machine.events import JoinedMember
 from holdfast.machine.leader.designs import compute
-from holdfast.machine.leader.subscriptions import read_subscribed_member
 from holdfast.model.partitions import Resource, grouped
 from holdfast.wire.layouts.consumer_protocol import Subscription, encode_subscription
 
@@ -135,10 +134,12 @@ def _is_deferred(done: Round, java: Java) -> bool:
 def deferred(done: Round) -> tuple[frozenset[Resource], dict[str, frozenset[Resource]]]:
     """What waits, and what came back to members that keep nothing of what they list.
 
-    What nobody lists and nobody is given waits.
+    What nobody lists and nobody is given waits. What the liar lists counts if it claims the last
+    generation.
     """
-    said = read_subscribed_member(LIAR, None, done.lie or b"").subscription
-    listed = done.listed if said.generation < done.request.generation else frozenset[Resource]()
+    said = read_as_leader(done.lie or b"")
+    last = done.request.generation - 1
+    listed = done.listed if said.generation == last else frozenset[Resource]()
     owners = {LIAR: listed, **done.before}
     unclaimed = frozenset((t, n) for t, count in TOPICS.items() for n in range(count))
     unclaimed = unclaimed.difference(*owners.values())
@@ -156,7 +157,7 @@ def told_what_waits(
     for m in done.request.members:
         metadata = m.metadata
         if own := back.get(m.member_id):
-            said = read_subscribed_member(m.member_id, None, metadata).subscription
+            said = read_as_leader(metadata)
             claim = Subscription(
                 topics=said.topics, owned=grouped(sorted(own)), generation=last, rack=said.rack
             )

@@ -205,7 +205,7 @@ def test_group_records_say_what_the_scalar_forms_say(groups):
             flat += [(one["member_id"], o) for o in one["owned"] if o["partitions"]]
         assert counted["n_partitions"] == n_partitions
     assert [
-        (r["member_id"], {"topic": r["topic"], "partitions": r["partitions"]})
+        (r["member_id"], {"topic": r["topic"], "partitions": r["partitions"], "reader": None})
         for r in tables["assignments"]
     ] == flat
     quick = concat([Generations.empty(), *decode.generations([batch], subscriptions=False)])
@@ -234,7 +234,8 @@ def check_assignment(found, blob):
     except WireError:
         readable = False
     assert found["readable"] is readable
-    assert found["owned"] == [{"topic": t, "partitions": sorted(ps)} for t, ps in wanted]
+    owned = [{"topic": t, "partitions": sorted(ps), "reader": None} for t, ps in wanted]
+    assert found["owned"] == owned
     assert found["n_partitions"] == sum(len(ps) for _, ps in wanted)
 
 

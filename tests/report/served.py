@@ -43,6 +43,8 @@ def following(
     try:
         done = is_examined if examined else (lambda state: state.n_examined > 0)
         assert fleet.wait(done, PATIENCE_S)
+        if examined:  # the text of /metrics is made after the last group
+            assert fleet.wait(lambda _: fleet.metrics is not None, PATIENCE_S)
         yield fleet
     finally:
         fleet.close()
