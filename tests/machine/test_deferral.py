@@ -9,6 +9,7 @@ from tests.machine.subscribed import reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.machine.leader.leader import plan_round
+from holdfast.machine.leader.ring import RoundMemory, shares
 from holdfast.machine.policy import Policy, When
 from holdfast.wire.layouts.incremental import Design
 
@@ -33,6 +34,43 @@ def test_rule_2_a_partition_that_nobody_ever_owned_does_not_wait(play):
     play.partitions["T"] = 4
     play.settle()
     assert sorted("".join(play.all_owned().values())) == sorted("T0T1T2T3,")
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_rule_2_an_old_claim_takes_nothing_from_its_newest_owner(returns):
+    play = HandPlayedGroup.of(POLICY, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
+    play.members["C"] = replace(play.members["C"], instance_id="c")
+    play.round()
+    play.leave("C")
+    play.members["B"] = reports(play.members["B"], owned=(("T", (1, 2)),), generation=-1)
+    assert play.round().again
+    assert play.said("B") == "assigned:,revoked:T2"
+    if returns:
+        play.members["B"] = reports(play.members["B"], owned=(("T", (1, 2)),), generation=-1)
+        play.join("C", instance="c")
+        assert play.round().again  # B holds it back once more, and it waits on
+    assert play.round().delay_ms == (0 if returns else 30_000)
+    owned = {"A": "T0", "B": "T1", "D": "T3"}
+    assert play.all_owned() == ({**owned, "C": "T2"} if returns else owned)
+
+
+def test_rule_2_a_share_of_one_member_makes_no_claims_old():
+    """Two members missed the last round, or the third lies about one that never was."""
+    play = HandPlayedGroup.of(POLICY, {"T": 3}, A="T0", B="T1", C="T2")
+    whole = {name: play.members[name] for name in ("A", "B")}
+    play.leave("A")
+    play.leave("B")
+    play.round()
+    play.members.update(whole)
+    forged = RoundMemory(
+        generation=play.generation,
+        leader_id="ghost",
+        members=(play.members["C"], subscribed("ghost", topics=("T",))),
+        owned={"ghost": (("T", (0, 1)),)},
+    )
+    play.members["C"] = reports(play.members["C"], memory=shares(forged)["C"])
+    play.round()
+    assert play.all_owned() == {"A": "T0", "B": "T1", "C": "T2"}
 
 
 def test_rule_3_each_departed_member_has_a_deadline_of_its_own(play):

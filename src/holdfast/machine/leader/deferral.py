@@ -1,8 +1,9 @@
 """Design II's decision: which partitions wait for a departed member, and which do not.
 
-A partition that nobody claims is *unclaimed*. A member that the memory names and that is not in the
-round is *departed*. All examples are a group of members A, B and C that own partitions 0, 1 and 2
-of one topic, with a delay of 30 s.
+A partition that nobody claims is *unclaimed*. It is *held back* if the memory names a departed
+owner of it and all its claims are older than the memory. A member that the memory names and that is
+not in the round is *departed*. All examples are a group of members A, B and C that own partitions
+0, 1 and 2 of one topic, with a delay of 30 s.
 
 **Rules.**
 
@@ -17,6 +18,11 @@ of one topic, with a delay of 30 s.
    large to say what its members owned, every unclaimed partition that nobody reports to have given
    up counts as one of the departed member that comes first by identity.
    Example: the topic grows to four partitions; nobody ever owned partition 3, so it does not wait.
+   A partition that is held back waits as well: an old claim takes nothing from the newest owner. If
+   C is back it gets the partition in the round in which the claim is gone. Claims count as older
+   only if most members that claim anything were in the round of the memory; one share may lie.
+   Example: C departs, and A claims partition 2 without a generation. It waits for C, and A is asked
+   to give it up.
 3. Each departed member has a deadline of its own; a later departure does not change it. Kinds with
    a delay of their own (``Policy.kinds``) wait so long, or not at all. A member
    that leaves for good counts as departed; under ``Policy.clean_leave`` immediate nothing waits
@@ -154,12 +160,33 @@ def defer(
         first = _first_wait(policy, claims, memory, free) if policy.waits_first else []
         return Deferral(waiting=tuple(first), pinned=pinned, exact=(), pace_ms=pace_ms)
     lost = _departed(policy, claims, members, memory, free)
-    exact, lost = _return_known([w for w in lost if len(w.tps)], members, pinned)
+    held_back = _only([w for w in lost if w.remaining_ms > policy.tolerance_ms], ~free)
+    exact, lost = _return_known(_only(lost, free), members, pinned)
     lost = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
     newcomers = _newcomers(members, memory, pinned, claims.group)
     placed, lost = _serve_newcomers(lost, newcomers, members, pinned, free=free, group=claims.group)
     exact = tuple(sorted({*exact, *placed}))
-    return Deferral(waiting=tuple(lost), pinned=pinned, exact=exact, pace_ms=pace_ms)
+    waiting = (*lost, *held_back)
+    return Deferral(waiting=waiting, pinned=pinned, exact=exact, pace_ms=pace_ms)
+
+
+def _claimed_before(claims: Claims, memory: Memory) -> Mask:
+    """Topic-partitions whose claims are all older than the memory, bool[n_tps] (rule 2)."""
+    group = claims.group
+    mask = np.zeros(group.topics.n_tps, bool)
+    was_there = group.generation >= memory.generation
+    claimants = np.unique(claims.claim_member)
+    if 2 * np.count_nonzero(was_there[claimants]) <= len(claimants):
+        return mask
+    mask[claims.claim_tp] = True
+    mask[claims.claim_tp[was_there[claims.claim_member]]] = False
+    return mask & group.has_subscriber[group.topics.topic_of]
+
+
+def _only(lost: Sequence[DepartedMember], mask: Mask) -> list[DepartedMember]:
+    """Departed members with those of their partitions that are in a mask, if any are."""
+    kept = [replace(w, tps=w.tps[mask[w.tps]]) for w in lost]
+    return [w for w in kept if len(w.tps)]
 
 
 def _first_wait(
@@ -204,16 +231,16 @@ def _departed(
     memory: Memory | None,
     free: Mask,
 ) -> list[DepartedMember]:
-    """Departed members by deadline, with their unclaimed partitions (rules 2, 3 and 5)."""
+    """Departed members by deadline, with what is unclaimed or held back (rules 2, 3 and 5)."""
     if memory is None:
         was_there = claims.group.generation == claims.group.generation.max(initial=-1)
         back = [m.stays and not last for m, last in zip(members, was_there.tolist(), strict=True)]
         left = free & ~_given_up(claims.group.topics, members)
         return _guess(policy, claims, left, back)
-    if not free.any():
+    unowned = free | _claimed_before(claims, memory)
+    if not unowned.any():
         return []
     topics, present = claims.group.topics, _Present(members)
-    unowned = free.copy()
     departed, owning = [], []
     for who in (*memory.waiting, *memory.named):
         member = present.find(who.identity)
@@ -231,12 +258,14 @@ def _departed(
             continue
         tps = tps_of(topics, who.owned) if who.owned else np.empty(0, np.int32)
         tps = tps[unowned[tps]]
+        if member is not None:
+            tps = tps[claims.owner[tps] != member]  # it keeps what it claims itself
         unowned[tps] = False
         if waits and who.delay_ms:
             departed.append(DepartedMember(who=who, remaining_ms=who.delay_ms, tps=tps))
         elif waits:
             departed += _by_delay(policy, topics, who, tps)
-    unowned &= ~_given_up(topics, members)
+    unowned &= free & ~_given_up(topics, members)
     if owning:
         # The memory was too large to say what its members owned.
         tps = np.flatnonzero(unowned).astype(np.int32)
