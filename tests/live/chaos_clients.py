@@ -148,7 +148,7 @@ CLIENTS: dict[str, Callable] = {
 }
 
 
-def sign_commits(client: str, name: str, note) -> None:
+def sign_commits(name: str, note) -> None:
     """Put the name into every commit of this process; ``note`` is told of what was acknowledged.
 
     ``note`` takes a dict of partition to offset, and runs before anybody else hears of it.
@@ -175,19 +175,3 @@ def sign_commits(client: str, name: str, note) -> None:
         return future
 
     link._commit_topics, link.GroupLink.commit = signed, noted
-    if client == "kafka":
-        _sign_kafka_python(name, note)
-
-
-def _sign_kafka_python(name: str, note) -> None:
-    """The façade's commits but the last one are requests of kafka-python's own."""
-    from kafka.coordinator.consumer import ConsumerCoordinator
-
-    send = ConsumerCoordinator._send_offset_commit_request
-
-    async def signed(self, offsets):
-        offsets = {tp: at._replace(metadata=name) for tp, at in offsets.items()}
-        await send(self, offsets)  # raises if any was refused
-        note({tp.partition: at.offset for tp, at in offsets.items()})
-
-    ConsumerCoordinator._send_offset_commit_request = signed

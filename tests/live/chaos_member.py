@@ -85,7 +85,7 @@ def main(text: str) -> int:
     spec = json.loads(text)
     stop, stalls = watch(), stalling()
     journal = Journal(spec["journal"], spec["callback_s"])
-    sign_commits(spec["client"], spec["name"], lambda offsets: journal.write(("commit", offsets)))
+    sign_commits(spec["name"], lambda offsets: journal.write(("commit", offsets)))
     consumer = CLIENTS[spec["client"]](
         {**spec["config"], "client.id": spec["name"]}, spec["topic"], journal
     )

@@ -4,10 +4,10 @@
 own coordinator. Joining happens in the background: a poll never waits for it, and nothing of what
 stays is fetched again. Callbacks run inside ``poll``, ``unsubscribe`` and ``close``, on the
 application's thread, and may commit. What the application polled counts as processed at its next
-poll. A commit goes only with what the member owns now.
+poll. A commit goes only with what the member owns now, and all commits take one way.
 
-**Strategy.** The class is a subclass of kafka-python's coordinator: requests for offsets and
-commits are kafka-python's, with the identity of our member.
+**Strategy.** The class is a subclass of kafka-python's coordinator: questions for offsets are
+kafka-python's; commits are the member's (:mod:`~holdfast.adapters.coordinators.kafka_commits`).
 
 References: KIP-429, KIP-62, KIP-345, KIP-447; Kafka's ``CommitFailedException``.
 """
@@ -26,22 +26,23 @@ import kafka.errors as kafka_errors
 from kafka.coordinator.base import Generation
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.coordinator.heartbeat import Heartbeat
+from kafka.future import Future
 from kafka.structs import ConsumerGroupMetadata, MemberState, TopicPartition
 from kafka.util import WeakMethod
 
 from holdfast.adapters.cluster.connections import Connections
-from holdfast.adapters.coordinators import client_errors
+from holdfast.adapters.coordinators import client_errors, kafka_commits
+from holdfast.adapters.coordinators.kafka_commits import theirs
 from holdfast.adapters.coordinators.poll_duties import PollDuties
 from holdfast.adapters.member.assembly import MemberParts
-from holdfast.adapters.member.link import NotedOffset
 from holdfast.adapters.settings import Settings
 from holdfast.errors import HoldfastError
 from holdfast.machine import actions, events
 from holdfast.machine import states as machine_states
 from holdfast.machine.actions import ListenerCall
-from holdfast.machine.codes import ErrorCode
 from holdfast.machine.leader.designs import Assignor
 from holdfast.machine.leader.embedded import RebalanceMode
+from holdfast.machine.member.holdings import Identity
 from holdfast.machine.member.member import choose_mode
 from holdfast.model.partitions import Resource
 
@@ -51,7 +52,6 @@ _AGAIN_S = 0.05
 _STABLE = machine_states.MemberState.STABLE
 
 
-theirs = partial(client_errors.translated, kafka_errors)
 _not_ours = partial(client_errors.not_ours, kafka_errors)
 
 
@@ -99,6 +99,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
     # kafka-python has no types
     _subscription: Any
     heartbeat: Any
+    next_auto_commit_deadline: Any
 
     def __init__(
         self,
@@ -206,10 +207,9 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             self._polled_at = now
             parts.host.post(events.Polled())
         self._run(parts)
-        if self.coordinator_unknown():
-            self.lookup_coordinator()
-        else:
-            self._maybe_auto_commit_offsets_async()
+        if self.config["enable_auto_commit"] and now > self.next_auto_commit_deadline:
+            self.next_auto_commit_deadline = now + self.auto_commit_interval
+            self._do_auto_commit_offsets_async()
         return True
 
     def _run(self, parts: MemberParts[PollDuties]) -> None:
@@ -321,6 +321,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
     def _take(self, tps: set[TopicPartition]) -> None:
         for tp in tps:
             self._given_up.pop(tp, None)
+        self._asked = None  # what was asked before may be older than the last owner's commit
         stays = self._subscription.assigned_partitions() if self._is_cooperative else set()
         self._keep(stays | tps)
         self.next_auto_commit_deadline = time.monotonic() + self.auto_commit_interval
@@ -337,24 +338,19 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
         parts = self._parts
         known = {tp: self._given_up.get(tp) for tp in _partitions(action.resources)}
-        offsets = {
-            tuple(tp): NotedOffset.of(at.offset, at.metadata, at.leader_epoch)
-            for tp, at in known.items()
-            if at is not None
-        }
+        offsets = {tp: at for tp, at in known.items() if at is not None}
         if parts is None or not offsets or not self._commits_last:
             done(0)
             return
-        asked = parts.link.commit(
-            offsets,
+        identity = Identity(
             generation=action.generation,
             member_id=action.member_id,
             instance_id=action.instance_id,
         )
+        asked = kafka_commits.send(parts, offsets, identity)
 
         def answer(future: concurrent.futures.Future[int]) -> None:
-            failed = future.cancelled() or future.exception() is not None
-            done(-1 if failed else future.result())
+            done(-1 if future.exception() is not None else future.result())
 
         asked.add_done_callback(answer)
 
@@ -476,22 +472,45 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         deadline = time.monotonic() + limit_ms / 1000
         while True:
             self._refuse(offsets)
-            before = self._generation
-            try:
+            parts = self._parts
+            if parts is None:
                 return super().commit_offsets_sync(offsets, timeout_ms=timeout_ms)
-            except kafka_errors.CommitFailedError as error:
-                is_late = self.rejoining or self._generation != before
-                passes = is_late and not isinstance(
-                    error.args[0] if error.args else None, kafka_errors.UnknownMemberIdError
-                )
-                if not passes or time.monotonic() >= deadline:
-                    raise
-                time.sleep(_AGAIN_S)
+            self._invoke_completed_offset_commit_callbacks()
+            before = self._identity(offsets)
+            if not offsets:
+                return None
+            answer = kafka_commits.send(parts, offsets, before)
+            left_s = max(0.0, deadline - time.monotonic())
+            if not concurrent.futures.wait([answer], left_s).done:
+                raise kafka_errors.KafkaTimeoutError
+            error = kafka_commits.error_of(answer, self.group_id)
+            if error is None:
+                return None
+            if not self._goes_on(parts, error, before):
+                raise error
+            if time.monotonic() >= deadline:
+                raise kafka_errors.KafkaTimeoutError from error
+            time.sleep(_AGAIN_S)
 
-    async def _send_offset_commit_request(self, offsets: Mapping[TopicPartition, Any]) -> Any:
-        """Send a commit, which may have waited, with the identity of now: look once more."""
-        self._refuse(offsets)
-        return await super()._send_offset_commit_request(offsets)
+    def _identity(self, offsets: Mapping[TopicPartition, Any]) -> Identity:
+        """What a commit of now goes with."""
+        assert self._parts is not None
+        kafka_commits.check_offsets(offsets)
+        identity = self._parts.host.standing.identity
+        if identity.generation < 0 and offsets:
+            raise kafka_errors.CommitFailedError(
+                "the consumer is not in its group now; what was handed out is read again"
+            )
+        return identity
+
+    def _goes_on(self, parts: MemberParts[PollDuties], error: Any, before: Identity) -> bool:
+        """Whether a commit that was refused may be tried again."""
+        if parts.host.failure is not None:
+            return False
+        if not isinstance(error, kafka_errors.CommitFailedError):
+            return isinstance(error, kafka_errors.RetriableError)
+        is_late = self.rejoining or parts.host.standing.identity != before
+        return is_late and not isinstance(error.args[0], kafka_errors.UnknownMemberIdError)
 
     def commit_offsets_async(
         self,
@@ -500,7 +519,29 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
     ) -> Any:
         """Commit without waiting; see kafka-python."""
         self._refuse(offsets)
-        return super().commit_offsets_async(offsets, callback=callback)
+        parts = self._parts
+        if parts is None:
+            return super().commit_offsets_async(offsets, callback=callback)
+        self._invoke_completed_offset_commit_callbacks()
+        callback = callback or self.config["default_offset_commit_callback"]
+        identity = self._identity(offsets)
+        told = Future()
+        told.add_both(
+            lambda found: self.completed_offset_commits.appendleft((callback, offsets, found))
+        )
+        if not offsets:
+            return told.success(None)
+        kafka_commits.send(parts, offsets, identity).add_done_callback(partial(self._answer, told))
+        return told
+
+    def _answer(self, told: Any, answer: concurrent.futures.Future[int]) -> None:
+        error = kafka_commits.error_of(answer, self.group_id)
+        if error is None:
+            told.success(None)
+            return
+        if isinstance(error, kafka_errors.FencedInstanceIdError):
+            self._async_commit_fenced = True
+        told.failure(error)
 
     def _do_auto_commit_offsets_async(self) -> None:
         """Commit what is owned still; a loss meanwhile is no error of the application's poll."""
@@ -512,13 +553,6 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             self.commit_offsets_async(found, self._commit_offsets_async_on_complete)
         except kafka_errors.CommitFailedError as error:  # lost since the line above
             self._commit_offsets_async_on_complete(found, error)
-
-    def reset_generation(self, member_id: str = "") -> None:
-        """Tell the member that a commit was refused."""
-        if self._parts is not None:
-            code = ErrorCode.ILLEGAL_GENERATION if member_id else ErrorCode.UNKNOWN_MEMBER_ID
-            generation = self._parts.host.standing.identity.generation
-            self._parts.host.post(events.CommitRefused(generation, code))
 
     def request_rejoin(self) -> None:
         """Leave it to the member, which hears of a round by its own heartbeat."""
