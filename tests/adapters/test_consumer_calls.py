@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from concurrent.futures import Future
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast import Consumer
+from holdfast import AsyncConsumer, Consumer
 from holdfast.adapters.member.host import Standing
 from holdfast.adapters.member.mailbox import Mailbox
 from holdfast.adapters.records.terms import PartitionTerms
@@ -627,7 +628,7 @@ def test_what_is_no_partition_is_refused(made, given):
     consumer, parts = made
     parts.duties.pause = parts.duties.resume = lambda partitions: pytest.fail("reached")
     for call in (consumer.pause, consumer.resume):
-        with pytest.raises(LocalProtocolError, match="a pair"):
+        with pytest.raises(LocalProtocolError, match=r"pairs \(topic, partition\)"):
             call(given)
 
 
@@ -641,7 +642,50 @@ def test_only_what_is_owned_is_paused(made):
     assert paused == [A]
 
 
-@pytest.mark.parametrize("offset", [-5, -1, True, 1.5, "7", None])
+@pytest.mark.parametrize("given", [None, 7, "t", A])
+def test_what_is_no_list_of_partitions_is_refused(made, given):
+    consumer, _ = made
+    with pytest.raises(LocalProtocolError, match="a list of pairs"):
+        consumer.pause(given)
+
+
+@pytest.mark.parametrize(
+    ("topics", "listener", "words"),
+    [
+        ([], None, "at least one topic name"),
+        ([""], None, "at least one topic name"),
+        ([1], None, "a topic's name is a str, found 1"),
+        (None, None, "a list of topics"),
+        ("orders", None, r"a list of topics: \['orders'\]"),
+        (["orders"], lambda partitions: None, "a listener is an object with on_partitions"),
+    ],
+)
+def test_what_can_never_be_read_or_called_is_refused(topics, listener, words):
+    consumer = Consumer(CONFIG)  # nothing is connected
+    with pytest.raises(LocalProtocolError, match=words):
+        consumer.subscribe(topics, listener)
+    if topics:
+        waiting = AsyncConsumer(CONFIG).subscribe(topics, listener)
+        with pytest.raises(LocalProtocolError, match=words):
+            asyncio.run(waiting)
+
+
+@pytest.mark.parametrize("given", [None, "1", True, float("nan")])
+def test_what_is_no_timeout_is_refused(made, given):
+    consumer, _ = made
+    with pytest.raises(LocalProtocolError, match="a number of seconds"):
+        consumer.poll(given)
+
+
+@pytest.mark.parametrize("given", [[A], object(), 7])
+def test_what_is_no_mapping_of_offsets_is_refused(made, given):
+    consumer, parts = made
+    with pytest.raises(LocalProtocolError, match="a mapping from"):
+        consumer.commit(given)
+    assert parts.commits == []
+
+
+@pytest.mark.parametrize("offset", [-5, -1, True, 1.5, "7", None, 2**63])
 def test_what_is_no_offset_is_refused(made, offset):
     consumer, parts = made
     with pytest.raises(LocalProtocolError, match="t-0: an offset is a whole number from 0"):

@@ -239,6 +239,18 @@ def test_a_topic_that_cannot_be_described_costs_nobody_else_anything(policy, cod
     assert len(caplog.records) == 3  # it was gone meanwhile
 
 
+def test_a_topic_of_the_leaders_own_that_does_not_exist_is_told_by_its_own_look(caplog):
+    def count(topics):
+        return FoundTopics(counts={"t": 4}, refused={"oders": 3, "payroll": 29})
+
+    mine, other = ("a", ("oders", "payroll", "t"), ()), ("z", ("oders",), ())
+    leading("simple", count).compute(asking("simple", mine, other))
+    (told,) = of_ours(caplog)
+    assert "'payroll'" in told
+    leading("simple", count).compute(asking("simple", ("a", ("t", "payroll"), ()), other))
+    assert any("'oders' gets no owner" in line for line in of_ours(caplog)[1:])
+
+
 def test_ten_thousand_names_and_a_long_one_do_not_fill_the_log(caplog):
     names = ("x" * 30_000, *(f"n{i}" for i in range(2_000)))
 
@@ -251,7 +263,7 @@ def test_ten_thousand_names_and_a_long_one_do_not_fill_the_log(caplog):
     assert len(told) == 11
     assert "1991 more topics" in told[-1]
     long_one = MissingTopics(MemberLog(settings()))
-    long_one.tell({names[0]: 29}, asking("simple", ("z", names[:1], ())).members)
+    long_one.tell({names[0]: 29}, asking("simple", ("z", names[:1], ())).members, "a")
     assert len(of_ours(caplog)[-1]) < 600
 
 

@@ -21,6 +21,7 @@ def kept_by_a_stream(folder: Path) -> Path:
     history = [
         generation(GROUP, n, m, at=10 * n) for n, m in ((1, {"a-1": {"t": [0, 1]}}), (2, both))
     ]
+    history.append(generation("silent", 1, {"c-1": {"t": [0, 1]}}, at=22))
     records = [(g["group"], g["timestamp"], fleet.classic(g)) for g in history]
     records += [
         (GROUP, 25 + p, fleet.commit(GROUP, "t", p, offset, at=25 + p))
@@ -52,4 +53,7 @@ def test_export_serves_what_a_stream_keeps(tmp_path: Path) -> None:
     assert samples["holdfast_group_generation", (ours,)] == 2
     assert samples["holdfast_group_rebalances_total", (ours, ("cause", "join"))] == 1
     assert samples["holdfast_group_partitions_moved_total", (ours,)] == 1
+    # Who never commits has no lag, and so no sum of lags: 0 would look as if all were read.
+    silent = {name for name, labels in samples if ("consumergroup", "silent") in labels}
+    assert silent == {"kafka_consumergroup_members"}
     assert {name for name in METRICS if name.startswith("kafka_")} <= {n for n, _ in samples}

@@ -22,6 +22,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Self, TypeVar
 
+from holdfast.adapters.arguments import check_listener
 from holdfast.adapters.consumer import Consumer
 from holdfast.adapters.member.end_signals import exit_of, is_free
 from holdfast.adapters.member.metrics import MemberMetrics
@@ -69,6 +70,7 @@ class AsyncConsumer:
         self, topics: Collection[str] | str | re.Pattern[str], listener: Any = None
     ) -> None:
         """See :meth:`Consumer.subscribe`; the listener's methods may be coroutines."""
+        check_listener(listener)  # the wrapped one has whatever it is asked for
         loop = asyncio.get_running_loop()
         wrapped = None if listener is None else _OnLoop(listener, loop)
         await self._do(partial(self._consumer.subscribe, topics, wrapped))

@@ -24,6 +24,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
+from holdfast.adapters.arguments import (
+    check_listener,
+    check_offsets,
+    checked_names,
+    checked_pairs,
+    checked_pattern,
+    checked_seconds,
+)
 from holdfast.adapters.consumer_questions import ConsumerQuestions
 from holdfast.adapters.member.assembly import Assembly
 from holdfast.adapters.member.closing import Closing
@@ -129,9 +137,15 @@ class Consumer(ConsumerQuestions):
             Names, or one pattern that is matched against every topic of the cluster.
         listener : RebalanceListener, optional
             Called inside :meth:`poll` and :meth:`close`.
+
+        Raises
+        ------
+        LocalProtocolError
+            If no topic is named, or the listener has none of the three callbacks.
         """
-        pattern = _pattern(topics)
-        names = () if pattern is not None else _names(topics)
+        pattern = checked_pattern(topics)
+        names = () if pattern is not None else checked_names(topics)
+        check_listener(listener)
         if self._parts is None:
             self._check_open()
             self._parts = Assembly(self._settings, self.assignors)
@@ -265,7 +279,7 @@ class Consumer(ConsumerQuestions):
         parts = self._running(polls=True)
         self._poller = threading.current_thread()
         limit = self._settings["max.poll.records"] if max_records is None else max_records
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + checked_seconds(timeout)
         delivery = parts.duties.delivery
         if delivery.processed():
             deadline += self._run_calls_of_hand_over(parts)
@@ -372,7 +386,7 @@ class Consumer(ConsumerQuestions):
         """
         parts = self._running()
         if offsets is not None:
-            _check_offsets(offsets)
+            check_offsets(offsets)
         self._commits.commit(parts, offsets, is_seen=self.is_seen)
 
     @_inside
@@ -407,7 +421,7 @@ class Consumer(ConsumerQuestions):
             If the member does not own the partition, or no record can have the offset.
         """
         parts = self._running()
-        _check_offsets({partition: offset})
+        check_offsets({partition: offset})
         with parts.duties.delivery.terms() as terms:
             lost = terms.in_hand([partition])
         if lost:
@@ -426,7 +440,7 @@ class Consumer(ConsumerQuestions):
             If one is no pair of topic and partition, or is not this member's.
         """
         parts = self._running()
-        wanted = _pairs(partitions)
+        wanted = checked_pairs(partitions)
         for topic, partition in wanted:
             if (topic, partition) not in parts.host.standing.owned:
                 raise LocalProtocolError(f"{topic}-{partition} is not this member's")
@@ -435,7 +449,7 @@ class Consumer(ConsumerQuestions):
     @_inside
     def resume(self, partitions: Collection[tuple[str, int]]) -> None:
         """Hand these out again."""
-        self._running().duties.resume(_pairs(partitions))
+        self._running().duties.resume(checked_pairs(partitions))
 
     @_inside
     def paused(self) -> set[TopicPartition]:
@@ -492,44 +506,3 @@ class Consumer(ConsumerQuestions):
     def _check_open(self) -> None:
         if self._closing.is_done:
             raise AdapterError("the consumer is closed")
-
-
-def _pattern(topics: Collection[str] | str | re.Pattern[str]) -> Callable[[str], bool] | None:
-    if isinstance(topics, str):
-        if not topics.startswith("^"):
-            raise LocalProtocolError(f"subscribe() takes a list of topics: [{topics!r}]")
-        topics = re.compile(topics)
-    if isinstance(topics, re.Pattern):
-        matches = topics.match
-        return lambda name: matches(name) is not None
-    return None
-
-
-def _names(topics: Collection[str] | str | re.Pattern[str]) -> tuple[str, ...]:
-    assert not isinstance(topics, (str, re.Pattern))
-    names = tuple(sorted(set(topics)))
-    if not all(names):
-        raise LocalProtocolError("subscribe() takes at least one topic name")
-    return names
-
-
-def _pairs(partitions: Collection[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Check that these are pairs of topic and partition, such as :class:`TopicPartition`."""
-    for given in partitions:
-        match given:
-            case (str(), int()):
-                continue
-        raise LocalProtocolError(f"a pair (topic, partition) is expected, found {given!r}")
-    return [(topic, partition) for topic, partition in partitions]
-
-
-def _check_offsets(offsets: Mapping[tuple[str, int], int]) -> None:
-    for (topic, partition), offset in zip(_pairs(offsets), offsets.values(), strict=True):
-        if not _is_offset(offset):
-            raise LocalProtocolError(
-                f"{topic}-{partition}: an offset is a whole number from 0 on, found {offset!r}"
-            )
-
-
-def _is_offset(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -167,20 +167,17 @@ def _kafka(tables: Tables) -> Iterator[tuple[str, Sample]]:
     rows = tables.stored("lag")
     names = zip(words(rows, "group"), words(rows, "topic"), strict=True)
     offset, lag, partition = (ints(rows, c) for c in ("current_offset", "lag", "partition"))
-    sums: dict[tuple[str, str], list[int]] = {}
+    sums: dict[tuple[str, str, str], int] = {}
     for i, (group, topic) in enumerate(names):
         labels = {"consumergroup": group, "topic": topic, "partition": str(partition[i])}
-        total = sums.setdefault((group, topic), [0, 0])
-        if offset[i] >= 0:
-            total[0] += int(offset[i])
-            yield "kafka_consumergroup_current_offset", (labels, int(offset[i]))
-        if lag[i] >= 0:
-            total[1] += int(lag[i])
-            yield "kafka_consumergroup_lag", (labels, int(lag[i]))
-    for (group, topic), (offsets, lags) in sums.items():
+        for name, value in (("current_offset", int(offset[i])), ("lag", int(lag[i]))):
+            if value >= 0:  # a group without commits has neither, and no sum of them either
+                key = (name, group, topic)
+                sums[key] = sums.get(key, 0) + value
+                yield f"kafka_consumergroup_{name}", (labels, value)
+    for (name, group, topic), total in sums.items():
         both = {"consumergroup": group, "topic": topic}
-        yield "kafka_consumergroup_current_offset_sum", (both, offsets)
-        yield "kafka_consumergroup_lag_sum", (both, lags)
+        yield f"kafka_consumergroup_{name}_sum", (both, total)
 
 
 def _lag_seconds(tables: Tables) -> Iterator[tuple[str, Sample]]:

@@ -220,7 +220,7 @@ class Leadership:
             found = self._count(wanted)
             known = {**known, **found.counts}
             refused = {t: code for t, code in found.refused.items() if t in wanted - known.keys()}
-        self._missing.tell(refused, request.members)
+        self._missing.tell(refused, request.members, request.member_id)
         counts = {topic: known[topic] for topic in asked.topics if topic in known}
         fresh = replace(request, partitions=tuple(counts.items()))
         lags = self._ask(counts) if self._wants_lags else None

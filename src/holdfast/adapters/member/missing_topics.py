@@ -1,8 +1,9 @@
 """The topics that a leader leaves out of its rounds, told with the members that ask for them.
 
 **Rules.** A topic costs nobody but its own subscribers anything. It is told once, and again when
-the reason or the members change. A round says at most :data:`MOST_TOLD` lines, so that one member
-with ten thousand names does not fill a log.
+the reason or the members change. A topic that does not exist, and that the leader subscribes to, is
+left to the leader's own look at its topics, which names the nearest one that does. A round says at
+most :data:`MOST_TOLD` lines, so that one member with ten thousand names does not fill a log.
 
 References: KIP-429, "Consumer leader"; Kafka's ConsumerCoordinator, ``onLeaderElected``.
 """
@@ -43,7 +44,9 @@ class MissingTopics:
         self._log = log
         self._told: dict[str, tuple[int, tuple[str, ...]]] = {}
 
-    def tell(self, refused: Mapping[str, int], members: Sequence[JoinedMember]) -> None:
+    def tell(
+        self, refused: Mapping[str, int], members: Sequence[JoinedMember], leader: str
+    ) -> None:
         """Tell what is new about topics that are left out.
 
         Parameters
@@ -52,12 +55,21 @@ class MissingTopics:
             Kafka's error code of every topic that is left out of this round.
         members : sequence of JoinedMember
             Those of the round.
+        leader : str
+            The member id of this leader.
         """
         if not refused:
             self._told = {}
             return
         asked_by = subscribers_of(members, refused)
-        now = {topic: (refused[topic], asked_by.get(topic, ())) for topic in sorted(refused)}
+        now = {
+            topic: (refused[topic], asked_by.get(topic, ()))
+            for topic in sorted(refused)
+            if not (
+                refused[topic] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                and leader in asked_by.get(topic, ())
+            )
+        }
         news = [topic for topic in now if self._told.get(topic) != now[topic]]
         self._told = now
         for topic in news[:MOST_TOLD]:

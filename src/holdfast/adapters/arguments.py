@@ -1,0 +1,98 @@
+"""What an application gives to a consumer's calls, checked before anything is done with it.
+
+**Rules.** What is refused has changed nothing. Every refusal is a :class:`LocalProtocolError` that
+says what was found and what is expected.
+
+Reference: Kafka's KafkaConsumer, whose calls refuse the same with ``IllegalArgumentException``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from math import isnan
+
+from holdfast.errors import LocalProtocolError
+
+LARGEST_OFFSET = 2**63 - 1  # OffsetCommit has eight bytes for it
+_CALLBACKS = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
+
+
+def checked_pattern(topics: object) -> Callable[[str], bool] | None:
+    """Return what a pattern matches; None where topics are named."""
+    if isinstance(topics, str):
+        if not topics.startswith("^"):
+            raise LocalProtocolError(f"subscribe() takes a list of topics: [{topics!r}]")
+        topics = re.compile(topics)
+    if isinstance(topics, re.Pattern):
+        matches = topics.match
+        return lambda name: matches(name) is not None
+    return None
+
+
+def checked_names(topics: Collection[str] | str | re.Pattern[str]) -> tuple[str, ...]:
+    """Return the topics that were named, sorted."""
+    if not isinstance(topics, Collection):
+        raise LocalProtocolError(f"subscribe() takes a list of topics, found {topics!r}")
+    for name in topics:
+        if not isinstance(name, str):
+            raise LocalProtocolError(f"a topic's name is a str, found {name!r}")
+    names = tuple(sorted(set(topics)))
+    if not names or not all(names):
+        raise LocalProtocolError(
+            "subscribe() takes at least one topic name; unsubscribe() leaves the group"
+        )
+    return names
+
+
+def check_listener(listener: object) -> None:
+    """Refuse a listener that would never be called, such as a plain function."""
+    if listener is not None and not any(hasattr(listener, name) for name in _CALLBACKS):
+        raise LocalProtocolError(
+            f"a listener is an object with {', '.join(_CALLBACKS[:2])} or {_CALLBACKS[2]}, "
+            f"found {listener!r}"
+        )
+
+
+def checked_pairs(partitions: object) -> list[tuple[str, int]]:
+    """Check that these are pairs of topic and partition, such as ``TopicPartition``."""
+    if not isinstance(partitions, Collection) or isinstance(partitions, str):
+        raise LocalProtocolError(
+            f"a list of pairs (topic, partition) is expected, found {partitions!r}"
+        )
+    pairs = []
+    for given in partitions:
+        match given:
+            case (str(topic), int(partition)):
+                pairs.append((topic, partition))
+            case _:
+                raise LocalProtocolError(
+                    f"a list of pairs (topic, partition) is expected, found {given!r} in it"
+                )
+    return pairs
+
+
+def check_offsets(offsets: object) -> None:
+    """Refuse what is no mapping from partitions to offsets that a record can have."""
+    if not isinstance(offsets, Mapping):
+        raise LocalProtocolError(
+            "a mapping from (topic, partition) to the next offset is expected, such as "
+            f"{{('orders', 0): 42}}, found {offsets!r}"
+        )
+    for (topic, partition), offset in zip(checked_pairs(offsets), offsets.values(), strict=True):
+        if not _is_offset(offset):
+            raise LocalProtocolError(
+                f"{topic}-{partition}: an offset is a whole number from 0 to 2^63 - 1, "
+                f"found {offset!r}"
+            )
+
+
+def checked_seconds(timeout: object) -> float:
+    """Return a timeout in seconds."""
+    if not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or isnan(timeout):
+        raise LocalProtocolError(f"a timeout is a number of seconds, found {timeout!r}")
+    return timeout
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_OFFSET
