@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -91,43 +89,64 @@ def get_session(
         builder = SparkSession.builder.remote(address)
         return _with_runtime_conf(builder.getOrCreate(), wanted)
     taken = already_set()
-    defaults = {
-        "spark.app.name": app_name,
-        **_defaults(address or master, wanted, taken, kafka=kafka, delta=delta, quick=quick),
-    }
-    settings = {key: value for key, value in defaults.items() if key not in taken}
-    settings.update(wanted)
-    if master is not None:
-        settings["spark.master"] = master
-    _prepare_environment(address or settings.get("spark.master", taken.get("spark.master", "")))
-    builder = SparkSession.builder
-    if address:
-        builder = builder.remote(address)
-        del settings["spark.master"]
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    chosen = address or settings.get("spark.master", "")
-    with _plain_java(chosen):
+    chosen = address or master or _master_of(wanted, taken)
+    _prepare_environment(chosen)
+    with _java_options(chosen, {*wanted, *taken}) as java_options:
+        settings = {
+            "spark.app.name": app_name,
+            **_defaults(
+                chosen, {*wanted, *taken}, java_options, kafka=kafka, delta=delta, quick=quick
+            ),
+        }
+        settings = {key: value for key, value in settings.items() if key not in taken}
+        settings.update(wanted)
+        if master is not None:
+            settings["spark.master"] = master
+        builder = SparkSession.builder
+        if address:
+            builder = builder.remote(address)
+            del settings["spark.master"]
+        for key, value in settings.items():
+            builder = builder.config(key, value)
         return _with_runtime_conf(builder.getOrCreate(), wanted)
 
 
+def _master_of(wanted: Mapping[str, str], taken: Mapping[str, str]) -> str:
+    return wanted.get("spark.master") or taken.get("spark.master") or "local[*]"
+
+
+@contextmanager
+def _java_options(master: str, given: Collection[str]) -> Iterator[tuple[str, ...]]:
+    """Options of ours for the driver's JVM; it has to be started while the block runs."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # it runs already
+        yield ()
+        return
+    from holdfast.jvm.spark_java import java_for_spark
+
+    is_local = master == "local" or master.startswith("local[")
+    jars = Path(pyspark.__file__).parent / "jars"
+    with java_for_spark(jars, is_local=is_local) as options:
+        yield () if "spark.driver.extraClassPath" in given else options
+
+
 def _defaults(
-    master: str | None,
-    wanted: Mapping[str, str],
-    taken: Mapping[str, str],
+    chosen: str,
+    given: Collection[str],
+    java_options: Sequence[str],
     *,
     kafka: bool,
     delta: bool,
     quick: bool,
 ) -> dict[str, str]:
-    chosen = master or wanted.get("spark.master") or taken.get("spark.master") or "local[*]"
     log_config = Path(__file__).with_name("log4j2.properties")
     defaults = {
         **RUNTIME_CONF,
         "spark.master": chosen,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_config.as_uri()}",
+        "spark.driver.extraJavaOptions": " ".join(
+            (f"-Dlog4j2.configurationFile={log_config.as_uri()}", *map(_quoted, java_options))
+        ),
     }
     if chosen.startswith("local"):
         n_tasks = str(4 * local_cores(chosen))
@@ -144,9 +163,14 @@ def _defaults(
         defaults["spark.driver.maxResultSize"] = QUICK_RESULT
     if delta:
         defaults.update(DELTA_CONF)
-    if (kafka or delta) and not {"spark.jars", "spark.jars.packages"} & {*wanted, *taken}:
+    if (kafka or delta) and not {"spark.jars", "spark.jars.packages"} & set(given):
         defaults["spark.jars"] = ",".join(str(jar) for jar in _jars(kafka=kafka, delta=delta))
     return defaults
+
+
+def _quoted(option: str) -> str:
+    """An option as Spark splits them; quotes and backslashes stand in none of ours."""
+    return f'"{option}"' if " " in option else option
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -180,44 +204,6 @@ def _prepare_environment(master: str) -> None:
     from holdfast.jvm.java import find_java
 
     os.environ["JAVA_HOME"] = str(find_java().home)
-
-
-@contextmanager
-def _plain_java(master: str) -> Iterator[None]:
-    """Start a local JVM without the incubator module that Spark asks for.
-
-    Java warns of that module on stderr at every start; only Spark's machine learning uses it.
-    """
-    if not (master == "local" or master.startswith("local[")):
-        yield  # executors start Java by themselves, and later
-        return
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        yield  # Java runs already
-        return
-    home = os.environ["JAVA_HOME"]
-    with tempfile.TemporaryDirectory(prefix="holdfast-java-") as folder:
-        script = Path(folder) / "bin" / "java"
-        script.parent.mkdir()
-        script.write_text(_JAVA.format(java=shlex.quote(str(Path(home) / "bin" / "java"))))
-        script.chmod(0o700)
-        if os.access(script, os.X_OK):  # not so where the folder is mounted noexec
-            os.environ["JAVA_HOME"] = folder
-        try:
-            yield
-        finally:
-            os.environ["JAVA_HOME"] = home
-
-
-_JAVA: Final = """\
-#!/bin/sh
-n=$#
-while [ "$n" -gt 0 ]; do
-  [ "$1" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$1"
-  shift
-  n=$((n - 1))
-done
-exec {java} "$@"
-"""
 
 
 def already_set() -> dict[str, str]:

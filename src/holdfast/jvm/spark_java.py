@@ -1,0 +1,81 @@
+"""The Java that Spark starts here: by a shell script, without a module that Java warns of.
+
+**Rules.** Only a JVM that this process starts on this machine goes through the script.
+``JAVA_HOME`` is as before when the JVM runs.
+
+**Strategy.** Spark asks for the incubator module ``jdk.incubator.vector``, which only its machine
+learning uses, and Java warns of it on stderr at every start. Spark runs ``$JAVA_HOME/bin/java``; at
+that moment this is our script, which leaves the module out. The script also keeps the classes that
+the JVM has read (:mod:`holdfast.jvm.class_archive`).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from holdfast.jvm.class_archive import ClassArchive, class_archive
+from holdfast.jvm.java import find_java
+
+
+@contextmanager
+def java_for_spark(jars: Path, *, is_local: bool) -> Iterator[tuple[str, ...]]:
+    """Options for the JVM that Spark starts while the block runs.
+
+    Parameters
+    ----------
+    jars : Path
+        PySpark's folder of jars.
+    is_local : bool
+        The JVM runs all tasks itself. Else executors take their ``JAVA_HOME`` from this process,
+        and later, so the script is not used, and no archive is made.
+
+    Raises
+    ------
+    AdapterError
+        There is no usable Java.
+    """
+    java = find_java()
+    archive = class_archive(java, jars)
+    used = archive.options if archive and archive.draft is None else ()
+    if not is_local:
+        yield used
+        return
+    home = os.environ["JAVA_HOME"]
+    with tempfile.TemporaryDirectory(prefix="holdfast-java-") as folder:
+        script = Path(folder) / "bin" / "java"
+        script.parent.mkdir()
+        script.write_text(script_of(Path(home) / "bin" / "java", archive))
+        script.chmod(0o700)
+        if not os.access(script, os.X_OK):  # the folder is mounted noexec
+            yield used
+            return
+        os.environ["JAVA_HOME"] = folder
+        try:
+            yield archive.options if archive else ()
+        finally:
+            os.environ["JAVA_HOME"] = home
+
+
+def script_of(java: Path, archive: ClassArchive | None = None) -> str:
+    """A shell script in the place of ``java``."""
+    line = f'{shlex.quote(str(java))} "$@"'
+    after = archive.after_java if archive else ""
+    end = f"{line}\ncode=$?\n{after}exit $code" if after else f"exec {line}"
+    return f"{_WITHOUT_THE_MODULE}{end}\n"
+
+
+_WITHOUT_THE_MODULE: Final = """\
+#!/bin/sh
+n=$#
+while [ "$n" -gt 0 ]; do
+  [ "$1" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$1"
+  shift
+  n=$((n - 1))
+done
+"""
