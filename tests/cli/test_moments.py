@@ -22,6 +22,7 @@ NOW_US = 1_800_000_000_000_000
     ("text", "expected"),
     [
         ("2h", NOW_US - 7_200_000_000),
+        ("2h ago", NOW_US - 7_200_000_000),
         ("1970-01-02", 86_400_000_000),
         ("1970-01-01T00:01", 60_000_000),
         ("1970-01-01T01:00:00+01:00", 0),
@@ -32,7 +33,7 @@ def test_a_moment_is_a_time_or_how_long_ago_it_was(text, expected):
     assert parse_moment_us(text, "--since", NOW_US) == expected
 
 
-@pytest.mark.parametrize("text", ["90", "yesterday", "", "20261122"])
+@pytest.mark.parametrize("text", ["90", "90 ago", "yesterday", "", "20261122"])
 def test_what_is_no_moment_is_refused_by_name(text):
     with pytest.raises(ConfigError, match="--since"):
         parse_moment_us(text, "--since", NOW_US)

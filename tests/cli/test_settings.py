@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args, get_type_hints
 
 import pytest
+import typer
 from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
 
 from holdfast.cli import app as cli_app
 from holdfast.cli.settings_files import GUARDED
+from holdfast.cli.strict import check_environment
+from holdfast.errors import ConfigError
 from holdfast.report.findings.doctor import schema_text
 
 
@@ -304,3 +307,96 @@ def test_every_option_that_names_a_file_is_guarded_or_read_only() -> None:
                 paths |= {word.removeprefix("--") for word in words if word.startswith("--")}
     assert paths - READ_ONLY - GUARDED.keys() == set()
     assert {"command-config", "output", "metrics", "trace"} <= paths
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("HOLDFAST_DOCTOR_FAILON", "HOLDFAST_DOCTOR_FAIL_ON"),
+        ("HOLDFAST_DOCTR_FAIL_ON", "HOLDFAST_DOCTOR_FAIL_ON"),
+        ("HOLDFAST_CONFG", "HOLDFAST_CONFIG"),
+        ("HOLDFAST_CACHES", "HOLDFAST_CACHE"),
+    ],
+)
+def test_a_variable_that_names_nothing_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, meant: str
+) -> None:
+    """A gate in CI that never fails is worse than none."""
+    monkeypatch.setenv(variable, "warn")
+    for command in (("doctor", "--input", "tables", "-q"), ("config", "show")):
+        done = run(*command)
+        assert (done.code, done.out) == (2, "")
+        assert f"{variable} is no option of any command; did you mean {meant}?" in done.err
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["HOLDFAST_LAG_FORMAT", "HOLDFAST_CACHE", "HOLDFASTER", "OTHER"],
+)
+def test_a_variable_of_something_else_is_left_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "json")
+    assert run("simulate", "--members", "2", "--partitions", "2", "-q").code == 0
+
+
+def test_a_variable_of_a_command_that_is_not_loaded_is_left_to_it() -> None:
+    cli_app.register_all()
+    every = typer.main.get_command(cli_app.app).commands
+
+    def check(variable: str, *loaded: str) -> None:
+        given = {name: every[name] for name in loaded}
+        check_environment(given, sorted(every), {variable: "x"}, list)
+
+    check("HOLDFAST_SIMULATE_SEARCH_X", "simulate")
+    for variable, loaded in (
+        ("HOLDFAST_SIMULATE_SEARCH_X", "simulate-search"),
+        ("HOLDFAST_SIMULATE_X", "simulate"),
+        ("HOLDFAST_NOTHING_X", "simulate"),
+    ):
+        with pytest.raises(ConfigError, match=variable):
+            check(variable, loaded)
+
+
+def test_what_kubernetes_sets_for_a_service_of_this_name_is_no_setting(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for service in ("HOLDFAST", "HOLDFAST_EXPORT", "HOLDFAST_DOCTOR_NIGHTLY"):
+        monkeypatch.setenv(f"{service}_SERVICE_HOST", "10.0.0.7")
+        monkeypatch.setenv(f"{service}_SERVICE_PORT", "9308")
+        monkeypatch.setenv(f"{service}_SERVICE_PORT_HTTP", "9308")
+        monkeypatch.setenv(f"{service}_PORT", "tcp://10.0.0.7:9308")
+        for end in ("", "_PROTO", "_PORT", "_ADDR"):
+            monkeypatch.setenv(f"{service}_PORT_9308_TCP{end}", "9308")
+    assert run("doctor", "--input", "tables", "-q").code == 0
+    monkeypatch.setenv("HOLDFAST_PORT", "9308")
+    assert run("doctor", "--input", "tables", "-q").code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flag"),
+    [
+        (("doctor", "--input", "tables", "--input", "tables"), "--input"),
+        (("lag", "-b", "x:1", "--bootstrap-server=y:1"), "--bootstrap-server"),
+        (("explain", "--format", "json", "--format=csv"), "--format"),
+        (("tables", "compact", "tables", "--keep", "1d", "--keep", "2d"), "--keep"),
+        (("config", "show", "--command", "lag", "--command", "doctor"), "--command"),
+    ],
+)
+def test_an_option_of_which_one_counts_is_refused_twice(
+    folder: Path, arguments: tuple[str, ...], flag: str
+) -> None:
+    done = run(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert f"{flag} is given 2 times, and only one of them would count" in done.err
+
+
+def test_a_list_and_a_flag_may_be_given_twice(folder: Path) -> None:
+    done = run("doctor", "--input", "tables", "-q", "-q", "--group", "etl*", "--group", "*")
+    assert done.code == 0, done.err
+
+
+def test_a_value_that_is_none_of_a_list_is_told_in_plain_words() -> None:
+    done = run("doctor", "--fail-on", "critical")
+    assert done.code == 2
+    assert "'--fail-on': 'critical' is not one of 'never', 'info'" in " ".join(done.err.split())

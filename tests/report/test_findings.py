@@ -487,7 +487,7 @@ def test_a_dead_stream_is_started_again_as_it_was(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(held, "newest_notes", lambda s=started: {**notes, "started_with": s})
         (found,) = examine_fleet(held, last_ms=START_MS + MINUTES, now_ms=START_MS + 10**10)
         (finding,) = found.findings
-        assert finding.command == f"holdfast watch {expected} -o DIR --every 45"
+        assert finding.command == f"holdfast watch {expected} -o DIR --every 45s"
 
 
 def test_names_in_commands_are_quoted_for_the_shell() -> None:

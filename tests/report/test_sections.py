@@ -11,6 +11,7 @@ from holdfast.report.drawing.sections import codes_of, group_figures
 from holdfast.report.drawing.writing import render
 from holdfast.report.findings.doctor import examine_fleet
 from holdfast.report.findings.examination import all_rules
+from holdfast.report.findings.finding import Evidence, few, generations_of
 from holdfast.tables.reading import read_tables
 
 
@@ -44,6 +45,17 @@ def test_a_finding_says_why_it_matters_and_what_helps_where_it_stands() -> None:
         rule = next(rule for rule in all_rules() if rule.code == finding.code)
         for text in (rule.what, rule.why, rule.mend):
             assert page.count(escape(text)) == 1, (finding.code, text)
+
+
+def test_generations_in_a_row_are_told_as_the_terminal_tells_them() -> None:
+    evidence = Evidence(generations=few([1, 2, 3, 7, 8]), from_ms=0, to_ms=1)
+    assert generations_of(evidence) == "generations 1-3 7 8"
+    assert generations_of(Evidence(generations=few([4]))) == "generation 4"
+    assert generations_of(Evidence()) == ""
+    page = render(read_tables(tables(rolling_bounce("a"))), "t")
+    findings = examine_fleet(read_tables(tables(rolling_bounce("a"))))[0].findings
+    assert any("-" in generations_of(f.evidence) for f in findings)
+    assert all(generations_of(f.evidence) in page for f in findings)
 
 
 def test_a_row_of_the_fleet_leads_to_its_group_and_to_its_codes() -> None:

@@ -8,6 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -450,3 +451,34 @@ def test_ten_thousand_groups_are_drawn_at_once(chromium: Any, tmp_path: Path) ->
         assert fleet.wait(is_examined, 20 * PATIENCE_S)
         measured("all groups examined")
         context.close()
+
+
+@pytest.mark.parametrize(
+    ("notes", "seconds", "is_stale"),
+    [
+        ({"query": "q", "every_seconds": 30}, 400, True),
+        ({"query": "q", "every_seconds": 30}, 0, False),
+        ({}, 10**6, False),  # tables of a history are of their moment
+    ],
+)
+def test_a_page_of_a_dead_watch_does_not_look_healthy(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    notes: dict[str, Any],
+    seconds: int,
+    *,
+    is_stale: bool,
+) -> None:
+    looked = (datetime.now(UTC) - timedelta(seconds=seconds)).replace(microsecond=0)
+    told = {"taken_at": looked.isoformat(), **notes}
+    monkeypatch.setattr(Tables, "newest_notes", lambda tables: told)
+    folder = write_tables(tables(bounced("etl")), tmp_path)
+    said = run("lag", "--input", folder)
+    assert ("log ends were read 7 minutes ago" in said.err) == is_stale
+    with following(folder) as fleet:
+        client = Client(ServedPages(fleet, is_local=True))
+        words = f"log ends are of {looked:%Y-%m-%d %H:%M:%S} UTC: does holdfast watch still run?"
+        for path in ("/", group_address("etl")):
+            assert (words in client.get(path, headers=LOCAL).text) == is_stale
+        # A page that is open asks for the version, and is drawn anew when it differs.
+        assert client.get("/state", headers=LOCAL).json["version"].endswith("stale") == is_stale

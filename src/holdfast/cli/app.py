@@ -29,8 +29,9 @@ import typer
 from holdfast import __version__
 from holdfast.cli import commands
 from holdfast.cli.output import print_error, print_note
-from holdfast.cli.settings import for_click, note_from_above
+from holdfast.cli.settings import for_click, note_from_above, variables_of
 from holdfast.cli.settings_files import find_file
+from holdfast.cli.strict import check_environment, refuse_repeats
 from holdfast.errors import (
     AdapterError,
     ConfigError,
@@ -255,6 +256,21 @@ def in_front(arguments: Sequence[str], commands: Mapping[str, Any]) -> list[str]
     return [*taken, *(word for word in arguments if word not in taken)]
 
 
+def _check(command: Any, name: str) -> None:
+    """Refuse what a user has said and nobody would hear."""
+    names = [module.replace("_", "-") for module in COMMANDS]
+    check_environment(command.commands, names, os.environ, _all_variables)
+    if name in command.commands:
+        refuse_repeats(command.commands[name])
+
+
+def _all_variables() -> list[str]:
+    """Names of the variables of every command's options."""
+    register_all()
+    every: Any = typer.main.get_command(app)
+    return [v for name, command in every.commands.items() for v in variables_of(name, command)]
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     _open_streams()
@@ -268,6 +284,7 @@ def main(argv: list[str] | None = None) -> None:
         register_for(asked_for(arguments), found.path)
         command: Any = typer.main.get_command(app)
         arguments = in_front(arguments, command.commands)
+        _check(command, asked_for(arguments))
         settings = for_click(command, found.path)
         if note := note_from_above(command, found, asked_for(arguments), arguments):
             print_note(note)
@@ -280,6 +297,7 @@ def main(argv: list[str] | None = None) -> None:
     except typer.Exit as stop:
         code = stop.exit_code
     except _CLICK_ERROR as error:
+        error.message = str(error.message).replace("Value error, ", "")  # of a library, for nobody
         error.show()
         code = EXIT_USAGE
     except BrokenPipeError:

@@ -6,7 +6,8 @@ of a broker, and the lag of a partition without a commit. Such an option is refu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,19 @@ def open_kept(source: Place, at: str | None = None) -> Tables:
             f"--at {at}: expected a batch's number or a time such as 2026-01-31T12:00:00Z"
         )
     return Tables(root).at(at_ms=time_us // 1_000)
+
+
+def tell_age(source: Place, note: Callable[[str], None]) -> None:
+    """Say how old the lags of tables are that ``watch`` should keep and does not."""
+    from holdfast.report.findings.facts import read_age
+    from holdfast.report.findings.finding import Limits
+
+    age = read_age(open_kept(source), time.time_ns() // 1_000_000)
+    if Limits().are_stale(age):
+        note(
+            f"log ends were read {age.seconds / 60:,.0f} minutes ago, and lags are as of then: "
+            "does holdfast watch still run?"
+        )
 
 
 def refuse_past(at: str | None) -> None:

@@ -14,7 +14,7 @@ from holdfast.errors import ConfigError
 
 
 def parse_moment_us(text: str, name: str, now_us: int | None = None) -> int:
-    """Microseconds since 1970 of ``2026-11-22T10:00``, ``2026-11-22`` or ``2h`` (before now).
+    """Microseconds since 1970 of ``2026-11-22T10:00``, ``2026-11-22``, ``2h`` or ``2h ago``.
 
     Raises
     ------
@@ -25,13 +25,13 @@ def parse_moment_us(text: str, name: str, now_us: int | None = None) -> int:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
         found = None
-    if text.strip().isdigit():
+    if text.strip().removesuffix(" ago").isdigit():
         raise ConfigError(f"{name}: {text!r} has no unit: say 2h, or 2026-11-22T10:00")
     if found is not None:
         zoned = found if found.tzinfo else found.replace(tzinfo=UTC)
         return round(zoned.timestamp() * 1e6)
     try:
-        before_ms = parse_duration_ms(text, name)
+        before_ms = parse_duration_ms(text.strip().removesuffix(" ago"), name)
     except ConfigError:
         raise ConfigError(
             f"{name}: found {text!r}, expected a moment such as 2026-11-22T10:00 (UTC), or how "

@@ -136,7 +136,7 @@ CommandConfig = Annotated[
 Since = Annotated[
     str | None,
     typer.Option(
-        "--since", metavar="WHEN", help="What happened since: 2h ago, or 2026-11-22T10:00 (UTC)."
+        "--since", metavar="WHEN", help="What happened since: 2h (ago), or 2026-11-22T10:00 (UTC)."
     ),
 ]
 Until = Annotated[

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.padding import Padding
@@ -108,13 +108,9 @@ def _window(first: str, last: str) -> str:
 
 def _evidence(evidence: Evidence) -> str:
     from holdfast.report.findings.doctor import moment
-    from holdfast.report.findings.finding import more
+    from holdfast.report.findings.finding import generations_of
 
-    parts: list[str] = []
-    seen = evidence.generations
-    if seen.total:
-        noun = "generation" if seen.total == 1 else "generations"
-        parts.append(f"{noun} {_runs(seen.shown)}{more(seen.left_out)}")
+    parts = [generations_of(evidence)]
     if evidence.from_ms >= 0:
         first, last = moment(evidence.from_ms), moment(evidence.to_ms)
         parts.append(_window(first, last) if first[:19] != last[:19] else _day(first))
@@ -124,14 +120,3 @@ def _evidence(evidence: Evidence) -> str:
 
 def _day(text: str) -> str:
     return text[:19].replace("T", " ")
-
-
-def _runs(numbers: Sequence[Any]) -> str:
-    """``1 2 3 7`` as ``1-3 7``."""
-    runs: list[list[int]] = []
-    for number in sorted(int(n) for n in numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return " ".join(str(a) if a == b else f"{a} {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs)

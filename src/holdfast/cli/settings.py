@@ -187,6 +187,11 @@ def _near(word: str, known: list[str]) -> str:
     return f"{word!r}{nearest(repr(word), map(repr, known))}"
 
 
+def variables_of(name: str, command: Any) -> Iterator[str]:
+    """Names of the variables of one command's options."""
+    return (_variable(name, option) for option in _options(command))
+
+
 def _variable(command: str, option: str) -> str:
     return f"{PREFIX}_{command}_{option}".upper().replace("-", "_")
 

@@ -11,7 +11,7 @@ import typer
 
 from holdfast.cli import options
 from holdfast.cli.commands.history import make_history, rows_kept, rows_of
-from holdfast.cli.kept_tables import holds_tables, refuse_past
+from holdfast.cli.kept_tables import holds_tables, refuse_past, tell_age
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.people import for_people
 from holdfast.errors import ConfigError, nearest
@@ -63,6 +63,8 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             raise ConfigError(
                 f"{source} holds tables, whose lag is settled: leave --auto-offset-reset out"
             )
+        if at is None:
+            tell_age(source, note)
         _print_lag(rows_kept(source, "lag", group, output, at=at), topic, fmt, note)
         return
     refuse_past(at)

@@ -81,10 +81,10 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
     from holdfast.tables.reading import Tables
 
     note, keep_days = notes(quiet), kept_days(keep)
+    every_seconds = None if every is None else seconds(every, "--every")
     given = {"-b": bootstrap, "--command-config": command_config, "--metrics": metrics}
     usual = {"--keep": keep, "--auto-offset-reset": reset, "--timeout": timeout}
     lists = {"--group": group, "--broker-log": broker_log}
-    started_with = _again(given, usual, lists, all_groups=all_groups)
     check_logs(broker_log or ())
     check_watched(Tables(output.absolute()))
     cluster = live_cluster(bootstrap, command_config, timeout)
@@ -96,14 +96,14 @@ def run(  # noqa: PLR0917 (typer passes every option by name)
             cluster,
             output,
             selection=Selection(groups=group or [], all_groups=all_groups),
-            every_seconds=None if every is None else seconds(every, "--every"),
+            every_seconds=every_seconds,
             max_records=max_records,
             auto_offset_reset=str(reset),
             broker_logs=broker_log or (),
             before_batch=held.append,
             keep_days=keep_days,
             note=note,
-            started_with=started_with,
+            started_with=_again(given, usual, lists, all_groups=all_groups),
             after_batch=_after_batch(output, metrics, note),
             after_look=_after_look(output, metrics, note),
         )

@@ -19,7 +19,7 @@ from holdfast.report.columns.timeline import Timeline
 from holdfast.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.report.findings.examination import all_rules
 from holdfast.report.findings.facts import Facts
-from holdfast.report.findings.finding import Finding, Rule
+from holdfast.report.findings.finding import Finding, Rule, generations_of
 from holdfast.report.findings.finding import count as counted
 from holdfast.tables.reading import Tables
 from holdfast.tables.stored import REBALANCES
@@ -335,9 +335,7 @@ def _finding(finding: Finding) -> Markup:
     e = finding.evidence
     cost = bounds(finding.cost_lower_s, finding.cost_upper_s) if finding.cost_upper_s else ""
     notes = [str(finding.basis), f"{cost} partition-seconds" if cost else ""]
-    where = []
-    if e.generations.total:
-        where.append(f"generations {e.generations.text(', ')}")
+    where = [generations_of(e)] if e.generations.total else []
     if e.from_ms >= 0:
         where.append(f"{when(e.from_ms, 'seconds')} to {when(e.to_ms, 'seconds')}")
     where += [names.text(", ", 5) for names in (e.members, e.partitions) if names.total]

@@ -137,11 +137,14 @@ class Age:
         How often ``watch`` was told to read them; 0 if it was to end by itself.
     started_with : tuple of str
         Options with which ``watch`` was started, without its folder and pause; none if unknown.
+    is_kept : bool
+        Whether ``watch`` keeps the tables; all others are of their moment.
     """
 
     seconds: float = 0.0
     look_every_s: float = 0.0
     started_with: tuple[str, ...] = ()
+    is_kept: bool = False
 
 
 NOT_KEPT = Age()
@@ -159,6 +162,7 @@ def read_age(tables: Tables, now_ms: int) -> Age:
         seconds=seconds,
         look_every_s=float(notes.get("every_seconds") or 0.0),
         started_with=tuple(str(word) for word in words),
+        is_kept=True,
     )
 
 

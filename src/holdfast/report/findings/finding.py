@@ -23,7 +23,7 @@ from holdfast.assignors.registry import ASSIGNORS
 from holdfast.command_lines import holdfast_line, kafka_line, option
 from holdfast.model.columns import I64
 from holdfast.names import harmless, visible
-from holdfast.report.findings.facts import Facts
+from holdfast.report.findings.facts import Age, Facts
 
 MAX_EVIDENCE = 10
 
@@ -126,6 +126,22 @@ class Evidence:
     figures: dict[str, float] = field(default_factory=dict)
 
 
+def generations_of(evidence: Evidence) -> str:
+    """Which generations it is about, such as ``generations 1-3 7``; empty if none."""
+    seen = evidence.generations
+    if not seen.total:
+        return ""
+    runs: list[list[int]] = []
+    for number in sorted(seen.shown):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    shown = (str(a) if a == b else f"{a} {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs)
+    noun = "generation" if seen.total == 1 else "generations"
+    return f"{noun} {' '.join(shown)}{more(seen.left_out)}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
     """What a rule's function found in one group.
@@ -198,6 +214,12 @@ class Limits:
     stale_s: float = 300.0
     stale_looks: float = 3.0
     stale_once_s: float = 86_400.0
+
+    def are_stale(self, age: Age, later_s: float = 0.0) -> bool:
+        """Whether ``watch`` should have looked again, now or ``later_s`` seconds after ``age``."""
+        looks_s = self.stale_looks * age.look_every_s
+        limit_s = max(self.stale_s, looks_s) if looks_s else self.stale_once_s
+        return age.is_kept and age.seconds + later_s > limit_s
 
 
 Look = Callable[[Facts, Limits], Iterable[Symptom]]

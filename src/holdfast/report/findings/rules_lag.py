@@ -304,13 +304,11 @@ def beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 )
 def stale(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     """The stream that keeps the tables has stopped."""
-    every_s = facts.age.look_every_s
-    limit = max(limits.stale_s, limits.stale_looks * every_s) if every_s else limits.stale_once_s
-    if facts.age.seconds <= limit:
+    if not limits.are_stale(facts.age):
         return
     folder = facts.source.path or FOLDER
     words = facts.age.started_with or option("-b", SERVERS)
-    every = f"{every_s or 30:g}"
+    every = f"{facts.age.look_every_s or 30:g}s"
     yield Symptom(
         text=f"log ends were read {facts.age.seconds / 60:,.0f} minutes ago: all of this is as of "
         "then",

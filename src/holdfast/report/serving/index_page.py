@@ -84,6 +84,9 @@ def frame_of(served: ServedTables, state: ServedState, *, group: bool) -> Served
     """Bar and script of a served page; that of a group has a way back."""
     time = when(served.read_ms, "seconds")
     words = f"read {time} UTC"
+    if state.is_stale:
+        looked_ms = served.read_ms - round(served.age.seconds * 1000)
+        words = f"log ends are of {when(looked_ms, 'seconds')} UTC: does holdfast watch still run?"
     if state.n_examined < state.n_groups and not group:
         words += f"; {number(state.n_examined)} of {number(state.n_groups)} groups examined"
     if state.failed:
@@ -91,7 +94,7 @@ def frame_of(served: ServedTables, state: ServedState, *, group: bool) -> Served
     bar = tag(
         "nav",
         tag("a", "All groups", href="/") if group else None,
-        tag("span", words, id="live-said", role="status"),
+        tag("span", words, id="live-said", role="status", class_="old" if state.is_stale else None),
         tag("button", "Pause", type="button", id="live-pause", class_="needs-js"),
         id="live",
         class_="bar",

@@ -26,6 +26,8 @@ from holdfast.report.drawing.document import ServedFrame
 from holdfast.report.drawing.writing import render
 from holdfast.report.findings.doctor import examinations
 from holdfast.report.findings.examination import Examination
+from holdfast.report.findings.facts import Age, read_age
+from holdfast.report.findings.finding import Limits
 from holdfast.report.metrics import exposition
 from holdfast.report.serving.group_index import GroupIndex, GroupVerdict, Verdicts, read_index
 from holdfast.tables.manifest import stamp
@@ -59,6 +61,8 @@ class ServedTables:
         1, 2, ... : the tables after these have a higher one.
     read_ms : int
         When they were read, in UTC milliseconds.
+    age : Age
+        How old they were then.
     """
 
     tables: Tables
@@ -66,6 +70,12 @@ class ServedTables:
     index: GroupIndex
     number: int
     read_ms: int
+    age: Age
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether ``watch``, which keeps them, has stopped to do so."""
+        return Limits().are_stale(self.age, time.time() - self.read_ms / 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +90,15 @@ class ServedState:
         Groups of the tables; those of which the verdict is of these tables.
     failed : bool
         The folder has changed, and cannot be read.
+    is_stale : bool
+        They are not kept up to date any more.
     """
 
     version: str
     n_groups: int
     n_examined: int
     failed: bool
+    is_stale: bool
 
 
 @dataclass(slots=True)
@@ -166,13 +179,15 @@ class ServedFleet:
     def state(self) -> ServedState:
         """How far it is."""
         served = self.served
+        is_stale = served.is_stale
         with self._changed:
             current = self._now.examined_number == served.number
             return ServedState(
-                version=f"{self._boot}-{served.number}",
+                version=f"{self._boot}-{served.number}{'-stale' * is_stale}",
                 n_groups=len(served.index.names),
                 n_examined=self._now.examined if current else 0,
                 failed=bool(self._now.complaint),
+                is_stale=is_stale,
             )
 
     @property
@@ -198,13 +213,15 @@ class ServedFleet:
         )
 
     def _read(self, number: int) -> ServedTables:
+        read_ms = time.time_ns() // 1_000_000
         tables = tables_in(self._folder).hold(without=NOT_SHOWN)
         return ServedTables(
             tables=tables,
             last_ms=last_time(tables),
             index=read_index(tables),
             number=number,
-            read_ms=time.time_ns() // 1_000_000,
+            read_ms=read_ms,
+            age=read_age(tables, read_ms),
         )
 
     def _follow(self) -> None:
