@@ -264,6 +264,23 @@ def test_text_has_contrast_in_both_schemes(chromium: Any, report: Path, scheme: 
     page.close()
 
 
+def test_links_are_read_in_both_schemes(chromium: Any, tmp_path: Path) -> None:
+    """A browser's own blue is all but unreadable on the dark page."""
+    two = tables(rolling_bounce("a"), rolling_bounce("b"))
+    path = write(two, tmp_path / "two.html", last_ms=END_MS)
+    for scheme in ("light", "dark"):
+        page = Opened(chromium, path, color_scheme=scheme)
+        colours, kelp = page.page.evaluate(
+            """() => { const probe = document.createElement('b');
+            probe.style.color = 'var(--kelp)'; document.body.append(probe);
+            const of = (e) => getComputedStyle(e).color;
+            const links = [...document.querySelectorAll('a:not(.lozenge)')];
+            return [[...new Set(links.map(of))], of(probe)]; }"""
+        )
+        assert colours == [kelp]
+        page.close()
+
+
 def test_theme_button_changes_the_picture_too(opened: Any) -> None:
     before = opened.colour(4, 40)
     opened.page.click("#theme")
