@@ -134,12 +134,10 @@ def _sockets_of_pyspark() -> Iterator[list[Any]]:
 
 
 @pytest.fixture(autouse=True)
-def _close_sockets_of_pyspark(
-    request: pytest.FixtureRequest, _sockets_of_pyspark: list[Any]
-) -> Iterator[None]:
+def _close_sockets_of_pyspark(_sockets_of_pyspark: list[Any]) -> Iterator[None]:
     """Close them after the test that made them: a later one forbids warnings."""
     yield
-    if request.node.get_closest_marker("spark") is not None:
+    if _sockets_of_pyspark:
         for file_or_socket in _sockets_of_pyspark:
             file_or_socket.close()
         _sockets_of_pyspark.clear()
