@@ -168,10 +168,20 @@ def test_what_a_callback_of_the_close_commits_is_committed(broker):
     topic, group = Topic(broker.bootstrap, 2), fresh("group")
     topic.produce(5)
     hand = Hand(broker.bootstrap, group, [topic.name], enable_auto_commit=False)
-    hand.on_partitions_revoked = lambda partitions: hand.consumer.commit()
+    asked = []
+
+    def revoked(partitions):
+        here, owned = hand.consumer, sorted(hand.consumer.assignment())
+        asked.append((owned, [here.position(tp) for tp in owned], here.committed(owned)))
+        here.commit()
+        asked.append(here.committed(owned))
+
+    hand.on_partitions_revoked = revoked
     hand.start()
     until(lambda: len(hand.read) == 10, "all is read")
     assert closing([hand]) == {}
+    both = [(topic.name, 0), (topic.name, 1)]
+    assert asked == [(both, [5, 5], dict.fromkeys(both)), dict.fromkeys(both, 5)]
     after = Hand(broker.bootstrap, group, [topic.name]).start()
     until(lambda: len(after.owns) == 2, "the next owner")
     assert committed(after, topic) == 10
