@@ -627,9 +627,12 @@ def test_signals_may_be_left_to_the_program(default_signals):
 def test_what_is_no_partition_is_refused(made, given):
     consumer, parts = made
     parts.duties.pause = parts.duties.resume = lambda partitions: pytest.fail("reached")
-    for call in (consumer.pause, consumer.resume):
+    asking = (consumer.committed, consumer.beginning_offsets, consumer.end_offsets)
+    for call in (consumer.pause, consumer.resume, *asking):
         with pytest.raises(LocalProtocolError, match=r"pairs \(topic, partition\)"):
             call(given)
+    with pytest.raises(LocalProtocolError, match=r"pairs \(topic, partition\)"):
+        consumer.position(given[0])
 
 
 def test_only_what_is_owned_is_paused(made):

@@ -62,6 +62,6 @@ def serving(fleet: ServedFleet, **more: Any) -> Iterator[str]:
         try:
             yield address
         finally:
-            server.task_dispatcher.shutdown()  # a thread that still answers would use what is closed
+            server.task_dispatcher.shutdown()  # or a thread that answers uses what is closed
             server.trigger.pull_trigger(server.close)
             thread.join(PATIENCE_S)

@@ -394,14 +394,14 @@ class Consumer(ConsumerQuestions):
         self, partitions: Collection[tuple[str, int]]
     ) -> dict[TopicPartition, int | None]:
         """Return the group's committed offsets, None where there is none."""
-        found = self._running().link.committed(partitions).result()
-        return {
-            TopicPartition(*tp): found[tp] if found.get(tp, -1) >= 0 else None for tp in partitions
-        }
+        wanted = checked_pairs(partitions)
+        found = self._running().link.committed(wanted).result()
+        return {TopicPartition(*tp): found[tp] if found.get(tp, -1) >= 0 else None for tp in wanted}
 
     @_inside
     def position(self, partition: tuple[str, int]) -> int | None:
         """Return the offset of the next record of a partition, None if it is not held."""
+        checked_pairs([partition])
         parts = self._running()
         at = parts.duties.delivery.position(partition)
         if at is None and partition in parts.host.standing.owned:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from holdfast.adapters.arguments import checked_pairs
 from holdfast.adapters.cluster.lookup import EARLIEST, LATEST
 from holdfast.adapters.member.assembly import Assembly
 from holdfast.adapters.member.commits import ConsumerCommits, not_committed
@@ -90,9 +91,10 @@ class ConsumerQuestions:
         return self._ends(partitions, LATEST)
 
     def _ends(self, partitions: Collection[tuple[str, int]], at: int) -> dict[TopicPartition, int]:
-        if not partitions:
+        wanted = checked_pairs(partitions)
+        if not wanted:
             return {}
-        found = self._running().lookup.list_offsets(partitions, at).result()
+        found = self._running().lookup.list_offsets(wanted, at).result()
         return {TopicPartition(*tp): offset for tp, offset in found.items()}
 
     def offsets_for_times(

@@ -67,7 +67,8 @@ _NOT_HERE = {
 MECHANISMS = {
     "GSSAPI": "Kerberos is not available here",
     "AWS_MSK_IAM": (
-        "use OAUTHBEARER, with a function as holdfast.oauth.token.provider that signs the token"
+        "a member uses OAUTHBEARER, with a function that signs the token as "
+        "holdfast.oauth.token.provider; the command line has no way to get a token"
     ),
 }
 """Mechanisms that others have, and why they are not here."""
