@@ -11,6 +11,8 @@ from aiokafka.errors import IllegalGenerationError, KafkaError, RequestTimedOutE
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.adapters.coordinators.aiokafka_coordinator import MemberCoordinator
+from holdfast.errors import AdapterError
+from holdfast.machine.actions import ListenerCall
 
 
 @pytest.mark.parametrize(
@@ -35,3 +37,71 @@ def test_a_commit_without_an_answer_may_be_tried_again(code, error):
     assert type(raised.value) is error
     assert raised.value.retriable == (code < 0)
     assert [(event.generation, event.error) for event in posted] == [(3, code)][: code > 0]
+
+
+@pytest.mark.parametrize(("code", "text"), [(82, "group.instance.id"), (22, "g")])
+def test_a_code_that_aiokafka_does_not_know_is_described(code, text):
+    answer: Future[int] = Future()
+    answer.set_result(code)
+    coordinator = object.__new__(MemberCoordinator)
+    coordinator.group_id = "g"
+    coordinator._parts = SimpleNamespace(
+        host=SimpleNamespace(
+            standing=SimpleNamespace(
+                identity=SimpleNamespace(generation=3, member_id="m", instance_id="i")
+            ),
+            post=lambda event: None,
+        ),
+        link=SimpleNamespace(commit=lambda offsets, **_: answer),
+        counters=SimpleNamespace(add=lambda name: None),
+    )
+    with pytest.raises(KafkaError, match=text):
+        asyncio.run(
+            coordinator._do_commit_offsets(None, {TopicPartition("t", 0): OffsetAndMetadata(5, "")})
+        )
+
+
+def test_committed_offsets_that_nobody_tells_are_asked_for_again():
+    """aiokafka asks again for a retriable error, and raises any other from the next call."""
+    answer: Future[dict] = Future()
+    answer.set_exception(AdapterError("NodeNotReadyError"))
+    coordinator = object.__new__(MemberCoordinator)
+    coordinator._parts = SimpleNamespace(link=SimpleNamespace(committed=lambda tps: answer))
+    with pytest.raises(KafkaError) as raised:
+        asyncio.run(coordinator._do_fetch_commit_offsets([TopicPartition("t", 0)]))
+    assert raised.value.retriable
+
+
+def test_a_member_does_not_look_for_the_coordinator_behind_a_fetch():
+    """The first ``committed()`` waited for as long as a fetch on the same connection."""
+    coordinator = object.__new__(MemberCoordinator)
+    coordinator._parts = SimpleNamespace()
+    assert asyncio.run(coordinator.ensure_coordinator_known()) is None
+
+
+def test_the_listener_hears_of_an_assignment_before_those_who_wait_for_it():
+    """``start()`` returns once there is an assignment; its listener has been called by then."""
+
+    async def check():
+        heard = []
+        loop = asyncio.get_running_loop()
+        assigned = loop.create_future()
+        coordinator = object.__new__(MemberCoordinator)
+        coordinator._loop, coordinator._callbacks = loop, set()
+        coordinator._take = assigned.set_result
+
+        async def tell(call, resources, done):
+            heard.append("listener")
+
+        async def wait():
+            await assigned
+            heard.append("start")
+
+        coordinator._tell = tell
+        waiting = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        coordinator.tell(ListenerCall.ASSIGNED, (("t", 0),), lambda error: None)
+        await waiting
+        return heard
+
+    assert asyncio.run(check()) == ["listener", "start"]

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from kafka.errors import (
     CommitFailedError,
+    GroupAuthorizationFailedError,
     KafkaConnectionError,
     KafkaTimeoutError,
     NotCoordinatorError,
@@ -17,7 +18,7 @@ from kafka.errors import (
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.adapters.coordinators.kafka_coordinator import MemberConsumerCoordinator
-from holdfast.errors import AdapterError
+from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.machine import actions
 from holdfast.machine.codes import ErrorCode
 from holdfast.machine.member.holdings import Identity
@@ -53,6 +54,7 @@ class Fixture:
         coordinator._in_hand = set()
         coordinator._given_up = {PLACE: OffsetAndMetadata(9, "", -1)}
         coordinator._commits_last = True
+        coordinator._began = {}
         coordinator._subscription = SimpleNamespace(
             all_consumed_offsets=lambda: {PLACE: OffsetAndMetadata(5, "", -1)}
         )
@@ -157,8 +159,43 @@ def test_start_positions_that_were_asked_for_under_an_earlier_assignment_are_ask
     coordinator = fixture.coordinator
     coordinator._asked, coordinator._lost, coordinator._is_cooperative = Future(), set(), True
     coordinator.auto_commit_interval = 1.0
+    coordinator._began[PLACE] = 5
     coordinator._subscription = SimpleNamespace(
         assigned_partitions=set, partitions_auto_assigned=lambda: False
     )
     coordinator._take({PLACE})
+    assert coordinator._asked is None and not coordinator._began
+
+
+def test_nobody_commits_again_where_it_began():
+    """Nothing is committed that was not handed out: the last owner's commit stands there."""
+    fixture = Fixture()
+    coordinator = fixture.coordinator
+    coordinator._began = {PLACE: 5}
+    coordinator._do_auto_commit_offsets_async()
+    assert fixture.sent == []
+    coordinator.commit_offsets_async({PLACE: OffsetAndMetadata(8, "", -1)})
+    coordinator._do_auto_commit_offsets_async()  # the application went back to 5
+    assert [list(offsets.values()) for offsets, _ in fixture.sent] == [[8], [5]]
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (AdapterError("NodeNotReadyError"), True),
+        (RemoteProtocolError("moved", error_code=ErrorCode.NOT_COORDINATOR), True),
+        (RemoteProtocolError("no", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED), False),
+    ],
+)
+def test_start_positions_that_nobody_tells_are_asked_for_again(error, passes):
+    """A broker that restarts is no error of the application's poll."""
+    fixture = Fixture()
+    coordinator = fixture.coordinator
+    coordinator._asked = Future()
+    coordinator._asked.set_exception(error)
+    if passes:
+        assert coordinator.refresh_committed_offsets_if_needed(0) is False
+    else:
+        with pytest.raises(GroupAuthorizationFailedError):
+            coordinator.refresh_committed_offsets_if_needed(0)
     assert coordinator._asked is None

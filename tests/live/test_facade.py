@@ -101,6 +101,11 @@ def test_callbacks_offsets_and_the_end(broker, topic, kind, strategy):
     assert [(p.topic, p.partition, p.offset, p.error) for p in done] == [
         (topic.name, messages[0].partition(), messages[0].offset() + 1, None)
     ]
+    for nothing in ([], [TopicPartition(topic.name, 0)]):  # is not what is stored
+        with pytest.raises(KafkaException) as raised:
+            consumer.commit(offsets=nothing, asynchronous=False)
+        assert raised.value.args[0].code() == KafkaError._NO_OFFSET
+    assert 10 not in committed(consumer, topic)
     noted = TopicPartition(topic.name, 1, 3, "a note")
     consumer.commit(offsets=[noted], asynchronous=False)
     assert consumer.committed([noted], 10)[0].metadata == "a note"
@@ -253,7 +258,9 @@ def test_a_loop_that_does_not_poll_is_told_and_loses_its_partitions(broker, topi
         consumer.subscribe([topic.name], on_assign=diary.on_assign, on_revoke=diary.on_revoke)
         (first,) = read(consumer, 1)
         threading.Event().wait(7.5)
-        assert consumer.poll(1).error().code() == KafkaError._MAX_POLL_EXCEEDED
+        told = consumer.poll(1)
+        assert told.error().code() == KafkaError._MAX_POLL_EXCEEDED
+        assert (told.partition(), told.value()) == (0, told.error().str().encode())
         assert diary.names() == ["assign"]
         until(lambda: consumer.poll(0.1) and len(diary.calls) == 3, "it is assigned again")
         assert diary.names() == ["assign", "revoke", "assign"]  # revoke in place of on_lost

@@ -164,6 +164,8 @@ def test_refuses_what_cannot_be(broker, kind):
             consumer.poll(-1)
     with pytest.raises(IllegalStateError):
         consumer.poll(0)
+    with pytest.raises(RuntimeError):
+        consumer.unsubscribe()
     with pytest.raises(KafkaConfigurationError):
         kind(bootstrap_servers=broker.bootstrap, no_such_key=1)
 

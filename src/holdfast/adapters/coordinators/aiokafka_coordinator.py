@@ -39,7 +39,7 @@ from holdfast.adapters.settings import Settings
 from holdfast.errors import HoldfastError
 from holdfast.machine import actions, events
 from holdfast.machine.actions import ListenerCall
-from holdfast.machine.codes import ErrorCode
+from holdfast.machine.codes import ErrorCode, describe
 from holdfast.machine.leader.designs import Assignor
 from holdfast.machine.states import MemberState
 from holdfast.model.partitions import Resource
@@ -337,7 +337,13 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             await self._loop.run_in_executor(None, parts.close)
 
     async def ensure_coordinator_known(self) -> None:
-        """Find the coordinator; at the end once, where aiokafka would not ask at all."""
+        """Find the coordinator; at the end once, where aiokafka would not ask at all.
+
+        The member has its own connection to it. On aiokafka's the question would wait behind a
+        fetch for as long as ``fetch_max_wait_ms``.
+        """
+        if self._parts is not None:
+            return
         if self._closing.done() and self.coordinator_id is None:
             found = self._client.coordinator_lookup(CoordinationType.GROUP, self.group_id)
             self.coordinator_id = await found
@@ -393,11 +399,12 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         done: Callable[[str | None], None],
     ) -> None:
         """See :class:`~holdfast.adapters.coordinators.loop_duties.LoopSide`."""
-        if call is ListenerCall.ASSIGNED:
-            self._take(_partitions(resources))
+        # The listener is due before those who wait for the assignment, as in aiokafka: start().
         task = self._loop.create_task(self._tell(call, resources, done))
         self._callbacks.add(task)
         task.add_done_callback(self._callbacks.discard)
+        if call is ListenerCall.ASSIGNED:
+            self._take(_partitions(resources))
 
     def _take(self, tps: list[TopicPartition]) -> None:
         for tp in tps:
@@ -594,7 +601,8 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             if code < 0:  # nobody answered: it may be done, or not
                 raise kafka_errors.RequestTimedOutError(self.group_id)
             parts.host.post(events.CommitRefused(identity.generation, code))
-            raise kafka_errors.for_code(code)(self.group_id)
+            kind = kafka_errors.for_code(code)
+            raise kind(self.group_id if kind.errno == code else describe(code))
 
     def _refuse(
         self,
@@ -629,7 +637,10 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         try:
             answer = await asyncio.wrap_future(asked)
         except HoldfastError as error:
-            raise copy.copy(theirs(error)) from error
+            raised = theirs(error)
+            if type(raised) is kafka_errors.KafkaError:  # nobody answered: aiokafka asks again
+                raise kafka_errors.KafkaConnectionError(str(error)) from error
+            raise copy.copy(raised) from error
         return {
             TopicPartition(*tp): OffsetAndMetadata(offset, "")
             for tp, offset in answer.items()

@@ -44,6 +44,14 @@ def check_offsets(offsets: Mapping[Any, Any]) -> None:
         raise TypeError("offsets must be dict[TopicPartition, OffsetAndMetadata]")
 
 
+def is_passing(error: Any) -> bool:
+    """Whether another try may succeed, of kafka-python's error for one of ours.
+
+    What has no class of its own there is that nobody answered.
+    """
+    return type(error) is kafka_errors.KafkaError or isinstance(error, kafka_errors.RetriableError)
+
+
 def send(
     parts: MemberParts[PollDuties],
     offsets: Mapping[TopicPartition, Any],

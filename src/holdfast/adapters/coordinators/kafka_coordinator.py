@@ -123,6 +123,9 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         self._polled_at = 0.0
         self._commits_last = True
         self._asked: concurrent.futures.Future[Any] | None = None  # for start positions
+        self._began: dict[
+            TopicPartition, int
+        ] = {}  # what is committed, of those not committed here
         super().__init__(client, subscription, **configs)
         self.heartbeat = MemberHeartbeat(**self.config)
         if self._sensors is not None:
@@ -321,6 +324,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
     def _take(self, tps: set[TopicPartition]) -> None:
         for tp in tps:
             self._given_up.pop(tp, None)
+            self._began.pop(tp, None)
         self._asked = None  # what was asked before may be older than the last owner's commit
         stays = self._subscription.assigned_partitions() if self._is_cooperative else set()
         self._keep(stays | tps)
@@ -338,7 +342,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
         parts = self._parts
         known = {tp: self._given_up.get(tp) for tp in _partitions(action.resources)}
-        offsets = {tp: at for tp, at in known.items() if at is not None}
+        offsets = self._news({tp: at for tp, at in known.items() if at is not None})
         if parts is None or not offsets or not self._commits_last:
             done(0)
             return
@@ -347,7 +351,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             member_id=action.member_id,
             instance_id=action.instance_id,
         )
-        asked = kafka_commits.send(parts, offsets, identity)
+        asked = self._send(parts, offsets, identity)
 
         def answer(future: concurrent.futures.Future[int]) -> None:
             done(-1 if future.exception() is not None else future.result())
@@ -360,6 +364,8 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         """Hand everything over and leave; what was polled counts as processed."""
         if self._parts is not None:
             self._leave(timeout_ms)
+        else:  # kafka-python's own, which refuses a consumer that is closed
+            super().maybe_leave_group(reason=reason, timeout_ms=timeout_ms)
 
     def maybe_auto_commit_offsets_now(self) -> None:
         """Commit before the consumer gives its assignment away."""
@@ -395,6 +401,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         self.heartbeat.parts = None
         self._given_up.clear()
         self._lost.clear()
+        self._began.clear()
         self._asked = None
         if self._subscription.partitions_auto_assigned():
             self._subscription.assign_from_subscribed([])
@@ -432,11 +439,15 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             return False
         except HoldfastError as error:
             self._asked = None
-            raise theirs(error) from error
+            raised = theirs(error)
+            if kafka_commits.is_passing(raised):  # nobody answered: ask again
+                return False
+            raise raised from error
         self._asked = None
         missing = self._subscription.missing_fetch_positions()
         for place, offset in found.items():
             if offset >= 0 and TopicPartition(*place) in missing:
+                self._began[TopicPartition(*place)] = offset
                 self._subscription.seek(TopicPartition(*place), offset)
         return all(tuple(tp) in found for tp in missing)
 
@@ -479,7 +490,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             before = self._identity(offsets)
             if not offsets:
                 return None
-            answer = kafka_commits.send(parts, offsets, before)
+            answer = self._send(parts, offsets, before)
             left_s = max(0.0, deadline - time.monotonic())
             if not concurrent.futures.wait([answer], left_s).done:
                 raise kafka_errors.KafkaTimeoutError
@@ -491,6 +502,17 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             if time.monotonic() >= deadline:
                 raise kafka_errors.KafkaTimeoutError from error
             time.sleep(_AGAIN_S)
+
+    def _news(self, offsets: Mapping[TopicPartition, Any]) -> dict[TopicPartition, Any]:
+        """Without those where the last owner's commit stands, and nothing was read since."""
+        return {tp: at for tp, at in offsets.items() if at.offset != self._began.get(tp)}
+
+    def _send(
+        self, parts: MemberParts[PollDuties], offsets: Mapping[TopicPartition, Any], who: Identity
+    ) -> concurrent.futures.Future[int]:
+        for tp in offsets:
+            self._began.pop(tp, None)
+        return kafka_commits.send(parts, offsets, who)
 
     def _identity(self, offsets: Mapping[TopicPartition, Any]) -> Identity:
         """What a commit of now goes with."""
@@ -508,7 +530,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         if parts.host.failure is not None:
             return False
         if not isinstance(error, kafka_errors.CommitFailedError):
-            return isinstance(error, kafka_errors.RetriableError)
+            return kafka_commits.is_passing(error)
         is_late = self.rejoining or parts.host.standing.identity != before
         return is_late and not isinstance(error.args[0], kafka_errors.UnknownMemberIdError)
 
@@ -531,7 +553,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         )
         if not offsets:
             return told.success(None)
-        kafka_commits.send(parts, offsets, identity).add_done_callback(partial(self._answer, told))
+        self._send(parts, offsets, identity).add_done_callback(partial(self._answer, told))
         return told
 
     def _answer(self, told: Any, answer: concurrent.futures.Future[int]) -> None:
@@ -549,6 +571,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         if self._parts is not None:
             owned, in_hand = self._parts.host.standing.owned, set(self._in_hand)
             found = {tp: at for tp, at in found.items() if tuple(tp) in owned and tp not in in_hand}
+            found = self._news(found)
         try:
             self.commit_offsets_async(found, self._commit_offsets_async_on_complete)
         except kafka_errors.CommitFailedError as error:  # lost since the line above

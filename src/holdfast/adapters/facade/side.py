@@ -431,7 +431,9 @@ class GroupSide:
         with group.commits.order:
             group.overtake(wanted)
         try:
-            group.commits.commit(group.parts, wanted if offsets else wanted or None, is_seen=True)
+            group.commits.commit(
+                group.parts, wanted or None if offsets is None else wanted, is_seen=True
+            )
         except HoldfastError as error:
             raise codes.commit_failed(error) from error
         if not wanted:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
 
 from holdfast.adapters.cluster.connections import Connections
 from holdfast.adapters.facade.codes import MAX_POLL_EXCEEDED, kafka_error
@@ -183,15 +183,13 @@ class GroupSubscription:
         now = time.monotonic()
         if failure is not None and now - self._told_at >= _TOLD_EVERY_S:
             self._told_at = now
-            return Message(error=kafka_error(failure))
+            return _told_as(kafka_error(failure))
         if parts is None or (missing := parts.missing) == self._told_missing:
             return None
         news, self._told_missing = set(missing) - set(self._told_missing), missing
         for topic in sorted(news):
             code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return Message(
-                topic=topic, error=KafkaError(code, f"Subscribed topic not available: {topic}")
-            )
+            return _told_as(KafkaError(code, f"Subscribed topic not available: {topic}"), topic)
         return None
 
     def late(self, seconds: float) -> Message | None:
@@ -203,7 +201,7 @@ class GroupSubscription:
         if over_ms < 0:
             return None
         text = f"Application maximum poll interval ({most_ms}ms) exceeded by {over_ms}ms"
-        return Message(error=KafkaError(MAX_POLL_EXCEEDED, text))
+        return _told_as(KafkaError(MAX_POLL_EXCEEDED, text))
 
     # Commits
 
@@ -292,3 +290,14 @@ class GroupSubscription:
     def still_assigned(self, now: Collection[Resource]) -> set[Resource]:
         """Partitions that are to be unassigned and are assigned still."""
         return self.delivery.leaving & set(now)
+
+
+def _told_as(error: KafkaError, topic: str | None = None) -> Message:
+    """An error as librdkafka hands it out: of partition 0, with its text for a value."""
+    return Message(
+        topic=topic,
+        partition=0,
+        value=error.str().encode(),
+        timestamp=(TIMESTAMP_NOT_AVAILABLE, -1),
+        error=error,
+    )
