@@ -354,7 +354,11 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
             (tmp_path / str(number)).mkdir()
             case.provoke(tmp_path / str(number))
         list(findings_of_every_kind(fleet))
-        list(RULES["HF123"].find(replace(facts_of("HF101", fleet), age=Age(seconds=1e6)), Limits()))
+        list(
+            RULES["HF123"].find(
+                replace(facts_of("HF101", fleet), age=Age(seconds=1e6, is_kept=True)), Limits()
+            )
+        )
         to_cooperative(as_kind(fleet, "HF110", "consumer"), ["cooperative-sticky"])
         read_reads(tmp_path)
         thrown_out(tmp_path)

@@ -26,7 +26,7 @@ from holdfast.report.findings.finding import RULES, Finding, Limits
 from holdfast.tables.reading import read_tables
 
 pytestmark = pytest.mark.broker
-OLD = Age(seconds=1e6)
+OLD = Age(seconds=1e6, is_kept=True)
 GROUP = "it's $HOME of \\group\\ *[1]"
 TOOLS = {
     "kafka-consumer-groups.sh": "consumer",
