@@ -5,6 +5,7 @@ every policy that the client has, and writes FOLDER/runs.jsonl (the truth, from 
 journals) and FOLDER/tables (what ``holdfast history`` makes of the offsets topic).
 ``python bench/whatif.py predict FOLDER...`` replays each recorded group under every other policy
 and prints prediction and truth as JSON lines; the last line says how far they are apart.
+``--recorded 0 --truth 1`` predicts from one repeat and judges by another.
 
 **The bounce.** Four members share 12 partitions; a producer writes all the time. Member ``i`` ends
 ``i`` periods after the first one (``clean``: SIGTERM, ``kill``: SIGKILL), is away for ``--down``
@@ -305,10 +306,11 @@ def record(options: argparse.Namespace) -> None:
             )
             try:
                 bounce.run()
-            except (SystemExit, subprocess.TimeoutExpired) as error:
+                return json.dumps(bounce.truth())
+            except (SystemExit, Exception) as error:
                 # one group that did not come up must not take the others' truth with it
-                return json.dumps({"type": "failed", "group": bounce.topic, "error": str(error)})
-            return json.dumps(bounce.truth())
+                text = f"{type(error).__name__}: {error}"
+                return json.dumps({"type": "failed", "group": bounce.topic, "error": text})
 
         print(json.dumps({"type": "versions", **versions()}), flush=True)
         command = [str(Path(sys.executable).with_name("holdfast")), "history", "-q"]
@@ -332,6 +334,11 @@ def read_runs(folders: Iterable[Path]) -> list[dict[str, Any]]:
     return [run for run in found if run["type"] == "run"]
 
 
+def repeat_of(run: dict[str, Any]) -> int:
+    """The number of the repeat that a run belongs to."""
+    return int(run["group"].rpartition(".")[2])
+
+
 def runner(kind: str, policy: str) -> str:
     """Who runs a policy for the client of a kind: that client, or holdfast what only it has."""
     client = kind.rpartition("-")[0]
@@ -341,10 +348,12 @@ def runner(kind: str, policy: str) -> str:
 
 def predict(options: argparse.Namespace) -> None:
     """Replay every recorded group under every other policy, and compare."""
-    runs = read_runs(options.folders)
+    every = read_runs(options.folders)
+    runs = [run for run in every if options.recorded in (None, repeat_of(run))]
     truth: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for run in runs:
-        truth[run["kind"], run["case"]].append(run)
+    for run in every:
+        if options.truth in (None, repeat_of(run)):
+            truth[run["kind"], run["case"]].append(run)
     costs = ["broker-heartbeat=1s", f"broker-session={SESSION_MS}ms", *options.cost]
     lines = []
     for folder in options.folders:
@@ -417,6 +426,16 @@ def summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _proportion(found: int, n: int) -> list[float] | None:
+    """Between which bounds a share lies with 19 chances in 20 (Wilson, 1927)."""
+    if not n:
+        return None
+    z = statistics.NormalDist().inv_cdf(0.975)
+    mid = (found / n + z * z / (2 * n)) / (1 + z * z / n)
+    off = z / (1 + z * z / n) * ((found / n * (1 - found / n) + z * z / (4 * n)) / n) ** 0.5
+    return [round(max(0.0, mid - off), 2), round(min(1.0, mid + off), 2)]
+
+
 def _summed(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     ratios = sorted(line["ratio"] for line in lines)
     off = [max(r, 1 / r) if r else float("inf") for r in ratios]
@@ -436,6 +455,7 @@ def _summed(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "median_ratio": round(statistics.median(ratios), 2) if ratios else None,
         "worst": round(max(off), 2) if off else None,
         "within_25": round(sum(o <= 1.25 for o in off) / len(off), 2) if off else None,
+        "within_25_bounds": _proportion(sum(o <= 1.25 for o in off), len(off)),
         "inside_interval": round(statistics.mean(line["inside"] for line in lines), 2)
         if lines
         else None,
@@ -460,6 +480,8 @@ def main() -> None:
     two = commands.add_parser("predict", help="compare with replays of these recordings")
     two.add_argument("folders", type=Path, nargs="+")
     two.add_argument("--cost", action="append", default=[])
+    two.add_argument("--recorded", type=int, help="histories of this repeat alone")
+    two.add_argument("--truth", type=int, help="truth of this repeat alone")
     options = parser.parse_args()
     {"record": record, "predict": predict}[options.command](options)
 

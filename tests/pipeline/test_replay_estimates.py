@@ -10,9 +10,9 @@ from tests.pipeline import local, worlds
 from tests.pipeline.histories import generation
 from tests.pipeline.test_replay_story import rows_of
 
-from holdfast.pipeline.replay.replay import Request, replay
+from holdfast.pipeline.replay.replay import NO_CLASSIC, Request, replay
 from holdfast.pipeline.replay.replay_commits import CommitTimes
-from holdfast.pipeline.replay.replay_draws import drawn, interval
+from holdfast.pipeline.replay.replay_draws import ReplayInterval, drawn, interval
 from holdfast.pipeline.replay.replay_estimates import CLIENTS, client_of, estimate
 from holdfast.pipeline.replay.replay_happenings import Do
 from holdfast.pipeline.replay.replay_rows import group_rows
@@ -95,7 +95,7 @@ def test_another_policy_costs_what_its_simulation_costs(eager):
         ReplaySettings(policy="simple", assignor="cooperative-sticky"),
         ReplaySettings(policy="deferred", assignor="cooperative-sticky", delay_ms=30_000),
     )
-    request = Request(settings=settings, given=frozenset({"joining_stops"}))
+    request = Request(settings=settings, given=frozenset({"joining_stops", "waiting_stops"}))
     found = replay(None, [story], request).to_pylist()
     truths = [report.partition_seconds_stopped]
     for policy in ("cooperative-sticky", "deferred"):
@@ -180,6 +180,104 @@ def test_an_interval_holds_nine_of_ten_draws():
     assert interval([5.0] * 9, 0.2).width > 0.2
 
 
+def test_a_chance_is_the_share_of_truths_within_a_quarter():
+    rng = np.random.Generator(np.random.PCG64(2))
+    values = np.exp(rng.normal(6, 0.17, 20_000))
+    found = interval(values[:400].tolist(), 0.0)
+    within = np.mean(np.maximum(values / found.mid, found.mid / values) <= 1.25)
+    assert found.chance == pytest.approx(within, abs=0.03)
+    assert interval([5.0], 0.0).chance == 1
+    assert ReplayInterval(low=0, mid=1, high=500).chance < 0.2
+
+
+def killed(*, quiet, client=""):
+    """a is killed at 24 s and back by the record of 30 s, when its session of 6 s is over.
+
+    The others commit each second; ``quiet``: until they join at 27 s, as clients do whose commits
+    brokers refuse meanwhile.
+    """
+    kept = {f"{name}-1": {"t": [2 * n, 2 * n + 1]} for n, name in enumerate("bcde", start=1)}
+    steps = [{"a-1": {"t": [0, 1]}, **kept}, {"a-2": {"t": [0, 1]}, **kept}]
+    rows = rows_of(
+        [
+            generation("g", n, members, at=at, protocol="cooperative-sticky")
+            for n, (members, at) in enumerate(zip(steps, (10, 30), strict=True), start=1)
+        ]
+    )
+    for row in rows.generations:
+        row.members = [
+            replace(m, session_ms=6_000, client_id=f"{client}{m.member_id[0]}") for m in row.members
+        ]
+    rows.pauses = [
+        {
+            "timestamp": 30_000,
+            "unowned_since": None,
+            "last_seen": 24_000,
+            "topic": "t",
+            "partitions": [0, 1],
+            "basis": "handover",
+        }
+    ]
+    ends_ms = [24_000] * 2 + [27_000 if quiet else 30_000] * 8
+    times = {("t", p): np.arange(11_000, end + 1, 1_000) for p, end in enumerate(ends_ms)}
+    rows.commits = CommitTimes(times=times, advanced=times)
+    return story_of(rows, {"t": 10}, replace(LIVED, restart_ms=10_000))
+
+
+def test_members_that_all_fall_silent_tell_when_a_killed_one_came_back():
+    """b joined after its last commit and before the next was due; a came within a heartbeat."""
+    for quiet in (True, False):
+        story = killed(quiet=quiet)
+        (session,) = story.sessions
+        (back,) = [h for h in session.happenings if h.do is Do.START]
+        beat_ms = round(story.costs["heartbeat_ms"][1])
+        if quiet:
+            assert back.at_ms == 27_500 - beat_ms // 2 - 10_000
+            assert back.vague_ms == beat_ms + 1_000
+        else:  # at any time between
+            assert back.vague_ms > 2 * 1_000
+
+
+def test_who_stops_while_it_joins_stands_still_until_a_dead_member_is_given_up():
+    """kafka-python does, Java does not, and of a client that is not known no number is told."""
+    settings = (ReplaySettings(policy="deferred", assignor="cooperative-sticky", delay_ms=30_000),)
+    name = "partition_seconds_stopped"
+    told = {}
+    for client in ("kafka-python-", "consumer-", "app-"):
+        story = killed(quiet=True, client=client)
+        story = replace(story, costs=story.costs | {"rebuild_ms": (0, 0, 0, 4)})
+        request = Request(settings=settings, costs=LIVED, given=frozenset({"heartbeat_ms"}))
+        told[client] = replay(None, [story], request).to_pylist()
+    python, java = (
+        [row[f"{name}_high"] for row in told[c]] for c in ("kafka-python-", "consumer-")
+    )
+    assert python[0] > java[0] + 8  # eight partitions, more than a second
+    assert python[1] == pytest.approx(java[1], rel=0.05)  # ours goes on, whoever ran before
+    assert told["app-"][0][name] is None and "waiting-stops" in told["app-"][0]["reason"]
+
+
+def test_commits_in_step_with_heartbeats_are_those_of_members_that_notice_a_round():
+    """Heartbeats and commits of one period, both begun by the last round: no rhythm is broken."""
+    rows = rows_of(
+        [
+            generation("g", n, {"a-1": {"t": [0]}, "b-1": {"t": [1]}, **more}, at=10 * n)
+            for n, more in enumerate(({}, {"c-1": {"t": [2]}}, {}, {"d-1": {"t": [2]}}), start=1)
+        ]
+    )
+    for late_ms, n in ((20, 6), (700, 0)):
+        beats = np.concatenate(
+            [
+                np.arange(at + 1_000, at + 10_000, 1_000) - late_ms
+                for at in range(10_000, 50_000, 10_000)
+            ]
+            + [np.array([at - late_ms for at in range(20_000, 50_000, 10_000)])]
+        )
+        beats.sort()
+        times = {("t", p): beats for p in range(2)}
+        found = estimate(rows, CommitTimes(times=times, advanced=times), Costs())
+        assert len(found.noticed) * 2 == n
+
+
 def test_a_migration_to_the_new_protocol_moves_twice_and_defers_nothing(cooperative):
     """Under KIP-848 a member that is away for 2 s loses its partitions and gets as many back."""
     rows, _ = cooperative
@@ -188,7 +286,9 @@ def test_a_migration_to_the_new_protocol_moves_twice_and_defers_nothing(cooperat
         ReplaySettings(policy="kip848", assignor="uniform"),
         ReplaySettings(policy="connect", assignor="connect", delay_ms=30_000),
     )
-    names = frozenset({"broker_heartbeat_ms", "broker_session_ms", "joining_stops"})
+    names = frozenset(
+        {"broker_heartbeat_ms", "broker_session_ms", "joining_stops", "waiting_stops"}
+    )
     costs = replace(Costs(), broker_heartbeat_ms=1_000, broker_session_ms=6_000)
     actual, new, connect = replay(
         None, [story], Request(settings=settings, costs=costs, given=names)
@@ -201,7 +301,9 @@ def test_a_migration_to_the_new_protocol_moves_twice_and_defers_nothing(cooperat
     assert connect["partition_seconds_unowned"] > actual["partition_seconds_unowned"]
     assert connect["moved_to_third"] <= connect["moved"]
     (_, guessed) = replay(
-        None, [story], Request(settings=settings[:1], given=frozenset({"joining_stops"}))
+        None,
+        [story],
+        Request(settings=settings[:1], given=frozenset({"joining_stops", "waiting_stops"})),
     ).to_pylist()
     assert "broker-heartbeat and broker-session" in guessed["note"]
 
@@ -246,5 +348,6 @@ def test_a_kip848_group_says_nothing_of_classic_heartbeats_and_sessions():
         costs=Costs(broker_session_ms=6_000, broker_heartbeat_ms=1_000),
     )
     own, eager = replay(None, [story], request).to_pylist()
-    assert own["partition_seconds_stopped"] is not None
+    assert own["partition_seconds_stopped_low"] and own["reason"] != NO_CLASSIC
+    assert eager["reason"] == NO_CLASSIC
     assert eager["partition_seconds_stopped"] is None and "session" in eager["reason"]

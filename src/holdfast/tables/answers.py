@@ -114,7 +114,7 @@ REPLAY = Table(
         Column("fidelity_rebalances", _F, "agreement of the rebalances, 0 to 1", nullable=True),
         Column("fidelity_moves", _F, "agreement of the moves, 0 to 1", nullable=True),
         Column("fidelity_pause", _F, "agreement of the pauses, 0 to 1", nullable=True),
-        Column("fidelity_interval", _F, "narrowness of the intervals, 0 to 1", nullable=True),
+        Column("fidelity_interval", _F, "share of predictions within 25 %, 0 to 1", nullable=True),
         Column("recorded_rebalances", _L, "rebalances on record"),
         Column("recorded_moved", _L, "moves on record"),
         Column(

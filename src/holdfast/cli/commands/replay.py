@@ -273,12 +273,17 @@ def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) 
 def _with_mends(rows: Any, opened: OpenedTables, request: Request) -> Any:
     """What would mend a low fidelity, tried on the group's own history."""
     from holdfast.pipeline.replay.replay_mends import with_mends
-    from holdfast.pipeline.replay.replay_story import stories
+    from holdfast.pipeline.replay.replay_rows import GroupRows, group_rows
+    from holdfast.pipeline.replay.replay_story import story_of
+
+    last: list[GroupRows] = []  # a group is asked for with one cost after the other
 
     def read(group: str, costs: Costs) -> Story:
-        lags = _wants_lags(request)
-        found = stories(opened.tables, opened.topics, groups=[group], costs=costs, lags=lags)
-        return next(iter(found))
+        if not last or last[0].group != group:
+            last[:] = group_rows(opened.tables, groups=[group], lags=_wants_lags(request))
+        story = story_of(last[0], opened.topics or {}, costs)
+        assert story is not None  # it has been replayed
+        return story
 
     return with_mends(rows, read, request)
 

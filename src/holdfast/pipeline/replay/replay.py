@@ -29,6 +29,7 @@ from holdfast.model.fidelity import (
 from holdfast.pipeline.arrow_types import Batches, BatchTask
 from holdfast.pipeline.batches.schemas import spark_ddl
 from holdfast.pipeline.replay.replay_draws import (
+    BUSY_SPREAD,
     ReplayInterval,
     drawn,
     interval,
@@ -71,8 +72,8 @@ SECONDS: Final = (
 )
 """Columns with an interval, ``NAME_low`` and ``NAME_high``."""
 
-WIDE: Final = 1.0
-"""An interval of which a bound is off by this part of the middle tells nothing: no number."""
+WIDE: Final = 0.5
+"""A number may be off by a factor of 1.5: where a bound is further away, there is no number."""
 
 NO_CLASSIC: Final = (
     "the records of a KIP-848 group have neither heartbeat nor session of classic members: "
@@ -225,10 +226,10 @@ def _numbers(done: Sequence[ReplayCost], story: Story, request: Request) -> dict
         if not told:
             wide.append(f"{name} lies anywhere from {found.low:.3g} to {found.high:.3g}")
     if wide:
-        row["reason"] = (
-            f"the history does not tell {_untold(story, request.given or frozenset())}: "
-            + "; ".join(wide)
-        )
+        untold = _untold(story, request.given or frozenset())
+        if spread == BUSY_SPREAD:
+            untold = "in which turn members rebuild their state or end their slow batches"
+        row["reason"] = f"the history does not tell {untold}: " + "; ".join(wide)
     return row
 
 
@@ -283,13 +284,28 @@ def _fidelity(
     return dict(zip(FIDELITY[1:4], found, strict=True))
 
 
-def _narrowness(row: dict[str, Any]) -> float | None:
-    """How much the interval of the stopped seconds says: 0.9 where nine of ten lie within 25 %."""
-    name = "partition_seconds_stopped"
-    if row[name] is None:
+def _chance(row: dict[str, Any]) -> float | None:
+    """How likely the stopped seconds lie within a quarter of the truth, by their interval."""
+    low, high = (row[f"partition_seconds_stopped_{end}"] for end in ("low", "high"))
+    if low is None or high is None:
         return None
-    found = ReplayInterval(low=row[f"{name}_low"], mid=row[name], high=row[f"{name}_high"])
-    return max(0.0, 1 - 0.4 * found.width)
+    return ReplayInterval(low=low, mid=low, high=high).chance
+
+
+def _share_within(rows: Sequence[dict[str, Any]]) -> float | None:
+    """The share of a group's predictions that lie within a quarter of the truth.
+
+    Of other policies, where there are any; of numbers that are not told only where none is.
+    """
+    for wanted in (
+        [row for row in rows if not row["actual"] and row["partition_seconds_stopped"] is not None],
+        [row for row in rows if not row["actual"]],
+        rows,
+    ):
+        found = [chance for chance in map(_chance, wanted) if chance is not None]
+        if found:
+            return sum(found) / len(found)
+    return None
 
 
 def settings_of(story: Story, request: Request) -> list[ReplaySettings]:
@@ -387,7 +403,7 @@ def _ordered(done: pa.Table, pairs: Sequence[Pair]) -> pa.Table:
 
 
 def _faith(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The fidelity of a group: the agreements of its actual setting, and its widest interval.
+    """The fidelity of a group: the agreements of its actual setting, and what intervals say.
 
     With what is not to be trusted then.
     """
@@ -395,8 +411,7 @@ def _faith(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     agreements = [actual[name] for name in FIDELITY[1:4]]
     if all(value is None for value in agreements):
         return dict.fromkeys((*FIDELITY, "caution"))
-    told = [value for value in map(_narrowness, rows) if value is not None]
-    agreements.append(min(told, default=None))
+    agreements.append(_share_within(rows))
     faith = dict(zip(FIDELITY, (fidelity(agreements), *agreements), strict=True))
     return {**faith, "caution": caution(faith, actual["caution"] or "")}
 

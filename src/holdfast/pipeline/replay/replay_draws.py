@@ -31,11 +31,20 @@ FEW_DRAWS: Final = 4
 LARGE: Final = 200_000
 """Happenings x partitions above which a story is drawn :data:`FEW_DRAWS` times only."""
 
-MODEL_SPREAD: Final = 0.12
-"""Standard deviation of the logarithm of measured over predicted seconds, where costs are known."""
+MODEL_SPREAD: Final = 0.05
+"""Standard deviation of the logarithm of measured over predicted seconds, where costs are known:
+the likeliest value for the first repeat of the recordings, rounded up."""
 BUSY_SPREAD: Final = 0.3
 """The same where members rebuild state or have slow batches: those take turns in ways that no
 record shows."""
+
+WITHIN: Final = 0.25
+"""What a fidelity speaks of: predictions that lie within this part of the truth."""
+
+STOPS: Final = frozenset({"joining_stops", "waiting_stops"})
+"""Costs that members of holdfast do not have: they go on while they join."""
+
+MAY_BE_NONE: Final = STOPS | {"revoke_ms", "rebuild_ms", "first_fetch_ms"}
 
 COST_NAMES: Final = frozenset(name for name, _, _ in Costs().lines())
 
@@ -55,6 +64,14 @@ class ReplayInterval:
         One second (or round, or move) is added to each, so that 0 against 1 is not without end.
         """
         return max((1 + self.high) / (1 + self.mid), (1 + self.mid) / (1 + self.low)) - 1
+
+    @property
+    def chance(self) -> float:
+        """How likely the truth and the middle differ by :data:`WITHIN` at most, 0 to 1."""
+        deviation = (math.log1p(self.high) - math.log1p(self.low)) / (2 * NINE_IN_TEN)
+        if deviation <= 0:
+            return 1.0
+        return math.erf(math.log1p(WITHIN) / deviation / math.sqrt(2))
 
 
 def model_spread(story: Story) -> float:
@@ -90,6 +107,8 @@ def drawn(
         name: (rng.permutation(count - 1) + rng.random(count - 1)) / max(1, count - 1)
         for name in open_names
     }
+    if STOPS.issubset(shares):  # both are traits of the same client
+        shares["joining_stops"] = shares["waiting_stops"]
     found = []
     for index in range(count):
         at = {name: 0.5 if index == 0 else float(shares[name][index - 1]) for name in open_names}
@@ -111,8 +130,10 @@ def _costs(
     values: dict[str, Any] = {}
     for name, share in at.items():
         low, mid, high, n = story.costs[name]
-        value = Estimate(low_ms=low, mid_ms=mid, high_ms=high, n=n).at(share)
-        least = 0 if name in {"revoke_ms", "rebuild_ms", "first_fetch_ms", "joining_stops"} else 1
+        either = name in STOPS and not n  # members of a client do so, or they do not
+        place = float(share > 0.5) if either else share
+        value = Estimate(low_ms=low, mid_ms=mid, high_ms=high, n=n).at(place)
+        least = 0 if name in MAY_BE_NONE else 1
         values[name] = min(INT32_MAX, max(least, round(value)))
     apart_ms = values.pop(APART, 0)
     made = replace(costs, rebuild_blocks=story.rebuild_blocks)
@@ -125,7 +146,9 @@ def _costs(
         if "follow_up_ms" not in given and not CLIENTS[story.client].sooner:
             made = replace(made, follow_up_ms=costs.follow_up_ms)
         return replace(
-            made, joining_stops=0 if "joining_stops" not in given else made.joining_stops
+            made,
+            joining_stops=made.joining_stops if "joining_stops" in given else 0,
+            waiting_stops=made.waiting_stops if "waiting_stops" in given else 0,
         )
     seen = {"follow_up_ms"} & {*given, *story.costs}
     if not seen and not CLIENTS[story.client].sooner:

@@ -51,6 +51,15 @@ NINE_IN_TEN: Final = 1.645
 OFF_RHYTHM: Final = 0.75
 """A commit that follows the one before sooner than this part of the rhythm was made on purpose."""
 
+AT_ONCE: Final = 0.1
+"""Half of the members that stayed committed so shortly before the record, as a part of the rhythm:
+that is no chance where there are :data:`ENOUGH` of them."""
+
+ENOUGH: Final = 6
+
+QUIET: Final = 1.5
+"""Rhythms without a commit of anybody that stayed: all of them were waiting for the round."""
+
 HOPS: Final = 4
 """Messages one way between the last flush of a round and its record."""
 
@@ -90,7 +99,10 @@ class ClientTraits:
     Parameters
     ----------
     stops : tuple of int
-        Of 100 joins, how many stop what the member keeps until it is assigned: least, middle, most.
+        Of 100 joins after a revocation, how many stop what the member keeps until it is assigned:
+        least, middle, most.
+    waits : tuple of int
+        The same of joins of any kind.
     sooner : bool
         They join a follow-up round before their heartbeat.
     in_step : bool
@@ -98,18 +110,23 @@ class ClientTraits:
     """
 
     stops: tuple[int, int, int]
+    waits: tuple[int, int, int] = (0, 0, 0)
     sooner: bool = False
     in_step: bool = True
 
 
 CLIENTS: Final[dict[str, ClientTraits]] = {
     "librdkafka": ClientTraits(stops=(20, 35, 50), in_step=False),
-    "kafka-python": ClientTraits(stops=(100, 100, 100)),
+    "kafka-python": ClientTraits(stops=(100, 100, 100), waits=(100, 100, 100)),
     "java": ClientTraits(stops=(0, 0, 0)),
     "holdfast": ClientTraits(stops=(0, 0, 0), sooner=True),
-    "": ClientTraits(stops=(0, 0, 100)),
+    "": ClientTraits(stops=(0, 0, 100), waits=(0, 0, 100)),
 }
-"""Client -> its traits, seen in the journals of ``bench/whatif.py``; "" is a client not known."""
+"""Client -> its traits, seen in the journals of ``bench/whatif.py``; "" is a client not known.
+
+``poll`` of kafka-python returns nothing while a join is under way (``KafkaConsumer._poll_once``),
+so its members stop all that they keep, for a whole session where a member is dead.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +137,10 @@ class SeenRebalance:
     ----------
     at_ms, before_ms : int
         Its record, and the record before it.
+    signs : tuple of int
+        Last commits of members that stayed.
     flushes : tuple of int
-        Last commits of members that stayed, where they were made on purpose.
+        Those of them that were made on purpose.
     goodbyes : tuple of int
         Last commits of members that left in order.
     crashes : bool
@@ -134,6 +153,7 @@ class SeenRebalance:
 
     at_ms: int
     before_ms: int
+    signs: tuple[int, ...]
     flushes: tuple[int, ...]
     goodbyes: tuple[int, ...]
     crashes: bool
@@ -161,6 +181,8 @@ class GroupEstimates:
         Members commit when they give up what they have.
     noticed : dict of int to int
         Time of a record -> when the first member that stayed noticed the rebalance.
+    waited : dict of int to (int, int)
+        Time of a record -> between which times, where members that stayed only fell silent.
     """
 
     costs: dict[str, Estimate] = field(default_factory=dict)
@@ -170,6 +192,7 @@ class GroupEstimates:
     rhythm_ms: float = 0.0
     flushes: bool = False
     noticed: dict[int, int] = field(default_factory=dict)
+    waited: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 def estimate(rows: GroupRows, commits: CommitTimes, default: Costs) -> GroupEstimates:
@@ -194,8 +217,10 @@ def estimate(rows: GroupRows, commits: CommitTimes, default: Costs) -> GroupEsti
         heartbeat, follow_up, found["session_ms"] = _as_classic(default)
     found["heartbeat_ms"] = heartbeat
     client = client_of(rows, commits)
-    low, mid, high = CLIENTS[client].stops
-    found["joining_stops"] = Estimate(low_ms=low, mid_ms=mid, high_ms=high, n=int(bool(client)))
+    traits = CLIENTS[client]
+    for name, told in (("joining_stops", traits.stops), ("waiting_stops", traits.waits)):
+        low, mid, high = told
+        found[name] = Estimate(low_ms=low, mid_ms=mid, high_ms=high, n=int(bool(client)))
     if follow_up is not None:
         found["follow_up_ms"] = follow_up
     hop = min(MOST_HOP_MS, round_ms.mid_ms / HOPS)
@@ -224,7 +249,21 @@ def estimate(rows: GroupRows, commits: CommitTimes, default: Costs) -> GroupEsti
         rhythm_ms=rhythm_ms,
         flushes=any(one.flushes for one in seen),
         noticed={s.at_ms: min(s.flushes) for s in seen if s.flushes},
+        waited=_waited(seen, rhythm_ms),
     )
+
+
+def _waited(seen: Sequence[SeenRebalance], rhythm_ms: float) -> dict[int, tuple[int, int]]:
+    """When members that wait for a dead one noticed the round: before their next commit was due.
+
+    Brokers refuse commits while members join, and clients make none, so all fall silent at once.
+    """
+    found = {}
+    for one in seen:
+        low_ms, high_ms = max(one.signs, default=0), min(one.signs, default=0) + int(rhythm_ms)
+        if one.crashes and one.signs and one.at_ms - low_ms > QUIET * rhythm_ms > 0:
+            found[one.at_ms] = (low_ms, max(low_ms, high_ms))
+    return found
 
 
 def client_of(rows: GroupRows, commits: CommitTimes) -> str:
@@ -270,9 +309,20 @@ def observe(
     ]
     told = [value for values in broken for value in values]
     flushes = bool(told) and np.mean(told) >= 0.4
+    if not flushes and _in_step(found, rhythm_ms):
+        return found
     if not flushes:
         return [replace(one, flushes=()) for one in found]
     return found if eager else [_on_purpose(one, commits, rhythm_ms, pairs) for one in found]
+
+
+def _in_step(seen: Sequence[SeenRebalance], rhythm_ms: float) -> bool:
+    """Whether members commit when they notice a round, though that does not break their rhythm.
+
+    Heartbeats and commits of one period that begin anew with each round stay in step.
+    """
+    silent = [s.at_ms - at for s in seen if not s.crashes and not s.follow_up for at in s.flushes]
+    return len(silent) >= ENOUGH and float(np.median(silent)) < AT_ONCE * rhythm_ms
 
 
 def _observed(
@@ -305,6 +355,7 @@ def _observed(
     return SeenRebalance(
         at_ms=after.time_ms,
         before_ms=before.time_ms,
+        signs=tuple(flushes),
         flushes=tuple(flushes),
         goodbyes=tuple(goodbyes),
         crashes=crashes,

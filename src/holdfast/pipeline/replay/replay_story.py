@@ -28,8 +28,10 @@ subscribe, resize           as a start
 A heartbeat is that of the group's estimates (:mod:`holdfast.pipeline.replay.replay_estimates`).
 With commits at hand a rebalance began half a heartbeat and a round before its record; where members
 that stayed committed on purpose when they noticed it, half a heartbeat before the first of these
-commits. A member that crashed and came back in one record came back after the usual absence of the
-group's members, or, if there is none, at any time in between (``vague_ms``).
+commits. Where all that stayed fell silent for want of a dead member, it began half a heartbeat
+before their next commits were due. Any other member that crashed and came back in one record came
+back after the usual absence of the group's members, or, if there is none, at any time in between
+(``vague_ms``).
 """
 
 from __future__ import annotations
@@ -351,9 +353,13 @@ class _StoryBuilder:
         left = left_ms.get(self.known.place[slot])
         self.away |= self.known.static and left is not None
         noticed = self.seen.noticed.get(row.time_ms)
+        waited = None if self.kip848 else self.seen.waited.get(row.time_ms)
         vague_ms = self.heartbeat_ms if self.seen.rhythm_ms else 0
         if noticed is not None:
             at_ms = noticed - self.heartbeat_ms // 2
+        elif waited is not None and left is not None and not expired:
+            at_ms = (sum(waited) - self.heartbeat_ms) // 2
+            vague_ms += waited[1] - waited[0]
         elif left is not None and not expired:
             at_ms, vague_ms = self._return(left, at_ms, vague_ms)
         if left is not None:

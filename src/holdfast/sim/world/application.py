@@ -243,9 +243,11 @@ class Application:
         self.requests.send_commit(process, request)
 
     def joining(self, process: Process, action: actions.SendJoin) -> None:
-        """Send a join. After giving something up, members of some clients stop the rest as well."""
-        stops = self.costs.joining_stops
-        if stops and process.gave_up and 100 * self.network.chance() < stops:
+        """Send a join. Members of some clients stop what they keep until they are assigned."""
+        stops = self.costs.waiting_stops
+        if process.gave_up:
+            stops = max(stops, self.costs.joining_stops)
+        if stops and 100 * self.network.chance() < stops:
             now_ms, ledger = self.clock.now_ms, self.ledger
             for resource in sorted(process.running - process.held):
                 if ledger.spans[resource].ready_ms <= now_ms:
