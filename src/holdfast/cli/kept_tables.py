@@ -57,7 +57,7 @@ def tell_age(source: Place, note: Callable[[str], None]) -> None:
     if Limits().are_stale(age):
         note(
             f"log ends were read {age.seconds / 60:,.0f} minutes ago, and lags are as of then: "
-            "does holdfast watch still run?"
+            "does `watch` still run?"
         )
 
 
