@@ -86,7 +86,7 @@ def frame_of(served: ServedTables, state: ServedState, *, group: bool) -> Served
     words = f"read {time} UTC"
     if state.is_stale:
         looked_ms = served.read_ms - round(served.age.seconds * 1000)
-        words = f"log ends are of {when(looked_ms, 'seconds')} UTC: does `watch` still run?"
+        words = f"log ends are of {when(looked_ms, 'seconds')} UTC: does watch still run?"
     if state.n_examined < state.n_groups and not group:
         words += f"; {number(state.n_examined)} of {number(state.n_groups)} groups examined"
     if state.failed:
