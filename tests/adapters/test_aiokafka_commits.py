@@ -105,3 +105,15 @@ def test_the_listener_hears_of_an_assignment_before_those_who_wait_for_it():
         return heard
 
     assert asyncio.run(check()) == ["listener", "start"]
+
+
+def test_what_is_not_subscribed_to_any_more_is_processed():
+    """An application that asks for single partitions never asks for those again."""
+    old, new = TopicPartition("old", 0), TopicPartition("new", 0)
+    drained = []
+    coordinator = object.__new__(MemberCoordinator)
+    coordinator.in_flight = {old: 3, new: 4}
+    coordinator._drains = [(frozenset([old]), lambda: drained.append(old))]
+    coordinator._finish_others({"new"})
+    assert drained == [old]
+    assert coordinator.in_flight == {new: 4}

@@ -155,6 +155,14 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         for _, drained in over:
             drained()
 
+    def _finish_others(self, topics: Collection[str]) -> None:
+        """Count as processed what was handed out of topics that are not subscribed to any more.
+
+        An application that asks for single partitions does not ask for those again.
+        """
+        self.note_seek([tp for tp in self.in_flight if tp.topic not in topics])
+        self._check_drains()
+
     def note_seek(self, partitions: Iterable[TopicPartition]) -> None:
         """The application goes on elsewhere: that is what a commit commits."""
         for tp in partitions:
@@ -273,6 +281,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             return
         self._subscription.is_subscribed_again = False
         self._told, self._topics = subscription, subscription.topics
+        self._finish_others(subscription.topics)
         self._group_subscription = subscription.topics
         self._metadata_snapshot = self._get_metadata_snapshot()
         if again:
