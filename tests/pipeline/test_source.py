@@ -97,7 +97,7 @@ def test_a_dump_is_not_written_through_links(dump, tmp_path, link):
     (dump / link).symlink_to(tmp_path / "away")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(SourceError, match="is a link: a dump is not written"):
-        dump_module._make_room(dump)
+        dump_module.make_room(dump)
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -52,6 +52,7 @@ HELP_ORDER = (
     "broker",
     "demo",
     "dump",
+    "merge",
     "history",
     "lag",
     "plan",

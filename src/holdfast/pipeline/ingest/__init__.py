@@ -1,8 +1,8 @@
 """Records of a cluster or a dump, to Arrow columns.
 
-``source`` opens a source, ``dump`` writes a dump, ``pieces`` reads its files in tasks,
-``selection`` chooses groups. ``decode`` and ``decode_classic`` read records without Spark, with
-``arrow_columns``, ``decode_tasks`` what members of Streams and Connect were given; ``records``
-collects what a task needs of them. ``positions`` are committed offsets, reduced to the latest ones;
-``share_positions`` says where share groups are.
+``source`` opens a source, ``dump`` writes a dump, ``merge`` makes one of several, ``pieces`` reads
+their files in tasks, ``selection`` chooses groups. ``decode`` and ``decode_classic`` read records
+without Spark, with ``arrow_columns``, ``decode_tasks`` what members of Streams and Connect were
+given; ``records`` collects what a task needs of them. ``positions`` are committed offsets, reduced
+to the latest ones; ``share_positions`` says where share groups are.
 """

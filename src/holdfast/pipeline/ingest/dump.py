@@ -98,7 +98,7 @@ def write_dump(
         topic that is not empty.
     """
     root = place_of(folder).absolute()
-    _make_room(root)
+    make_room(root)
     chosen = Selection(groups=groups, all_groups=True)
     ends = cluster.partition_ends(OFFSETS_TOPIC, chosen.log_partitions)
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
@@ -133,7 +133,7 @@ def write_log(folder: Place | str, columns: Mapping[str, object], snapshot: Sour
         If ``folder`` holds something else.
     """
     root = place_of(folder).absolute()
-    _make_room(root)
+    make_room(root)
     write_parts(root, snapshot, [_write(root / "records", from_columns("records", columns))])
     return Dump.open(root)
 
@@ -176,7 +176,7 @@ def offsets_table(snapshot: SourceSnapshot) -> pa.Table:
     return from_columns("offsets", dict(zip(arrow_schema("offsets").names, rows, strict=True)))
 
 
-def _make_room(root: Place) -> None:
+def make_room(root: Place) -> None:
     """Empty a folder that is an older dump; refuse one that holds anything else."""
     found = list(_held(root))
     ours = {*PARTS, DUMP_FILE}

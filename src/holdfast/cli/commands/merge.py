@@ -1,0 +1,44 @@
+"""``holdfast merge``: several dumps of one cluster as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.options import DumpFolder, Quiet
+from holdfast.cli.output import notes
+from holdfast.errors import ConfigError
+from holdfast.tables.places import place_of
+
+if TYPE_CHECKING:
+    from holdfast.tables.places import Place
+else:  # Typer takes no union of types; ``place_of`` makes the value
+    Place = object
+
+EXAMPLES = """\b
+Examples:
+  holdfast merge monday tuesday wednesday -o days
+  holdfast merge s3://bucket/dumps/09 s3://bucket/dumps/10 -o s3://bucket/dumps/morning
+"""
+
+
+def run(
+    dumps: Annotated[
+        list[Place], typer.Argument(parser=place_of, metavar="DUMP...", help="Dumps to merge.")
+    ],
+    output: DumpFolder,
+    quiet: Quiet = False,
+) -> None:
+    """Write one dump with all records of several: history that compaction has taken since.
+
+    A record that several dumps hold counts once. Topics and offsets are those of the dump that was
+    taken last. Dumps of different clusters are refused. Every command takes the result as --input.
+    """
+    from holdfast.pipeline.ingest.merge import merge_dumps
+
+    if len(dumps) < 2:
+        raise ConfigError("name two dumps or more: holdfast merge DUMP DUMP -o DIR")
+    merged = merge_dumps(dumps, output)
+    note = notes(quiet)
+    note(f"{merged.n_records()} records of {len(dumps)} dumps in {merged.path}")
