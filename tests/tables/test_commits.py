@@ -40,6 +40,30 @@ def test_commits_of_two_writers_that_wrote_side_by_side_are_both_there(tmp_path)
     assert groups(tmp_path) == ["a", "b"]
 
 
+def test_the_manifest_is_read_once_by_a_commit_and_once_by_a_listing(tmp_path, monkeypatch):
+    tables = Tables(tmp_path)
+    tables.commit(written(tmp_path, 0, "a"))
+    batch, read, names = written(tmp_path, 1, "b"), FolderStore.read, []
+
+    def counted(self, name):
+        names.append(name)
+        return read(self, name)
+
+    monkeypatch.setattr(FolderStore, "read", counted)
+
+    def manifests():
+        found = [name for name in names if name == MANIFEST or name.startswith(f"{COMMITS}/0")]
+        names.clear()
+        return found
+
+    tables.commit(batch)
+    assert manifests() == [MANIFEST]
+    assert len(tables.files("generations")) == 2
+    assert manifests() == [MANIFEST]
+    assert tables.rows("generations") == 2
+    assert manifests() == [MANIFEST]
+
+
 def test_a_commit_that_was_made_from_an_older_version_is_refused(tmp_path):
     tables = Tables(tmp_path)
     tables.commit(written(tmp_path, 0, "a"))

@@ -46,7 +46,6 @@ from holdfast.tables.manifest import (
     Batch,
     Manifest,
     TableVersion,
-    check_newest,
     commit_manifest,
     commit_time_ns,
     forget_drafts,
@@ -54,7 +53,7 @@ from holdfast.tables.manifest import (
     overtaken,
 )
 from holdfast.tables.names import batch_folder
-from holdfast.tables.places import Place, StorePath, readable
+from holdfast.tables.places import Place, readable, size_of, written_ns_of
 from holdfast.tables.remote_store import each, store_of
 from holdfast.tables.store import Store
 from holdfast.tables.stored import TABLES
@@ -152,6 +151,11 @@ def commit_batch(
 ) -> Manifest:
     """Make a batch visible at once, in all tables.
 
+    Parameters
+    ----------
+    made_from : Manifest
+        As :func:`~holdfast.tables.manifest.newest_manifest` has just given it.
+
     Raises
     ------
     SourceError
@@ -159,7 +163,6 @@ def commit_batch(
         nothing counts of what was done.
     """
     root, store = versions.root, store_of(versions.root)
-    check_newest(root, made_from, writer)
     added = {table: data_files(root, files) for table, files in batch.files.items()}
     now_ms = time.time_ns() // 1_000_000
 
@@ -225,10 +228,7 @@ def data_files(root: Place, files: Sequence[tuple[str, int]]) -> list[DataFile]:
 def _data_file(name: str, path: Place) -> DataFile:
     try:
         about = pq.read_metadata(readable(path))
-        if isinstance(path, StorePath):
-            size, written_ns = path.size(), path.written_ns()
-        else:
-            size, written_ns = (status := path.stat()).st_size, status.st_mtime_ns
+        size, written_ns = size_of(path), written_ns_of(path)
     except FileNotFoundError as error:
         raise SourceError(f"{path} is gone: it was to be committed; start again") from error
     except (OSError, pa.ArrowException) as error:

@@ -26,7 +26,7 @@ from holdfast.errors import SourceError
 from holdfast.tables.delta_log import log_folder
 from holdfast.tables.lease import COMMITS, WriterLease
 from holdfast.tables.names import is_file_name
-from holdfast.tables.places import Place, StorePath
+from holdfast.tables.places import Place, parquet_below, written_ns_of
 from holdfast.tables.remote_store import store_of
 from holdfast.tables.store import Store, is_draft
 from holdfast.tables.stored import TABLES
@@ -41,8 +41,6 @@ Files = Sequence[tuple[str, int]]
 
 _VERSION: Final = re.compile(r"(\d{9,18})\.json")
 _TRIES: Final = 5
-STORE_CLOCK_NS: Final = 2 * 10**9
-"""By so much the times of two files of a store may be out of order."""
 DRAFT_NS: Final = 3_600 * 10**9
 """A draft that is older may be deleted: a second process writes one while it asks for the lease."""
 
@@ -130,17 +128,12 @@ def read_manifest(root: Place) -> Manifest:
     store = store_of(root)
     for _ in range(_TRIES):
         # A store's file that is replaced while it is read comes in pieces of both; a version stays.
-        found = None if isinstance(root, StorePath) else _parsed(store, MANIFEST)
+        found = _parsed(store, MANIFEST) if store.replaces_at_once else None
         newest = max(_versions(store), default=0)
-        if isinstance(root, StorePath) and not newest:
-            found = _parsed(store, MANIFEST)
-        if found is not None and found.version >= newest:
-            return found
-        if not newest:
-            return Manifest()
-        found = _parsed(store, _version_name(newest))
-        if found is not None:
-            return found
+        if found is None or found.version < newest:
+            found = _parsed(store, _version_name(newest) if newest else MANIFEST)
+        if found is not None or not newest:
+            return found or Manifest()
     raise SourceError(f"{root}: its manifest changes faster than it can be read; try again")
 
 
@@ -154,8 +147,13 @@ def read_batches(root: Place) -> list[Batch]:
     """
     found = read_manifest(root)
     if not found.version:
-        raise SourceError(f"{root} holds no tables: {MANIFEST} is missing")
+        raise nothing_committed(root)
     return list(found.batches)
+
+
+def nothing_committed(root: Place) -> SourceError:
+    """What is said of a folder to which no batch was committed."""
+    return SourceError(f"{root} holds no tables: {MANIFEST} is missing")
 
 
 def commit_manifest(
@@ -189,7 +187,7 @@ def commit_manifest(
         batches=(*map(_remembered, listed[:-1]), *listed[-1:]),
         tables=tables,
     )
-    check_newest(root, made_from, writer)
+    writer.check(store)
     name, data = _version_name(made.version), _text(made)
     if not store.create(name, data):
         raise overtaken(root, made.version)
@@ -201,8 +199,13 @@ def commit_manifest(
     return made
 
 
-def check_newest(root: Place, manifest: Manifest, writer: WriterLease) -> None:
-    """Refuse to go on from a version that is not the newest, or without the right to write.
+def newest_manifest(root: Place, writer: WriterLease, made_from: Manifest | None) -> Manifest:
+    """The manifest to go on from; refuses one that is not the newest, and who may not write.
+
+    Parameters
+    ----------
+    made_from : Manifest, optional
+        What the caller has read before; by default whatever is the newest.
 
     Raises
     ------
@@ -210,8 +213,10 @@ def check_newest(root: Place, manifest: Manifest, writer: WriterLease) -> None:
         The lease is gone, or another version was committed since.
     """
     writer.check(store_of(root))
-    if read_manifest(root).version != manifest.version:
-        raise overtaken(root, manifest.version + 1)
+    found = read_manifest(root)
+    if made_from is not None and found.version != made_from.version:
+        raise overtaken(root, made_from.version + 1)
+    return found if made_from is None else made_from
 
 
 def forget_versions(root: Place, newest: Manifest) -> None:
@@ -235,31 +240,19 @@ def forget_drafts(root: Place, newest: Manifest) -> None:
 
 
 def commit_time_ns(root: Place, manifest: Manifest) -> int:
-    """When a version was committed, by the clock of the file system; 0 where that is not known."""
-    for name in (_version_name(manifest.version), MANIFEST):
-        if isinstance(root, StorePath):
-            written_ms = store_of(root).written_ms(name)
-            if written_ms:  # a store may count whole seconds
-                return written_ms * 1_000_000 - STORE_CLOCK_NS
-            continue
-        try:
-            return (root / name).stat().st_mtime_ns
-        except FileNotFoundError:
-            continue
-    return 0
+    """When a version was committed, by the clock of the storage; 0 where that is not known."""
+    store = store_of(root)
+    return store.since_ns(_version_name(manifest.version)) or store.since_ns(MANIFEST)
 
 
 def stamp(root: Place) -> object:
     """What differs once the folder holds something else; without a manifest, all Parquet files."""
-    if isinstance(root, StorePath):
-        store = store_of(root)
-        newest = max(_versions(store), default=0)
-        return store.read(_version_name(newest) if newest else MANIFEST), newest
-    path = root / MANIFEST
-    if path.is_file():
-        status = path.stat()
-        return status.st_mtime_ns, status.st_size, status.st_ino
-    return tuple((str(file), file.stat().st_mtime_ns) for file in sorted(root.rglob("*.parquet")))
+    store = store_of(root)
+    newest = 0 if store.replaces_at_once else max(_versions(store), default=0)
+    found = store.stamp(_version_name(newest) if newest else MANIFEST)
+    if found is not None:
+        return found, newest
+    return tuple((str(file), written_ns_of(file)) for file in parquet_below(root))
 
 
 def state_files(manifest: Manifest) -> Mapping[str, Files]:

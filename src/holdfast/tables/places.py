@@ -363,6 +363,20 @@ def size_of(file: str | Place) -> int:
     return place.size() if isinstance(place, StorePath) else place.stat().st_size
 
 
+def written_ns_of(file: str | Place) -> int:
+    """When a file was written, by the clock of its storage, in nanoseconds since 1970."""
+    place = place_of(file)
+    return place.written_ns() if isinstance(place, StorePath) else place.stat().st_mtime_ns
+
+
+def parquet_below(folder: Place) -> list[Place]:
+    """Parquet files in a folder and in those below, sorted; none where it is not there."""
+    if isinstance(folder, StorePath):
+        below = (file for file, _ in folder.files_below())
+        return sorted(file for file in below if file.name.endswith(".parquet"))
+    return sorted(folder.rglob("*.parquet")) if folder.is_dir() else []
+
+
 def readable(file: str | Place) -> Any:
     """What ``pyarrow.parquet.ParquetFile`` reads a file by."""
     place = place_of(file)

@@ -37,9 +37,17 @@ from holdfast.tables.filesystems import telling
 from holdfast.tables.folder import check_folder, checked_files, refuse_links
 from holdfast.tables.groups import GroupedTable
 from holdfast.tables.lease import WriterLease, one_writer
-from holdfast.tables.manifest import Batch, Manifest, has_manifest, read_batches, read_manifest
+from holdfast.tables.manifest import (
+    Batch,
+    Manifest,
+    has_manifest,
+    newest_manifest,
+    nothing_committed,
+    read_batches,
+    read_manifest,
+)
 from holdfast.tables.parquet import open_parquet, row_groups_of
-from holdfast.tables.places import Place, StorePath, place_of
+from holdfast.tables.places import Place, StorePath, parquet_below, place_of
 from holdfast.tables.remote_store import each, store_of
 from holdfast.tables.schemas import ARROW, MILLIS, arrow_schema
 from holdfast.tables.stored import TABLES
@@ -290,7 +298,7 @@ class Tables:
         is_new = operation == "WRITE"
         gone = Gone(everything=replace, tables=anew, files=without, batch=is_new)
         with held as lease:
-            old = self.manifest() if made_from is None else made_from
+            old = newest_manifest(self.root, lease, made_from or self._pinned)
             commit_batch(
                 self._versions, batch, gone, made_from=old, writer=lease, operation=operation
             )
@@ -304,8 +312,7 @@ class Tables:
             There is no such table, or the manifest or the table's log cannot be read.
         """
         _known(name)
-        found = once_more(lambda: self._versions.state(name, self.manifest()))
-        return list(found.files.values())
+        return self._files_of(name)
 
     def files(self, name: str, groups: Sequence[str] | None = None) -> list[Place]:
         """Committed files of a table; without a manifest, those that :func:`read_tables` read.
@@ -323,19 +330,28 @@ class Tables:
         _known(name)
         if self._held and name in self._held and not has_manifest(self.root):
             return _loose_files(self.root, name)
-        if not self.manifest().version:
-            self.batches()
         wanted = None if groups is None else sorted(set(groups))
-        listed = self.data_files(name)
+        listed = self._files_of(name, needed=True)
         names = [f.name for f in listed if wanted is None or f.may_hold("group", wanted)]
         return checked_files(self.root, names)
+
+    def _files_of(self, name: str, *, needed: bool = False) -> list[DataFile]:
+        """Files of a table by one reading of the manifest; ``needed``: there has to be one."""
+
+        def read() -> list[DataFile]:
+            found = self.manifest()
+            if needed and not found.version:
+                raise nothing_committed(self.root)
+            return list(self._versions.state(name, found).files.values())
+
+        return once_more(read)
 
     def rows(self, name: str) -> int:
         """Stored rows of a table, by the manifest."""
         _known(name)
         found = self.manifest()
         if not found.version:
-            self.batches()
+            raise nothing_committed(self.root)
         return found.tables[name].rows if name in found.tables else 0
 
     def _rows_of(self, name: str, groups: Sequence[str] | None) -> pa.Table:
@@ -610,13 +626,8 @@ def _loose_files(root: Place, name: str) -> list[Place]:
     single = root / f"{name}.parquet"
     if single.is_file():
         return [single]
-    if isinstance(root, StorePath):
-        below = (file for file, _ in (root / name).files_below())
-        files = sorted(file for file in below if file.name.endswith(".parquet"))
-        inside = len(root.key) + 1
-        return [f for f in files if not _is_hidden(f.key[inside:].split("/"))]
-    here = sorted((root / name).rglob("*.parquet")) if (root / name).is_dir() else []
-    return [f for f in here if not _is_hidden(f.relative_to(root).parts)]
+    inside, below = len(str(root / name)), parquet_below(root / name)
+    return [file for file in below if not _is_hidden(str(file)[inside:].split("/"))]
 
 
 def _is_hidden(parts: Sequence[str]) -> bool:

@@ -27,6 +27,8 @@ from holdfast.tables.store import BOOT_ID, FolderStore, Store, Taken
 
 REQUESTS: Final = 16
 """Requests to a store at the same time."""
+CLOCK_NS: Final = 2 * 10**9
+"""By so much the times of two files of a store may be out of order."""
 _NETWORK: Final = Path("/proc/self/ns/net")
 
 A = TypeVar("A")
@@ -108,6 +110,16 @@ class RemoteStore:
             return (self.root / name).written_ns() // 1_000_000
         except FileNotFoundError:
             return 0
+
+    def since_ns(self, name: str) -> int:
+        """As in :class:`Store`; a store may count whole seconds."""
+        written_ms = self.written_ms(name)
+        return written_ms * 1_000_000 - CLOCK_NS if written_ms else 0
+
+    @property
+    def replaces_at_once(self) -> bool:
+        """As in :class:`Store`: a file of several requests comes in pieces of both."""
+        return False
 
     def take(self, name: str, data: bytes) -> Taken | None:
         """As in :class:`Store`.

@@ -69,6 +69,17 @@ class Store(Protocol):
     def written_ms(self, name: str) -> int:
         """When a name got its content, by the clock of the store; 0 where it is not there."""
 
+    def since_ns(self, name: str) -> int:
+        """A moment in which a name had its content at the earliest, by the clock of the store.
+
+        Nanoseconds; what the store says is written later was not there before. 0 where the name is
+        not there.
+        """
+
+    @property
+    def replaces_at_once(self) -> bool:
+        """Whether who reads while ``replace`` runs finds one content whole, never parts of both."""
+
     def take(self, name: str, data: bytes) -> Taken | None:
         """Create a name and hold it while this process lives; None where it is there."""
 
@@ -150,6 +161,18 @@ class FolderStore:
             return (self.root / name).stat().st_mtime_ns // 1_000_000
         except (FileNotFoundError, NotADirectoryError):
             return 0
+
+    def since_ns(self, name: str) -> int:
+        """As in :class:`Store`."""
+        try:
+            return (self.root / name).stat().st_mtime_ns
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+
+    @property
+    def replaces_at_once(self) -> bool:
+        """As in :class:`Store`."""
+        return True
 
     def take(self, name: str, data: bytes) -> Taken | None:
         """As in :class:`Store`."""

@@ -19,7 +19,7 @@ else:  # Typer takes no union of types; ``place_of`` makes the value
 EXAMPLES = """\b
 Examples:
   holdfast merge monday tuesday wednesday -o days
-  holdfast merge s3://bucket/dumps/09 s3://bucket/dumps/10 -o s3://bucket/dumps/morning
+  holdfast merge s3://bucket/09 s3://bucket/10 -o s3://bucket/morning
 """
 
 
