@@ -249,7 +249,7 @@ def stamp(root: Place) -> object:
     """What differs once the folder holds something else; without a manifest, all Parquet files."""
     store = store_of(root)
     newest = 0 if store.replaces_at_once else max(_versions(store), default=0)
-    found = store.stamp(_version_name(newest) if newest else MANIFEST)
+    found = store.read(_version_name(newest)) if newest else store.stamp(MANIFEST)
     if found is not None:
         return found, newest
     return tuple((str(file), written_ns_of(file)) for file in parquet_below(root))
