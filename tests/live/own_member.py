@@ -1,7 +1,7 @@
 """One holdfast.Consumer in a live group, and a journal.
 
-Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL STRATEGY, the last one as Kafka writes
-partition.assignment.strategy. SIGTERM closes it.
+Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL STRATEGY, the last one a design's policy, or as Kafka
+writes partition.assignment.strategy. SIGTERM closes it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def main(bootstrap, topic, group, name, journal, strategy) -> None:
             def on_partitions_lost(self, partitions) -> None:
                 write("lost", partitions)
 
+        design = strategy in ("simple", "deferred")
         consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -43,7 +44,7 @@ def main(bootstrap, topic, group, name, journal, strategy) -> None:
                 "auto.offset.reset": "earliest",
                 "session.timeout.ms": 30_000,
                 "heartbeat.interval.ms": 300,
-                "partition.assignment.strategy": strategy,
+                "holdfast.policy" if design else "partition.assignment.strategy": strategy,
             }
         )
         consumer.subscribe([topic], listener=Listener())

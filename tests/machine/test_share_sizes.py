@@ -7,6 +7,7 @@ partitions lie; that no written record is longer is a test, too.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -21,13 +22,14 @@ from holdfast.machine.leader.designs import (
     LeaderRound,
 )
 from holdfast.machine.leader.embedded import MemberView, RebalanceMode
-from holdfast.machine.leader.ring import FEW, LeftOut, RoundMemory, shares
+from holdfast.machine.leader.ring import FEW, LeftOut, RoundMemory, identity_of, shares
 from holdfast.machine.leader.subscriptions import subscribed_members
+from holdfast.machine.leader.successors import most_remembered
 from holdfast.machine.policy import Policy
 from holdfast.model.columns import I64
 from holdfast.model.partitions import grouped
 from holdfast.wire.layouts.incremental import Design
-from holdfast.wire.layouts.memory import read_share
+from holdfast.wire.layouts.memory import RememberedMember, read_share
 from holdfast.wire.layouts.record_size import estimate_group_bytes
 
 RATIO = 2.2
@@ -168,6 +170,31 @@ def test_while_something_waits_too(members, partitions, topics, subscribed, dead
     size = (members, partitions, topics, "t")
     ours = written_bytes(DesignAssignor(DESIGN), size, dead=dead, subscribed=subscribed)
     assert ours <= RATIO * kafka_bytes(size, subscribed=subscribed)
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 5, 6, 8, 17, 33, 64, 128, 400])
+def test_while_members_have_come_lately_too(members):
+    """As many arrivals as the memory holds, each with a time of its own."""
+    for partitions in (members // 2 + 1, members, 3 * members // 2):
+        size = (members, partitions, 1, "t")
+        turn = quiet_turn(DesignAssignor(DESIGN), size)
+        who = subscribed_members(turn.members, member_id(0), 0)
+        own = owners(*size)[1]
+        memory = RoundMemory(
+            generation=GENERATION,
+            leader_id=member_id(0),
+            members=who,
+            owned={member_id(m): grouped(own[m]) for m in range(members) if own[m]},
+        )
+        came = [
+            RememberedMember(identity=identity_of(m), delay_ms=300_000 - at)
+            for at, m in enumerate(who[: most_remembered(members)])
+        ]
+        more = sum(map(len, shares(replace(memory, waiting=tuple(came))).values()))
+        more -= sum(map(len, shares(memory).values()))
+        assert more > 0
+        record = written_bytes(DesignAssignor(DESIGN), size) + 2 * more
+        assert record <= RATIO * kafka_bytes(size)
 
 
 def when_all_but_these_wait(members: int, partitions: int, left_out: LeftOut) -> tuple[int, int]:

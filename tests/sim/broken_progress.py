@@ -155,6 +155,80 @@ def d1_newcomer():
         yield history.turn(bend)
 
 
+def grown_by_e(after_ms: int = 60_000) -> History:
+    """a to d have been there for so long, and e comes."""
+    history = History.of(DEFERRED, 4, a="0", b="1", c="2", d="3")
+    history.now_ms += after_ms
+    assert history.turn() == set()
+    history.join("e")
+    assert history.turn() == set()
+    history.now_ms += 10_000
+    return history
+
+
+def d1_with_a_successor():
+    history = grown_by_e()
+    history.leave("d")
+    yield history.turn()
+    assert history.members["e"].owned == t(3)
+    history.leave("c")
+    yield history.turn(together(tell_all(delay_ms=0), tell("a", assigned=t(0, 2))))
+
+
+def d1_successor_of_long_ago():
+    for later_ms in (0, DEFERRED.delay_ms):
+        history = grown_by_e()
+        history.now_ms += later_ms
+        history.leave("d")
+        bend = together(tell_all(delay_ms=0), tell("a", assigned=t(0, 3)))
+        yield history.turn(bend if later_ms else None)
+
+
+def d1_successor_of_a_start():
+    for after_ms in (60_000, 5_000):
+        history = grown_by_e(after_ms)
+        history.leave("d")
+        bend = together(tell_all(delay_ms=0), tell("a", assigned=t(0, 3)))
+        yield history.turn(None if after_ms == 60_000 else bend)
+
+
+def d1_successor_that_is_back_late():
+    bend = together(tell_all(delay_ms=0), tell("a", assigned=t(0, 2)))
+    for plan in (None, bend):
+        history = waiting()
+        history.now_ms += 60_000
+        assert history.turn() == set()
+        history.join("e")
+        assert history.turn() == set()
+        history.leave("c")
+        yield history.turn(plan)
+
+
+def d1_successor_of_a_static_member():
+    for plan in (None, together(tell_all(delay_ms=0), tell("a", assigned=t(0, 3)))):
+        history = History.of(DEFERRED, 4, a="0", b="1", c="2")
+        history.instances = {"d": "static"}
+        history.join("d")
+        assert history.turn() == set()
+        history.now_ms += 60_000
+        history.join("e")
+        assert history.turn() == set()
+        history.leave("d")
+        yield history.turn(plan)
+
+
+def d1_made_a_successor_by_the_memory():
+    def names_b(share):
+        arrival = RememberedMember(
+            identity=identity_of(subscribed("b", topics=("t",)))[: share.identity_bytes],
+            delay_ms=20_000,
+        )
+        return replace(share, waiting=(*share.waiting, arrival))
+
+    for bend in (None, remember(names_b)):
+        yield waiting().turn(bend)
+
+
 def d2_by_identity():
     for bend in (None, together(tell("e", assigned=()), tell_all(delay_ms=20_000))):
         history = waiting(d="static")

@@ -8,7 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.sim.broken_progress import grown_by_e
+from tests.sim.broken_safety import DEFERRED, waiting
 from tests.sim.bugs import ask_only_who_owns_it, rejoin_before_the_hand_over
+from tests.sim.history import History
 
 from holdfast.machine.actions import ComputeAssignment
 from holdfast.machine.codes import ErrorCode
@@ -18,7 +21,7 @@ from holdfast.machine.events import (
     HeartbeatAnswered,
     JoinedMember,
 )
-from holdfast.machine.leader import deferral, leader
+from holdfast.machine.leader import deferral, leader, successors
 from holdfast.machine.leader.designs import (
     CooperativeAssignor,
     DesignAssignor,
@@ -29,6 +32,7 @@ from holdfast.machine.leader.designs import (
 from holdfast.machine.leader.embedded import Instruction
 from holdfast.machine.leader.recall import recall
 from holdfast.machine.leader.subscriptions import read_subscribed_member
+from holdfast.machine.leader.successors import after_round, served_by
 from holdfast.machine.member import answers, holdings
 from holdfast.machine.member.member import Member
 from holdfast.machine.member.member_data import NEVER_MS, MemberData
@@ -432,6 +436,54 @@ def test_24_survivors_get_what_a_newcomer_could_carry():
                 assignments[old[0]] = replace(heir, assigned=grouped(theirs))
 
     caught("deferred", {"D1"}, bent(bend))
+
+
+def late_loss(history: History) -> set[str]:
+    """The rules that a round breaks in which c is gone, too."""
+    history.leave("c")
+    return history.turn()
+
+
+def after_a_surge() -> set[str]:
+    history = grown_by_e()
+    history.leave("d")
+    assert history.turn() == set()
+    return late_loss(history)
+
+
+def after_a_late_return() -> set[str]:
+    history = waiting()
+    history.now_ms += DEFERRED.delay_ms
+    assert history.turn() == set()
+    history.join("e")
+    assert history.turn() == set()
+    return late_loss(history)
+
+
+def after_a_start() -> set[str]:
+    return late_loss(grown_by_e(5_000))
+
+
+def served_for_ever(arrivals, *wanted):
+    return served_by(arrivals, *wanted)[0], arrivals
+
+
+def none_vacant(*round_, **fields):
+    return after_round(*round_, **{**fields, "ran_out": 0})
+
+
+@pytest.mark.parametrize(
+    ("play", "module", "name", "bug"),
+    [
+        (after_a_surge, deferral, "served_by", served_for_ever),
+        (after_a_late_return, deferral, "after_round", none_vacant),
+        (after_a_start, successors, "start_ms", lambda policy: 0),
+    ],
+)
+def test_28_a_member_without_a_successor_is_not_waited_for(monkeypatch, play, module, name, bug):
+    assert play() == set()
+    monkeypatch.setattr(module, name, bug)
+    assert play() == {"D1"}
 
 
 def test_26_a_departure_freezes_the_whole_group(monkeypatch):

@@ -37,6 +37,12 @@ SHOWN: tuple[tuple[str, str, Setup], ...] = (
         "six members within a second",
         replace(SETUP, scenario="first-start"),
     ),
+    (
+        "Surge",
+        "a Deployment's roll-out with maxSurge 1: a new process comes, and an old one leaves when "
+        "the new one is ready",
+        replace(SETUP, scenario="surge"),
+    ),
 )
 
 
@@ -72,6 +78,8 @@ def designs_page() -> str:
         lines += [f"## {title}", "", f"{text[0].upper()}{text[1:]}.", "", *_measured(runs), ""]
         if setup.scenario == "process-death":
             lines += [*_deaths(), ""]
+        if setup.scenario == "surge":
+            lines += [*_surges(), ""]
     tables[CHEAP] = _runs(SETUP, FREE)
     lines += [
         f"## {CHEAP}",
@@ -89,6 +97,31 @@ def designs_page() -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _surges() -> list[str]:
+    """The surge with more partitions and two processes at once, Design II beside Design I."""
+    head = ("partitions", "maxSurge", "policy", "moved", "unowned s", "stopped s", "longest s")
+    rows = []
+    for partitions in (6, 30, 84):
+        for at_once, shown in ((1, "1"), (2, "25 %")):
+            setup = replace(SETUP, scenario="surge", partitions=partitions, steps=at_once)
+            for policy in ("simple", "deferred"):
+                done = run(setup, Costs(), policy)
+                rows.append((
+                    str(partitions), shown, _label(policy), str(done.moved),
+                    f"{done.partition_seconds_unowned:.1f}",
+                    f"{done.partition_seconds_stopped:.1f}", f"{done.longest_stop_seconds:.1f}",
+                ))  # fmt: skip
+    return [
+        *paragraph(
+            "Six members again. Under Design II a newcomer that came before a member left is its "
+            "successor, so nothing waits, without a setting "
+            "(`holdfast/machine/leader/successors.py`). The rounds are those of Design I."
+        ),
+        "",
+        *table(head, rows),
+    ]
 
 
 def _runs(setup: Setup, costs: Costs, policies: Sequence[str] = SIMULATED) -> Runs:

@@ -30,6 +30,7 @@ from holdfast.sim.baselines.kip848 import run_kip848
 from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ledger import Ledger, Violation
+from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World, WorldOptions
 
 SETTLE_LIMIT_MS = 3_600_000
@@ -196,10 +197,11 @@ class Play:
         def waits() -> bool:
             return not (back.running and back.member.state is MemberState.STABLE)
 
-        world.clock.run_while(waits, world.now_ms + self._patience_ms(), 100)
+        world.clock.run_while(waits, world.now_ms + self.patience_ms(), 100)
         world.run(world.now_ms + self.costs.pause_ms)
 
-    def _patience_ms(self) -> int:
+    def patience_ms(self) -> int:
+        """How long a scenario waits for a member to work."""
         return 2 * self.costs.rebalance_ms + self.costs.session_ms
 
 
@@ -207,6 +209,32 @@ def rolling_bounce(play: Play) -> None:
     """Each member in turn ends and comes back."""
     for slot in play.track(range(play.setup.members)):
         play.bounce(slot)
+
+
+def surge(play: Play) -> None:
+    """A Deployment's roll-out: new processes come, and as many old ones leave when they work.
+
+    ``steps`` processes come at once, as a ``maxSurge`` of so many allows. A new process is ready
+    ``pause_ms`` after it became a member. The group has been as it is for a minute.
+    """
+    world, costs = play.world, play.costs
+    world.run(world.now_ms + 60_000)
+    slots = play.setup.members
+    for first in range(0, slots, play.setup.steps):
+        old = range(first, min(slots, first + play.setup.steps))
+        new = [world.start(slots + slot) for slot in old]
+
+        def waits(new: list[Process] = new) -> bool:
+            return not all(p.member.state is MemberState.STABLE for p in new)
+
+        world.clock.run_while(waits, world.now_ms + play.patience_ms(), 100)
+        world.run(world.now_ms + costs.pause_ms)
+        for slot in old:
+            if play.setup.crash:
+                world.crash(slot)
+            else:
+                world.stop(slot)
+    world.run(world.now_ms + costs.pause_ms)
 
 
 def process_death(play: Play) -> None:
@@ -312,6 +340,7 @@ SCENARIOS: Mapping[str, Callable[[Play], None]] = {
     "scale-up": scale_up,
     "scale-down": scale_down,
     "first-start": first_start,
+    "surge": surge,
 }
 """Name -> what happens."""
 

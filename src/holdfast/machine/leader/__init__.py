@@ -12,6 +12,7 @@ Kafka's coordinator chooses one assignor and hands its leader the subscriptions 
 ``false_claims``  claims that the leader of the last round knows to be false
 ``recall``        part 2: the memory, put together from the shares that members bring
 ``deferral``      part 3: which partitions wait for a departed member
+``successors``    newcomers whose presence ends the wait for a departed member
 ``targets``       part 4: the owner wanted for each resource, by kind or by weight
 ``leader``        all parts in order: what each member keeps, gains and gives up
 ``ring``          the memory of a round, divided into shares

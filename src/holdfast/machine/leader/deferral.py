@@ -37,6 +37,8 @@ not in the round is *departed*. All examples are a group of members A, B and C t
    of a member: each gets at most its fair share, or an equal part if that is more. Of an unknown
    owner nobody gets more than a fair share. What is left waits on (D1, D2).
    Example: C departs and D joins. If C was dynamic, D gets partition 2 at once.
+   A departed member whose successor came before it departed does not wait at all
+   (:mod:`holdfast.machine.leader.successors`).
    A newcomer claims nothing, has been in no generation, and is not in the memory. A member that
    has lost its membership is one if it comes under another id. If it brings the only share that
    tells of the last round, it counts as a member that was there.
@@ -70,6 +72,7 @@ from holdfast.assignors.claims import Claims
 from holdfast.machine.leader.recall import Memory, is_first_wait
 from holdfast.machine.leader.ring import identity_of
 from holdfast.machine.leader.subscriptions import SubscribedMember
+from holdfast.machine.leader.successors import Arrivals, after_round, alike, remembered, served_by
 from holdfast.machine.policy import Policy, When
 from holdfast.model.columns import I32, NO_OWNER, Mask
 from holdfast.model.group import Group
@@ -118,12 +121,15 @@ class Deferral:
         they get exactly what is pinned to them.
     pace_ms : int
         Design III: how long until the next batch may move.
+    arrived : tuple of RememberedMember
+        Entries of the memory for members that came lately.
     """
 
     waiting: tuple[DepartedMember, ...]
     pinned: I32
     exact: tuple[int, ...]
     pace_ms: int
+    arrived: tuple[RememberedMember, ...] = ()
 
     @property
     def delay_ms(self) -> int:
@@ -162,12 +168,35 @@ def defer(
     lost = _departed(policy, claims, members, memory, free)
     held_back = _only([w for w in lost if w.remaining_ms > policy.tolerance_ms], ~free)
     exact, lost = _return_known(_only(lost, free), members, pinned)
-    lost = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
+    waits = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
+    ran_out = _members_of(lost) - _members_of([*waits, *held_back])
     newcomers = _newcomers(members, memory, pinned, claims.group)
+    before = remembered(policy, members, memory)
+    gone = [*waits, *_gone(held_back, members)]
+    succeeded, arrivals = _with_successors(gone, before, members, claims.group)
+    lost, held_back = (
+        [w for w in each if w.who.delay_ms or w.who.identity not in succeeded]
+        for each in (waits, held_back)
+    )
+    places = [(w.who.identity, w.tps) for w in (*lost, *held_back)]
     placed, lost = _serve_newcomers(lost, newcomers, members, pinned, free=free, group=claims.group)
     exact = tuple(sorted({*exact, *placed}))
-    waiting = (*lost, *held_back)
-    return Deferral(waiting=waiting, pinned=pinned, exact=exact, pace_ms=pace_ms)
+    arrivals = after_round(
+        policy,
+        arrivals,
+        [i for i in newcomers if i not in before.members],
+        members,
+        places=places,
+        ran_out=len(ran_out),
+        pinned=pinned,
+    )
+    return Deferral(
+        waiting=(*lost, *held_back),
+        pinned=pinned,
+        exact=exact,
+        pace_ms=pace_ms,
+        arrived=arrivals.entries(policy),
+    )
 
 
 def _claimed_before(claims: Claims, memory: Memory) -> Mask:
@@ -187,6 +216,38 @@ def _only(lost: Sequence[DepartedMember], mask: Mask) -> list[DepartedMember]:
     """Departed members with those of their partitions that are in a mask, if any are."""
     kept = [replace(w, tps=w.tps[mask[w.tps]]) for w in lost]
     return [w for w in kept if len(w.tps)]
+
+
+def _members_of(lost: Sequence[DepartedMember]) -> set[bytes]:
+    """Identities of departed members; the first ones of a new group are none."""
+    return {w.who.identity for w in lost if not is_first_wait(w.who)}
+
+
+def _with_successors(
+    lost: Sequence[DepartedMember],
+    arrivals: Arrivals,
+    members: Sequence[SubscribedMember],
+    group: Group,
+) -> tuple[frozenset[bytes], Arrivals]:
+    """Identities of those that departed just now and have a successor, and who is left of these."""
+    if not arrivals.members or not lost:
+        return frozenset(), arrivals
+    came = [a.who.identity for a in arrivals.open]
+    known_only = any(m.instance_id is not None for m in members)
+    topics: dict[bytes, set[int]] = {}
+    for w in sorted(lost, key=lambda w: (not w.who.identity, -len(w.tps), w.who.identity)):
+        who = w.who
+        if who.static or who.delay_ms or any(alike(who.identity, each) for each in came):
+            continue
+        if who.identity or not known_only:
+            topics.setdefault(who.identity, set()).update(group.topics.topic_of[w.tps].tolist())
+    subscribed = {
+        i: group.sub_topic[group.sub_start[i] : group.sub_start[i + 1]].tolist()
+        for i in arrivals.members
+    }
+    names = list(topics)
+    served, arrivals = served_by(arrivals, subscribed, list(topics.values()))
+    return frozenset(names[at] for at in served), arrivals
 
 
 def _first_wait(
@@ -334,6 +395,15 @@ def _return_known(
     return tuple(sorted(exact)), rest
 
 
+def _gone(
+    lost: Sequence[DepartedMember], members: Sequence[SubscribedMember]
+) -> list[DepartedMember]:
+    """Those that are not back by their identity."""
+    present = _Present(members)
+    found = [(w, present.find(w.who.identity)) for w in lost]
+    return [w for w, member in found if member is None or members[member].leaves_for_good]
+
+
 def _newcomers(
     members: Sequence[SubscribedMember], memory: Memory | None, pinned: I32, group: Group
 ) -> list[int]:
@@ -419,7 +489,8 @@ def owed(
         return member is not None and not _is_back(who, members[member])
 
     gone = (*memory.waiting, *(w for w in memory.named if not claims_it(w)))
-    return tuple(entry for w in gone for entry in _owed_by_delay(policy, w))
+    waits = tuple(entry for w in gone for entry in _owed_by_delay(policy, w))
+    return waits + remembered(policy, members, memory).entries(policy)
 
 
 def _owed_by_delay(policy: Policy, who: RememberedMember) -> list[RememberedMember]:

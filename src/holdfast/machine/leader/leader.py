@@ -397,6 +397,7 @@ class _RoundPlanner:
             waiting=tuple(
                 replace(w.who, delay_ms=w.remaining_ms, owned=partitions_of(topics, w.tps))
                 for w in self.deferral.waiting
-            ),
+            )
+            + self.deferral.arrived,
             pace_ms=self.pace_ms,
         )

@@ -23,6 +23,10 @@
 8. A share that says of a member something else than the leader's own share of that generation is
    not of the leader's round, and counts as none. Example: a coordinator that lost a record uses a
    number twice. Of the two rounds of that number the leader believes in its own.
+9. Entries of the list without partitions are not waited for: they tell who came
+   (:mod:`holdfast.machine.leader.successors`). If nothing else is in it, the list has no digest in
+   other shares, so that a settled group stays small. Then the leader's own list counts, else the
+   one that most members of the newest generation carry, and no fewer than two: one alone may lie.
 
 **Strategy.** One pass over the shares makes arcs of the ring; sorted ends of arcs count the
 witnesses of all identities at once. Names of departed members that own nothing any more cost
@@ -65,6 +69,8 @@ class Memory:
         The same, as shares of ``generation`` alone say it.
     waiting : tuple of RememberedMember
         Departed members whose partitions wait ``delay_ms`` more, at least 1.
+    arrived : tuple of RememberedMember
+        Who came lately, and when the group grew, as shares name them (rule 9).
     complete : bool
         Whether a member that is not named was not in the last round.
     untold : frozenset of str
@@ -77,6 +83,7 @@ class Memory:
     named: tuple[RememberedMember, ...] = ()
     newest: tuple[RememberedMember, ...] = ()
     waiting: tuple[RememberedMember, ...] = ()
+    arrived: tuple[RememberedMember, ...] = ()
     complete: bool = True
     untold: frozenset[str] = frozenset()
 
@@ -137,7 +144,8 @@ def recall(
         pace_ms=max(0, min(pace_ms, policy.interval_ms) - _age_ms(last)),
         named=named,
         newest=tuple(names.named(entry) for entry in _named(last)) if older else named,
-        waiting=tuple(names.named(entry) for entry in waiting),
+        waiting=tuple(names.named(entry) for entry in waiting if not is_arrival(entry)),
+        arrived=tuple(filter(is_arrival, waiting or _arrived(policy, last))),
         complete=found and _cover_all(carried),
         untold=frozenset(c.member.member_id for c, n in others if not n),
     )
@@ -207,15 +215,39 @@ def _waiting(
         if not digest:
             return (), True
         carriers = [c for c in of_generation if c.share.digest == digest and c.share.waiting]
-        lists = Counter(c.share.waiting for c in [c for c in carriers if c.leads] or carriers)
-        if lists:
-            found = max(lists, key=lambda each: (lists[each], repr(each)))
-            age_ms = _age_ms(of_generation)
-            return tuple(
-                replace(w, delay_ms=max(1, min(w.delay_ms, longest_wait_ms(policy, w)) - age_ms))
-                for w in found
-            ), True
+        if (found := _most_carried(carriers)) is not None:
+            return _aged(policy, found, _age_ms(of_generation)), True
     return (), False
+
+
+def _arrived(policy: Policy, last: Sequence[_Carried]) -> tuple[RememberedMember, ...]:
+    """A list that holds arrivals alone, by the members that carry one (rule 9)."""
+    carriers = [c for c in last if c.share.waiting and all(map(is_arrival, c.share.waiting))]
+    found = _most_carried(carriers)
+    agree = [c for c in carriers if c.share.waiting == found]
+    if found is None or (len(agree) < 2 and not any(c.leads for c in agree)):
+        return ()
+    return _aged(policy, found, _age_ms(agree))
+
+
+def _most_carried(carriers: Sequence[_Carried]) -> tuple[RememberedMember, ...] | None:
+    """The list of the leader if it carries one, else the list that most of them carry."""
+    lists = Counter(c.share.waiting for c in [c for c in carriers if c.leads] or carriers)
+    return max(lists, key=lambda each: (lists[each], repr(each))) if lists else None
+
+
+def _aged(
+    policy: Policy, entries: Sequence[RememberedMember], age_ms: int
+) -> tuple[RememberedMember, ...]:
+    return tuple(
+        replace(w, delay_ms=max(1, min(w.delay_ms, longest_wait_ms(policy, w)) - age_ms))
+        for w in entries
+    )
+
+
+def is_arrival(entry: RememberedMember) -> bool:
+    """Whether an entry of what waits tells who came lately, and is not waited for (rule 9)."""
+    return entry.owned == ()
 
 
 def is_first_wait(entry: RememberedMember) -> bool:
@@ -225,7 +257,8 @@ def is_first_wait(entry: RememberedMember) -> bool:
 
 def longest_wait_ms(policy: Policy, entry: RememberedMember) -> int:
     """How long an entry of what waits may wait at most (rule 5)."""
-    return policy.first_member_delay_ms if is_first_wait(entry) else policy.longest_delay_ms
+    first = is_first_wait(entry) and not is_arrival(entry)
+    return policy.first_member_delay_ms if first else policy.longest_delay_ms
 
 
 # Who was there

@@ -15,7 +15,8 @@
    it has, to its own member. A member there that owns nothing is not named.
    Example: A, B and E die. C names them and says that nobody stands between D and E.
 4. The list of what waits is carried by the leader and the next three members of the ring. All
-   others carry its digest, which says whose list is true.
+   others carry its digest, which says whose list is true. A list without partitions tells only who
+   came lately (:mod:`holdfast.machine.leader.successors`); it has no digest.
 5. The pace of Design III is in every share.
 6. If shares are too large, parts are left out in the order of :class:`LeftOut`.
 
@@ -141,7 +142,7 @@ def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str
             for identity, m in zip(identities, ring, strict=True)
         ]
     waiting = _list_of(memory.waiting, short, sizes) if memory.waiting else None
-    digest = b"" if waiting is None else digest_of(waiting)
+    digest = digest_of(waiting) if waiting and any(w.owned for w in memory.waiting) else b""
     carriers = _carriers(ring, memory.leader_id, 1 if left_out >= LeftOut.LISTS else 1 + COPIES)
     result = {}
     for at, member in enumerate(ring):
@@ -209,8 +210,15 @@ def _entry(
 
 
 def _list_of(waiting: Sequence[RememberedMember], short: Mapping[str, str], sizes: Sizes) -> str:
+    most = sizes.identity_bytes
     return encode_waiting(
-        [replace(w, owned=_hashed_topics(w.owned or (), short)) for w in waiting], sizes
+        [
+            replace(w, owned=_hashed_topics(w.owned, short))
+            if w.owned
+            else replace(w, identity=w.identity[:most])
+            for w in waiting
+        ],
+        sizes,
     )
 
 

@@ -254,6 +254,18 @@ class Group848:
         assert member is not back
         self.clock.run(self.clock.now_ms + self.costs.pause_ms)
 
+    def surge(self, count: int, *, crash: bool) -> None:
+        """Replace every member: ``count`` new ones come, and as many old ones end when all work."""
+        slots = len(self.members)
+        for first in range(0, slots, count):
+            old = range(first, min(slots, first + count))
+            for slot in old:
+                self.start(slots + slot)
+            self.settle()
+            self.clock.run(self.clock.now_ms + self.costs.pause_ms)
+            for slot in old:
+                (self.crash if crash else self.stop)(slot)
+
 
 def run_kip848(
     scenario: str,
@@ -286,6 +298,8 @@ def run_kip848(
         begin_ms, epoch, size = clock.now_ms, group.epoch, group.bytes
         group.ledger.begin(begin_ms)
     last = members - 1
+    if scenario == "surge":
+        group.surge(steps, crash=crash)
     if scenario == "rolling-bounce":
         for slot in range(members):
             group.bounce(slot, crash=crash)

@@ -92,7 +92,9 @@ RULES: Mapping[str, str] = {
     "L6": "L5 holds as well when another member leads than at the loss.",
     "D1": "While a resource waits for an absent member, it goes to no member that was there at the "
     "loss, nor does it in the round that first sees the loss. A member that was given nothing and "
-    "has been in no generation is a newcomer. One exception: newcomers have taken the absent "
+    "has been in no generation is a newcomer. A dynamic member that has a successor of its own "
+    "is not waited for: a member that came within the delay before, took nobody's place or "
+    "vacancy, and subscribes to all of it. One more exception: newcomers have taken the absent "
     "member's place, and the receiver ends with no more than the least loaded of them. Example: d "
     "dies with t-3 and t-4, and e joins. The leader gives t-3 to e. Then a may get t-4 if a has "
     "nothing else, and may not if a has.",

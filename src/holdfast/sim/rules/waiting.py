@@ -12,6 +12,10 @@
   restarted is found in the round that restarts it, and not only when it is overdue.
 - The clocks of two processes have different origins in a world. A promise that is longer than the
   policy's delay is therefore a time of another process's clock (D7).
+- The checker keeps a record of its own of who came lately (:class:`Lately`), by the rules in
+  :mod:`holdfast.machine.leader.successors` and by its own clock, which is never behind a member's.
+  So many departed dynamic members, and no more, need not be waited for. A search has no clock:
+  there, members count that the memory names, if each of them came as a newcomer once.
 - A departed member is known if one of its three successors in the ring brings a share of the last
   round, and what waits is known if the leader of that round or one of its three successors does.
   Nothing is asked about what is not known. Only if the record came near its limit, so that shares
@@ -27,12 +31,13 @@ References: Incremental Cooperative Rebalancing, Design II.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.machine.leader.recall import longest_wait_ms
 from holdfast.machine.leader.ring import identity_of, topic_hash
+from holdfast.machine.leader.successors import START_MS
 from holdfast.machine.policy import Policy, When
 from holdfast.model.partitions import Resource
 from holdfast.sim.rules.seen import Seen, SeenTurn
@@ -67,6 +72,31 @@ class Awaited:
 
 
 @dataclass(frozen=True, slots=True)
+class Lately:
+    """Who came lately and took nobody's place, which places are vacant, when the group grew.
+
+    An arrival is open for the longest delay, and a vacancy is, both by the checker's clock. A
+    growth of None is so long ago that it does not count.
+    """
+
+    came: Mapping[str, int] = field(default_factory=dict)  # member -> when
+    vacant_ms: tuple[int, ...] = ()  # since when
+    grown_ms: int | None = None
+
+    def at(self, now_ms: int, policy: Policy, slack_ms: int) -> Lately:
+        """What counts of it now. Members' ages are never more than the checker's."""
+        lasts_ms = policy.longest_delay_ms
+        grown_ms = self.grown_ms
+        if grown_ms is not None and now_ms - grown_ms >= min(START_MS, lasts_ms) - EARLY_MS:
+            grown_ms = None
+        return Lately(
+            came={n: ms for n, ms in self.came.items() if now_ms - ms <= lasts_ms + slack_ms},
+            vacant_ms=tuple(ms for ms in self.vacant_ms if now_ms - ms < lasts_ms - EARLY_MS),
+            grown_ms=grown_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SeenRound:
     """A round as the checker saw it: who was there, who owned what after it, what waited then."""
 
@@ -79,10 +109,18 @@ class SeenRound:
     leader_id: str
     whole: bool  # whether there was room for all of the memory
     promised_ms: Mapping[Resource, int]  # what the list of what waits says
+    lately: Lately
+    arrived: tuple[bytes, ...]  # members that came lately, as the memory names them
 
     def holders(self, at: int) -> frozenset[str]:
         """Members that carry the facts about the one at this place of the ring."""
         return frozenset(self.ring[(at + step) % len(self.ring)][1] for step in range(1, 4))
+
+    def carriers(self) -> frozenset[str]:
+        """Members that carry the list of what waits."""
+        ids = [name for _, name in self.ring]
+        first = ids.index(self.leader_id) if self.leader_id in ids else 0
+        return self.holders(first) | {ids[first]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +133,8 @@ class Moment:
     owed: Mapping[Resource, Awaited]  # what waited after that round
     unknown: frozenset[Resource]  # owned by departed members that no share names
     now_ms: int
+    lately: Lately
+    timed: bool = True
 
     @property
     def there(self) -> frozenset[str]:
@@ -148,6 +188,7 @@ class WaitingRules:
     rounds: dict[tuple[str, bytes], SeenRound] = field(default_factory=dict)  # by member and share
     anybodys: dict[bytes, SeenRound] = field(default_factory=dict)  # by share
     keep: int = MANY_ROUNDS
+    newcomers: set[bytes] = field(default_factory=set)  # their identities, of any round
 
     def check(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
         """Take one round that has effect."""
@@ -162,6 +203,7 @@ class WaitingRules:
         if past is not None and policy.defers:
             self._newcomer(at, at.there | {w.member_id for w in owed.values()})
         self._promises(at)
+        self._arrivals(at)
         self._write_down(at)
 
     def check_kept(self, turn: SeenTurn, policy: Policy) -> None:
@@ -169,23 +211,48 @@ class WaitingRules:
 
         Equal shares of one member are of rounds that are alike, so one record stands for all.
         """
-        at = self._moment(turn, policy, 0)
+        at = replace(self._moment(turn, policy, 0), timed=False)
         self._fresh(at)
         self._kept(at)
         self._named_again(at)
+        self._arrivals(at)
         self._write_down(at)
 
     # The record
 
     def note(self, turn: SeenTurn, policy: Policy, now_ms: int) -> None:
         """Write down a round that came too late: some member may know of it all the same."""
-        self._write_down(self._moment(turn, policy, now_ms))
+        at = self._moment(turn, policy, now_ms)
+        self._note_newcomers(at)
+        self._write_down(at)
+
+    def _note_newcomers(self, at: Moment) -> None:
+        """A static member that comes back under a new id is still the one that came."""
+        self.newcomers |= {identity_of(s.member) for s in _new(at)}
 
     def _moment(self, turn: SeenTurn, policy: Policy, now_ms: int) -> Moment:
         past = self._past(turn)
         unknown = frozenset[Resource]() if past is None else _unknown(past, turn)
         owed = {} if past is None else past.waiting
-        return Moment(turn, policy, past, owed, unknown, now_ms)
+        lately = self._lately(turn, past, now_ms).at(now_ms, policy, self.slack_ms)
+        return Moment(turn, policy, past, owed, unknown, now_ms, lately)
+
+    def _lately(self, turn: SeenTurn, past: SeenRound | None, now_ms: int) -> Lately:
+        """What the members of a round can know of who came lately.
+
+        The list of the last round is known if its leader leads again, or another member that has
+        it, or if two of them are here. Else the list of any round before may be what counts.
+        """
+        if past is None:
+            known = any(read_share(s.subscription.memory) for s in turn.members)
+            return Lately(grown_ms=None if known else now_ms)
+        brought = {s.name: found for s in turn.members if (found := self._brought(s)) is not None}
+        told = {name for name, found in brought.items() if found is past}
+        carriers = past.carriers() & told
+        if past.whole and (turn.leader_id in carriers or len(carriers) > 1):
+            return past.lately
+        each = [past, *brought.values()]
+        return Lately(came={n: ms for found in each for n, ms in found.lately.came.items()})
 
     def _past(self, turn: SeenTurn) -> SeenRound | None:
         """The newest round of which some member has a share.
@@ -242,6 +309,8 @@ class WaitingRules:
             leader_id=turn.leader_id,
             whole=_had_room(at),
             promised_ms=_promised(turn),
+            lately=_lately_after(at, waiting),
+            arrived=_arrived(turn),
         )
         for s in turn.members:
             if s.assignment.memory:
@@ -299,12 +368,23 @@ class WaitingRules:
             return
         owner = {r: s.name for s in turn.members for r in s.after & gone.keys()}
         places = _places_taken(replace(at, owed={**at.owed, **gone}), owner)
+        served = _with_successors(at)
         for resource, absent in sorted(gone.items()):
             receiver = owner.get(resource, "")
-            if receiver not in at.there:
+            if receiver not in at.there or absent.member_id in served:
                 continue
             if _overtakes(receiver, resource, at, places.get(absent.member_id)):
                 text = f"{resource} was lost with {absent.member_id}, goes to {receiver}"
+                self.ledger.fail("D1", at.now_ms, text)
+
+    def _arrivals(self, at: Moment) -> None:
+        """Whom the memory names as newcomers came as such (D1)."""
+        self._note_newcomers(at)
+        for identity in _arrived(at.turn):
+            name = _name_of(identity, at)
+            known = any(each.startswith(identity) for each in self.newcomers)
+            if name in at.turn.present and not known:
+                text = f"{name} is to be a successor, and was there or came first"
                 self.ledger.fail("D1", at.now_ms, text)
 
     # What is not handed out
@@ -482,11 +562,8 @@ def _unknown(past: SeenRound, turn: SeenTurn) -> frozenset[Resource]:
     # back under a new one claims nothing, and its own share names its neighbours alone.
     gone = {r: w.identity for r, w in past.owner.items() if w.member_id not in turn.present}
     lost = {r for r, identity in gone.items() if not known_of[identity]}
-    ids = [name for _, name in past.ring]
-    first = ids.index(past.leader_id) if past.leader_id in ids else 0
-    carriers = past.holders(first) | {ids[first]}
     if past.whole:
-        lists = not told.keys().isdisjoint(carriers)
+        lists = not told.keys().isdisjoint(past.carriers())
     else:
         lists = any(share.waiting for share in told.values())
     return frozenset(lost) | (frozenset() if lists else frozenset(past.waiting))
@@ -501,6 +578,97 @@ def _had_room(at: Moment) -> bool:
         n_shares * ROOM < policy.memory_limit_bytes
         and (n_listed + n_shares) * ROOM < policy.record_limit_bytes
     )
+
+
+def _new(at: Moment) -> list[Seen]:
+    """Members that came with nothing into a group that was there; in later rounds, again."""
+    if at.past is None:
+        return []
+    return [
+        s
+        for s in at.turn.members
+        if not s.claims and s.subscription.generation < 0 and s.name not in at.there
+    ]
+
+
+def _lately_after(at: Moment, waiting: Mapping[Resource, Awaited]) -> Lately:
+    """The arrivals and the vacancies that a round leaves."""
+    if at.past is None or not at.policy.defers:
+        return at.lately
+    served = _with_successors(at)
+    came = {name: ms for name, ms in at.lately.came.items() if name not in served.values()}
+    left = {r: w for r, w in {**at.past.owner, **at.owed}.items() if w.member_id not in served}
+    left = {
+        r: w for r, w in left.items() if r not in at.unknown and w.member_id and not at.is_back(w)
+    }
+    new = {s.name: s for s in _new(at) if s.name not in at.lately.came and s.stays}
+    taken: dict[str, str] = {}  # newcomer -> whose place it took
+    for name, s in new.items():
+        for resource in s.after & left.keys():
+            taken[name] = left[resource].member_id
+    came |= {name: came[absent] for name, absent in taken.items() if absent in came}
+    over = {w.member_id for r, w in left.items() if r in at.owed and r in at.turn.after}
+    over -= {w.member_id for w in waiting.values()} | set(taken.values())
+    vacant_ms = (*at.lately.vacant_ms, *[at.now_ms] * len(over))
+    spare = sorted(new.keys() - taken.keys())
+    filled = min(len(spare), len(vacant_ms))
+    spare, vacant_ms = spare[filled:], vacant_ms[filled:]
+    grown_ms = at.lately.grown_ms
+    if grown_ms is None:
+        came |= dict.fromkeys(spare, at.now_ms)
+    elif spare:
+        grown_ms = at.now_ms
+    return Lately(came, vacant_ms, grown_ms)
+
+
+def _with_successors(at: Moment) -> dict[str, str]:
+    """Absent members that need not be waited for, each with a successor of its own.
+
+    A static member has no successor, nor has one that the memory named as an arrival. Only who is
+    not waited for has used a successor up.
+    """
+    past, turn = at.past, at.turn
+    if past is None:
+        return {}
+    topics: dict[str, set[str]] = {}
+    for r, w in past.owner.items():
+        lost = r not in turn.claimed and r not in at.unknown and turn.exists(r)
+        new = _among(past.arrived, w.identity)
+        alone = w.instance_id is None and not new and not at.is_back(w)
+        if lost and alone:
+            topics.setdefault(w.member_id, set()).add(r[0])
+    for r, w in past.owner.items():
+        if w.member_id in topics and r not in turn.claimed | turn.after and turn.exists(r):
+            del topics[w.member_id]
+    if not topics:
+        return {}
+    came = at.lately.came
+    if not at.timed:  # without a clock, those count that the memory names
+        named = (s for s in turn.members if _among(past.arrived, identity_of(s.member)))
+        came = {s.name: 0 for s in named}
+    here = {s.name: s for s in turn.members if s.stays and s.name in came}
+    order = sorted(here, key=lambda name: (came[name], identity_of(here[name].member)))
+    served: dict[str, str] = {}
+    for absent in sorted(topics):
+        fits = [n for n in order if topics[absent] <= set(here[n].subscription.topics)]
+        if fits:
+            served[absent] = fits[0]
+            order.remove(fits[0])
+    return served
+
+
+def _among(named: Iterable[bytes], identity: bytes) -> bool:
+    """Whether one of these, cut to any size, is this identity."""
+    return any(identity.startswith(each) for each in named)
+
+
+def _arrived(turn: SeenTurn) -> tuple[bytes, ...]:
+    """Identities of members that came lately, by the first list that was assigned."""
+    for s in turn.members:
+        share = read_share(s.assignment.memory)
+        if share is not None and share.waiting:
+            return tuple(m.identity for m in share.waiting if m.owned == () and m.identity)
+    return ()
 
 
 def _promised(turn: SeenTurn) -> dict[Resource, int]:

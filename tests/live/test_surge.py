@@ -1,0 +1,57 @@
+"""A Deployment that surges, six processes on a broker: nothing waits, and no setting is needed."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tests.live.processes import Crew, crew
+from tests.live.waiting import PATIENCE_SECONDS, until
+
+from holdfast.demo.journal import intervals, unowned_seconds
+from holdfast.machine.leader.successors import START_MS
+from holdfast.machine.policy import Policy
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+PROCESSES, PARTITIONS = 6, 12
+NOISE_SECONDS = 2.0
+"""For each change of owner: processes start on a busy machine, and polls end a little late."""
+
+
+def rolled_out(bootstrap: str, policy: str, folder: Path) -> tuple[int, float]:
+    """Replace every process by a new one that comes first; changes of owner, unowned seconds."""
+    folder.mkdir()
+    with crew(bootstrap, PARTITIONS, folder) as group:
+        for number in range(PROCESSES):
+            group.own(f"old-{number}", policy)
+        group.await_balance()
+        until(lambda: quiet_seconds(group) > START_MS / 1000, "the group has not grown lately")
+        begun = time.time()
+        for number in range(PROCESSES):
+            group.own(f"new-{number}", policy)
+            group.await_balance()
+            group.stop(f"old-{number}")
+            group.await_balance()  # or its patience ends long before the default delay
+        over = time.time()
+        assert group.overlaps() == []
+        owned = [i for i in intervals(group.journal.read(), over) if i.stop > begun]
+        changes = sum(
+            (a.partition, a.member != b.member) == (b.partition, True) for a, b in pairwise(owned)
+        )
+        return changes, sum(unowned_seconds(owned, PARTITIONS, begun, over))
+
+
+def quiet_seconds(group: Crew) -> float:
+    return time.time() - max(entry.time_seconds for entry in group.journal.read())
+
+
+def test_a_surge_costs_what_it_costs_under_simple(broker, tmp_path):
+    assert Policy().delay_ms > 2 * 1000 * PATIENCE_SECONDS
+    cost = {p: rolled_out(broker.bootstrap, p, tmp_path / p) for p in ("simple", "deferred")}
+    print(cost)
+    (simple, _), (deferred, unowned) = cost["simple"], cost["deferred"]
+    assert PARTITIONS <= deferred <= simple
+    assert unowned < deferred * NOISE_SECONDS

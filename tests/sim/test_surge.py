@@ -1,0 +1,35 @@
+"""A Deployment that surges, under Design II beside ``simple``: no setting, no waiting."""
+
+import pytest
+
+from holdfast.machine.policy import Policy
+from holdfast.sim.scenarios import Setup, simulate
+from holdfast.sim.world.costs import Costs
+
+FREE = Costs(rebuild_ms=0, slow_members=0, poll_ms=20, revoke_ms=10)
+NOISE_SECONDS = 0.1
+"""Latencies are drawn, and protocols have bytes of different length."""
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("surge", [1, 2])
+@pytest.mark.parametrize("partitions", [6, 30, 84])
+def test_a_surge_costs_at_most_what_it_costs_under_simple(partitions, surge, crash):
+    setup = Setup(scenario="surge", partitions=partitions, steps=surge, crash=crash, costs=FREE)
+    simple, deferred = (
+        simulate(Setup(**{**_fields(setup), "policy": policy})) for policy in ("simple", "deferred")
+    )
+    assert not deferred.violations
+    assert deferred.moved <= simple.moved
+    unowned = simple.partition_seconds_unowned
+    assert deferred.partition_seconds_unowned <= unowned + NOISE_SECONDS
+    assert deferred.longest_stop_seconds <= simple.longest_stop_seconds + NOISE_SECONDS
+
+
+def _fields(setup):
+    return {name: getattr(setup, name) for name in setup.__slots__}
+
+
+def test_a_plain_bounce_still_moves_nothing():
+    report = simulate(Setup(settings=Policy(delay_ms=30_000)))
+    assert (report.moved, report.violations) == (0, ())
