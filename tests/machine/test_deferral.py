@@ -54,6 +54,17 @@ def test_rule_2_an_old_claim_takes_nothing_from_its_newest_owner(returns):
     assert play.all_owned() == ({**owned, "C": "T2"} if returns else owned)
 
 
+def test_rule_2_what_is_held_back_from_a_newcomer_costs_nobody_else():
+    play = HandPlayedGroup.of(POLICY, {"T": 8}, A="T0,T1", B="T2,T3", C="T4,T5", D="T6,T7")
+    play.leave("C")
+    play.members["B"] = reports(play.members["B"], owned=(("T", (2, 3, 4, 5)),), generation=-1)
+    play.join("E")
+    play.round()
+    assert play.said("B") == "assigned:,revoked:T4,T5"
+    assert play.settle() == 1
+    assert play.all_owned() == {"A": "T0,T1", "B": "T2,T3", "D": "T6,T7", "E": "T4,T5"}
+
+
 def test_rule_2_a_share_of_one_member_makes_no_claims_old():
     """Two members missed the last round, or the third lies about one that never was."""
     play = HandPlayedGroup.of(POLICY, {"T": 3}, A="T0", B="T1", C="T2")

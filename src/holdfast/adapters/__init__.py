@@ -8,8 +8,8 @@ plug-ins for these clients; ``kafka_python_attach`` has all private access to ka
 ``readable`` keeps odd subscriptions from both clients. ``kafka_python_version`` says which version
 is needed, ``credentials`` reads logins and TLS in the spelling of any client, and ``login_log``
 keeps them out of the logs of these clients. ``client_keys`` says what becomes of every other key of
-these clients. ``in_place`` puts a class of ours in the place of a
-client's.
+these clients. ``in_place`` puts a class of ours in the place of a client's. ``arguments`` checks
+what an application gives to a consumer's calls.
 
 ================ ==================================================================
 ``member/``      one running member: its thread, its requests and answers

@@ -18,11 +18,11 @@ not in the round is *departed*. All examples are a group of members A, B and C t
    large to say what its members owned, every unclaimed partition that nobody reports to have given
    up counts as one of the departed member that comes first by identity.
    Example: the topic grows to four partitions; nobody ever owned partition 3, so it does not wait.
-   A partition that is held back waits as well: an old claim takes nothing from the newest owner. If
-   C is back it gets the partition in the round in which the claim is gone. Claims count as older
-   only if most members that claim anything were in the round of the memory; one share may lie.
-   Example: C departs, and A claims partition 2 without a generation. It waits for C, and A is asked
-   to give it up.
+   A partition that is held back waits as well, or is pinned to a member as below: an old claim
+   takes nothing from the newest owner. It is handed out in the round in which the claim is gone.
+   Claims count as older only if most members that claim anything were in the round of the memory;
+   one share may lie. Example: C departs, and A claims partition 2 without a generation. It waits
+   for C, and A is asked to give it up.
 3. Each departed member has a deadline of its own; a later departure does not change it. Kinds with
    a delay of their own (``Policy.kinds``) wait so long, or not at all. A member
    that leaves for good counts as departed; under ``Policy.clean_leave`` immediate nothing waits
@@ -123,6 +123,8 @@ class Deferral:
         Design III: how long until the next batch may move.
     arrived : tuple of RememberedMember
         Entries of the memory for members that came lately.
+    held_back : tuple of DepartedMember
+        Pinned to members that are back, while others claim them still: the next leader must know.
     """
 
     waiting: tuple[DepartedMember, ...]
@@ -130,6 +132,7 @@ class Deferral:
     exact: tuple[int, ...]
     pace_ms: int
     arrived: tuple[RememberedMember, ...] = ()
+    held_back: tuple[DepartedMember, ...] = ()
 
     @property
     def delay_ms(self) -> int:
@@ -165,20 +168,18 @@ def defer(
     if not policy.defers:
         first = _first_wait(policy, claims, memory, free) if policy.waits_first else []
         return Deferral(waiting=tuple(first), pinned=pinned, exact=(), pace_ms=pace_ms)
-    lost = _departed(policy, claims, members, memory, free)
-    held_back = _only([w for w in lost if w.remaining_ms > policy.tolerance_ms], ~free)
-    exact, lost = _return_known(_only(lost, free), members, pinned)
+    found = [w for w in _departed(policy, claims, members, memory, free) if len(w.tps)]
+    exact, lost = _return_known(found, members, pinned)
     waits = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
-    ran_out = _members_of(lost) - _members_of([*waits, *held_back])
+    ran_out = _members_of(lost) - _members_of(waits)
+    held_back = _only(
+        [w for w in found if w.remaining_ms > policy.tolerance_ms], ~free & (pinned != NO_OWNER)
+    )
     newcomers = _newcomers(members, memory, pinned, claims.group)
     before = remembered(policy, members, memory)
-    gone = [*waits, *_gone(held_back, members)]
-    succeeded, arrivals = _with_successors(gone, before, members, claims.group)
-    lost, held_back = (
-        [w for w in each if w.who.delay_ms or w.who.identity not in succeeded]
-        for each in (waits, held_back)
-    )
-    places = [(w.who.identity, w.tps) for w in (*lost, *held_back)]
+    succeeded, arrivals = _with_successors(waits, before, members, claims.group)
+    lost = [w for w in waits if w.who.delay_ms or w.who.identity not in succeeded]
+    places = [(w.who.identity, w.tps) for w in lost]
     placed, lost = _serve_newcomers(lost, newcomers, members, pinned, free=free, group=claims.group)
     exact = tuple(sorted({*exact, *placed}))
     arrivals = after_round(
@@ -191,7 +192,8 @@ def defer(
         pinned=pinned,
     )
     return Deferral(
-        waiting=(*lost, *held_back),
+        waiting=tuple(lost),
+        held_back=tuple(held_back),
         pinned=pinned,
         exact=exact,
         pace_ms=pace_ms,
@@ -393,15 +395,6 @@ def _return_known(
         pinned[waiting.tps] = member
         exact.add(member)
     return tuple(sorted(exact)), rest
-
-
-def _gone(
-    lost: Sequence[DepartedMember], members: Sequence[SubscribedMember]
-) -> list[DepartedMember]:
-    """Those that are not back by their identity."""
-    present = _Present(members)
-    found = [(w, present.find(w.who.identity)) for w in lost]
-    return [w for w, member in found if member is None or members[member].leaves_for_good]
 
 
 def _newcomers(

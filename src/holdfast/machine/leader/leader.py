@@ -396,7 +396,7 @@ class _RoundPlanner:
             owned={self.members[i].member_id: own for i, own in held.items()},
             waiting=tuple(
                 replace(w.who, delay_ms=w.remaining_ms, owned=partitions_of(topics, w.tps))
-                for w in self.deferral.waiting
+                for w in (*self.deferral.waiting, *self.deferral.held_back)
             )
             + self.deferral.arrived,
             pace_ms=self.pace_ms,
