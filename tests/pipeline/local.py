@@ -12,8 +12,9 @@ from holdfast.pipeline.batches.state import STATE
 from holdfast.pipeline.history.history import ends_of, topic_names
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import Dump
+from holdfast.tables.arrow_rows import read_parquet
 from holdfast.tables.manifest import Batch
-from holdfast.tables.reading import Tables, read_parquet
+from holdfast.tables.reading import Tables
 from holdfast.tables.schemas import arrow_schema
 
 

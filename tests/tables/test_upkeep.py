@@ -131,11 +131,11 @@ def test_one_group_is_read_without_the_others(tmp_path, monkeypatch):
             committed(tables, writer, batch, generations=generations(*names))
         merge(tables, writer, everything=True)
     read = []
-    from holdfast.tables import reading
+    from holdfast.tables import arrow_rows
 
-    row_groups_of = reading.row_groups_of
+    row_groups_of = arrow_rows.row_groups_of
     monkeypatch.setattr(
-        reading, "row_groups_of", lambda *a: read.append(row_groups_of(*a)) or read[-1]
+        arrow_rows, "row_groups_of", lambda *a: read.append(row_groups_of(*a)) or read[-1]
     )
     assert tables.stored("generations", groups=["g04711"]).num_rows == 2
     assert [len(one) for one in read] == [1]

@@ -24,16 +24,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError, SourceError, suggest
+from holdfast.tables.arrow_rows import (
+    flatten,
+    from_memory,
+    latest_ms,
+    of_groups,
+    opened_parquet,
+    read_files,
+    row_groups,
+    sort_rows,
+)
 from holdfast.tables.commits import Gone, Versions, commit_batch
-from holdfast.tables.definition import DType, Table
+from holdfast.tables.definition import Table
 from holdfast.tables.delta_log import LOG, DataFile
-from holdfast.tables.filesystems import telling
 from holdfast.tables.folder import check_folder, checked_files, refuse_links
 from holdfast.tables.groups import GroupedTable
 from holdfast.tables.lease import WriterLease, one_writer
@@ -46,10 +54,10 @@ from holdfast.tables.manifest import (
     read_batches,
     read_manifest,
 )
-from holdfast.tables.parquet import open_parquet, row_groups_of
-from holdfast.tables.places import Place, StorePath, parquet_below, place_of
+from holdfast.tables.parquet import open_parquet
+from holdfast.tables.places import Place, parquet_below, place_of
 from holdfast.tables.remote_store import each, store_of
-from holdfast.tables.schemas import ARROW, MILLIS, arrow_schema
+from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.stored import TABLES
 from holdfast.tables.values import to_us
 
@@ -103,7 +111,7 @@ class Tables:
         if self._held is None:
             return once_more(lambda: self._rows_of(name, groups))
         rows = self._held.get(definition.name)
-        return arrow_schema(name).empty_table() if rows is None else _only(rows, groups)
+        return arrow_schema(name).empty_table() if rows is None else of_groups(rows, groups)
 
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
@@ -217,7 +225,7 @@ class Tables:
         if self._held is None:
             return once_more(lambda: self._newest_kept(name))
         rows = self._held.get(name)
-        return None if rows is None else _latest_ms(rows["timestamp"])
+        return None if rows is None else latest_ms(rows["timestamp"])
 
     def batches(self) -> list[Batch]:
         """The newest batches, oldest first; :func:`~holdfast.tables.manifest.read_batches`."""
@@ -358,7 +366,7 @@ class Tables:
         """As :meth:`stored`; what is gone is not read again."""
         if self._held is not None:
             return self.stored(name, groups=groups)
-        return _read_files(self.files(name, groups), TABLES[name], groups, self._footers)
+        return read_files(self.files(name, groups), TABLES[name], groups, self._footers)
 
     def _newest_kept(self, name: str) -> int | None:
         files = self.data_files(name)
@@ -366,7 +374,7 @@ class Tables:
         found = [us // 1_000 for text in ends if (us := to_us(text)) is not None]
         rest = [file.name for file in files if "timestamp" not in file.highest]
         for path in checked_files(self.root, rest):
-            latest = _latest_ms(open_parquet(path).read(columns=["timestamp"])["timestamp"])
+            latest = latest_ms(open_parquet(path).read(columns=["timestamp"])["timestamp"])
             found += [] if latest is None else [latest]
         return max(found, default=None)
 
@@ -382,7 +390,7 @@ class Tables:
             return self.stored(name)["group"]
 
         def column(file: Place) -> Any:
-            opened = _opened(file, self._footers)
+            opened = opened_parquet(file, self._footers)
             return opened.read_row_groups(row_groups(opened, groups), ["group"])["group"]
 
         def read() -> list[Any]:
@@ -427,7 +435,7 @@ def read_tables(source: Source, names: Sequence[str] | None = None) -> Tables:
     """
     wanted = list(TABLES) if names is None else names
     if isinstance(source, Mapping):
-        return Tables(Path(), {n: _from_memory(n, source[n]) for n in wanted if n in source})
+        return Tables(Path(), {n: from_memory(n, source[n]) for n in wanted if n in source})
     root = place_of(source)
     if not root.is_dir():
         line = holdfast_line("history", "-b", SERVERS, "-o", str(root))
@@ -475,129 +483,6 @@ def once_more(read: Callable[[], T]) -> T:
             ) from error
 
 
-def read_parquet(
-    path: Place, groups: Sequence[str] | None = None, footers: dict[Place, Any] | None = None
-) -> pa.Table:
-    """Read one of our files as it is; ``groups`` keeps rows of these groups only.
-
-    Parameters
-    ----------
-    footers : dict of Path to FileMetaData, optional
-        Footers of files that were read already; where groups are named, others are added.
-
-    Raises
-    ------
-    OSError, ArrowException
-        It cannot be read; a store's error is a SourceError.
-    """
-    with telling(path, "read") if isinstance(path, StorePath) else nullcontext():
-        if groups is None:
-            return open_parquet(path).read()
-        opened = _opened(path, {} if footers is None else footers)
-        return _only(opened.read_row_groups(row_groups(opened, groups)), groups)
-
-
-def _opened(path: Place, footers: dict[Place, Any]) -> Any:
-    """A file of ours, open; its footer, which is not small, is read once."""
-    opened = open_parquet(path, metadata=footers.get(path))
-    footers[path] = opened.metadata
-    return opened
-
-
-def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
-    """Row groups of an open file that may hold one of these groups; all without them."""
-    if groups is None:
-        return list(range(opened.num_row_groups))
-    return row_groups_of(opened.metadata, "group", sorted(set(groups)))
-
-
-def flatten(rows: pa.Table, definition: Table) -> pa.Table:
-    """The flat view of a nested table."""
-    if not definition.explode:
-        return rows
-    at = definition.names.index(definition.explode)
-    nested = rows.column(at).combine_chunks()
-    parents = pc.list_parent_indices(nested)
-    opened = rows.take(parents)
-    return opened.set_column(at, definition.flat_name, nested.flatten())
-
-
-def sort_rows(rows: pa.Table, definition: Table) -> pa.Table:
-    """Rows in the order of the definition (list columns cannot be sorted by, and are left out)."""
-    keys = [
-        definition.flat_name if k == definition.explode else k
-        for k in definition.order
-        if k != definition.explode or definition.flat_name in rows.column_names
-    ]
-    return rows.sort_by([(key, "ascending") for key in keys])
-
-
-def conform(found: pa.Table, definition: Table, place: str) -> pa.Table:
-    """Bring a table to the columns and types of its definition; absent nullable columns are null.
-
-    Raises
-    ------
-    SourceError
-        A column is missing or has values of another type; the text names ``place``.
-    """
-    schema = arrow_schema(definition.name)
-    if found.schema.equals(schema):
-        return found
-    arrays = []
-    found = _nest(found, definition)
-    for column in definition.columns:
-        dtype = ARROW[column.dtype]
-        if column.name in found.column_names:
-            where = f"{definition.name}.{column.name}"
-            arrays.append(_cast(found[column.name], dtype, where))
-        elif column.nullable:
-            arrays.append(pa.nulls(found.num_rows, dtype))
-        else:
-            raise SourceError(
-                f"{place}: table {definition.name} has no column {column.name}; "
-                f"was it written by another version of holdfast?"
-            )
-    return pa.table(arrays, schema=schema)
-
-
-def _nest(found: pa.Table, definition: Table) -> pa.Table:
-    """A flat view as the nested table it came from: one element per list."""
-    flat = bool(definition.explode) and definition.explode not in found.column_names
-    if not flat or definition.flat_name not in found.column_names:
-        return found
-    values = found[definition.flat_name].cast(pa.int32()).combine_chunks()
-    ends = pa.array(np.arange(found.num_rows + 1, dtype=np.int32))
-    return found.append_column(definition.explode, pa.ListArray.from_arrays(ends, values))
-
-
-def _cast(column: Any, dtype: pa.DataType, place: str) -> Any:
-    if column.type == dtype:
-        return column
-    try:
-        return column.cast(dtype, safe=not pa.types.is_timestamp(dtype))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceError(f"{place}: found {column.type}, expected {dtype}: {error}") from error
-
-
-def _from_memory(name: str, value: Any) -> pa.Table:
-    definition = TABLES[name]
-    if isinstance(value, pa.Table):
-        return conform(value, definition, "the table given")
-    if not isinstance(value, Mapping):
-        value = {c.name: [row.get(c.name) for row in value] for c in definition.columns}
-    arrays = {c.name: _array(value[c.name], c.dtype) for c in definition.columns if c.name in value}
-    return conform(pa.table(arrays), definition, "the columns given")
-
-
-def _array(values: Any, dtype: DType) -> Any:
-    if dtype is not DType.TIMESTAMP:
-        return pa.array(values, type=ARROW[dtype])
-    array = pa.array(values)
-    if pa.types.is_null(array.type) or pa.types.is_integer(array.type):
-        array = array.cast(pa.int64()).cast(MILLIS)
-    return array.cast(ARROW[dtype])
-
-
 def _read_folder(root: Place, wanted: Sequence[str]) -> dict[str, pa.Table]:
     """Those of the wanted tables that a folder holds."""
     if has_manifest(root):
@@ -606,7 +491,7 @@ def _read_folder(root: Place, wanted: Sequence[str]) -> dict[str, pa.Table]:
         listed = {name: _loose_files(root, name) for name in TABLES}
         for files in listed.values():
             refuse_links(root, files)
-    return {name: _read_files(listed[name], TABLES[name]) for name in wanted if listed.get(name)}
+    return {name: read_files(listed[name], TABLES[name]) for name in wanted if listed.get(name)}
 
 
 def _committed_files(root: Place) -> dict[str, list[Place]]:
@@ -632,37 +517,6 @@ def _loose_files(root: Place, name: str) -> list[Place]:
 
 def _is_hidden(parts: Sequence[str]) -> bool:
     return any(part.startswith((".", "_")) for part in parts)
-
-
-def _read_files(
-    files: Sequence[Place],
-    definition: Table,
-    groups: Sequence[str] | None = None,
-    footers: dict[Place, Any] | None = None,
-) -> pa.Table:
-    def read(file: Place) -> pa.Table:
-        try:
-            rows = read_parquet(file, groups, footers)
-            rows.validate(full=True)
-        except FileNotFoundError:
-            raise
-        except (OSError, pa.ArrowException) as error:
-            raise SourceError(f"{file}: not readable as Parquet: {error}") from error
-        return conform(rows, definition, str(file))
-
-    return pa.concat_tables([arrow_schema(definition.name).empty_table(), *each(read, files)])
-
-
-def _latest_ms(times: Any) -> int | None:
-    """The latest of some times, rounded up to milliseconds since 1970."""
-    us = pc.max(times.cast(ARROW[DType.TIMESTAMP])).cast(pa.int64()).as_py()
-    return None if us is None else -(-us // 1_000)
-
-
-def _only(rows: pa.Table, groups: Sequence[str] | None) -> pa.Table:
-    if groups is None or "group" not in rows.column_names:
-        return rows
-    return rows.filter(pc.is_in(rows["group"], pa.array(sorted(set(groups)), pa.string())))
 
 
 def _known(name: str) -> Table:

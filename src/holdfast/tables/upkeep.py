@@ -200,7 +200,7 @@ def _merged(root: Place, name: str, files: Sequence[DataFile]) -> list[tuple[str
 
 
 def _read(root: Place, name: str, file: DataFile) -> pa.Table:
-    from holdfast.tables.reading import conform, read_parquet
+    from holdfast.tables.arrow_rows import conform, read_parquet
 
     (path,) = checked_files(root, [file.name])
     return conform(read_parquet(path), TABLES[name], str(path))

@@ -63,10 +63,11 @@ from holdfast.pipeline.ingest.pieces import PIECE_BYTES, n_parts, numbers, piece
 from holdfast.pipeline.ingest.positions import LATEST, POSITIONS, from_commits
 from holdfast.pipeline.ingest.selection import Selection
 from holdfast.pipeline.ingest.source import DRIVER_ROWS, Dump, reading
+from holdfast.tables.arrow_rows import conform, read_parquet
 from holdfast.tables.folder import checked_files, remove_table
 from holdfast.tables.parquet import BATCH_ROWS
 from holdfast.tables.places import Place, size_of
-from holdfast.tables.reading import Tables, conform, read_parquet
+from holdfast.tables.reading import Tables
 from holdfast.tables.schemas import arrow_schema
 from holdfast.tables.stored import TABLES
 from holdfast.tables.writing import FILES_SCHEMA, BatchWriter, files_of

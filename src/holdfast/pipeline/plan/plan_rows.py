@@ -24,8 +24,9 @@ from holdfast.model.columns import I32, I64, NO_OWNER, Mask, starts
 from holdfast.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.pipeline.arrow_types import ArrowColumn
 from holdfast.pipeline.history.generations import own_assignment
+from holdfast.tables.arrow_rows import row_groups
 from holdfast.tables.parquet import open_parquet
-from holdfast.tables.reading import Tables, once_more, row_groups
+from holdfast.tables.reading import Tables, once_more
 from holdfast.tables.schemas import arrow_schema
 
 FLEET: Final = arrow_schema("fleet")
