@@ -97,7 +97,7 @@ def broken_laws(
         if (
             _is_fewer(done, answer, {})
             and not (java and _is_deferred(done, java))
-            and not _costs_nothing(done, answer)
+            and not _costs_nothing(done, answer, {})
         ):
             broken.append(f"round {i}: honest keep {kept(done)}, {answer}")
     return broken + [f"at the end: {text}" for text in _at_the_end(rounds[-1])]
@@ -114,9 +114,10 @@ def _is_fewer(done: Round, java: KeptByJava, back: Mapping[str, frozenset[Resour
     return fewer > (ONE if in_all >= java.in_all else 0)
 
 
-def _costs_nothing(done: Round, java: KeptByJava) -> bool:
+def _costs_nothing(done: Round, java: KeptByJava, back: Mapping[str, frozenset[Resource]]) -> bool:
     """Whether honest members keep one fewer than in Java, and would if nobody lied."""
-    return kept(done) >= max(kept_with_the_truth(done), java.honest - ONE)
+    ours = kept(done) + sum(len(own) for name, own in back.items() if name != LIAR)
+    return kept(done) >= kept_with_the_truth(done) and ours >= java.honest - ONE
 
 
 def _is_deferred(done: Round, java: Java) -> bool:
@@ -128,7 +129,7 @@ def _is_deferred(done: Round, java: Java) -> bool:
         return False
     waits, back = deferred(done)
     (told,) = java([told_what_waits(done, waits, back)])
-    return not _is_fewer(done, told, back)
+    return not _is_fewer(done, told, back) or _costs_nothing(done, told, back)
 
 
 def deferred(done: Round) -> tuple[frozenset[Resource], dict[str, frozenset[Resource]]]:

@@ -37,6 +37,7 @@ HARD = (
     ("holdfast-deferred", 501_898),  # the same, while a newcomer is served
     ("holdfast-deferred", 513_198),  # a part of it, to one whose topics are no text
     ("holdfast-deferred", 515_326),  # and a part to a newcomer
+    ("holdfast-deferred", 605_014),  # the same, to one that is served, where Java is less even
     ("holdfast-deferred", 502_970),  # an old claim of what a member owned that departs
 )
 

@@ -65,6 +65,17 @@ def test_rule_2_what_is_held_back_from_a_newcomer_costs_nobody_else():
     assert play.all_owned() == {"A": "T0,T1", "B": "T2,T3", "D": "T6,T7", "E": "T4,T5"}
 
 
+@pytest.mark.parametrize("design", [Design.DEFERRED, Design.INCREMENTAL])
+def test_rule_2_what_is_held_back_is_asked_for_at_once(design):
+    """It is no move of a batch: the claim cannot stand."""
+    policy = replace(POLICY, design=design, batch=1, interval_ms=60_000)
+    play = HandPlayedGroup.of(policy, {"T": 9}, A="T0,T1", B="T2,T3", C="T4,T5,T6", D="T7,T8")
+    play.leave("C")
+    play.members["B"] = reports(play.members["B"], owned=(("T", (2, 3, 4, 5, 6)),), generation=-1)
+    play.round()
+    assert play.said("B") == "assigned:,revoked:T4,T5,T6"
+
+
 def test_rule_2_a_share_of_one_member_makes_no_claims_old():
     """Two members missed the last round, or the third lies about one that never was."""
     play = HandPlayedGroup.of(POLICY, {"T": 3}, A="T0", B="T1", C="T2")

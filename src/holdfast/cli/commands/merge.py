@@ -8,6 +8,7 @@ import typer
 
 from holdfast.cli.options import DumpFolder, Quiet
 from holdfast.cli.output import notes
+from holdfast.command_lines import FOLDER, holdfast_line
 from holdfast.errors import ConfigError
 from holdfast.tables.places import place_of
 
@@ -38,7 +39,8 @@ def run(
     from holdfast.pipeline.ingest.merge import merge_dumps
 
     if len(dumps) < 2:
-        raise ConfigError("name two dumps or more: holdfast merge DUMP DUMP -o DIR")
+        line = holdfast_line("merge", "DUMP", "DUMP", "-o", FOLDER)
+        raise ConfigError(f"name two dumps or more: {line}")
     merged = merge_dumps(dumps, output)
     note = notes(quiet)
     note(f"{merged.n_records()} records of {len(dumps)} dumps in {merged.path}")

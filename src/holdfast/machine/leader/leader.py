@@ -229,6 +229,8 @@ class _RoundPlanner:
         self.pinned = self._valid(deferral.pinned)
         self.claimed = np.zeros(self.group.topics.n_tps, bool)
         self.claimed[claims.claim_tp] = True
+        held_back = self.claimed & (self.waits | (self.pinned != NO_OWNER))
+        self.owner = np.where(held_back, NO_OWNER, claims.owner).astype(np.int32)
         self.again = False
         self.notes: list[str] = []
         self.moves_left = 0
@@ -285,8 +287,7 @@ class _RoundPlanner:
 
     def finish(self, generation: int, leader_id: str) -> PlannedRound:
         """Hand out what may be, ask back what must be, write the memory."""
-        target = self.target()
-        owner = self.claims.owner
+        target, owner = self.target(), self.owner
         wrong_member, wrong_tp = self._wrong_claims(owner)
         moves = self._moves(owner, target)
         revoked_member = np.concatenate((wrong_member, owner[moves]))
