@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -161,3 +162,21 @@ def test_a_file_url_is_a_path(tmp_path):
 )
 def test_what_a_store_said_is_one_line(raised, said):
     assert reason_of(OSError(raised)) == said
+
+
+STARTS_ANOTHER = """
+import os, subprocess, sys
+from holdfast.tables import filesystems
+from holdfast.tables.places import place_of
+
+place_of(sys.argv[1]).is_dir()
+filesystems.filesystem.cache_clear()
+subprocess.run(["true"], check=True, preexec_fn=lambda: None)  # forks, as PySpark does for its JVM
+os._exit(0)
+"""
+
+
+def test_a_process_that_has_read_a_store_starts_another_one(bucket):
+    """What a library keeps of a store is not taken down in the child, where it would wait."""
+    started = [sys.executable, "-c", STARTS_ANOTHER, bucket]
+    subprocess.run(started, check=True, timeout=60)

@@ -90,7 +90,9 @@ def _open_hdfs(url: Any) -> Any:
     from hdfs_native.fsspec import HdfsFileSystem
     from pyarrow.fs import FSSpecHandler, PyFileSystem
 
-    return PyFileSystem(FSSpecHandler(HdfsFileSystem(url.hostname, url.port)))
+    return PyFileSystem(
+        FSSpecHandler(HdfsFileSystem(url.hostname, url.port, skip_instance_cache=True))
+    )
 
 
 _OPEN: Final[Mapping[str, Callable[[Any], Any]]] = {
