@@ -8,7 +8,6 @@ import typer
 
 from holdfast.cli.options import DumpFolder, Quiet
 from holdfast.cli.output import notes
-from holdfast.command_lines import FOLDER, holdfast_line
 from holdfast.errors import ConfigError
 from holdfast.tables.places import place_of
 
@@ -39,8 +38,7 @@ def run(
     from holdfast.pipeline.ingest.merge import merge_dumps
 
     if len(dumps) < 2:
-        line = holdfast_line("merge", "DUMP", "DUMP", "-o", FOLDER)
-        raise ConfigError(f"name two dumps or more: {line}")
+        raise ConfigError(f"{dumps[0]} is one dump; name two or more to merge")
     merged = merge_dumps(dumps, output)
     note = notes(quiet)
     note(f"{merged.n_records()} records of {len(dumps)} dumps in {merged.path}")
