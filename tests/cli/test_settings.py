@@ -1,9 +1,11 @@
 """Settings: the file under the environment under the flags; unknown words are refused."""
 
+import ast
 import grp
 import json
 import os
 import pwd
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_type_hints
@@ -14,6 +16,7 @@ from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
 
 from holdfast.cli import app as cli_app
+from holdfast.cli import strict
 from holdfast.cli.settings_files import GUARDED
 from holdfast.cli.strict import check_environment
 from holdfast.errors import ConfigError
@@ -338,6 +341,20 @@ def test_a_variable_of_something_else_is_left_alone(
 ) -> None:
     monkeypatch.setenv(variable, "json")
     assert run("simulate", "--members", "2", "--partitions", "2", "-q").code == 0
+
+
+def test_every_variable_that_the_code_reads_by_name_is_known() -> None:
+    source = Path(strict.__file__).parents[1]
+    read = {
+        node.value
+        for path in source.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"HOLDFAST_[A-Z_]+", node.value)
+    }
+    assert "HOLDFAST_CLASS_ARCHIVE" in read
+    assert read <= strict.OTHERS
 
 
 def test_a_variable_of_a_command_that_is_not_loaded_is_left_to_it() -> None:

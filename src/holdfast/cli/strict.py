@@ -26,9 +26,10 @@ from holdfast.cli.settings import PREFIX, variables_of
 from holdfast.errors import ConfigError, nearest
 
 OTHERS = frozenset(
-    f"{PREFIX}_{name}" for name in ("CACHE", "CONFIG", "IVY_SETTINGS", "JARS", "SPARK_CONNECTOR")
+    f"{PREFIX}_{name}"
+    for name in ("CACHE", "CLASS_ARCHIVE", "CONFIG", "IVY_SETTINGS", "JARS", "SPARK_CONNECTOR")
 )
-"""Variables that are no command's option: the settings file, and where jars come from."""
+"""Variables that are no command's option: the settings file, where jars come from, Java's start."""
 
 _SERVICE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
 

@@ -1,7 +1,7 @@
 """The Java that Spark starts here: by a shell script, without a module that Java warns of.
 
 **Rules.** Only a JVM that this process starts on this machine goes through the script.
-``JAVA_HOME`` is as before when the JVM runs.
+``JAVA_HOME`` names the Java that was found when the JVM runs.
 
 **Strategy.** Spark asks for the incubator module ``jdk.incubator.vector``, which only its machine
 learning uses, and Java warns of it on stderr at every start. Spark runs ``$JAVA_HOME/bin/java``; at
@@ -41,16 +41,16 @@ def java_for_spark(jars: Path, *, is_local: bool) -> Iterator[tuple[str, ...]]:
         There is no usable Java.
     """
     java = find_java()
+    home = os.environ["JAVA_HOME"] = str(java.home)
     archive = class_archive(java, jars)
     used = archive.options if archive and archive.draft is None else ()
     if not is_local:
         yield used
         return
-    home = os.environ["JAVA_HOME"]
     with tempfile.TemporaryDirectory(prefix="holdfast-java-") as folder:
         script = Path(folder) / "bin" / "java"
         script.parent.mkdir()
-        script.write_text(script_of(Path(home) / "bin" / "java", archive))
+        script.write_text(script_of(java.home / "bin" / "java", archive))
         script.chmod(0o700)
         if not os.access(script, os.X_OK):  # the folder is mounted noexec
             yield used

@@ -194,16 +194,11 @@ def _jars(*, kafka: bool, delta: bool) -> list[Path]:
 
 
 def _prepare_environment(master: str) -> None:
-    """Set the JVM's Java, Python and address, unless they are set already."""
+    """Set Spark's Python and address, unless they are set already."""
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return
-    from holdfast.jvm.java import find_java
-
-    os.environ["JAVA_HOME"] = str(find_java().home)
 
 
 def already_set() -> dict[str, str]:
