@@ -1,4 +1,4 @@
-"""Connections that nobody answers end in time, and leave no socket behind."""
+"""Connections end in time, leave no socket behind, and lose no last answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 from kafka.net.selector import NetworkSelector
-from kafka.net.transport import KafkaTCPTransport
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from holdfast.adapters.cluster import diagnosis, refused
 from holdfast.adapters.cluster.connections import SOCKET_OPTIONS, Connections
@@ -76,6 +76,21 @@ def test_a_client_closed_with_a_request_to_write_leaves_no_socket(left_open, sil
     del transport, loop
     gc.collect()
     assert left_open == []
+
+
+@pytest.mark.parametrize("kind", [KafkaTCPTransport, KafkaSSLTransport])
+def test_an_answer_that_comes_with_the_end_is_read(kind):
+    """A broker sends why it refuses a login and closes; a busy client finds both at once."""
+    refused.mend_connects()
+    transport = kind.__new__(kind)  # without a loop that reads
+    transport._closed = False
+    transport._sock, broker = socket.socketpair()
+    with closing(transport._sock):
+        broker.sendall(b"wrong password")
+        broker.close()
+        assert transport._sock_recv() == (b"wrong password", None)
+        data, error = transport._sock_recv()
+        assert (data, str(error)) == (b"", "KafkaConnectionError: socket disconnected")
 
 
 def test_a_host_that_dies_without_a_word_is_noticed():

@@ -155,6 +155,7 @@ def test_the_plug_in_lets_its_client_log_no_password(broker, login, security, ca
         sasl_plain_password=QUOTED_PASSWORD,
         ssl_context=ssl.create_default_context(cafile=security.ca),
     )
+    kafka_python.attach(consumer)
     with closing(consumer):
         until(lambda: consumer.poll(200), "a record", 90)
     assert "SaslAuthenticateRequest [hidden]" in caplog.text

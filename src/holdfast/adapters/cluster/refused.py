@@ -1,21 +1,26 @@
-"""Repairs of kafka-python that close the sockets of refused, abandoned or unfinished connections.
+"""Repairs of kafka-python's connections: sockets that stay open, and a last answer that is lost.
 
-**Rules.** Three things change, and no more.
+**Rules.** Four things change, and no more.
 
 - A socket whose connect or TLS handshake failed, or was given up, is closed at once, not at some
   later garbage collection.
 - A TLS handshake that the other side does not answer fails after :data:`HANDSHAKE_SECONDS`.
 - A client that is closed has closed its sockets, also those with a request still to be written.
+- What a broker sends before it ends a connection is read. A refused login is such an answer: the
+  broker sends it and closes, so a busy client finds both at once, and kafka-python drops the bytes.
 
 **Strategy.** ``kafka.net`` 3.0 makes a socket and awaits its connect, and forgets the socket if
 that raises. The same holds for a handshake, whose waits have no limit. Both are wrapped, once. If a
 client is closed in the middle of a connect, Python closes the suspended coroutine, and the wrapper
 sees GeneratorExit. A transport closes itself after its last write, which never comes if the loop
-ends first; so the end of the loop closes the sockets that its transports still hold.
+ends first; so the end of the loop closes the sockets that its transports still hold. A read that
+finds bytes and the end returns the bytes: a socket at its end stays readable, so the next read,
+after the tasks that the bytes woke, finds the end again.
 """
 
 from __future__ import annotations
 
+import functools
 import socket
 import ssl
 import time
@@ -30,6 +35,8 @@ HANDSHAKE_SECONDS = 10.0  # as Kafka's socket.connection.setup.timeout.ms
 _connect = KafkaNetSocket.sock_connect
 _make_transport = KafkaTCPTransport.__init__
 _close_loop = NetworkSelector.close
+_receive_plain = KafkaTCPTransport._sock_recv
+_receive_tls = KafkaSSLTransport._sock_recv
 _transports: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
 
 
@@ -63,6 +70,15 @@ async def _handshake(self: Any, timeout_at: float) -> None:
             return
 
 
+def _bytes_before_end(receive: Any) -> Any:
+    @functools.wraps(receive)
+    def received(self: Any) -> tuple[bytes, Exception | None]:
+        data, error = receive(self)
+        return (data, None) if data else (data, error)
+
+    return received
+
+
 def _note_transport(self: Any, net: Any, sock: socket.socket, host: str | None = None) -> None:
     _make_transport(self, net, sock, host=host)
     _transports.setdefault(net, weakref.WeakSet()).add(self)
@@ -76,8 +92,10 @@ def _close_loop_and_sockets(self: Any) -> None:
 
 
 def mend_connects() -> None:
-    """Wrap kafka-python's connect, handshake and close; safe to call again."""
+    """Wrap kafka-python's connect, handshake, read and close; safe to call again."""
     KafkaTCPTransport.__init__ = _note_transport
     NetworkSelector.close = _close_loop_and_sockets
     KafkaNetSocket.sock_connect = _connect_or_close
     KafkaSSLTransport.handshake = _handshake_or_close
+    KafkaTCPTransport._sock_recv = _bytes_before_end(_receive_plain)
+    KafkaSSLTransport._sock_recv = _bytes_before_end(_receive_tls)
