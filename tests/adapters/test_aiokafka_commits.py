@@ -11,6 +11,7 @@ from aiokafka.errors import IllegalGenerationError, KafkaError, RequestTimedOutE
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.adapters.coordinators.aiokafka_coordinator import MemberCoordinator
+from holdfast.adapters.coordinators.aiokafka_state import KeepingAssignment
 from holdfast.errors import AdapterError
 from holdfast.machine.actions import ListenerCall
 
@@ -67,8 +68,30 @@ def test_committed_offsets_that_nobody_tells_are_asked_for_again():
     answer.set_exception(AdapterError("NodeNotReadyError"))
     coordinator = object.__new__(MemberCoordinator)
     coordinator._parts = SimpleNamespace(link=SimpleNamespace(committed=lambda tps: answer))
+    coordinator._last = None
     with pytest.raises(KafkaError) as raised:
         asyncio.run(coordinator._do_fetch_commit_offsets([TopicPartition("t", 0)]))
+    assert raised.value.retriable
+
+
+def test_an_answer_for_an_earlier_term_is_no_place_to_start():
+    """Another member may have read on, and committed, between the two terms."""
+    part = TopicPartition("t", 0)
+
+    async def scene():
+        answer: Future[dict] = Future()
+        coordinator = object.__new__(MemberCoordinator)
+        coordinator._parts = SimpleNamespace(link=SimpleNamespace(committed=lambda tps: answer))
+        coordinator._last = KeepingAssignment([part])
+        asking = asyncio.create_task(coordinator._do_fetch_commit_offsets([part]))
+        await asyncio.sleep(0)
+        coordinator._last.remove([part])
+        coordinator._last.add([part])
+        answer.set_result({("t", 0): 5})
+        return await asking
+
+    with pytest.raises(KafkaError) as raised:
+        asyncio.run(scene())
     assert raised.value.retriable
 
 

@@ -9,13 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 
 Places = list[tuple[int, int]]
 
 
 class RefusedError(Exception):
     """The group refused this member for good."""
+
+
+def answers(questions: Mapping[str, Callable[[], object]]) -> dict[str, str]:
+    """What a client answers, as text; an error is an answer, too."""
+    found = {}
+    for name, ask in questions.items():
+        try:
+            found[name] = str(ask())
+        except Exception as error:  # the run is lost already, and this is why it is asked
+            found[name] = repr(error)
+    return found
 
 
 class Ours:
@@ -36,6 +48,18 @@ class Ours:
         except RemoteProtocolError as error:
             raise RefusedError(str(error)) from error
 
+    def stands(self) -> dict[str, str]:
+        asked = self._consumer
+        held = asked.assignment
+        return answers(
+            {
+                "member": lambda: asked.metrics,
+                "position": lambda: {tp: asked.position(tp) for tp in held},
+                "committed": lambda: asked.committed(held),
+                "paused": lambda: asked.paused,
+            }
+        )
+
 
 class OfConfluent:
     """``holdfast.confluent.Consumer``."""
@@ -46,6 +70,7 @@ class OfConfluent:
         config = dict(config)
         config["socket.timeout.ms"] = config.pop("request.timeout.ms")
         self._consumer = Consumer({**config, "log_level": 0})
+        self._errors: deque[str] = deque(maxlen=10)
         self._consumer.subscribe(
             [topic],
             on_assign=lambda _, partitions: journal.on_partitions_assigned(partitions),
@@ -62,8 +87,26 @@ class OfConfluent:
                 found.append((message.partition(), message.offset()))
             elif error.fatal():
                 raise RefusedError(error.str())
-            # else it says what is wrong for now, as with the original: no broker, a late poll
+            else:  # it says what is wrong for now, as with the original: no broker, a late poll
+                self._errors.append(f"{time.time():.1f} {error.str()}")
         return found
+
+    def stands(self) -> dict[str, str]:
+        asked = self._consumer
+        held = asked.assignment()
+
+        def ends():
+            return {str(tp): asked.get_watermark_offsets(tp, cached=True) for tp in held}
+
+        return answers(
+            {
+                "assignment": lambda: held,
+                "position": lambda: asked.position(held),
+                "watermarks": ends,
+                "committed": lambda: asked.committed(held, 5),
+                "errors": lambda: list(self._errors),
+            }
+        )
 
 
 def keywords(config):
@@ -95,6 +138,18 @@ class OfKafkaPython:
         except FencedInstanceIdError as error:
             raise RefusedError(f"group.instance.id: {error}") from error
         return [(r.partition, r.offset) for batch in found.values() for r in batch]
+
+    def stands(self) -> dict[str, str]:
+        asked = self._consumer
+        held = asked.assignment()
+        return answers(
+            {
+                "position": lambda: {tp: asked.position(tp, timeout_ms=1000) for tp in held},
+                "highwater": lambda: {tp: asked.highwater(tp) for tp in held},
+                "committed": lambda: {tp: asked.committed(tp, timeout_ms=5000) for tp in held},
+                "paused": asked.paused,
+            }
+        )
 
 
 class OfAiokafka:
@@ -134,6 +189,26 @@ class OfAiokafka:
                 raise
             raise RefusedError(str(error)) from error
         return [(r.partition, r.offset) for batch in found.values() for r in batch]
+
+    def stands(self) -> dict[str, str]:
+        asked = self._consumer
+        held = asked.assignment()
+
+        def wait(question):
+            return self._run(asyncio.wait_for(question, 5))
+
+        return answers(
+            {
+                "position": lambda: {tp: wait(asked.position(tp)) for tp in held},
+                "highwater": lambda: {tp: asked.highwater(tp) for tp in held},
+                "committed": lambda: {tp: wait(asked.committed(tp)) for tp in held},
+                "paused": asked.paused,
+                "tasks": lambda: [
+                    [str(task), *map(str, task.get_stack())]
+                    for task in asyncio.all_tasks(self._loop)
+                ],
+            }
+        )
 
     def close(self) -> None:
         self._run(self._consumer.stop())

@@ -2,7 +2,8 @@
 
 Argument: a JSON object with ``name``, ``topic``, ``journal``, ``config``, ``work_s``, ``client``
 (of :data:`tests.live.chaos_clients.CLIENTS`) and ``callback_s``, which each callback lasts. SIGTERM
-closes it; from SIGUSR1 to SIGUSR2 it does not come back from its work. A line of the journal is
+closes it; from SIGUSR1 to SIGUSR2 it does not come back from its work; SIGHUP asks where it stands,
+and SIGQUIT what its threads do (on stderr). A line of the journal is
 ``[time, event, ...]``:
 
 ====================================  ==========================================================
@@ -10,6 +11,7 @@ closes it; from SIGUSR1 to SIGUSR2 it does not come back from its work. A line o
 ``batch, p, first, last``             these records are processed (written before the next poll)
 ``commit, {p: offset}``               the broker has acknowledged this
 ``end`` / ``failed, text``            closed in order / the group refused this member for good
+``stands, {question: answer}``        what its client answers when it is asked where it stands
 ====================================  ==========================================================
 
 A line is one write to the kernel, so what was written survives a SIGKILL. Who committed stands in
@@ -18,6 +20,7 @@ the offsets topic itself, as the commit's metadata.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -81,9 +84,17 @@ def stalling() -> threading.Event:
     return event
 
 
+def asked() -> threading.Event:
+    """Set by SIGHUP."""
+    event = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: event.set())
+    faulthandler.register(signal.SIGQUIT, all_threads=True)
+    return event
+
+
 def main(text: str) -> int:
     spec = json.loads(text)
-    stop, stalls = watch(), stalling()
+    stop, stalls, question = watch(), stalling(), asked()
     journal = Journal(spec["journal"], spec["callback_s"])
     sign_commits(spec["name"], lambda offsets: journal.write(("commit", offsets)))
     consumer = CLIENTS[spec["client"]](
@@ -98,6 +109,9 @@ def main(text: str) -> int:
                 consumer.rest(0.02)
             if places:
                 journal.write(*runs(places))
+            if question.is_set():
+                question.clear()
+                journal.write(("stands", consumer.stands()))
     except RefusedError as error:
         journal.write(("failed", str(error)))
         code = FAILED

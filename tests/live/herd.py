@@ -14,7 +14,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.live.cut import Cut
 from tests.live.ledger import Ledger
 from tests.live.offsets_log import Generation, read_group
@@ -231,12 +231,40 @@ class Herd:
     def picture(self, marks: list[int], names: set[str]) -> str:
         """Who holds how much, and where records are missing."""
         held = {name: len(self.ledger.held[name]) for name in sorted(names)}
-        behind = {
-            p: (self.ledger.prefix(p), mark)
+        unread = {
+            p: (holes[:5], mark)
             for p, mark in enumerate(marks)
-            if self.ledger.prefix(p) < mark
+            if (holes := self.ledger.holes(p, mark))
         }
-        return f"held {held}, unread (read to, written) {dict(list(behind.items())[:5])}"
+        few = dict(list(unread.items())[:5])
+        lines = [f"held {held}, unread (from, to; written) in {len(unread)} partitions: {few}"]
+        lines.append(f"the broker's ends: {self._ends()}")
+        self._ask(names)
+        for name in sorted(names):
+            lines.append(f"{name} stands at {self.ledger.stands.get(name, 'no answer')}")
+            lines.append(f"{name} said {self.said(name)}")
+        (self.folder / "in-vain.txt").write_text("\n".join(lines))
+        return "\n".join(lines)
+
+    def _ends(self) -> dict[int, int]:
+        """End of each partition, as the broker knows it."""
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
+        asked = {
+            confluent_kafka.TopicPartition(self.topic, p): OffsetSpec.latest()
+            for p in range(self.n_partitions)
+        }
+        found = admin.list_offsets(asked)
+        return {tp.partition: future.result(60).offset for tp, future in found.items()}
+
+    def _ask(self, names: set[str]) -> None:
+        """Have members tell where they stand; who does not answer tells what its threads do."""
+        for name in names:
+            self.ledger.stands.pop(name, None)
+            self.running[name].send_signal(signal.SIGHUP)
+        with suppress(AssertionError):
+            until(lambda: names <= set(self.ledger.read().stands), "answers", seconds=30)
+        for name in names - set(self.ledger.stands):
+            self.running[name].send_signal(signal.SIGQUIT)
 
     def said(self, name: str) -> str:
         """Stderr of a member."""

@@ -31,6 +31,7 @@ class Ledger:
         self.n_partitions = n_partitions
         self.held: defaultdict[str, set[int]] = defaultdict(set)
         self.failed: dict[str, str] = {}
+        self.stands: dict[str, dict[str, str]] = {}
         self.times_read = [np.zeros(0, np.int32) for _ in range(n_partitions)]
         self.batch_times: list[list[float]] = [[] for _ in range(n_partitions)]
         self.in_flight: Counter[int] = Counter()
@@ -71,6 +72,8 @@ class Ledger:
                 self.held.pop(name, None)
             case "failed", (text,):
                 self.failed[name] = text
+            case "stands", (answers,):
+                self.stands[name] = answers
 
     def note(self, name: str, when: float, event: str, partitions: Iterable[int] = ()) -> None:
         """Put an event between those of the journals: a kill, a freeze."""
@@ -102,6 +105,14 @@ class Ledger:
         unread = np.flatnonzero(times[at:] == 0)
         self._prefix[partition] = at = at + int(unread[0]) if len(unread) else len(times)
         return at
+
+    def holes(self, partition: int, end: int) -> list[tuple[int, int]]:
+        """Runs of records below ``end`` that nobody processed, first and last."""
+        times = np.zeros(end, np.int32)
+        found = self.times_read[partition][:end]
+        times[: len(found)] = found
+        edges = np.flatnonzero(np.diff(np.concatenate(([1], times, [1])) == 0))
+        return [(int(a), int(b) - 1) for a, b in edges.reshape(-1, 2)]
 
     # What must be true
 

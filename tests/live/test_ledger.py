@@ -147,3 +147,16 @@ def test_a_group_that_settles_late_is_found():
     assert late("incremental", {name: s + 13.75 for name, s in took.items()}, 60) == []
     (text,) = late("simple", {**took, "SIGSTOP, SIGCONT": 26.1}, 60)
     assert text == "SIGSTOP, SIGCONT: settled after 26.1 s, not within 26.0 s"
+
+
+def test_a_run_that_waits_in_vain_names_every_hole(tmp_path):
+    ledger = ledger_of(tmp_path, a=[("assigned", [0]), ("batch", 0, 1, 2), ("batch", 0, 5, 5)])
+    assert ledger.holes(0, 9) == [(0, 0), (3, 4), (6, 8)]
+    assert ledger.holes(0, 1) == [(0, 0)]
+    assert ledger.holes(1, 2) == [(0, 1)]
+    assert ledger.holes(1, 0) == []
+
+
+def test_where_a_member_stands_is_what_it_said_last(tmp_path):
+    said = [("stands", {"paused": "set()"}), ("stands", {"paused": "{0}"})]
+    assert ledger_of(tmp_path, a=said).stands == {"a": {"paused": "{0}"}}

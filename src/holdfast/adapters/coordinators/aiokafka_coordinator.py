@@ -642,9 +642,12 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             found: dict[TopicPartition, OffsetAndMetadata]
             found = await super()._do_fetch_commit_offsets(partitions)
             return found
+        before = self._states_of(partitions)
         asked = self._parts.link.committed([tuple(tp) for tp in partitions])
         try:
             answer = await asyncio.wrap_future(asked)
+            if self._states_of(partitions) != before:  # another member may have committed since
+                raise kafka_errors.KafkaConnectionError("the assignment has changed: ask again")
         except HoldfastError as error:
             raised = theirs(error)
             if type(raised) is kafka_errors.KafkaError:  # nobody answered: aiokafka asks again
@@ -655,6 +658,11 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             for tp, offset in answer.items()
             if offset >= 0
         }
+
+    def _states_of(self, partitions: Iterable[TopicPartition]) -> list[Any]:
+        """One object for each partition and term of ownership."""
+        last = self._last
+        return [] if last is None else [last.state_value(tp) for tp in partitions]
 
 
 def _partitions(resources: Iterable[Resource]) -> list[TopicPartition]:

@@ -70,6 +70,34 @@ class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no t
         self.began = position if self.began is None else min(self.began, position)
 
 
+class GoneState(TopicPartitionState):  # type: ignore[misc]
+    """What is left of a partition that is gone: no position, now or later; nobody waits for one."""
+
+    def __init__(self, assignment: Any):
+        super().__init__(assignment)
+        self._position_fut.set_result(None)
+        self.began = None
+
+    def fetch_committed(self) -> Any:
+        """Answer at once: the fetcher would wait for ever, and with it all of that broker.
+
+        It asks for one partition after the other, so the next ones may be gone when it comes to
+        them.
+        """
+        answer = self._assignment.unassign_future.get_loop().create_future()
+        answer.set_result(OffsetAndMetadata(0, ""))
+        return answer
+
+    def reset_to(self, position: int) -> None:
+        """Stay without a position."""
+
+    def seek(self, position: int) -> None:
+        """Stay without a position."""
+
+    def await_reset(self, strategy: int) -> None:
+        """Stay without a position."""
+
+
 class KeepingAssignment(Assignment):  # type: ignore[misc]
     """An assignment that loses and gains partitions while it is in use."""
 
@@ -103,15 +131,8 @@ class KeepingAssignment(Assignment):  # type: ignore[misc]
             if not state._position_fut.done():
                 state._position_fut.set_result(None)
             state.update_committed(OffsetAndMetadata(0, ""))  # else a fetch would wait for ever
-            self._gone[tp] = _nothing_left(self)
+            self._gone[tp] = GoneState(self)
         self._topic_partitions = frozenset(self._tp_state)
-
-
-def _nothing_left(assignment: KeepingAssignment) -> Any:
-    """A state without a position, whose committed offset nobody asks for."""
-    state = TermState(assignment)
-    state._position_fut.set_result(None)
-    return state
 
 
 class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
