@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -29,11 +30,14 @@ CUT = "CUT"  # the listener behind the proxy
 class Producing:
     """Writes to every partition, all the time, until it is told to stop."""
 
-    def __init__(self, bootstrap: str, topic: str, n_partitions: int, every_s: float):
+    def __init__(self, bootstrap: str, topic: str, n_partitions: int, every_s: float, log: Path):
         self._topic = topic
         self._every_s = every_s
+        self._log = logging.Logger("producer")
+        self._log.addHandler(logging.FileHandler(log))
         self._producer = confluent_kafka.Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0}
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "debug": "eos"},
+            logger=self._log,
         )
         self.written = [0] * n_partitions
         self.errors: list[str] = []
@@ -68,8 +72,9 @@ class Producing:
     def stop(self) -> list[int]:
         """End, and wait for every delivery; returns the records of each partition."""
         self.end()
-        assert self._producer.flush(60) == 0
-        assert self.errors == []
+        left = self._producer.flush(60)
+        assert left == 0, f"{left} records are not delivered; see producer.log"
+        assert self.errors == [], self.errors[:5]
         return self.written
 
 
@@ -119,7 +124,9 @@ class Herd:
         self._seats: dict[str, str] = {}
         self._n_started = 0
         self._create_topic()
-        self.producing = Producing(broker.bootstrap, self.topic, n_partitions, every_s)
+        self.producing = Producing(
+            broker.bootstrap, self.topic, n_partitions, every_s, folder / "producer.log"
+        )
 
     def _create_topic(self) -> None:
         n_brokers = self.broker.settings.brokers
