@@ -95,6 +95,34 @@ def test_an_answer_for_an_earlier_term_is_no_place_to_start():
     assert raised.value.retriable
 
 
+def test_nobody_commits_again_where_it_began():
+    part, sent = TopicPartition("t", 0), []
+
+    async def scene():
+        answer: Future[dict] = Future()
+        answer.set_result({("t", 0): 5})
+        coordinator = object.__new__(MemberCoordinator)
+        coordinator._parts = SimpleNamespace(link=SimpleNamespace(committed=lambda tps: answer))
+        coordinator._last = KeepingAssignment([part])
+        coordinator._committed, coordinator.in_flight = {}, {}
+        coordinator._commit_lock = asyncio.Lock()
+
+        async def send(assignment, offsets):
+            sent.append({tp.partition: at.offset for tp, at in offsets.items()})
+
+        coordinator._do_commit_offsets = send
+        found = await coordinator._do_fetch_commit_offsets([part])
+        state = coordinator._last.state_value(part)
+        state.reset_to(found[part].offset)
+        await coordinator._commit_processed([part])
+        assert sent == []
+        state.consumed_to(8)
+        await coordinator._commit_processed([part])
+
+    asyncio.run(scene())
+    assert sent == [{0: 8}]
+
+
 def test_a_member_does_not_look_for_the_coordinator_behind_a_fetch():
     """The first ``committed()`` waited for as long as a fetch on the same connection."""
     coordinator = object.__new__(MemberCoordinator)

@@ -107,7 +107,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self._in_hand: set[TopicPartition] = set()  # lost since the application polled
         self._had: set[TopicPartition] = set()  # in an earlier term
         self._begins: set[TopicPartition] = set()  # their ASSIGNED callback runs
-        self._committed: dict[TopicPartition, int] = {}  # by the automatic commit
+        self._committed: dict[TopicPartition, int] = {}  # what stands there, as far as is known
         self._callbacks: set[asyncio.Task[None]] = set()
         super().__init__(client, subscription, **options)
 
@@ -653,11 +653,12 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             if type(raised) is kafka_errors.KafkaError:  # nobody answered: aiokafka asks again
                 raise kafka_errors.KafkaConnectionError(str(error)) from error
             raise copy.copy(raised) from error
-        return {
-            TopicPartition(*tp): OffsetAndMetadata(offset, "")
-            for tp, offset in answer.items()
-            if offset >= 0
-        }
+        found = {TopicPartition(*tp): offset for tp, offset in answer.items() if offset >= 0}
+        for tp, offset in found.items():
+            state = None if self._last is None else self._last.state_value(tp)
+            if state is not None and not state.has_valid_position:
+                self._committed[tp] = offset  # nobody commits again where it began
+        return {tp: OffsetAndMetadata(offset, "") for tp, offset in found.items()}
 
     def _states_of(self, partitions: Iterable[TopicPartition]) -> list[Any]:
         """One object for each partition and term of ownership."""
