@@ -1,6 +1,8 @@
 """Write a dump of many groups of one kind: a captured group, again and again under other names.
 
-``python bench/pipeline_kinds.py DIR KIND GROUPS``; KIND is a capture of ``tests/wire/captured``. A
+``python bench/pipeline_kinds.py DIR KIND GROUPS``; KIND is a capture of ``tests/wire/captured``.
+``python bench/pipeline_kinds.py decode KIND GROUPS`` reads them as generations instead, without
+Spark, and prints CPU seconds for a million records of classic groups (the second of two runs). A
 copy has the records of the capture byte for byte, but for the group's name in each key, which has
 the same length. Topic names in values keep the captured group's name.
 """
@@ -9,12 +11,14 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.tables.schemas import arrow_schema, from_columns
+from holdfast.pipeline.ingest.decode import generations
+from holdfast.tables.schemas import TIMESTAMP, arrow_schema, from_columns
 from pipeline_fleet import START_MS, Writer
 
 CAPTURED = Path(__file__).parent.parent / "tests" / "wire" / "captured"
@@ -22,10 +26,9 @@ KINDS = ("streams", "streams_classic", "share", "connect", "worker", "migrated")
 """Captures of one group each; ``migrated`` has a classic group and one of KIP-848."""
 
 
-def main(folder: Path, kind: str, n_groups: int) -> None:
-    """Write the dump; ``dump.json`` says how many records and groups it has."""
-    about = json.loads((CAPTURED / f"{kind}.json").read_text())
-    name = about["group"].encode()
+def copies(kind: str, n_groups: int) -> list[tuple[int, int, bytes, bytes | None]]:
+    """Group, time since the first record in ms, key and value of each record."""
+    name = json.loads((CAPTURED / f"{kind}.json").read_text())["group"].encode()
     lines = (CAPTURED / f"{kind}.jsonl").read_text().splitlines()
     rows = [row for row in map(json.loads, lines) if "topic" not in row]
     records = [
@@ -36,11 +39,45 @@ def main(folder: Path, kind: str, n_groups: int) -> None:
         )
         for row in rows
     ]
+    return [
+        (group, at_ms, key.replace(name, f"{group:0{len(name)}d}".encode(), 1), value)
+        for group in range(n_groups)
+        for at_ms, key, value in records
+    ]
+
+
+def read_here(kind: str, n_groups: int) -> None:
+    """Read the records of classic groups in this process; print what it costs."""
+    found = [row for row in copies(kind, n_groups) if row[2][:2] == b"\0\2"]
+    batch = pa.record_batch(
+        {
+            "key": pa.array([key for _, _, key, _ in found], pa.binary()),
+            "value": pa.array([value for *_, value in found], pa.binary()),
+            "partition": pa.array([group % 50 for group, *_ in found], pa.int32()),
+            "offset": pa.array(range(len(found)), pa.int64()),
+            "timestamp": pa.array([(START_MS + at) * 1000 for _, at, *_ in found], TIMESTAMP),
+        }
+    )
+    for _ in range(2):
+        started = time.process_time()
+        n_members = sum(one.members.num_rows for one in generations(iter([batch])))
+        seconds = time.process_time() - started
+    line = {
+        "kind": kind,
+        "records": len(found),
+        "members": n_members,
+        "cpu_seconds_per_million_records": round(seconds / len(found) * 1e6, 2),
+    }
+    sys.stdout.write(json.dumps(line) + "\n")
+
+
+def main(folder: Path, kind: str, n_groups: int) -> None:
+    """Write the dump; ``dump.json`` says how many records and groups it has."""
+    about = json.loads((CAPTURED / f"{kind}.json").read_text())
+    records = copies(kind, n_groups)
     writer = Writer(folder)
-    for group in range(n_groups):
-        other = f"{group:0{len(name)}d}".encode()
-        for at_ms, key, value in records:
-            writer.add(group, START_MS + at_ms, key.replace(name, other, 1), value)
+    for group, at_ms, key, value in records:
+        writer.add(group, START_MS + at_ms, key, value)
     writer.close()
     for table in ("topics", "offsets"):
         (folder / table).mkdir(exist_ok=True)
@@ -55,10 +92,14 @@ def main(folder: Path, kind: str, n_groups: int) -> None:
         "assignments": 0,
         "moved": 0,
         "groups": n_groups,
-        "records": n_groups * len(records),
+        "records": len(records),
     }
     (folder / "dump.json").write_text(json.dumps(truth, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    place, kind, n_groups = sys.argv[1:]
+    if place == "decode":
+        read_here(kind, int(n_groups))
+    else:
+        main(Path(place), kind, int(n_groups))

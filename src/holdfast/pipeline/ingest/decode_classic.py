@@ -1,6 +1,6 @@
 """Records of classic groups as generations: members, subscriptions and assigned partitions.
 
-**Rules.** No Spark, no loop per record, but for groups of Streams and Connect
+**Rules.** No Spark; no loop per record, but for messages that only the scalar readers read
 (:mod:`holdfast.pipeline.ingest.decode_tasks`). A field that was not read is null or empty;
 ``readable`` is False where an assignment does not parse.
 
@@ -9,6 +9,7 @@ References: KIP-429, KIP-345.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import WireError
 from holdfast.machine.leader.designs import NAMES
-from holdfast.model.columns import Mask, row_of
+from holdfast.model.columns import I64, Mask, row_of
 from holdfast.pipeline.arrow_types import Arrays, ArrowColumn
 from holdfast.pipeline.history.generations import (
     CLASSIC,
@@ -41,10 +42,12 @@ from holdfast.pipeline.ingest.arrow_columns import (
     numbers,
     text,
 )
+from holdfast.pipeline.ingest.decode_streams import streams_tasks
 from holdfast.pipeline.ingest.decode_tasks import (
-    RoundTasks,
+    GivenTasks,
+    blob,
     connect_tasks,
-    streams_tasks,
+    user_data,
     with_tasks,
     worker_tasks,
 )
@@ -57,7 +60,12 @@ from holdfast.wire.layouts.frames import Leaving
 from holdfast.wire.layouts.incremental import Design
 from holdfast.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.wire.many.offsets_batch import Family
-from holdfast.wire.many.offsets_embedded import read_assignments, read_subscriptions
+from holdfast.wire.many.offsets_embedded import (
+    Messages,
+    read_assignments,
+    read_subscriptions,
+)
+from holdfast.wire.many.offsets_tasks import read_claims, read_verdicts
 
 CONSUMER_PROTOCOL = "consumer"
 """Protocol type of groups whose members speak Kafka's consumer protocol."""
@@ -108,30 +116,38 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
         "topic": text(owned.columns["topic"]),
         "partitions": _partition_lists(owned),
     }
-    head["delay_ms"] = _planned_delays(head["protocol"], members)
+    head["delay_ms"] = _planned_delays(head, members, given)
     found = Generations(
         head=filled_table(head, HEAD, n_rows),
         members=filled_table(of_members, MEMBER_ROWS, len(given.unreadable)),
         owned=filled_table(of_owned, OWNED_ROWS, len(of_owned["topic"])),
     )
-    rounds = _task_rounds(found.head, members, _bytes(given.columns["userData"]))
-    return with_tasks(found, rounds) if rounds else found
+    row = row_of(members.start).astype(np.int64)
+    for tasks in list(_given_tasks(found, members, given, row)):
+        found = with_tasks(found, tasks)
+    return found
 
 
-def _planned_delays(protocol: ArrowColumn, members: Items) -> pa.Array:
+def _planned_delays(head: Arrays, members: Items, given: Messages) -> pa.Array:
     """What remained of the delay in each round of Design II or III, in ms; null where none runs.
 
     A leader tells all members the same, so the first one whose assignment parses is asked.
     """
-    chosen = pc.fill_null(pc.is_in(protocol, pa.array(DEFERRING)), False)
-    chosen = chosen.to_numpy(zero_copy_only=False)
+    chosen = np.asarray(pc.fill_null(pc.is_in(head["protocol"], pa.array(DEFERRING)), False))
+    chosen &= _rows_where(head["protocol_type"], CONSUMER_PROTOCOL) & (np.diff(members.start) > 0)
+    found = np.zeros(len(chosen), np.int64)
+    rows = np.flatnonzero(chosen)
+    if len(rows):
+        first, verdicts = members.start[rows], read_verdicts(user_data(given))
+        quick = verdicts.read[first] & (given.version[first] >= 0)
+        found[rows[quick]] = verdicts.delay_ms[first[quick]]
+        rows = rows[~quick]
     assignment = _bytes(members.columns["assignment"])
-    found: list[int | None] = [None] * len(chosen)
-    for row in np.flatnonzero(chosen).tolist():
+    for row in rows.tolist():
         span = range(int(members.start[row]), int(members.start[row + 1]))
-        told = (_told_delay(_blob(assignment, member)) for member in span)
-        found[row] = next((delay_ms for delay_ms in told if delay_ms is not None), None) or None
-    return pa.array(found, pa.int64())
+        told = (_told_delay(blob(assignment, member)) for member in span)
+        found[row] = next((delay_ms for delay_ms in told if delay_ms is not None), 0)
+    return numbers(found, found > 0)
 
 
 def _told_delay(assignment: bytes | None) -> int | None:
@@ -142,41 +158,30 @@ def _told_delay(assignment: bytes | None) -> int | None:
         return None
 
 
-def _task_rounds(head: pa.Table, members: Items, given: Slices) -> dict[int, RoundTasks]:
-    """Rows whose members were given tasks, and what; ``given`` is user data of assignments."""
-    is_connect = _rows_where(head["protocol_type"], CONNECT)
-    is_worker = _rows_where(head["protocol_type"], WORKER)
+def _given_tasks(
+    found: Generations, members: Items, given: Messages, row: I64
+) -> Iterator[GivenTasks]:
+    """What members of Streams, Connect and our workers were given; ``row`` is each member's."""
+    head = found.head
     is_stream = _rows_where(head["protocol_type"], CONSUMER_PROTOCOL)
     is_stream &= _rows_where(head["protocol"], STREAMS_PROTOCOL)
-    chosen = np.flatnonzero(is_connect | is_stream | is_worker).tolist()
-    if not chosen:
-        return {}
     subscription = _bytes(members.columns["subscription"])
     assignment = _bytes(members.columns["assignment"])
-    asked = read_subscriptions(subscription, is_stream[row_of(members.start)])
-    user_data = _bytes(asked.columns["userData"])
-    found = {}
-    for row in chosen:
-        span = range(int(members.start[row]), int(members.start[row + 1]))
-        if is_stream[row]:
-            found[row] = streams_tasks((_blob(user_data, m), _blob(given, m)) for m in span)
-            continue
-        pairs = [(_blob(subscription, m) or b"", _blob(assignment, m) or b"") for m in span]
-        found[row] = connect_tasks(pairs) if is_connect[row] else worker_tasks(pairs)
-    return found
+    if len(rows := np.flatnonzero(is_stream[row])):
+        asked = read_subscriptions(subscription, is_stream[row])
+        yield streams_tasks(user_data(asked), user_data(given), rows, row, found.owned)
+    if len(rows := np.flatnonzero(_rows_where(head["protocol_type"], CONNECT)[row])):
+        yield connect_tasks(subscription, assignment, rows)
+    is_worker = _rows_where(head["protocol_type"], WORKER)[row]
+    if len(rows := np.flatnonzero(is_worker)):
+        asked = read_subscriptions(subscription, is_worker)
+        told = read_assignments(assignment, is_worker)
+        yield worker_tasks((subscription, asked), (assignment, told), rows)
 
 
 def _rows_where(column: ArrowColumn, value: str) -> Mask:
     found: Mask = np.asarray(pc.fill_null(pc.equal(column, value), False), np.bool_)
     return found
-
-
-def _blob(column: Slices, row: int) -> bytes | None:
-    """One value of a column of bytes."""
-    if column.valid is not None and not column.valid[row]:
-        return None
-    begin = int(column.begin[row])
-    return column.data[begin : begin + int(column.size[row])].tobytes()
 
 
 def _generation_fields(value: Columns, members: Items) -> Arrays:
@@ -228,25 +233,21 @@ def _is(protocol_type: str, value: Columns, members: Items) -> Mask:
 
 def _announced(subscriptions: Slices, ours: Mask) -> pa.Array:
     """What each member of some groups announces, int32; null where it stays, or says nothing."""
-    data = _bytes(read_subscriptions(subscriptions, ours).columns["userData"])
-    known = ours & (data.size > len(SUBSCRIPTION_MAGIC))
-    if data.valid is not None:
-        known &= data.valid
-    begin = np.where(known, data.begin, 0)
-    for place, byte in enumerate(SUBSCRIPTION_MAGIC):
-        known &= data.data[begin + place] == byte
-    found = np.where(known, data.data[begin + len(SUBSCRIPTION_MAGIC)] & 3, 0).astype(np.int32)
-    first = data.data[begin] == SUBSCRIPTION_MAGIC[0]
-    for member in np.flatnonzero(ours & ~known & first & (data.size > 0)).tolist():
-        found[member] = _announced_of_old(_blob(subscriptions, member) or b"")
+    frames = user_data(read_subscriptions(subscriptions, ours))
+    claims = read_claims(frames)
+    found = claims.leaving.astype(np.int32)
+    begin = np.where(frames.size > 0, frames.begin, 0)
+    maybe = ours & ~claims.read & (frames.data[begin] == SUBSCRIPTION_MAGIC[0])
+    for member in np.flatnonzero(maybe).tolist():
+        found[member] = _announced_by_one(blob(subscriptions, member) or b"")
     return numbers(found, np.isin(found, _LEAVES))
 
 
 _LEAVES = (Leaving.RETURNS, Leaving.FOR_GOOD)
 
 
-def _announced_of_old(subscription: bytes) -> int:
-    """The same of a frame of version 1 or 2; no frame of ours announces nothing."""
+def _announced_by_one(subscription: bytes) -> int:
+    """The same of one message; what is no frame of ours announces nothing."""
     try:
         return decode_member_subscription(subscription).leaving
     except WireError:

@@ -7,311 +7,393 @@ version 0 its assignment is everything. The same holds for a worker of ours, who
 under their kind. Bytes that do not parse give no task, and the member is not
 ``readable``.
 
-A warm-up task is inferred. While another rebalance is planned, the copies of a task beyond those
-that every task of its subtopology has are warm-up tasks, first the ones whose state is furthest
-behind. All other copies are standby tasks.
+**Strategy.** Messages are read in columns (:mod:`holdfast.wire.many.offsets_tasks`). What those
+readers refuse is read one by one, by the scalar readers, which decide whether it parses.
 
-**Strategy.** Such members are few, so a loop reads them.
-
-References: KIP-415 (Connect), KIP-441 (warm-up tasks).
+References: KIP-415 (Connect); for Streams see :mod:`holdfast.pipeline.ingest.decode_streams`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import WireError
+from holdfast.model.columns import I64, Mask
 from holdfast.model.partitions import TopicPartitions
+from holdfast.pipeline.arrow_types import ArrowColumn
 from holdfast.pipeline.history.generations import (
     ACTIVE,
     SOURCE,
-    STANDBY,
-    WARMUP,
     Generations,
-    row_starts,
+    make_lists,
+    new_runs,
 )
+from holdfast.pipeline.ingest.arrow_columns import ints as values_of
+from holdfast.pipeline.ingest.task_lists import Keys, TaskLists, gathered, joined, keyed, listed
 from holdfast.tables.values import ints, times_ms
 from holdfast.wire.layouts.connect import (
     ConnectAssignment,
     decode_connect_assignment,
     decode_connect_metadata,
 )
-from holdfast.wire.layouts.container import decode_member_assignment, decode_member_subscription
-from holdfast.wire.layouts.streams_user_data import (
-    NEVER_MS,
-    StreamsAssignment,
-    StreamsSubscription,
-    Task,
-    decode_streams_assignment,
-    decode_streams_subscription,
+from holdfast.wire.layouts.container import (
+    MemberAssignment,
+    decode_member_assignment,
+    decode_member_subscription,
+)
+from holdfast.wire.layouts.streams_user_data import NEVER_MS
+from holdfast.wire.many.columns import Column, Slices
+from holdfast.wire.many.offsets_embedded import Messages
+from holdfast.wire.many.offsets_tasks import (
+    TaskMessages,
+    read_claims,
+    read_connect_assignments,
+    read_connect_metadata,
+    read_verdicts,
 )
 
-Given = list[tuple[int, str, list[int]]]
-"""What a member is given: role, subtopology or connector, numbers of tasks."""
+T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class MemberTasks:
-    """What one member was given.
-
-    Parameters
-    ----------
-    given : list of (role, name, numbers)
-        Sorted.
-    n_claimed : int or None
-        Tasks that it said it kept; None where its message is the consumer protocol's.
-    n_revoked : int or None
-        Tasks that it was asked back in this round; None where the protocol does not say.
-    readable : bool
-        Its bytes parse.
-    active : tuple of (subtopology, number)
-        Active tasks of Streams in the order of its bytes: one for each topic-partition that the
-        member was assigned, by topic and number.
-    """
-
-    given: Given = field(default_factory=list)
-    active: tuple[Task, ...] = ()
-    n_claimed: int | None = None
-    n_revoked: int | None = None
-    readable: bool = True
-
-
-@dataclass(slots=True)
-class RoundTasks:
-    """What the members of one generation were given.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GivenTasks:
+    """What the members of some generations were given.
 
     Parameters
     ----------
-    members : list of MemberTasks
-        In their order.
-    delay_ms : int or None
-        Connect's delay of the round; None where there is none.
-    next_ms : int or None
-        When Streams plans its next rebalance, in ms since 1970; None where it plans none, or one at
-        once.
-    config_offset : int or None
-        How far Connect's leader had read the topic of configurations.
+    member : int64[n]
+        Members whose messages were looked at, ascending.
+    readable : bool[n]
+        Whether the bytes of each parse.
+    n_claimed : int64[n]
+        Tasks that each said it kept; -1 where its message is the consumer protocol's.
+    n_revoked : int64[n]
+        Tasks that each was asked back; -1 where the protocol does not say.
+    owned : Table
+        ``member``, ``topic``, ``partitions`` and ``role``: by member, then role and name.
+    told_by : int64[k]
+        Members that tell something of their round.
+    delay_ms, config_offset : int64[k]
+        What each says: the delay, 0 for none; how far Connect's leader had read the topic of
+        configurations, -1 for nothing.
+    next_ms : int64[k]
+        When Streams plans its next rebalance, in ms since 1970; the largest int64 for never.
+    reader : dict of int to str
+        By row of the generations' ``owned``: the subtopology that reads the topic.
     """
 
-    members: list[MemberTasks]
-    delay_ms: int | None = None
-    next_ms: int | None = None
-    config_offset: int | None = None
+    member: I64
+    readable: Mask
+    n_claimed: I64
+    n_revoked: I64
+    owned: pa.Table
+    told_by: I64
+    delay_ms: I64
+    config_offset: I64
+    next_ms: I64
+    reader: dict[int, str] = field(default_factory=dict)
 
 
-def connect_tasks(messages: Iterable[tuple[bytes, bytes]]) -> RoundTasks:
-    """Connectors and tasks of the workers of one generation.
+def blob(column: Slices, row: int) -> bytes | None:
+    """One value of a column of bytes."""
+    if column.valid is not None and not column.valid[row]:
+        return None
+    begin = int(column.begin[row])
+    return column.data[begin : begin + int(column.size[row])].tobytes()
 
-    Parameters
-    ----------
-    messages : iterable of (metadata, assignment)
-        Of each worker.
-    """
-    found = RoundTasks(members=[])
-    for metadata, assignment in messages:
+
+def one_by_one(rows: I64, decode: Callable[[int], T]) -> dict[int, T]:
+    """What the scalar readers make of some members; those that do not parse are left out."""
+    found = {}
+    for member in rows.tolist():
         try:
-            had, now = _had(metadata), decode_connect_assignment(assignment)
+            found[member] = decode(member)
         except WireError:
-            found.members.append(MemberTasks(readable=not assignment))
             continue
-        found.members.append(_worker(had, now))
-        found.delay_ms = max(found.delay_ms or 0, now.delay_ms) or None
-        found.config_offset = max(found.config_offset or 0, now.config_offset)
     return found
 
 
-def _had(metadata: bytes) -> ConnectAssignment | None:
-    allocation = decode_connect_metadata(metadata).allocation
-    return decode_connect_assignment(allocation) if allocation else None
+# Connect
 
 
-def _worker(had: ConnectAssignment | None, now: ConnectAssignment) -> MemberTasks:
-    before = _tasks(had.assignment if had is not None else None)
-    revoked = _tasks(now.revoked)
-    kept = before - revoked if now.version else set()
-    return MemberTasks(
-        given=_listed((ACTIVE, task) for task in kept | _tasks(now.assignment)),
-        n_claimed=len(before),
-        n_revoked=len(revoked) if now.version else None,
+def connect_tasks(metadata: Slices, assignment: Slices, rows: I64) -> GivenTasks:
+    """Connectors and tasks of Connect's workers.
+
+    Parameters
+    ----------
+    metadata, assignment : Slices
+        Of all members.
+    rows : int64[n]
+        Members that are workers, ascending.
+    """
+    said = read_connect_metadata(metadata, rows)
+    allocation = said.columns["allocation"]
+    assert isinstance(allocation, Slices)
+    had_any = allocation.size > 0
+    had = _moved(read_connect_assignments(allocation, np.flatnonzero(had_any)), said.rows)
+    now = read_connect_assignments(assignment, rows)
+    whole = np.setdiff1d(said.rows, np.setdiff1d(said.rows[had_any], had.rows))
+    quick = np.intersect1d(whole, now.rows)
+    slow = np.setdiff1d(rows, quick)
+    read = one_by_one(slow, lambda m: _connect_worker(blob(metadata, m), blob(assignment, m)))
+    sets = (
+        (_listed(had, "assignment", quick, _TASKS), {m: pair[0] for m, pair in read.items()}),
+        (_listed(now, "revoked", quick, _TASKS), {m: pair[1].revoked for m, pair in read.items()}),
+        (
+            _listed(now, "assignment", quick, _TASKS),
+            {m: pair[1].assignment for m, pair in read.items()},
+        ),
+    )
+    told = np.isin(now.rows, quick)
+    return _worker_tasks(
+        rows,
+        keyed(*(joined([one, gathered(more.items())]) for one, more in sets)),
+        unread=np.setdiff1d(slow, list(read)),
+        empty=assignment.size == 0,
+        absolute=[member for member, (_, one) in read.items() if not one.version],
+        told_by=np.append(now.rows[told], list(read)).astype(np.int64),
+        delay_ms=np.append(
+            values_of(now.columns["delay"])[told], [one.delay_ms for _, one in read.values()]
+        ),
+        config_offset=np.maximum(
+            np.append(
+                values_of(now.columns["configOffset"])[told],
+                np.array([one.config_offset for _, one in read.values()], np.int64),
+            ),
+            0,
+        ),
     )
 
 
-def _tasks(listed: TopicPartitions | None) -> set[Task]:
-    return {(name, number) for name, numbers in listed or () for number in numbers}
+def _moved(messages: TaskMessages, rows: I64) -> TaskMessages:
+    """The same messages, under the members that ``rows`` names for them."""
+    return TaskMessages(
+        rows=rows[messages.rows], version=messages.version, columns=messages.columns
+    )
 
 
-def worker_tasks(messages: Iterable[tuple[bytes, bytes]]) -> RoundTasks:
-    """Resources of the workers of one generation of :class:`holdfast.Worker`, by kind.
+def _connect_worker(
+    metadata: bytes | None, assignment: bytes | None
+) -> tuple[TopicPartitions | None, ConnectAssignment]:
+    allocation = decode_connect_metadata(metadata or b"").allocation
+    had = decode_connect_assignment(allocation).assignment if allocation else None
+    return had, decode_connect_assignment(assignment or b"")
+
+
+_TASKS, _PARTITIONS = ("connector", "tasks"), ("topic", "partitions")
+
+
+def _listed(messages: TaskMessages, field: str, wanted: I64, names: tuple[str, str]) -> TaskLists:
+    """The lists of some members, out of those that were read."""
+    rows = np.flatnonzero(np.isin(messages.rows, wanted))
+    return listed(messages.columns[field].take(rows), messages.rows[rows], *names)
+
+
+# Workers of ours
+
+
+def worker_tasks(
+    subscription: tuple[Slices, Messages], assignment: tuple[Slices, Messages], rows: I64
+) -> GivenTasks:
+    """Resources of the workers of :class:`holdfast.Worker`, by kind.
 
     Parameters
     ----------
-    messages : iterable of (subscription, assignment)
-        Of each worker.
+    subscription, assignment : (Slices, Messages)
+        Of all members, and what the consumer protocol says in those of workers.
+    rows : int64[n]
+        Members that are workers, ascending.
     """
-    found = RoundTasks(members=[])
-    for subscription, assignment in messages:
-        try:
-            had = decode_member_subscription(subscription).owned
-            now = decode_member_assignment(assignment)
-        except WireError:
-            found.members.append(MemberTasks(readable=not assignment))
-            continue
-        before, revoked = _tasks(had), _tasks(now.revoked)
-        given = _listed((ACTIVE, task) for task in (before - revoked) | _tasks(now.assigned))
-        found.members.append(
-            MemberTasks(given=given, n_claimed=len(before), n_revoked=len(revoked))
-        )
-        found.delay_ms = max(found.delay_ms or 0, now.delay_ms) or None
-    return found
+    claims, verdicts = (
+        read_claims(user_data(subscription[1])),
+        read_verdicts(user_data(assignment[1])),
+    )
+    good = (subscription[1].version >= 0) & (assignment[1].version >= 0)
+    good &= claims.read & verdicts.read
+    quick, slow = rows[good[rows]], rows[~good[rows]]
+    read = one_by_one(slow, lambda m: _worker(blob(subscription[0], m), blob(assignment[0], m)))
+    had = {member: owned for member, (owned, _) in read.items()}
+    given = {member: now.assigned for member, (_, now) in read.items()}
+    revoked = {member: now.revoked for member, (_, now) in read.items()}
+    keys = keyed(
+        joined(
+            [_partitions(subscription[1].columns["ownedPartitions"], quick), gathered(had.items())]
+        ),
+        joined(
+            [
+                gathered(revoked.items()),
+                *(
+                    _listed(one, "sets", quick, _PARTITIONS)
+                    for one in verdicts.lists
+                    if one.columns
+                ),
+            ]
+        ),
+        joined(
+            [
+                _partitions(assignment[1].columns["assignedPartitions"], quick),
+                gathered(given.items()),
+            ]
+        ),
+    )
+    told_by = np.append(quick, list(read)).astype(np.int64)
+    return _worker_tasks(
+        rows,
+        keys,
+        unread=np.setdiff1d(slow, list(read)),
+        empty=assignment[0].size == 0,
+        absolute=[],
+        told_by=told_by,
+        delay_ms=np.append(verdicts.delay_ms[quick], [now.delay_ms for _, now in read.values()]),
+        config_offset=np.full(len(told_by), -1, np.int64),
+    )
 
 
-def streams_tasks(messages: Iterable[tuple[bytes | None, bytes | None]]) -> RoundTasks:
-    """Tasks of the members of one generation of a classic Streams group.
-
-    Parameters
-    ----------
-    messages : iterable of (subscription user data, assignment user data)
-        Of each member.
-    """
-    read = [_read_streams(*pair) for pair in messages]
-    planned = {now.next_rebalance_ms for _, now in read if now is not None} - {NEVER_MS}
-    warm = _warm_ups(read) if planned else set()
-    members = []
-    for member, (_, now) in enumerate(read):
-        if now is None:
-            members.append(MemberTasks(readable=False))
-            continue
-        roles = [(ACTIVE, task) for task in now.active]
-        roles += [(WARMUP if (member, t) in warm else STANDBY, t) for t in now.standby]
-        members.append(MemberTasks(given=_listed(roles), active=tuple(now.active)))
-    return RoundTasks(members=members, next_ms=min(planned - {0}, default=None))
+def user_data(messages: Messages) -> Slices:
+    """The assignor's own bytes of each message."""
+    column = messages.columns["userData"]
+    assert isinstance(column, Slices)
+    return column
 
 
-_Read = tuple[StreamsSubscription | None, StreamsAssignment | None]
+def _worker(
+    subscription: bytes | None, assignment: bytes | None
+) -> tuple[TopicPartitions, MemberAssignment]:
+    had = decode_member_subscription(subscription or b"").owned
+    return had, decode_member_assignment(assignment or b"")
 
 
-def _read_streams(subscription: bytes | None, assignment: bytes | None) -> _Read:
-    try:
-        asked = decode_streams_subscription(subscription) if subscription else None
-    except WireError:
-        asked = None  # only warm-up tasks need it
-    try:
-        return asked, decode_streams_assignment(assignment) if assignment else None
-    except WireError:
-        return asked, None
+def _partitions(column: Column, rows: I64) -> TaskLists:
+    return listed(column.take(rows), rows, *_PARTITIONS)
 
 
-def _warm_ups(read: Sequence[_Read]) -> set[tuple[int, Task]]:
-    """Member and task of each copy that is to take over."""
-    holders: dict[Task, list[int]] = {}
-    tasks: set[Task] = set()
-    for member, (_, now) in enumerate(read):
-        for task in () if now is None else now.standby:
-            holders.setdefault(task, []).append(member)
-        tasks |= set(() if now is None else now.active)
-    copies = Counter({task: len(members) for task, members in holders.items()})
-    least: dict[str, int] = {}
-    for task in tasks | set(holders):
-        least[task[0]] = min(copies[task], least.get(task[0], copies[task]))
-    found = set()
-    for task, members in holders.items():
-        behind = sorted(members, key=lambda member: (_offset_sum(read[member][0], task), member))
-        found |= {(member, task) for member in behind[: copies[task] - least[task[0]]]}
-    return found
+# Both
 
 
-def _offset_sum(asked: StreamsSubscription | None, task: Task) -> int:
-    return dict(asked.offset_sums).get(task, -1) if asked is not None else -1
+def _worker_tasks(
+    rows: I64,
+    keys: Keys,
+    *,
+    unread: I64,
+    empty: Mask,
+    absolute: Sequence[int],
+    told_by: I64,
+    delay_ms: I64,
+    config_offset: I64,
+) -> GivenTasks:
+    """What workers have: what they had, less what they were asked back, plus what they got."""
+    before, revoked, assigned = keys.sets
+    n_members = int(rows.max(initial=-1)) + 1
+
+    def count(set_: I64) -> I64:
+        return np.bincount(keys.members(set_), minlength=n_members)[rows]
+
+    kept = np.setdiff1d(before, revoked, assume_unique=True)
+    kept = kept[~np.isin(keys.members(kept), absolute)]
+    member, rank, number = keys.lists(np.union1d(kept, assigned))
+    unknown = np.isin(rows, unread)
+    return GivenTasks(
+        member=rows,
+        readable=~unknown | empty[rows],
+        n_claimed=np.where(unknown, -1, count(before)),
+        n_revoked=np.where(unknown | np.isin(rows, absolute), -1, count(revoked)),
+        owned=task_rows(member, np.full(len(member), ACTIVE, np.int64), rank, number, keys.names),
+        told_by=told_by,
+        delay_ms=delay_ms.astype(np.int64),
+        config_offset=config_offset,
+        next_ms=np.full(len(told_by), NEVER_MS, np.int64),
+    )
 
 
-def _listed(tasks: Iterable[tuple[int, Task]]) -> Given:
-    """Tasks by role and name, sorted."""
-    found: dict[tuple[int, str], list[int]] = {}
-    for role, (name, number) in sorted(tasks):
-        found.setdefault((role, name), []).append(number)
-    return [(role, name, numbers) for (role, name), numbers in found.items()]
+def task_rows(member: I64, role: I64, rank: I64, number: I64, names: Sequence[str]) -> pa.Table:
+    """Tasks as rows of a list each: by member, role and name, numbers ascending."""
+    order = np.lexsort((number, rank, role, member))
+    member, role, rank, number = (column[order] for column in (member, role, rank, number))
+    first = np.flatnonzero(new_runs(member, role, rank)) if len(order) else order
+    return pa.table(
+        {
+            "member": member[first],
+            "topic": pa.array(names, pa.string()).take(pa.array(rank[first])),
+            "partitions": make_lists(number, first),
+            "role": role[first],
+        }
+    )
 
 
-def with_tasks(gens: Generations, rounds: Mapping[int, RoundTasks]) -> Generations:
-    """Generations with the tasks of some rows in place of the topic-partitions that they read.
+def with_tasks(gens: Generations, found: GivenTasks) -> Generations:
+    """Generations with tasks in place of the topic-partitions that their members read.
 
     Parameters
     ----------
     gens : Generations
         As the consumer protocol says.
-    rounds : mapping of int to RoundTasks
-        By row of ``gens.head``. Where a member's tasks are known, its topic-partitions stay with
-        the role SOURCE.
+    found : GivenTasks
+        Where a member's tasks are known, its topic-partitions stay with the role SOURCE.
     """
-    start = row_starts(ints(gens.members, "row"), gens.n_rows)
-    tasks = {int(start[row]) + i: m for row, r in rounds.items() for i, m in enumerate(r.members)}
     return Generations(
-        head=_with_rounds(gens.head, rounds),
-        members=_with_claims(gens.members, tasks),
-        owned=_with_given(gens.owned, tasks),
+        head=_with_rounds(gens, found),
+        members=_with_claims(gens.members, found),
+        owned=_with_given(gens.owned, found),
     )
 
 
-def _with_rounds(head: pa.Table, rounds: Mapping[int, RoundTasks]) -> pa.Table:
-    at_ms = times_ms(head, "timestamp")
-    delay: list[int | None] = head["delay_ms"].to_pylist()
-    offset: list[int | None] = [None] * head.num_rows
-    for row, found in rounds.items():
-        planned = None if found.next_ms is None else max(found.next_ms - int(at_ms[row]), 0)
-        delay[row] = found.delay_ms if planned is None else planned
-        offset[row] = found.config_offset
-    return replaced(head, delay_ms=delay, config_offset=offset)
+def _with_rounds(gens: Generations, found: GivenTasks) -> pa.Table:
+    row = ints(gens.members, "row")
+    at_ms = times_ms(gens.head, "timestamp")
+    delay, next_ms = ints(gens.head, "delay_ms").copy(), np.full(gens.n_rows, NEVER_MS)
+    delay[row[found.member]] = -1  # what is said below, or nothing
+    by = row[found.told_by]
+    np.maximum.at(delay, by, np.where(found.delay_ms > 0, found.delay_ms, -1))
+    np.minimum.at(next_ms, by, found.next_ms)
+    delay = np.where(next_ms < NEVER_MS, np.maximum(next_ms, at_ms) - at_ms, delay)
+    offset = ints(gens.head, "config_offset").copy()
+    np.maximum.at(offset, by, found.config_offset)
+    return replaced(
+        gens.head,
+        delay_ms=_or_null(delay, delay >= 0),
+        config_offset=_or_null(offset, offset >= 0),
+    )
 
 
-def _with_claims(members: pa.Table, tasks: Mapping[int, MemberTasks]) -> pa.Table:
-    columns = {name: members[name].to_pylist() for name in ("n_claimed", "n_revoked", "readable")}
-    for member, found in tasks.items():
-        columns["n_revoked"][member] = found.n_revoked
-        columns["readable"][member] &= found.readable
-        if found.n_claimed is not None:
-            columns["n_claimed"][member] = found.n_claimed
-    return replaced(members, **columns)
+def _or_null(values: I64, known: Mask) -> pa.Array:
+    return pa.array(values, pa.int64(), mask=~known)
 
 
-def _with_given(owned: pa.Table, tasks: Mapping[int, MemberTasks]) -> pa.Table:
-    known = [member for member, found in tasks.items() if found.readable]
+def _with_claims(members: pa.Table, found: GivenTasks) -> pa.Table:
+    columns = {name: ints(members, name).copy() for name in ("n_claimed", "n_revoked")}
+    known = found.n_claimed >= 0
+    columns["n_claimed"][found.member[known]] = found.n_claimed[known]
+    columns["n_revoked"][found.member] = found.n_revoked
+    readable = np.asarray(members["readable"]).copy()
+    readable[found.member] &= found.readable
+    return replaced(
+        members,
+        readable=pa.array(readable),
+        **{name: _or_null(column, column >= 0) for name, column in columns.items()},
+    )
+
+
+def _with_given(owned: pa.Table, found: GivenTasks) -> pa.Table:
     member = ints(owned, "member")
-    role = np.where(np.isin(member, known), SOURCE, ACTIVE)
-    rows = [
-        {"member": member, "topic": name, "partitions": numbers, "role": role}
-        for member, found in tasks.items()
-        for role, name, numbers in found.given
-    ]
-    more = pa.Table.from_pylist(rows, schema=owned.schema)
-    whole = pa.concat_tables([replaced(owned, role=role, reader=_readers(owned, tasks)), more])
+    role = np.where(
+        np.isin(member, found.member[found.readable]),
+        SOURCE,
+        np.maximum(ints(owned, "role"), ACTIVE),
+    )
+    reader: list[str | None] = owned["reader"].to_pylist()
+    for row, name in found.reader.items():
+        reader[row] = name
+    more = pa.table({name: found.owned[name] for name in found.owned.column_names})
+    more = more.append_column("reader", pa.nulls(more.num_rows, pa.string()))
+    more = more.select(owned.column_names).cast(owned.schema)
+    whole = pa.concat_tables([replaced(owned, role=role, reader=reader), more])
     order = np.argsort(ints(whole, "member"), kind="stable")
     return whole.take(pa.array(order))
-
-
-def _readers(owned: pa.Table, tasks: Mapping[int, MemberTasks]) -> list[str | None]:
-    """The subtopology that reads the topic of each row; None where tasks and partitions differ.
-
-    The leader of a classic Streams group lists one active task for each partition, by topic and
-    number (``StreamsPartitionAssignor.getActiveTasks``).
-    """
-    found: list[str | None] = [None] * owned.num_rows
-    start = row_starts(ints(owned, "member"), max(tasks, default=-1) + 1)
-    for member, given in tasks.items():
-        rows = range(int(start[member]), int(start[member + 1])) if given.active else range(0)
-        read = sorted((owned["topic"][r].as_py(), owned["partitions"][r].as_py(), r) for r in rows)
-        if [n for _, numbers, _ in read for n in numbers] != [n for _, n in given.active]:
-            continue
-        at = 0
-        for _, numbers, row in read:
-            places = {place for place, _ in given.active[at : at + len(numbers)]}
-            found[row] = places.pop() if len(places) == 1 else None
-            at += len(numbers)
-    return found
 
 
 def replaced(table: pa.Table, **columns: object) -> pa.Table:
@@ -319,5 +401,6 @@ def replaced(table: pa.Table, **columns: object) -> pa.Table:
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
         field = table.schema.field(at)
-        table = table.set_column(at, field, pa.array(values, field.type))
+        column: ArrowColumn = values if isinstance(values, pa.Array) else pa.array(values)
+        table = table.set_column(at, field, column.cast(field.type))
     return table

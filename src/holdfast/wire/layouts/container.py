@@ -49,6 +49,7 @@ Incremental Cooperative Rebalancing: Support and Policies; KIP-429; KIP-415, who
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntFlag
 
 from holdfast.errors import WireError
 from holdfast.model.limits import INT32_MAX, NO_GENERATION
@@ -80,6 +81,28 @@ SUBSCRIPTION, ASSIGNMENT = "HoldfastClaim", "HoldfastVerdict"
 SUBSCRIPTION_MAGIC, ASSIGNMENT_MAGIC = b"\xf4\xc3", b"\xf4\xd3"
 SECOND_SUBSCRIPTION_MAGIC, SECOND_ASSIGNMENT_MAGIC = b"\xf4HC", b"\xf4HV"
 OLD_SUBSCRIPTION_MAGIC, OLD_ASSIGNMENT_MAGIC = b"\xf4HFc", b"\xf4HFv"
+
+
+class ClaimFlag(IntFlag):
+    """What else stands in a claim of version 2 or 3; bits 0 and 1 are :class:`Leaving`."""
+
+    GIVEN_UP = 4
+    ASSIGNOR_DATA = 8
+    DELAY = 16  # the two times are no flags of version 2, which has them always
+    AGE = 32
+
+
+class VerdictFlag(IntFlag):
+    """What stands in a verdict of version 3."""
+
+    NONCE = 1
+    REVOKED = 2
+    DELAY = 4
+    PLANNED = 8
+
+
+_GIVEN_UP, _ASSIGNOR_DATA, _DELAY, _AGE = map(int, ClaimFlag)
+_NONCE, _REVOKED, _VERDICT_DELAY, _PLANNED = map(int, VerdictFlag)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,8 +278,6 @@ def encode_member_assignment(value: MemberAssignment) -> bytes:
 
 # Version 3
 
-_GIVEN_UP, _ASSIGNOR_DATA, _DELAY, _AGE = 4, 8, 16, 32  # flags of a claim, beside Leaving
-_NONCE, _REVOKED, _VERDICT_DELAY, _PLANNED = 1, 2, 4, 8  # flags of a verdict
 _TOPIC_SET_MIN = 2  # an empty name and an empty set
 
 
