@@ -3,11 +3,19 @@
 Both classes must pass the first part; the second part is what only ours can do.
 """
 
+import logging
 import threading
 
 import confluent_kafka
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_STORED,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import until
 
@@ -334,3 +342,17 @@ def test_a_consumer_that_is_forgotten_ends_its_threads(broker, topic):
     assert threads()
     del consumer
     until(lambda: not threads(), "its threads end")
+
+
+def test_librdkafka_is_not_left_alone_with_the_question_where_to_start(broker, topic):
+    """It may never ask again, and then fetches nothing that is assigned from then on."""
+    said = []
+    log = logging.Logger("librdkafka")
+    log.addHandler(logging.Handler())
+    log.handlers[0].emit = lambda record: said.append(record.getMessage())
+    with Consumer({**config(broker, debug="cgrp"), "log_level": 7}, logger=log) as consumer:
+        consumer.subscribe([topic.name])
+        read(consumer, 20)
+        assert [p.offset for p in consumer.assignment()] == [OFFSET_STORED] * 2  # as the original
+    assert any("assignment" in line for line in said)
+    assert not [line for line in said if "Fetching committed offsets" in line]

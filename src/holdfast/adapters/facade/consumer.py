@@ -151,6 +151,11 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     # The assignment
 
+    def assignment(self) -> list[Any]:
+        """Return what is assigned; see the original."""
+        found: list[Any] = _Original.assignment(self)
+        return found if self._holdfast is None else self._holdfast.starts.hide(found)
+
     def assign(self, partitions: Any) -> None:
         """Assign; inside ``on_assign`` it begins what the callback was given. See the original."""
         side = self._holdfast

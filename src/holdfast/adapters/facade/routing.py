@@ -22,6 +22,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
+
 from holdfast.adapters import credentials
 from holdfast.adapters.in_place import InPlace
 from holdfast.adapters.settings import KEYS, Settings
@@ -71,6 +73,10 @@ REFUSED = {
 }
 """Keys of librdkafka that the member cannot honour, and what to do instead."""
 
+_RESETS = {
+    **dict.fromkeys(("smallest", "earliest", "beginning"), OFFSET_BEGINNING),
+    **dict.fromkeys(("largest", "latest", "end"), OFFSET_END),
+}
 _LEAST_REQUEST_MS = 10_000
 _TRUE, _FALSE = frozenset({"true", "t", "1"}), frozenset({"false", "f", "0"})
 
@@ -91,6 +97,9 @@ class Routed:
         ``enable.auto.offset.store``.
     interval_s : float
         ``auto.commit.interval.ms``, in seconds.
+    reset : int or None
+        ``auto.offset.reset`` as a logical offset; None for ``error``, and where it is not at the
+        top of the configuration.
     """
 
     plane: dict[str, Any]
@@ -98,6 +107,7 @@ class Routed:
     is_automatic: bool
     stores: bool
     interval_s: float
+    reset: int | None
 
     def settings(self) -> Settings | None:
         """The member's settings; None if it has no broker to ask.
@@ -147,7 +157,15 @@ def route(config: Mapping[Any, Any]) -> Routed:
         is_automatic=bool(automatic) and not is_native and str(interval) != "0",
         stores=_boolean(config.get("enable.auto.offset.store", True)) is not False,
         interval_s=int(interval) / 1000 if is_number else 5.0,
+        reset=_reset(config),
     )
+
+
+def _reset(config: Mapping[str, Any]) -> int | None:
+    """The logical offset that librdkafka begins at where nothing is committed."""
+    if "default.topic.config" in config:
+        return None
+    return _RESETS.get(str(config.get("auto.offset.reset", "largest")).lower())
 
 
 def _check_native(config: Mapping[str, Any]) -> None:

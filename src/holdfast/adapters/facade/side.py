@@ -26,6 +26,7 @@ from confluent_kafka import KafkaException, Message, TopicPartition, cimpl
 
 from holdfast.adapters.facade import codes
 from holdfast.adapters.facade.routing import Routed
+from holdfast.adapters.facade.starts import Starts
 from holdfast.adapters.facade.subscription import GroupSubscription
 from holdfast.adapters.member.commits import CATCH_UP_S
 from holdfast.adapters.member.link import NotedOffset
@@ -42,7 +43,6 @@ SLICE_S = SLICE_MS / 1000
 _POLLED_EVERY_S = 0.1
 LEAVE_S = 30.0
 _ASKED_S = 1.0
-_LOOKED_UP_S = 5.0
 
 _Original: Any = confluent_kafka.Consumer
 _poll = _Original.poll
@@ -80,7 +80,6 @@ class Rebalance:
         self.call = call
         self.resources = frozenset(resources)
         self.has_changed = False
-        self.starts: dict[Resource, int] = {}
 
     def resources_in_order(self) -> list[Resource]:
         """Its partitions, sorted."""
@@ -118,6 +117,7 @@ class GroupSide:
         self._on_commit = on_commit
         self.settings = settings
         self.turn = Turn()
+        self.starts = Starts(routed.reset)
         self.group: GroupSubscription | None = None
         self.callbacks: tuple[Any, Any, Any] = (None, None, None)
         self.running: Rebalance | None = None
@@ -219,6 +219,7 @@ class GroupSide:
                 return late
             group.delivery.processed()
             self._do_mail(group)
+            self.starts.look_again(self._consumer, group)
             self._polled_at = time.monotonic()
             self._commit_now_and_then(group, now)
         if group.is_leaving:
@@ -273,18 +274,16 @@ class GroupSide:
         if group is None or group.standing is None:
             return None
         begun = Rebalance(ListenerCall.ASSIGNED, resources)
-        begun.starts = self._committed_before(group, resources)
+        before = self._committed_before(group, resources)
         self._introduce({topic for topic, _ in resources})
         # A cooperative round without news is no news; the first one is.
         is_news = bool(resources) or not group.has_assigned or not group.is_cooperative
         group.has_assigned = True
-        group.delivery.begin(
-            group.standing.terms, {tp: max(0, begun.starts.get(tp, 0)) for tp in resources}
-        )
+        group.delivery.begin(group.standing.terms, {tp: before.get(tp, 0) for tp in resources})
         with group.duties.beginning(resources):
             error = self._run(self.callbacks[0], begun) if is_news else None
         if not begun.has_changed:
-            self._assign_new([TopicPartition(*tp) for tp in resources], begun.starts)
+            self._assign_new(group, [TopicPartition(*tp) for tp in resources])
         return error
 
     def _run(self, callback: Any, begun: Rebalance) -> BaseException | None:
@@ -303,16 +302,8 @@ class GroupSide:
         self, group: GroupSubscription, resources: Collection[Resource]
     ) -> dict[Resource, int]:
         """Committed offsets of what was assigned here before: a commit may not go behind them."""
-        again = group.delivery.had_a_term(resources)
-        if not again:
-            return {}
-        try:
-            found = _Original.committed(
-                self._consumer, [TopicPartition(*tp) for tp in again], _LOOKED_UP_S
-            )
-        except KafkaException:
-            return {}
-        return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+        found = self.starts.committed(group, group.delivery.had_a_term(resources)) or {}
+        return {tp: at for tp, at in found.items() if at >= 0}
 
     def _introduce(self, topics: set[str]) -> None:
         """Ask for new topics: librdkafka fetches a known topic at once, others a second later."""
@@ -327,17 +318,11 @@ class GroupSide:
     def _now(self) -> set[Resource]:
         return {(p.topic, p.partition) for p in _Original.assignment(self._consumer)}
 
-    def _assign_new(self, partitions: list[Any], starts: Mapping[Resource, int]) -> None:
+    def _assign_new(self, group: GroupSubscription, partitions: list[Any]) -> None:
         now = self._now()
-        new = []
-        for part in partitions:
-            at = starts.get((part.topic, part.partition), -1)
-            if at >= 0 and part.offset == confluent_kafka.OFFSET_INVALID:
-                part = TopicPartition(part.topic, part.partition, at)  # noqa: PLW2901
-            if (part.topic, part.partition) not in now:
-                new.append(part)
+        new = [part for part in partitions if (part.topic, part.partition) not in now]
         if new:
-            _Original.incremental_assign(self._consumer, new)
+            _Original.incremental_assign(self._consumer, self.starts.fill_in(group, new))
 
     def _unassign(self, resources: Collection[Resource]) -> None:
         group = self.group
@@ -354,7 +339,7 @@ class GroupSide:
             return False
         _Original.position(self._consumer, partitions)  # raises for what is no list of partitions
         begun.has_changed = True
-        self._assign_new(list(partitions), begun.starts)
+        self._assign_new(group, list(partitions))
         given = {(p.topic, p.partition): p.offset for p in partitions if p.offset >= 0}
         if group.standing is not None:
             group.delivery.begin(group.standing.terms, given)
@@ -372,6 +357,7 @@ class GroupSide:
 
     def _take_away(self, resources: Collection[Resource]) -> None:
         gone = [TopicPartition(*tp) for tp in sorted(self._now().intersection(resources))]
+        self.starts.forget(resources)
         if gone:
             _Original.incremental_unassign(self._consumer, gone)
 
