@@ -1,9 +1,11 @@
 """What a commit costs as batches grow: CPU and bytes, and how long a folder takes to open.
 
-``python bench/watch_growth.py --batches 10000 [--groups 20]`` writes the batches of a small fleet
-into all ten tables, with the upkeep that ``watch`` does, and prints a JSON line at 100, 200, 500,
-... batches: CPU milliseconds and bytes read and written per commit, upkeep among them, and the CPU
-milliseconds that the files of a batch take. The last line tells of opening the folder.
+``python bench/watch_growth.py --batches 10000 [--groups 20] [--rows 5]`` writes the batches of a
+small fleet into all ten tables, with the upkeep that ``watch`` does, and prints a JSON line at 100,
+200, 500, ... batches: CPU milliseconds and bytes read and written per commit, upkeep among them,
+and the CPU milliseconds that the files of a batch take. Then it tells of opening the folder, merges
+all of it, tells again, and times ``doctor`` and ``report`` as commands. With ``--rows 500``, 1,000
+batches leave what 100,000 of 5 rows leave once they are merged.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import os
 import platform
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -33,9 +36,8 @@ START_US = time.time_ns() // 1_000
 FILL = {"string": "x", "bool": True, "double": 0.5}
 
 
-def rows(name: str, batch: int, groups: int) -> pa.Table:
-    """Rows of a table: one for each of five groups."""
-    n = 5
+def rows(name: str, batch: int, groups: int, n: int) -> pa.Table:
+    """Rows of a table: one for each of n groups, or for all of them several."""
     columns: list[Any] = []
     for field in arrow_schema(name):
         if field.name == "group":
@@ -67,7 +69,7 @@ def moved_bytes() -> tuple[int, int]:
     return int(found["rchar"]), int(found["wchar"])
 
 
-def grow(root: Path, n_batches: int, groups: int) -> None:
+def grow(root: Path, n_batches: int, groups: int, n_rows: int) -> None:
     """Commit the batches, and print what they cost since the line before."""
     tables = Tables(root)
     cost = {"files": 0.0, "commit": 0.0, "upkeep": 0.0, "read": 0.0, "written": 0.0}
@@ -77,7 +79,7 @@ def grow(root: Path, n_batches: int, groups: int) -> None:
             t0 = cpu_s()
             out = BatchWriter(str(root), batch)
             for name in TABLES:
-                out.write(name, rows(name, batch, groups))
+                out.write(name, rows(name, batch, groups, n_rows))
             files = files_of(out.close())
             t1, before = cpu_s(), moved_bytes()
             tables.commit(Batch(id=batch, files=files), anew=["lag"], writer=writer)
@@ -118,6 +120,26 @@ def opened(root: Path) -> None:
     )
 
 
+def commands(root: Path) -> None:
+    """Merge everything, and time the commands that look at the folder."""
+    line = (sys.executable, "-m", "holdfast")
+    report = str(root.parent / "report.html")
+    for name, *more in (
+        ("compact", "tables", "compact", str(root)),
+        ("doctor", "doctor", "--input", str(root)),
+        ("report", "report", "--input", str(root), "-o", report),
+        ("report_one", "report", "--input", str(root), "--group", "group-00001", "-o", report),
+    ):
+        before, started = os.times(), time.perf_counter()
+        ended = subprocess.run([*line, *more], capture_output=True, check=False, text=True)
+        wall, after = time.perf_counter() - started, os.times()
+        cpu = sum(after[2:4]) - sum(before[2:4])
+        said = ended.stderr.strip().splitlines()[-1:] if ended.returncode > 2 else []
+        say(command=name, s=round(wall, 2), cpu_s=round(cpu, 2), code=ended.returncode, said=said)
+        if name == "compact":
+            opened(root)
+
+
 def say(**line: Any) -> None:
     """Print a line."""
     about = {"python": platform.python_version(), "pyarrow": pa.__version__}
@@ -130,12 +152,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=1_000)
     parser.add_argument("--groups", type=int, default=20)
+    parser.add_argument("--rows", type=int, default=5, help="of a table in a batch")
     parser.add_argument("--keep", type=Path, help="folder to leave behind")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as scratch:
         root = given.keep or Path(scratch) / "tables"
-        grow(root, given.batches, given.groups)
+        grow(root, given.batches, given.groups, given.rows)
         opened(root)
+        commands(root)
 
 
 if __name__ == "__main__":

@@ -154,12 +154,14 @@ def _defaults(
         # Spark would join them until there are about as many as cores: then one core ends alone.
         defaults["spark.sql.adaptive.coalescePartitions.minPartitionNum"] = n_tasks
         defaults["spark.driver.memory"] = "2g"
+        # Rows come from Python and go to Python: loops that Spark writes for a plan, which Java has
+        # to compile, cost more than they spare.
+        defaults["spark.sql.codegen.wholeStage"] = "false"
         defaults["spark.driver.host"] = "127.0.0.1"
     if quick:
         defaults["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         defaults["spark.sql.shuffle.partitions"] = str(local_cores(chosen))
         defaults["spark.sql.adaptive.enabled"] = "false"
-        defaults["spark.sql.codegen.wholeStage"] = "false"
         defaults["spark.driver.maxResultSize"] = QUICK_RESULT
     if delta:
         defaults.update(DELTA_CONF)
