@@ -95,6 +95,14 @@ def test_an_answer_for_an_earlier_term_is_no_place_to_start():
     assert raised.value.retriable
 
 
+def test_what_is_no_partition_is_refused_in_aiokafkas_words():
+    coordinator = object.__new__(MemberCoordinator)
+    coordinator._parts = SimpleNamespace(link=SimpleNamespace(committed=list))
+    coordinator._last = None
+    with pytest.raises(AttributeError, match="no attribute 'topic'"):
+        asyncio.run(coordinator._do_fetch_commit_offsets([1]))
+
+
 def test_nobody_commits_again_where_it_began():
     part, sent = TopicPartition("t", 0), []
 

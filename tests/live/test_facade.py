@@ -10,6 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    OFFSET_INVALID,
     OFFSET_STORED,
     KafkaError,
     KafkaException,
@@ -356,3 +357,24 @@ def test_librdkafka_is_not_left_alone_with_the_question_where_to_start(broker, t
         assert [p.offset for p in consumer.assignment()] == [OFFSET_STORED] * 2  # as the original
     assert any("assignment" in line for line in said)
     assert not [line for line in said if "Fetching committed offsets" in line]
+
+
+@KINDS
+def test_a_commit_of_all_tells_what_had_nothing_to_commit(kind, broker, topic):
+    with kind(config(broker, enable_auto_commit=False)) as consumer:
+        consumer.subscribe([topic.name])
+        read(consumer, 20)
+        consumer.commit(offsets=[TopicPartition(topic.name, 1, 10)], asynchronous=False)
+        told = consumer.commit(asynchronous=False)
+    assert {p.partition: p.offset for p in told} == {0: 10, 1: OFFSET_INVALID}
+
+
+@KINDS
+def test_an_eager_member_changes_its_assignment_as_a_whole(kind, broker, topic):
+    with kind(config(broker)) as consumer:
+        consumer.subscribe([topic.name])
+        read(consumer, 20)
+        for change in (consumer.incremental_assign, consumer.incremental_unassign):
+            with pytest.raises(KafkaException) as raised:
+                change([TopicPartition(topic.name, 0)])
+            assert raised.value.args[0].code() == KafkaError._STATE

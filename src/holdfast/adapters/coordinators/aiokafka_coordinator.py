@@ -643,7 +643,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             found = await super()._do_fetch_commit_offsets(partitions)
             return found
         before = self._states_of(partitions)
-        asked = self._parts.link.committed([tuple(tp) for tp in partitions])
+        asked = self._parts.link.committed([(tp.topic, tp.partition) for tp in partitions])
         try:
             answer = await asyncio.wrap_future(asked)
             if self._states_of(partitions) != before:  # another member may have committed since

@@ -162,15 +162,18 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         if side is not None:
             if side.begins_with(partitions):
                 return
-            side.check_not_cooperative("assign")
+            side.check_kind("assign", is_step=False)
             side.commit_stored_alone()
         _Original.assign(self, partitions)
 
     def incremental_assign(self, partitions: Any) -> None:
         """Add to the assignment; see the original."""
         side = self._holdfast
-        if side is None or not side.begins_with(partitions):
-            _Original.incremental_assign(self, partitions)
+        if side is not None:
+            if side.begins_with(partitions):
+                return
+            side.check_kind("incremental_assign", is_step=True)
+        _Original.incremental_assign(self, partitions)
 
     def unassign(self) -> None:
         """Assign nothing; inside ``on_revoke`` and ``on_lost``, none of what they were given."""
@@ -179,7 +182,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             if side.is_ending() and side.running is not None:
                 side.end_some(side.running.resources)
                 return
-            side.check_not_cooperative("unassign")
+            side.check_kind("unassign", is_step=False)
             side.commit_stored_alone()
         _Original.unassign(self)
 
@@ -191,6 +194,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
                 _Original.position(self, partitions)  # raises for what is no list of partitions
                 side.end_some({(p.topic, p.partition) for p in partitions})
                 return
+            side.check_kind("incremental_unassign", is_step=True)
             side.commit_stored_alone()
         _Original.incremental_unassign(self, partitions)
 

@@ -361,8 +361,15 @@ class GroupSide:
         if gone:
             _Original.incremental_unassign(self._consumer, gone)
 
-    def check_not_cooperative(self, name: str) -> None:
-        """Refuse a change of the whole assignment in a group that changes it in steps.
+    def check_kind(self, name: str, *, is_step: bool) -> None:
+        """Refuse a change of the assignment that is not of the group's kind.
+
+        Parameters
+        ----------
+        name : str
+            What was called.
+        is_step : bool
+            Whether it adds or takes away, as a cooperative group does, or replaces the whole.
 
         Raises
         ------
@@ -371,16 +378,19 @@ class GroupSide:
         """
         group = self.group
         if (
-            group is not None
-            and group.is_cooperative
-            and not group.is_leaving
-            and self._is_member()
+            group is None
+            or group.is_leaving
+            or not self._is_member()
+            or group.is_cooperative == is_step
         ):
-            raise codes.exception(
-                codes.STATE,
-                f"Failed to {name}: the group rebalances cooperatively, so the assignment changes "
-                "by incremental_assign() and incremental_unassign()",
-            )
+            return
+        kind, calls = "eagerly", "assign() and unassign()"
+        if group.is_cooperative:
+            kind, calls = "cooperatively", "incremental_assign() and incremental_unassign()"
+        raise codes.exception(
+            codes.STATE,
+            f"Failed to {name}: the group rebalances {kind}, so the assignment changes by {calls}",
+        )
 
     def _is_member(self) -> bool:
         standing = self.group.standing if self.group is not None else None
@@ -405,6 +415,8 @@ class GroupSide:
         self.note_positions()
         wanted = self._to_commit(group) if offsets is None else _noted(offsets)
         answer = _listed(wanted)
+        if offsets is None:  # the original tells of the others that there is nothing to commit
+            answer += [TopicPartition(*tp) for tp in sorted(self._now() - wanted.keys())]
         if not waits:
             if wanted:
                 group.send(wanted, lambda error: self._put_answer(group, error, answer))
