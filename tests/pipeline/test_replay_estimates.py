@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -351,3 +352,18 @@ def test_a_kip848_group_says_nothing_of_classic_heartbeats_and_sessions():
     assert own["partition_seconds_stopped_low"] and own["reason"] != NO_CLASSIC
     assert eager["reason"] == NO_CLASSIC
     assert eager["partition_seconds_stopped"] is None and "session" in eager["reason"]
+    bounds = [eager[f"partition_seconds_stopped_{end}"] for end in ("low", "high")]
+    assert bounds == [None, None]  # they would be those of a guessed session
+    assert eager["rebalances_low"] is not None
+
+
+def test_how_often_librdkafka_stops_is_what_six_of_38_revocations_bear_out():
+    z, share, n = 1.645, 6 / 38, 38
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    off = z / (1 + z * z / n) * math.sqrt((share * (1 - share) + z * z / (4 * n)) / n)
+    low, mid, high = CLIENTS["librdkafka"].stops
+    assert (low, mid, high) == (
+        round(100 * (middle - off)),
+        round(100 * share),
+        round(100 * (middle + off)),
+    )

@@ -504,3 +504,32 @@ def test_groups_without_some_tables_are_examined_all_the_same() -> None:
     for name in ("members", "movements", "rebalances", "pauses", "assignments"):
         part = {key: rows for key, rows in whole.items() if key != name}
         examine_fleet(read_tables(part), last_ms=START_MS + 10 * MINUTES)
+
+
+def test_a_deploy_leads_and_what_follows_from_it_stands_under_it() -> None:
+    script = quiet()
+    ids, owners = list(AB), deal(TOPICS, AB)
+    for i in range(6):
+        old, at = ids[i % 2], 60.0 * (i + 1)
+        rest = [m for m in ids if m != old]
+        kept = {tp: m for tp, m in owners.items() if m != old}
+        lost = [tp for tp in owners if tp not in kept]
+        elsewhere = {**kept, **dict.fromkeys(lost, rest[0])}
+        script.settle(at, rest, elsewhere, cause="leave", pause=(1, 2))
+        ids[i % 2] = old[:-1] + str(i + 2)
+        owners = {**kept, **dict.fromkeys(lost, ids[i % 2])}
+        script.settle(at + 12, sorted(ids), owners, cause="restart")
+    found = examine_fleet(read_tables(tables(script)), last_ms=START_MS + 20 * MINUTES)[0]
+    shown = [(f.code, f.follows) for f in found.findings]
+    at = [code for code, _ in shown].index("HF102")
+    assert shown[at] == ("HF102", "")
+    assert sorted(shown[at + 1 : at + 4]) == [
+        (code, "HF102") for code in ("HF101", "HF103", "HF111")
+    ]
+    pauses = sum(f.cost_upper_s for f in found.findings if not f.follows)
+    assert found.badness[1] == pauses  # the same time is not counted again
+
+
+def test_a_storm_that_a_deploy_did_not_make_stands_for_itself() -> None:
+    found = examine(flapping(30))
+    assert found["HF101"].follows == ""

@@ -42,7 +42,10 @@ def _all(console: Console, found: Sequence[Examination]) -> None:
     for examination in found:
         _print_heading(console, examination)
         for finding in examination.findings:
-            _print_finding(console, finding, rules[finding.code])
+            if finding.follows:
+                _print_following(console, finding, rules[finding.code])
+            else:
+                _print_finding(console, finding, rules[finding.code])
         if not examination.findings:
             console.print(Text("  nothing found", style="green"))
         console.print()
@@ -86,6 +89,12 @@ def _print_finding(console: Console, finding: Finding, rule: Rule) -> None:
         console.print(
             Text(f"        $ {printable(finding.command)}", style="green"), soft_wrap=True
         )
+
+
+def _print_following(console: Console, finding: Finding, rule: Rule) -> None:
+    """One that its cause stands above: what it adds, in a line or two."""
+    head = f"so {finding.code} {rule.name}: {finding.text}"
+    _indented(console, head, 8, style="dim")
 
 
 def _indented(console: Console, text: str, by: int, *, style: str = "") -> None:

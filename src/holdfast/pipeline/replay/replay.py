@@ -156,7 +156,8 @@ def replay_rows(story: Story, setting: ReplaySettings, request: Request) -> dict
     mend = _open_costs(story, request)
     numbers = _numbers(done, story, request)
     if story.kip848 and setting.policy != "kip848" and not _classic_known(request):
-        numbers |= dict.fromkeys(SECONDS) | {"reason": NO_CLASSIC}
+        untold = [f"{name}{bound}" for name in SECONDS for bound in ("", "_low", "_high")]
+        numbers |= dict.fromkeys(untold) | {"reason": NO_CLASSIC}
     return row | numbers | agreed | {"note": note, "caution": mend}
 
 

@@ -334,7 +334,8 @@ def findings_section(findings: Sequence[Finding]) -> Markup:
 def _finding(finding: Finding) -> Markup:
     e = finding.evidence
     cost = bounds(finding.cost_lower_s, finding.cost_upper_s) if finding.cost_upper_s else ""
-    notes = [str(finding.basis), f"{cost} partition-seconds" if cost else ""]
+    follows = f"follows from {finding.follows}" if finding.follows else ""
+    notes = [str(finding.basis), f"{cost} partition-seconds" if cost else "", follows]
     where = [generations_of(e)] if e.generations.total else []
     if e.from_ms >= 0:
         where.append(f"{when(e.from_ms, 'seconds')} to {when(e.to_ms, 'seconds')}")

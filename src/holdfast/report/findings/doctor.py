@@ -124,6 +124,7 @@ def _finding(finding: Finding, rule: Rule) -> dict[str, Any]:
         "code": finding.code,
         "name": rule.name,
         "severity": str(finding.severity),
+        "follows": finding.follows or None,
         "basis": str(finding.basis),
         "text": finding.text,
         "cost_partition_seconds": {
@@ -193,6 +194,9 @@ screen for each group, the worst first. It only reads, and joins no group. A fin
 - a **cost** in partition-seconds, at least and at most, as the broker saw it: the time in which a
   partition had no owner, or an owner that did nothing for it, summed over partitions. Where it is
   known that no record waited, nothing stood still: that time is no cost;
+- where it comes of another finding of the group, the code of that one (`follows`): a deploy (HF102)
+  or a crash loop (HF124) leads, and storms, moves and visits elsewhere, nine in ten of whose
+  rebalances it made, stand under it in a line each;
 - one **command** that helps. It reads the source that the doctor was given; where the doctor knows
   no broker, `HOST:PORT` stands for one.
 

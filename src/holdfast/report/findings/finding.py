@@ -160,6 +160,8 @@ class Symptom:
         One command that helps.
     basis : Basis
         Stated by a record, or inferred from several.
+    rebalances : frozenset of int
+        Which of the group's rebalances it is about; empty where it is about none.
     """
 
     text: str
@@ -169,17 +171,20 @@ class Symptom:
     cost_upper_s: float = 0.0
     command: str = ""
     basis: Basis = Basis.INFERRED
+    rebalances: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(Symptom):
     """A symptom with the code of its rule (``HF1xx``) and its final severity.
 
-    Its text and command are :class:`~holdfast.names.Visible`: no writer escapes them again.
+    ``follows`` is the code of the finding of the group that it comes of; empty where it stands for
+    itself. Its text and command are :class:`~holdfast.names.Visible`: no writer escapes them again.
     """
 
     code: str
     severity: Severity
+    follows: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,6 +268,7 @@ class Rule:
                 cost_upper_s=symptom.cost_upper_s,
                 command=harmless(symptom.command),
                 basis=symptom.basis,
+                rebalances=symptom.rebalances,
             )
 
 

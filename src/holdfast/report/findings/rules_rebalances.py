@@ -65,6 +65,7 @@ def _symptom(
         cost_lower_s=float(np.nansum(r.pause_lower_s[chosen])) * share,
         cost_upper_s=_pause_s(facts, chosen) * share,
         command=command,
+        rebalances=frozenset(np.flatnonzero(chosen).tolist()),
     )
 
 
