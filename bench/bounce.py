@@ -14,13 +14,17 @@ fall at the same moment between two heartbeats.
 *No progress*: over all partitions, the sum of gaps of more than 0.3 s between two batches, from the
 first bounce to 4 s after all members read again; member 0's work on a batch is progress. *Nothing
 written*: the part of these gaps in which there was nothing to read, because the writer stood still
-too. *Survivor gap*: the longest time between two batches of a member that is neither away nor slow,
-without its own restoring. Each process reads the clock itself; all are on one machine.
+too. *Undisturbed*: gaps of partitions that stay with their reader, where no member began, ended,
+gained or gave up anything from a second before the gap to its end: what the machine and the client
+cost without a rebalance. *Survivor gap*: the longest time between two batches of a member that is
+neither away nor slow, without its own restoring. Each process reads the clock itself; all are on
+one machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import bisect
 import json
 import os
 import platform
@@ -221,6 +225,7 @@ class Bounce:
             "slow_seconds": self.options.slow,
             "no_progress_partition_seconds": round(no_progress, 1),
             "nothing_written_partition_seconds": round(silent, 1),
+            "undisturbed_partition_seconds": round(self._undisturbed(lines), 1),
             "longest_stop_seconds": round(longest, 2),
             "survivor_gap_seconds": round(self._survivor_gap(lines), 2),
             "owner_changes": changes,
@@ -259,6 +264,23 @@ class Bounce:
             note(partition, self.ended, beyond[partition] + 1)
         total, silent = (sum(column) for column in zip(*stops, strict=True)) if stops else (0, 0)
         return total, silent, max((stop for stop, _ in stops), default=0.0)
+
+    def _undisturbed(self, lines: list[Line]) -> float:
+        """Sum of the stops of partitions that stayed, with no event of the group near them."""
+        events = [at for at, _, what, more in lines if what != "read" and (not more or more[0])]
+        last: dict[int, tuple[float, str]] = {}
+        total = 0.0
+        for at, member, what, more in lines:
+            if what != "read" or not self.began <= at <= self.ended:
+                continue
+            before, reader = last.get(more[0], (at, member))
+            last[more[0]] = at, member
+            stop = at - before - (self.options.slow if member.startswith("0.") else 0.0)
+            i = bisect.bisect_left(events, before - 1.0)
+            is_quiet = i == len(events) or events[i] > at
+            if reader == member and stop > NOTICED_SECONDS and is_quiet:
+                total += stop
+        return total
 
     def _moves(self, lines: list[Line]) -> tuple[int, int]:
         """Changes of the slot that reads a partition, and partitions that saw another slot."""

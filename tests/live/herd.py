@@ -69,6 +69,12 @@ class Producing:
         self._end.set()
         self._thread.join(30)
 
+    def close(self) -> None:
+        """End; what librdkafka says from now on is not written down."""
+        self.end()
+        self._log.disabled = True
+        self._log.handlers[0].close()
+
     def stop(self) -> list[int]:
         """End, and wait for every delivery; returns the records of each partition."""
         self.end()
@@ -304,7 +310,7 @@ class Herd:
 
     def end(self) -> None:
         """Kill what still runs."""
-        self.producing.end()
+        self.producing.close()
         for name in list(self.running):
             self.running[name].kill()
             self._gone(name)
