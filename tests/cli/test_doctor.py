@@ -78,6 +78,7 @@ def test_the_screen_names_code_basis_cost_evidence_and_a_command(folder: Path) -
     out = run("doctor", "--input", folder, "--group", "etl", width=200).out
     assert "Stable, classic, cooperative-sticky, 4 members, 12 partitions, generation 15" in out
     assert "2025-11-21 08:00:00 to 08:07:30 UTC: 15 rebalances, cost 40.8 to 75.6 part" in out
+    assert "40.8 to 75.6 partition-seconds as the broker saw it" in out
     assert "HF102 deploy churn (inferred, 40.8 to 75.6 partition-seconds)" in out
     assert "generations 2-11 and 2 more; 2025-11-21 08:01:00 to 08:04:15; worker-0" in out
     assert "$ holdfast simulate --scenario rolling-bounce --policy deferred" in out

@@ -70,7 +70,8 @@ def _print_heading(console: Console, examination: Examination) -> None:
     if head["window"]["from"]:
         cost = _cost(**head["cost_partition_seconds"])
         window = _window(head["window"]["from"], head["window"]["to"])
-        heading = f"{window} UTC: {count(head['rebalances'], 'rebalance')}, cost {cost}"
+        rounds = count(head["rebalances"], "rebalance")
+        heading = f"{window} UTC: {rounds}, cost {cost} as the broker saw it"
         _indented(console, heading, 2, style="dim")
 
 

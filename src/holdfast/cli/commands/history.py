@@ -132,7 +132,13 @@ def _print_table(rows: list[dict[str, Any]], definition: Any, fmt: Format) -> No
     columns: Sequence[str] = definition.flat_names
     if fmt is Format.TABLE:
         rows, columns = for_people(definition, rows)
-    write_rows(rows, columns, fmt, title=definition.name)
+    write_rows(rows, columns, fmt, title=_title(definition))
+
+
+def _title(definition: Any) -> str:
+    """A table's name, and whose view its pauses are: members' own journals may say otherwise."""
+    has_pauses = any(name.startswith("pause_") for name in definition.flat_names)
+    return f"{definition.name}; pauses as the broker saw them" if has_pauses else definition.name
 
 
 def tell_unread(made: History, note: Any) -> None:
