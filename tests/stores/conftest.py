@@ -30,12 +30,18 @@ def hdfs_server(tmp_path_factory):
         yield url
 
 
-SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("s3s", "hdfs")]
+@pytest.fixture(scope="session")
+def azurite_server(tmp_path_factory):
+    with servers.azurite(tmp_path_factory.mktemp("azurite")) as environment:
+        yield environment
+
+
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("s3s", "azurite", "hdfs")]
 
 
 @pytest.fixture(params=["moto", *SLOW])
 def bucket(request, monkeypatch):
-    """URL of a new place on a store: Moto's S3, and in `make soak` s3s-fs and HDFS."""
+    """URL of a new place on a store: Moto's S3, and in `make soak` s3s-fs, Azurite and HDFS."""
     forget()
     if request.param == "hdfs":
         url = f"{request.getfixturevalue('hdfs_server')}/{uuid.uuid4().hex}"
@@ -50,7 +56,9 @@ def bucket(request, monkeypatch):
         workers = request.getfixturevalue("spark").sparkContext.environment
         for name, value in environment.items():
             monkeypatch.setitem(workers, name, value)
-    yield url if request.param == "hdfs" else new_bucket(environment)
+    if request.param == "azurite":
+        url = new_container(environment)
+    yield url if request.param in ("hdfs", "azurite") else new_bucket(environment)
     forget()
 
 
@@ -71,8 +79,16 @@ def faulty(moto_server, monkeypatch):
 
 def forget():
     """Forget the clients of stores: the next one finds another environment."""
-    for opened in (filesystems.filesystem, filesystems.creator, filesystems.hdfs_client):
-        opened.cache_clear()
+    for name in ("filesystem", "creator", "azure_put", "hdfs_client"):
+        getattr(filesystems, name).cache_clear()
+
+
+def new_container(environment):
+    """Make a container as its owner would; returns its URL."""
+    account, name = environment["AZURE_STORAGE_ACCOUNT"], f"container-{uuid.uuid4().hex}"
+    url = f"abfss://{name}@{account}.dfs.core.windows.net"
+    filesystems.filesystem(url).create_dir(name)
+    return url
 
 
 def new_bucket(environment):

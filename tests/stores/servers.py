@@ -1,18 +1,21 @@
-"""Storage servers on loopback that end with their test: Moto's S3, s3s-fs, and Hadoop's HDFS.
+"""Storage servers on loopback that end with their test: S3, Azure's blobs, and Hadoop's HDFS.
 
 Moto is a mock. ``s3s-fs`` (crates.io) is an S3 server over a folder; it is built once, by cargo,
-into our cache. HDFS is Hadoop's own MiniDFSCluster, a name node and a data node in one JVM; its jar
-comes as our others do, and runs with the Hadoop that PySpark brings.
+into our cache. Azurite is Azure's own emulator, fetched by npm. HDFS is Hadoop's own
+MiniDFSCluster, a name node and a data node in one JVM; its jar comes as our others do, and runs
+with the Hadoop that PySpark brings.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import file_digest
@@ -81,6 +84,51 @@ def s3s(folder: Path) -> Iterator[dict[str, str]]:
     ):
         wait_for(lambda: answers(port), server)
         yield CREDENTIALS | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
+
+
+AZURITE_VERSION = "3.37.0"
+AZURE = {
+    "AZURE_STORAGE_ACCOUNT": "devstoreaccount1",
+    "AZURE_STORAGE_ACCOUNT_KEY": b64encode(b"not a secret".ljust(64)).decode(),
+}
+
+
+def azurite_program() -> list[str]:
+    """Azurite's server of blobs, fetched by npm where it is not there yet."""
+    root = cache_folder() / "tools" / f"azurite-{AZURITE_VERSION}"
+    main = root / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+    if not main.exists():
+        npm = shutil.which("npm")
+        assert npm is not None, "Azurite is fetched by npm: install Node.js"
+        options = ["--no-audit", "--no-fund", "--prefix", str(root)]
+        subprocess.run([npm, "install", *options, f"azurite@{AZURITE_VERSION}"], check=True)
+    return ["node", str(main), "--skipApiVersionCheck", "--disableTelemetry"]
+
+
+@contextmanager
+def azurite(folder: Path) -> Iterator[dict[str, str]]:
+    """Azure's emulator of blobs; yields the environment by which it is found."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [*azurite_program(), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    command += ["--location", str(folder)]
+    account = ":".join(AZURE.values())
+    with (
+        (folder / "azurite.log").open("w") as log,
+        ended(
+            subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                text=True,
+                env=os.environ | {"AZURITE_ACCOUNTS": account},
+            )
+        ) as server,
+    ):
+        wait_for(lambda: answers(port), server)
+        yield AZURE | {"AZURE_STORAGE_ENDPOINT": f"http://127.0.0.1:{port}"}
 
 
 @contextmanager

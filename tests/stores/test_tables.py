@@ -143,6 +143,25 @@ def test_a_reader_beside_a_writer_sees_a_batch_whole(root):
     assert seen and {rows for rows, _ in seen} <= whole
 
 
+def test_a_file_that_is_replaced_is_never_empty(root):
+    store, texts, over = store_of(root), {b"a" * 100, b"b" * 100}, threading.Event()
+    store.replace("kept", min(texts))
+
+    def write():
+        for _ in range(40):
+            for text in sorted(texts):
+                store.replace("kept", text)
+        over.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = {store.read("kept")}
+    while not over.is_set():
+        seen.add(store.read("kept"))
+    writer.join()
+    assert seen <= texts
+
+
 def test_two_processes_that_commit_at_once_lose_nothing(root, start):
     both = [start("add", root, 0, 1), start("add", root, 10, 11)]
     assert [process.communicate()[0].splitlines()[-1] for process in both] == ["committed"] * 2

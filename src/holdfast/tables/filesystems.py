@@ -81,8 +81,16 @@ def _open_abfss(url: Any) -> Any:
 
     key = os.environ.get("AZURE_STORAGE_ACCOUNT_KEY") or os.environ.get("AZURE_STORAGE_KEY")
     token = os.environ.get("AZURE_STORAGE_SAS_TOKEN")
+    where: dict[str, str] = {}
+    if server := os.environ.get("AZURE_STORAGE_ENDPOINT"):
+        found = urlsplit(server)
+        for kind in ("blob", "dfs"):
+            where |= {
+                f"{kind}_storage_authority": found.netloc,
+                f"{kind}_storage_scheme": found.scheme,
+            }
     return AzureFileSystem(
-        account_name=url.hostname.partition(".")[0], account_key=key, sas_token=token
+        account_name=url.hostname.partition(".")[0], account_key=key, sas_token=token, **where
     )
 
 
@@ -119,6 +127,17 @@ def creator(root: str) -> Creator:
     if root.startswith("hdfs:"):
         return partial(write_hdfs, root, overwrite=False)
     return _object_creator(urlsplit(root))
+
+
+@cache
+def azure_put(root: str) -> Callable[[str, bytes], object]:
+    """What gives a file of a container on Azure other bytes, at once.
+
+    Arrow makes an empty file first, which a reader sees, and which stays where the writer dies.
+    """
+    import obstore
+
+    return partial(obstore.put, _abfss_objects(urlsplit(root)), use_multipart=False)
 
 
 def write_hdfs(root: str, path: str, data: bytes, *, overwrite: bool) -> bool:
@@ -226,8 +245,10 @@ def _abfss_objects(url: Any) -> Any:
         "sas_key": os.environ.get("AZURE_STORAGE_SAS_TOKEN"),
     }
     given: dict[str, Any] = {name: key for name, key in keys.items() if key}
-    name = account.partition(".")[0]
-    return AzureStore(container, account_name=name, **given, **_client_options())
+    name, server = account.partition(".")[0], os.environ.get("AZURE_STORAGE_ENDPOINT")
+    if server:
+        given["endpoint"] = f"{server.rstrip('/')}/{name}"
+    return AzureStore(container, account_name=name, **given, **_client_options(server))
 
 
 _OBJECTS: Final[Mapping[str, Callable[[Any], Any]]] = {

@@ -24,7 +24,14 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import ConfigError, SourceError
-from holdfast.tables.filesystems import creator, filesystem, hdfs_client, telling, write_hdfs
+from holdfast.tables.filesystems import (
+    azure_put,
+    creator,
+    filesystem,
+    hdfs_client,
+    telling,
+    write_hdfs,
+)
 from holdfast.tables.private import create_private, make_private_folder
 
 SCHEMES: Final[Mapping[str, str]] = {
@@ -135,6 +142,14 @@ class StorePath:
                 return
             with system.open_output_stream(path) as file:
                 file.write(data)
+
+    def replace_bytes(self, data: bytes) -> None:
+        """As :meth:`write_bytes`, by a process that commits: no reader sees less than this."""
+        if not self.root.startswith("abfss:"):
+            self.write_bytes(data)
+            return
+        with telling(self, "written"):
+            azure_put(self.root)(self.key, data)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the file."""

@@ -86,7 +86,7 @@ class RemoteStore:
 
     def replace(self, name: str, data: bytes) -> None:
         """As in :class:`Store`."""
-        (self.root / name).write_bytes(data)
+        (self.root / name).replace_bytes(data)
 
     def delete(self, name: str) -> None:
         """As in :class:`Store`."""
