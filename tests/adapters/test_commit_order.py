@@ -10,6 +10,7 @@ import pytest
 from holdfast.adapters.facade.subscription import GroupSubscription
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.settings import Settings
+from holdfast.machine import actions
 from holdfast.machine.codes import ErrorCode
 
 TP = ("orders", 0)
@@ -80,3 +81,28 @@ def test_an_attempt_leaves_out_what_was_overtaken_since_the_one_before(group):
     group._committer.shutdown(wait=True)
     assert [offsets for offsets, _ in parts.sent] == [{TP: 10, OTHER: 5}] * 2 + [{TP: 10}]
     assert told == [None]
+
+
+def test_no_attempt_comes_after_the_commit_of_a_hand_over(group):
+    parts, busy, handed = group.parts, threading.Event(), []
+
+    def hand_over(offsets, **_):
+        handed.append(dict(offsets))
+        return Future()
+
+    link = SimpleNamespace(commit=hand_over)
+    parts.link, parts.lookup, parts.fail, parts.counters, parts.log = link, None, None, None, None
+    duties = group._make_duties(parts)
+    group.delivery.begin({TP: 1}, {TP: 0})
+    group.delivery.reached({TP: 20})
+    group._committer.submit(busy.wait)  # the thread that tries again has something else to do
+    group.send({TP: 10, OTHER: 5}, lambda _: None)
+    parts.sent[0][1].set_result(ErrorCode.REBALANCE_IN_PROGRESS)
+    action = actions.Commit(token=1, resources=(TP,), generation=1, member_id="m", instance_id=None)
+    duties.commit(action, lambda _: None)
+    assert handed == [{TP: 20}]
+    busy.set()
+    while len(parts.sent) < 2:
+        threading.Event().wait(0.001)
+    parts.sent[1][1].set_result(0)
+    assert parts.sent[1][0] == {OTHER: 5}

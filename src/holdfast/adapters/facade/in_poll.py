@@ -15,12 +15,13 @@ References: KIP-429; librdkafka, "Rebalancing" (``rebalance_cb``).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from holdfast.adapters.member.mailbox import Mailbox
 from holdfast.adapters.records.delivery import Delivery
 from holdfast.adapters.records.topic_duties import TopicDuties
+from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
 from holdfast.model.partitions import Resource
 
@@ -119,6 +120,15 @@ class InPollDuties(TopicDuties):
     """Duties whose callbacks change the assignment of librdkafka."""
 
     delivery: InPollDelivery
+    overtaking: Callable[[Collection[Resource]], AbstractContextManager[None]] = staticmethod(
+        lambda _: nullcontext()
+    )
+    """Within this, no earlier commit of these partitions is tried again, now or later."""
+
+    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """See :class:`Duties`; the commit of a hand-over is the last one of its partitions."""
+        with self.overtaking(action.resources):
+            super().commit(action, done)
 
     def start(self, resources: tuple[Resource, ...], term: int) -> None:
         """Nothing: the callback of the assignment has assigned them."""

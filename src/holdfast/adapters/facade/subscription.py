@@ -15,8 +15,9 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
@@ -147,7 +148,7 @@ class GroupSubscription:
 
     def _make_duties(self, parts: MemberParts[TopicDuties]) -> TopicDuties:
         assert self._settings is not None
-        return InPollDuties(
+        duties = InPollDuties(
             self._settings,
             self.delivery,
             parts.link,
@@ -156,6 +157,8 @@ class GroupSubscription:
             counters=parts.counters,
             log=parts.log,
         )
+        duties.overtaking = self.overtaking
+        return duties
 
     # What the application's calls ask
 
@@ -253,6 +256,14 @@ class GroupSubscription:
     def overtake(self, offsets: dict[Resource, int]) -> None:
         """No attempt of an earlier commit has these partitions any more."""
         self._last_sent.update(dict.fromkeys(offsets, offsets))
+
+    @contextmanager
+    def overtaking(self, resources: Collection[Resource]) -> Iterator[None]:
+        """Within this a commit of these is sent, after which no earlier one is tried again."""
+        assert self.commits is not None
+        with self.commits.order:
+            self.overtake(dict.fromkeys(resources, 0))
+            yield
 
     def await_commits(self, deadline: float) -> None:
         """Wait for the commits that are under way."""
