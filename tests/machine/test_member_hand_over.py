@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.machine.player import T0, T1, Player
 
 from holdfast.machine.actions import (
@@ -198,6 +199,55 @@ def test_leaving_in_the_middle_of_a_round_or_before_any():
     play.callback()
     play(RequestFailed(play.done[0].request))
     assert isinstance(play(CommitAnswered(play.last(Commit).token))[0], SendLeave)
+
+
+def leaving_in_a_round():
+    """Its JoinGroup was out when it was asked to leave; it drains."""
+    play = Player(heartbeat_interval_ms=3_000).stable(T0)
+    play(RejoinRequested())
+    play(LeaveRequested())
+    return play
+
+
+def test_a_round_that_begins_while_a_member_hands_over_takes_nothing_from_it():
+    """The group goes on in the next generation, in which it still owns what it claimed."""
+    play = leaving_in_a_round()
+    play(Tick(3_000))
+    late = play.last(SendHeartbeat)
+    assert play(HeartbeatAnswered(late.request, ErrorCode.ILLEGAL_GENERATION)) == ()
+    assert play.join(2) == ()
+    assert play.member.state is MemberState.HANDING_OVER
+    play(Tick(6_000))
+    assert play.last(SendHeartbeat).generation == 2
+    play(Drained(play.last(StopFetching).token))
+    assert not [a for a in play.done if isinstance(a, SendLeave)]
+    (commit,) = play.callback()
+    assert (commit.generation, play.member.owned) == (2, (T0,))
+    assert isinstance(play(CommitAnswered(commit.token))[0], SendLeave)
+
+
+@pytest.mark.parametrize("first", ["the commit's answer", "the join's answer"])
+def test_a_commit_that_a_round_overtakes_is_sent_again(first):
+    play = leaving_in_a_round()
+    play(Drained(play.last(StopFetching).token))
+    (commit,) = play.callback()
+    assert commit.generation == 1
+    if first == "the commit's answer":
+        assert play(CommitAnswered(commit.token, ErrorCode.ILLEGAL_GENERATION)) == ()
+        play.join(2)
+    else:
+        play.join(2)
+        assert play(CommitAnswered(commit.token, ErrorCode.ILLEGAL_GENERATION)) == ()
+    (again,) = play(Tick(play.member.deadline_ms))
+    assert (type(again), again.generation) == (Commit, 2)
+    assert isinstance(play(CommitAnswered(again.token))[0], SendLeave)
+
+
+def test_a_leaving_member_that_the_round_does_not_know_has_lost_what_it_hands_over():
+    play = leaving_in_a_round()
+    actions = play.join(error=ErrorCode.UNKNOWN_MEMBER_ID)
+    assert DropNow((T0,), (T0,)) in actions
+    assert play.member.state is MemberState.DEAD
 
 
 def test_leaving_without_a_coordinator_just_ends():

@@ -514,7 +514,7 @@ def test_25_a_member_reads_its_assignment_wrong(monkeypatch, policy, assignor, m
 def test_commit_answers_of_superseded_hand_overs_stay_without_effect():
     # The twin of bug 8: the real machine ignores an answer that comes after the hand-over ended.
     kept = holdings.Holdings(auto_commit=True, commit_retries=1, retry_backoff_ms=1)
-    assert kept.commit_answered(CommitAnswered(3), 0) == ()
+    assert kept.commit_answered(CommitAnswered(3), 0, joins=False) == ()
 
 
 @pytest.mark.parametrize("seed", [3, 14])

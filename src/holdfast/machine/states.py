@@ -96,6 +96,7 @@ TRANSITIONS: Table = _rows(
     ("CoordinatorFound", (S,), (H, P)),
     ("JoinAnswered", (*_ANY_LIVE, F, D), ()),
     ("JoinAnswered", (P,), (C, H, *_LOST)),
+    ("JoinAnswered", (H,), _LOST),  # a leaving member's last round has begun without it
     ("SyncAnswered", (*_ANY_LIVE, F, D), ()),
     ("SyncAnswered", (C,), (S, H, *_LOST)),
     ("HeartbeatAnswered", (*_ANY_LIVE, F, D), ()),

@@ -82,11 +82,18 @@ def on_join(member: MemberData, event: JoinAnswered) -> Actions:
     if event.request != member.join_request:
         return ()
     member.join_request = NO_REQUEST
+    if member.state is not PREPARING:
+        return _on_late_join(member, event)
     if event.error == ErrorCode.MEMBER_ID_REQUIRED:
         member.member_id, member.state = event.member_id, UNJOINED
         return ()
     if event.error != ErrorCode.NONE:
         return _round_failed(member, "JoinGroup", event.error)
+    return _begin_round(member, event)
+
+
+def _begin_round(member: MemberData, event: JoinAnswered) -> Actions:
+    """A follower asks for its assignment at once, a leader computes those of all first."""
     unbroken = member.claim_generation == member.generation == event.generation - 1
     member.member_id, member.generation = event.member_id, event.generation
     member.protocol_name = event.protocol_name
@@ -113,6 +120,20 @@ def on_join(member: MemberData, event: JoinAnswered) -> Actions:
             unbroken=unbroken,
         ),
     )
+
+
+def _on_late_join(member: MemberData, event: JoinAnswered) -> Actions:
+    """A round has begun in which the member leaves: it hands over what it owns as one of it.
+
+    It claimed all of that when it joined, so nobody else has it. Under the generation before, its
+    heartbeats and the commit of its hand-over would be refused, and its callback would still run
+    when the others take over.
+    """
+    if event.error != ErrorCode.NONE:
+        return on_refusal(member, event.error, member.generation)
+    member.generation, member.contact_ms = event.generation, member.now_ms
+    member.holdings.renew(member.identity)
+    return ()
 
 
 def _skip_assignment(member: MemberData) -> Actions:
@@ -252,7 +273,7 @@ def on_refusal(member: MemberData, error: int, generation: int) -> Actions:
     """An error code of a heartbeat or commit that was sent with ``generation``."""
     if error == ErrorCode.NONE or member.state in (*ENDED, MemberState.LEAVING):
         return ()
-    if error == ErrorCode.ILLEGAL_GENERATION and member.state is PREPARING:
+    if error == ErrorCode.ILLEGAL_GENERATION and member.join_request != NO_REQUEST:
         # At the coordinator the round is over. Its JoinGroup answer is on the way, on the other
         # connection, and the request with the old generation came too late. If the answer never
         # comes, the end of the session ends the wait.
@@ -280,7 +301,7 @@ def on_failed(member: MemberData, request: int, reason: str) -> Actions:
     if request in (member.join_request, member.sync_request):
         member.coordinator_known = False
         member.join_request = member.sync_request = NO_REQUEST
-        return retry(member)
+        return retry(member) if member.state in (PREPARING, COMPLETING) else ()
     if request == member.heartbeat_request:
         member.heartbeat_request, member.coordinator_known = NO_REQUEST, False
         member.heartbeat_due_ms = member.now_ms
@@ -319,9 +340,10 @@ def on_hand_over_commit(member: MemberData, event: CommitAnswered) -> Actions:
     job = member.holdings.hand_over
     if job is None or job.token != event.token:
         return ()
-    actions = member.holdings.commit_answered(event, member.now_ms)
+    joins = member.join_request != NO_REQUEST
+    actions = member.holdings.commit_answered(event, member.now_ms, joins=joins)
     if event.error in MEMBERSHIP_LOST or event.error == ErrorCode.FENCED_INSTANCE_ID:
-        return (*actions, *on_refusal(member, event.error, job.identity.generation))
+        return (*actions, *on_refusal(member, event.error, job.sent_generation))
     return actions
 
 

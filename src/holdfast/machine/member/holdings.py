@@ -78,6 +78,7 @@ class HandOver:
     of_round: bool = False  # asked for by an assignment: REVOKED comes before its ASSIGNED
     always_call: bool = False  # an eager member's callback comes even when it owns nothing
     attempts: int = 0
+    sent_generation: int = -1  # of the last attempt
     retry_ms: int | None = None
 
 
@@ -249,12 +250,23 @@ class Holdings:
         actions += self._pump()
         return tuple(actions)
 
-    def commit_answered(self, event: CommitAnswered, now_ms: int) -> Actions:
-        """The hand-over's commit is answered: end it, or try again a few times (KAFKA-14024)."""
+    def renew(self, identity: Identity) -> None:
+        """A round has begun meanwhile: the hand-over's commit is sent as this from now on."""
+        if self.hand_over is not None:
+            self.hand_over = replace(self.hand_over, identity=identity)
+
+    def commit_answered(self, event: CommitAnswered, now_ms: int, *, joins: bool) -> Actions:
+        """The hand-over's commit is answered: end it, or try again a few times (KAFKA-14024).
+
+        A generation that was refused is tried again if a newer one is known or, if ``joins``, soon
+        will be.
+        """
         job = self.hand_over
         if job is None or job.token != event.token or job.step is not HandOverStep.COMMITTING:
             return ()
         retriable = event.error in RETRIABLE or event.error == ErrorCode.UNKNOWN_SERVER_ERROR
+        if event.error == ErrorCode.ILLEGAL_GENERATION:
+            retriable = joins or job.sent_generation < job.identity.generation
         if event.error == ErrorCode.NONE:
             self._finish(job)
             return ()
@@ -354,10 +366,14 @@ class Holdings:
         if failed or not self.auto_commit or not fetched:
             self._finish(job)
             return ()
-        self.hand_over = replace(
-            job, step=HandOverStep.COMMITTING, attempts=job.attempts + 1, retry_ms=None
-        )
         who = job.identity
+        self.hand_over = replace(
+            job,
+            step=HandOverStep.COMMITTING,
+            attempts=job.attempts + 1,
+            sent_generation=who.generation,
+            retry_ms=None,
+        )
         return (
             Commit(
                 token=job.token,

@@ -346,8 +346,9 @@ def _stall(member: MemberData) -> Actions:
 def _on_leave_requested(member: MemberData, event: LeaveRequested) -> Actions:
     if member.state in ENDED or member.leaving is not None:
         return ()
-    member.leaving = event
+    member.leaving, join = event, member.join_request
     forget_round(member)
+    member.join_request = join  # its answer still tells the generation
     if member.state in (PREPARING, COMPLETING, STABLE):
         member.state = UNJOINED
     return ()
@@ -414,6 +415,7 @@ def _advance_leave(member: MemberData) -> Actions:
     assert member.leaving is not None
     if member.holdings.owned:
         return give_up(member, member.holdings.owned)
+    member.join_request = NO_REQUEST
     static = member.options.instance_id is not None
     if member.member_id == "" or (static and member.leaving.returns):
         die(member)
