@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from holdfast.adapters.facade.consumer import ConfluentConsumer as Consumer
-from holdfast.adapters.facade.kinds import ConfluentDeserializingConsumer as DeserializingConsumer
-from holdfast.adapters.facade.kinds import install
+from holdfast.adapters.drop_in.confluent.consumer import ConfluentConsumer as Consumer
+from holdfast.adapters.drop_in.confluent.kinds import (
+    ConfluentDeserializingConsumer as DeserializingConsumer,
+)
+from holdfast.adapters.drop_in.confluent.kinds import install
 
 with suppress(ImportError):  # confluent-kafka has the original since 2.13
-    from holdfast.adapters.facade.asynchronous import ConfluentAIOConsumer as AIOConsumer
+    from holdfast.adapters.drop_in.confluent.asynchronous import ConfluentAIOConsumer as AIOConsumer
 with suppress(ImportError):  # since 2.16
-    from holdfast.adapters.facade.asynchronous import (
+    from holdfast.adapters.drop_in.confluent.asynchronous import (
         ConfluentAsyncDeserializingConsumer as AsyncDeserializingConsumer,
     )
 

@@ -10,6 +10,6 @@ The plug-ins for kafka-python's own consumer stay in :mod:`holdfast.adapters.kaf
 
 from __future__ import annotations
 
-from holdfast.adapters.coordinators.kafka_consumer import KafkaConsumer, install
+from holdfast.adapters.drop_in.kafka.consumer import KafkaConsumer, install
 
 __all__ = ["KafkaConsumer", "install"]

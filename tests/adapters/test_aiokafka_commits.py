@@ -10,8 +10,8 @@ import pytest
 from aiokafka.errors import IllegalGenerationError, KafkaError, RequestTimedOutError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.adapters.coordinators.aiokafka_coordinator import MemberCoordinator
-from holdfast.adapters.coordinators.aiokafka_state import KeepingAssignment
+from holdfast.adapters.drop_in.aiokafka.coordinator import MemberCoordinator
+from holdfast.adapters.drop_in.aiokafka.state import KeepingAssignment
 from holdfast.errors import AdapterError
 from holdfast.machine.actions import ListenerCall
 

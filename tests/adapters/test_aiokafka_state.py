@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from aiokafka.consumer.fetcher import Fetcher, OffsetResetStrategy
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.adapters.coordinators.aiokafka_state import KeepingAssignment
+from holdfast.adapters.drop_in.aiokafka.state import KeepingAssignment
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 STEPS = 20  # turns of the loop; nothing here waits for anything else

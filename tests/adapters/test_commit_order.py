@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.adapters.facade.subscription import GroupSubscription
+from holdfast.adapters.drop_in.confluent.subscription import GroupSubscription
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.settings import Settings
 from holdfast.machine import actions

@@ -12,7 +12,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from holdfast.adapters.facade import routing
+from holdfast.adapters.drop_in.confluent import routing
 from holdfast.adapters.settings import KEYS
 from holdfast.confluent import Consumer
 

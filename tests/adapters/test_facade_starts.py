@@ -15,8 +15,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from holdfast.adapters.facade.routing import route
-from holdfast.adapters.facade.starts import Starts
+from holdfast.adapters.drop_in.confluent.routing import route
+from holdfast.adapters.drop_in.confluent.starts import Starts
 from holdfast.errors import AdapterError
 
 A, B = ("t", 0), ("t", 1)

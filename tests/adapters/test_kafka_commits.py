@@ -17,7 +17,7 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.adapters.coordinators.kafka_coordinator import MemberConsumerCoordinator
+from holdfast.adapters.drop_in.kafka.coordinator import MemberConsumerCoordinator
 from holdfast.errors import AdapterError, RemoteProtocolError
 from holdfast.machine import actions
 from holdfast.machine.codes import ErrorCode

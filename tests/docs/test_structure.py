@@ -10,11 +10,11 @@ MAX_LINES = 60
 """Lines of a function, decorators and docstring not counted."""
 
 PRIVATE_ON_PURPOSE = {
-    "holdfast.adapters.facade.codes": "librdkafka's own error codes begin with an underscore",
-    "holdfast.adapters.coordinators.aiokafka_consumer": "aiokafka makes its coordinator itself",
-    "holdfast.adapters.coordinators.aiokafka_fetcher": "aiokafka hands out lists record by record",
-    "holdfast.adapters.coordinators.aiokafka_state": "aiokafka forgets what stays",
-    "holdfast.adapters.coordinators.kafka_consumer": "kafka-python makes its coordinator itself",
+    "holdfast.adapters.drop_in.confluent.codes": "librdkafka's error codes have an underscore",
+    "holdfast.adapters.drop_in.aiokafka.consumer": "aiokafka makes its coordinator itself",
+    "holdfast.adapters.drop_in.aiokafka.fetcher": "aiokafka hands out lists record by record",
+    "holdfast.adapters.drop_in.aiokafka.state": "aiokafka forgets what stays",
+    "holdfast.adapters.drop_in.kafka.consumer": "kafka-python makes its coordinator itself",
     "holdfast.adapters.kafka_python_attach": "the table of repairs for kafka-python's coordinator",
     "holdfast.adapters.aiokafka_assignor": "aiokafka has no public way to its assignors",
     "holdfast.adapters.records.data_plane_aiokafka": "aiokafka's assign() drops what it fetched",
@@ -25,7 +25,7 @@ PRIVATE_ON_PURPOSE = {
 """Files that read private attributes of a client library or of PySpark, and why."""
 
 SET_BY_NAME = {
-    "holdfast.adapters.in_place": "modules have a client's classes under any name",
+    "holdfast.adapters.drop_in.in_place": "modules have a client's classes under any name",
     "holdfast.adapters.kafka_python_attach": "a mark on the client's own object",
 }
 """Files that set an attribute whose name is computed, and why."""

@@ -8,14 +8,12 @@ plug-ins for these clients; ``kafka_python_attach`` has all private access to ka
 ``readable`` keeps odd subscriptions from both clients. ``kafka_python_version`` says which version
 is needed, ``credentials`` reads logins and TLS in the spelling of any client, and ``login_log``
 keeps them out of the logs of these clients. ``client_keys`` says what becomes of every other key of
-these clients. ``in_place`` puts a class of ours in the place of a client's. ``arguments`` checks
-what an application gives to a consumer's calls.
+these clients. ``arguments`` checks what an application gives to a consumer's calls.
 
 ================ ==================================================================
 ``member/``      one running member: its thread, its requests and answers
 ``records/``     records between the client that fetches them and the application
-``coordinators/`` aiokafka's and kafka-python's consumers with a member of ours inside
-``facade/``      ``confluent_kafka.Consumer`` with a member of ours behind it
+``drop_in/``     the consumers of other clients, with a member of ours inside
 ``cluster/``     kafka-python's network layer, and questions to a cluster
 ``broker/``      a real Kafka on this machine
 ================ ==================================================================

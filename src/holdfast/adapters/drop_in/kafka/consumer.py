@@ -5,7 +5,7 @@ fetching, a consumer without a group and one that assigns partitions itself. The
 keep their names, arguments, results and errors. ``docs/clients.md`` lists what differs.
 
 **Strategy.** A subclass whose coordinator is
-:class:`~holdfast.adapters.coordinators.kafka_coordinator.MemberConsumerCoordinator`.
+:class:`~holdfast.adapters.drop_in.kafka.coordinator.MemberConsumerCoordinator`.
 
 References: KIP-429, KIP-62; Incremental Cooperative Rebalancing, Designs I, II and III.
 """
@@ -21,10 +21,10 @@ from kafka.errors import KafkaConfigurationError
 from kafka.structs import TopicPartition
 from kafka.util import WeakMethod
 
-from holdfast.adapters.coordinators.kafka_coordinator import MemberConsumerCoordinator
-from holdfast.adapters.coordinators.kafka_settings import network_of, settings_of
-from holdfast.adapters.coordinators.keywords import is_ours
-from holdfast.adapters.in_place import InPlace
+from holdfast.adapters.drop_in.in_place import InPlace
+from holdfast.adapters.drop_in.kafka.coordinator import MemberConsumerCoordinator
+from holdfast.adapters.drop_in.kafka.settings import network_of, settings_of
+from holdfast.adapters.drop_in.keywords import is_ours
 from holdfast.adapters.kafka_python_attach import TESTED
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.member.membership import assignors_of

@@ -5,7 +5,7 @@ fetching, a consumer without a group and one that assigns partitions itself. The
 keep their names, arguments, results and errors. ``docs/clients.md`` lists what differs.
 
 **Strategy.** A subclass whose coordinator is
-:class:`~holdfast.adapters.coordinators.aiokafka_coordinator.MemberCoordinator`.
+:class:`~holdfast.adapters.drop_in.aiokafka.coordinator.MemberCoordinator`.
 
 References: KIP-429, KIP-62; Incremental Cooperative Rebalancing, Designs I, II and III.
 """
@@ -22,12 +22,12 @@ from aiokafka.errors import ConsumerStoppedError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from aiokafka.util import get_running_loop
 
-from holdfast.adapters.coordinators.aiokafka_coordinator import MemberCoordinator
-from holdfast.adapters.coordinators.aiokafka_fetcher import ListFetcher
-from holdfast.adapters.coordinators.aiokafka_settings import settings_of
-from holdfast.adapters.coordinators.aiokafka_state import KeepingSubscriptions, check_version
-from holdfast.adapters.coordinators.keywords import DELAY, is_ours
-from holdfast.adapters.in_place import InPlace
+from holdfast.adapters.drop_in.aiokafka.coordinator import MemberCoordinator
+from holdfast.adapters.drop_in.aiokafka.fetcher import ListFetcher
+from holdfast.adapters.drop_in.aiokafka.settings import settings_of
+from holdfast.adapters.drop_in.aiokafka.state import KeepingSubscriptions, check_version
+from holdfast.adapters.drop_in.in_place import InPlace
+from holdfast.adapters.drop_in.keywords import DELAY, is_ours
 from holdfast.adapters.login_log import hide_logins
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file

@@ -29,9 +29,9 @@ from aiokafka.client import CoordinationType
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.adapters.coordinators import client_errors
-from holdfast.adapters.coordinators.aiokafka_state import KeepingAssignment, KeepingSubscriptions
-from holdfast.adapters.coordinators.loop_duties import LoopDuties
+from holdfast.adapters.drop_in import client_errors
+from holdfast.adapters.drop_in.aiokafka.loop_duties import LoopDuties
+from holdfast.adapters.drop_in.aiokafka.state import KeepingAssignment, KeepingSubscriptions
 from holdfast.adapters.member.assembly import MemberParts
 from holdfast.adapters.member.host import Standing
 from holdfast.adapters.member.link import NotedOffset
@@ -377,7 +377,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     # The member's duties, on the loop
 
     def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
-        """See :class:`~holdfast.adapters.coordinators.loop_duties.LoopSide`."""
+        """See :class:`~holdfast.adapters.drop_in.aiokafka.loop_duties.LoopSide`."""
         tps = _partitions(resources)
         self._subscription.hold_back(tps)
         super().request_rejoin()
@@ -388,7 +388,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             drained()
 
     def lose(self, resources: tuple[Resource, ...]) -> None:
-        """See :class:`~holdfast.adapters.coordinators.loop_duties.LoopSide`."""
+        """See :class:`~holdfast.adapters.drop_in.aiokafka.loop_duties.LoopSide`."""
         tps = _partitions(resources)
         self._in_hand.update(tp for tp in tps if self._was_handed_out(tp))
         self._had.update(tps)
@@ -407,7 +407,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         resources: tuple[Resource, ...],
         done: Callable[[str | None], None],
     ) -> None:
-        """See :class:`~holdfast.adapters.coordinators.loop_duties.LoopSide`."""
+        """See :class:`~holdfast.adapters.drop_in.aiokafka.loop_duties.LoopSide`."""
         # The listener is due before those who wait for the assignment, as in aiokafka: start().
         task = self._loop.create_task(self._tell(call, resources, done))
         self._callbacks.add(task)
@@ -482,7 +482,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             log.exception("the listener's %s failed, group %s", name, self.group_id)
 
     def hand_over(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """See :class:`~holdfast.adapters.coordinators.loop_duties.LoopSide`."""
+        """See :class:`~holdfast.adapters.drop_in.aiokafka.loop_duties.LoopSide`."""
         task = self._loop.create_task(self._hand_over(action, done))
         self._callbacks.add(task)
         task.add_done_callback(self._callbacks.discard)
@@ -500,7 +500,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             done(code)
 
     def settle(self, action: actions.JoinCompleted) -> None:
-        """See :class:`~holdfast.adapters.coordinators.loop_duties.LoopSide`."""
+        """See :class:`~holdfast.adapters.drop_in.aiokafka.loop_duties.LoopSide`."""
         if self._parts is not None:
             self._parts.counters.add("rebalance")
         if self._last is None:

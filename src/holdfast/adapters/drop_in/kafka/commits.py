@@ -18,8 +18,8 @@ from typing import Any
 import kafka.errors as kafka_errors
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.adapters.coordinators import client_errors
-from holdfast.adapters.coordinators.poll_duties import PollDuties
+from holdfast.adapters.drop_in import client_errors
+from holdfast.adapters.drop_in.kafka.poll_duties import PollDuties
 from holdfast.adapters.member.assembly import MemberParts
 from holdfast.adapters.member.link import NotedOffset
 from holdfast.machine import events

@@ -15,7 +15,7 @@ import queue
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.adapters.coordinators.fetching_duties import FetchingClientDuties
+from holdfast.adapters.drop_in.fetching_duties import FetchingClientDuties
 from holdfast.adapters.member.mailbox import Mailbox
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall

@@ -25,7 +25,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaConfigurationError
 
-from holdfast.adapters.coordinators.keywords import SAME, client_keys, our_keys
+from holdfast.adapters.drop_in.keywords import SAME, client_keys, our_keys
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
 
@@ -48,7 +48,7 @@ def settings_of(
     options : mapping of str to object
         kafka-python's keywords, all of them.
     ours : mapping of str to object
-        The keywords of :func:`~holdfast.adapters.coordinators.keywords.is_ours`.
+        The keywords of :func:`~holdfast.adapters.drop_in.keywords.is_ours`.
     strategies : iterable, optional
         ``partition_assignment_strategy``; None where a policy is named and nothing else.
 

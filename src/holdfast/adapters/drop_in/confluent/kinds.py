@@ -15,8 +15,8 @@ from typing import Any
 
 import confluent_kafka
 
-from holdfast.adapters.facade.consumer import ConfluentConsumer
-from holdfast.adapters.facade.routing import INSTALLED
+from holdfast.adapters.drop_in.confluent.consumer import ConfluentConsumer
+from holdfast.adapters.drop_in.confluent.routing import INSTALLED
 
 
 # The two differ in the return type of __exit__ alone: the original says bool or None.
@@ -66,13 +66,16 @@ def install(config: Mapping[str, Any] | None = None) -> Callable[[], None]:
     """
     ours = dict(_IN_PLACE_OF)
     try:
-        from holdfast.adapters.facade.asynchronous import ConfluentAIOConsumer, OriginalAIOConsumer
+        from holdfast.adapters.drop_in.confluent.asynchronous import (
+            ConfluentAIOConsumer,
+            OriginalAIOConsumer,
+        )
     except ImportError:  # confluent-kafka has it since 2.13
         pass
     else:
         ours[OriginalAIOConsumer] = ConfluentAIOConsumer
     try:
-        from holdfast.adapters.facade.asynchronous import (
+        from holdfast.adapters.drop_in.confluent.asynchronous import (
             ConfluentAsyncDeserializingConsumer,
             OriginalDeserializing,
         )

@@ -1,4 +1,4 @@
-"""The group's side of a :class:`~holdfast.adapters.facade.consumer.ConfluentConsumer`.
+"""The group's side of a :class:`~holdfast.adapters.drop_in.confluent.consumer.ConfluentConsumer`.
 
 **Rules.** Everything here runs on the application's thread, inside a call of the consumer. The
 callbacks of a rebalance get the consumer and a list, as confluent-kafka's do, and may change the
@@ -7,7 +7,7 @@ unassigned in any case. An exception of a callback leaves the assignment as if i
 is raised by the call once everything is done.
 
 **Strategy.** :meth:`GroupSide.serve` does what is due between two slices of a poll. The mailbox of
-:mod:`holdfast.adapters.facade.in_poll` holds what the member wants done.
+:mod:`holdfast.adapters.drop_in.confluent.in_poll` holds what the member wants done.
 
 References: confluent-kafka-python, ``Consumer_rebalance_cb``; KIP-429; KIP-62.
 """
@@ -24,10 +24,10 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaException, Message, TopicPartition, cimpl
 
-from holdfast.adapters.facade import codes
-from holdfast.adapters.facade.routing import Routed
-from holdfast.adapters.facade.starts import Starts
-from holdfast.adapters.facade.subscription import GroupSubscription
+from holdfast.adapters.drop_in.confluent import codes
+from holdfast.adapters.drop_in.confluent.routing import Routed
+from holdfast.adapters.drop_in.confluent.starts import Starts
+from holdfast.adapters.drop_in.confluent.subscription import GroupSubscription
 from holdfast.adapters.member.commits import CATCH_UP_S
 from holdfast.adapters.member.link import NotedOffset
 from holdfast.adapters.records.data_plane import MOST_INTRODUCED

@@ -5,7 +5,7 @@ again until a broker answers, as librdkafka does. A broker that refuses for good
 the next poll returns as a message.
 
 **Strategy.** :class:`~holdfast.adapters.member.assembly.Assembly` is the member, with the duties of
-:mod:`holdfast.adapters.facade.in_poll`.
+:mod:`holdfast.adapters.drop_in.confluent.in_poll`.
 
 References: librdkafka, ``rd_kafka_subscribe``; KIP-62 (``max.poll.interval.ms``).
 """
@@ -23,8 +23,8 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
 
 from holdfast.adapters.cluster.connections import Connections
-from holdfast.adapters.facade.codes import MAX_POLL_EXCEEDED, kafka_error
-from holdfast.adapters.facade.in_poll import InPollDelivery, InPollDuties, Work
+from holdfast.adapters.drop_in.confluent.codes import MAX_POLL_EXCEEDED, kafka_error
+from holdfast.adapters.drop_in.confluent.in_poll import InPollDelivery, InPollDuties, Work
 from holdfast.adapters.member.assembly import Assembly, MemberParts
 from holdfast.adapters.member.commits import ConsumerCommits
 from holdfast.adapters.member.host import MemberHost, Standing

@@ -23,7 +23,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
 
-from holdfast.adapters.facade.subscription import GroupSubscription
+from holdfast.adapters.drop_in.confluent.subscription import GroupSubscription
 from holdfast.errors import HoldfastError
 from holdfast.model.partitions import Resource
 

@@ -25,7 +25,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
 from holdfast.adapters import credentials
-from holdfast.adapters.in_place import InPlace
+from holdfast.adapters.drop_in.in_place import InPlace
 from holdfast.adapters.settings import KEYS, Settings
 from holdfast.errors import ConfigError
 

@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka.aio import AIOConsumer as OriginalAIOConsumer
 from confluent_kafka.aio._common import AsyncLogger
 
-from holdfast.adapters.facade.consumer import ConfluentConsumer
+from holdfast.adapters.drop_in.confluent.consumer import ConfluentConsumer
 
 __all__ = ["ConfluentAIOConsumer", "OriginalAIOConsumer"]
 

@@ -7,7 +7,7 @@ application's thread, and may commit. What the application polled counts as proc
 poll. A commit goes only with what the member owns now, and all commits take one way.
 
 **Strategy.** The class is a subclass of kafka-python's coordinator: questions for offsets are
-kafka-python's; commits are the member's (:mod:`~holdfast.adapters.coordinators.kafka_commits`).
+kafka-python's; commits are the member's (:mod:`~holdfast.adapters.drop_in.kafka.commits`).
 
 References: KIP-429, KIP-62, KIP-345, KIP-447; Kafka's ``CommitFailedException``.
 """
@@ -31,9 +31,10 @@ from kafka.structs import ConsumerGroupMetadata, MemberState, TopicPartition
 from kafka.util import WeakMethod
 
 from holdfast.adapters.cluster.connections import Connections
-from holdfast.adapters.coordinators import client_errors, kafka_commits
-from holdfast.adapters.coordinators.kafka_commits import theirs
-from holdfast.adapters.coordinators.poll_duties import PollDuties
+from holdfast.adapters.drop_in import client_errors
+from holdfast.adapters.drop_in.kafka import commits
+from holdfast.adapters.drop_in.kafka.commits import theirs
+from holdfast.adapters.drop_in.kafka.poll_duties import PollDuties
 from holdfast.adapters.member.assembly import MemberParts
 from holdfast.adapters.settings import Settings
 from holdfast.errors import HoldfastError
@@ -271,21 +272,21 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
     # The member's duties
 
     def hold_back(self, resources: tuple[Resource, ...]) -> None:
-        """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
+        """See :class:`~holdfast.adapters.drop_in.kafka.poll_duties.PollSide`."""
         consumed = self._subscription.all_consumed_offsets()
         for tp in _partitions(resources):
             self._given_up[tp] = consumed.get(tp)
         self._subscription.mark_pending_revocation(_partitions(resources))
 
     def hide(self, resources: tuple[Resource, ...]) -> None:
-        """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
+        """See :class:`~holdfast.adapters.drop_in.kafka.poll_duties.PollSide`."""
         tps = _partitions(resources)
         self._in_hand.update(tps)
         self._lost.update(tps)
         self._subscription.mark_pending_revocation(tps)
 
     def forget(self, resources: tuple[Resource, ...]) -> None:
-        """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
+        """See :class:`~holdfast.adapters.drop_in.kafka.poll_duties.PollSide`."""
         tps = set(_partitions(resources))
         for tp in tps:
             self._given_up.pop(tp, None)
@@ -293,7 +294,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         self._lost -= tps
 
     def settle(self, action: actions.JoinCompleted) -> None:
-        """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
+        """See :class:`~holdfast.adapters.drop_in.kafka.poll_duties.PollSide`."""
         gone = {tp for tp in self._given_up if tuple(tp) not in action.owned}
         for tp in gone:
             del self._given_up[tp]
@@ -309,7 +310,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         self._subscription.mark_pending_revocation([*self._given_up, *self._lost])
 
     def tell(self, call: ListenerCall, resources: tuple[Resource, ...]) -> Exception | None:
-        """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
+        """See :class:`~holdfast.adapters.drop_in.kafka.poll_duties.PollSide`."""
         tps = set(_partitions(resources))
         if call is ListenerCall.ASSIGNED:
             self._take(tps)
@@ -339,7 +340,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             method(tps)
 
     def hand_over(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """See :class:`~holdfast.adapters.coordinators.poll_duties.PollSide`."""
+        """See :class:`~holdfast.adapters.drop_in.kafka.poll_duties.PollSide`."""
         parts = self._parts
         known = {tp: self._given_up.get(tp) for tp in _partitions(action.resources)}
         offsets = self._news({tp: at for tp, at in known.items() if at is not None})
@@ -440,7 +441,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         except HoldfastError as error:
             self._asked = None
             raised = theirs(error)
-            if kafka_commits.is_passing(raised):  # nobody answered: ask again
+            if commits.is_passing(raised):  # nobody answered: ask again
                 return False
             raise raised from error
         self._asked = None
@@ -494,7 +495,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
             left_s = max(0.0, deadline - time.monotonic())
             if not concurrent.futures.wait([answer], left_s).done:
                 raise kafka_errors.KafkaTimeoutError
-            error = kafka_commits.error_of(answer, self.group_id)
+            error = commits.error_of(answer, self.group_id)
             if error is None:
                 return None
             if not self._goes_on(parts, error, before):
@@ -512,12 +513,12 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
     ) -> concurrent.futures.Future[int]:
         for tp in offsets:
             self._began.pop(tp, None)
-        return kafka_commits.send(parts, offsets, who)
+        return commits.send(parts, offsets, who)
 
     def _identity(self, offsets: Mapping[TopicPartition, Any]) -> Identity:
         """What a commit of now goes with."""
         assert self._parts is not None
-        kafka_commits.check_offsets(offsets)
+        commits.check_offsets(offsets)
         identity = self._parts.host.standing.identity
         if identity.generation < 0 and offsets:
             raise kafka_errors.CommitFailedError(
@@ -530,7 +531,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         if parts.host.failure is not None:
             return False
         if not isinstance(error, kafka_errors.CommitFailedError):
-            return kafka_commits.is_passing(error)
+            return commits.is_passing(error)
         is_late = self.rejoining or parts.host.standing.identity != before
         return is_late and not isinstance(error.args[0], kafka_errors.UnknownMemberIdError)
 
@@ -557,7 +558,7 @@ class MemberConsumerCoordinator(ConsumerCoordinator):  # type: ignore[misc]
         return told
 
     def _answer(self, told: Any, answer: concurrent.futures.Future[int]) -> None:
-        error = kafka_commits.error_of(answer, self.group_id)
+        error = commits.error_of(answer, self.group_id)
         if error is None:
             told.success(None)
             return

@@ -7,9 +7,9 @@ codes come where the original has them. Only what this generation owns is commit
 was handed out. The one name that this class adds is ``_holdfast``: subclasses have names of theirs.
 
 **Strategy.** ``poll`` and ``consume`` call the original in short slices. What is to be done between
-two slices (:mod:`holdfast.adapters.facade.side`) waits in a mailbox, so a call that finds records
-costs hardly more than the original's. A call that needs more than one slice has its turn alone: a
-second thread waits until it is over, as with the original.
+two slices (:mod:`~holdfast.adapters.drop_in.confluent.side`) waits in a mailbox, so a call that
+finds records costs hardly more than the original's. A call that needs more than one slice has its
+turn alone: a second thread waits until it is over, as with the original.
 
 References: confluent-kafka-python, ``Consumer``; KIP-429; KIP-447.
 """
@@ -23,9 +23,9 @@ import confluent_kafka
 from confluent_kafka import Message, TopicPartition
 
 from holdfast.adapters.consumer_questions import group_metadata
-from holdfast.adapters.facade import codes
-from holdfast.adapters.facade.routing import INSTALLED, route
-from holdfast.adapters.facade.side import LEAVE_S, SLICE_S, GroupSide
+from holdfast.adapters.drop_in.confluent import codes
+from holdfast.adapters.drop_in.confluent.routing import INSTALLED, route
+from holdfast.adapters.drop_in.confluent.side import LEAVE_S, SLICE_S, GroupSide
 from holdfast.adapters.member.link import NotedOffset
 from holdfast.adapters.member.membership import assignors_of
 from holdfast.adapters.member.readiness import clear_ready_file

@@ -25,8 +25,8 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.coordinator.protocol import ConsumerProtocol
 
 from holdfast.adapters.aiokafka_assignor import AiokafkaAssignor
-from holdfast.adapters.coordinators.foreign import ForeignAssignor, pairs
-from holdfast.adapters.coordinators.keywords import SAME, client_keys, our_keys
+from holdfast.adapters.drop_in.aiokafka.foreign import ForeignAssignor, pairs
+from holdfast.adapters.drop_in.keywords import SAME, client_keys, our_keys
 from holdfast.adapters.settings import Settings
 from holdfast.errors import ConfigError
 
@@ -59,7 +59,7 @@ def settings_of(
     options : mapping of str to object
         aiokafka's keywords, all of them, with their defaults.
     ours : mapping of str to object
-        The keywords of :func:`~holdfast.adapters.coordinators.keywords.is_ours`.
+        The keywords of :func:`~holdfast.adapters.drop_in.keywords.is_ours`.
     loop : asyncio.AbstractEventLoop
         Where a token provider runs.
     cluster

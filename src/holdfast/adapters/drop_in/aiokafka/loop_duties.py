@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.adapters.coordinators.fetching_duties import FetchingClientDuties
+from holdfast.adapters.drop_in.fetching_duties import FetchingClientDuties
 from holdfast.machine import actions
 from holdfast.machine.actions import ListenerCall
 from holdfast.model.partitions import Resource

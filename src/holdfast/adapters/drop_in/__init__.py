@@ -1,0 +1,12 @@
+"""Consumers of other clients with a member of ours inside: one import changes.
+
+What an application calls, and records, errors and positions, stay those of its client. ``keywords``
+and ``client_errors`` are what the clients have in common, ``fetching_duties`` is what a member
+leaves to a client that fetches, and ``in_place`` puts a class of ours in the place of a client's.
+
+============== ======================================================================
+``confluent/`` confluent-kafka's consumers; :mod:`holdfast.confluent` names them
+``aiokafka/``  ``AIOKafkaConsumer``; :mod:`holdfast.aiokafka` names it
+``kafka/``     kafka-python's ``KafkaConsumer``; :mod:`holdfast.kafka` names it
+============== ======================================================================
+"""

@@ -1,7 +1,0 @@
-"""``confluent_kafka.Consumer`` with a member of ours behind it; :mod:`holdfast.confluent` names it.
-
-``consumer`` is the class, ``side`` is what it does for its group on the application's thread,
-``subscription`` is one membership of a group, ``in_poll`` are the member's duties, ``routing``
-sends each configuration key where it belongs, ``codes`` are librdkafka's own error codes, ``kinds``
-is the deserializing class and the patch for frameworks, and ``asynchronous`` the asyncio class.
-"""
