@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.live.chaos_clients import CLIENTS
 from tests.live.cut import Cut
 from tests.live.faults import ONE_BROKER, THREE_BROKERS, fire
-from tests.live.herd import CUT, herd_of
+from tests.live.herd import CUT, POLL_SESSIONS, herd_of
 
 from holdfast.adapters.broker.broker import Broker, BrokerSettings
 
@@ -68,7 +68,7 @@ def bound_seconds(design: str, fault: str, n_partitions: int) -> float:
     waits = DELAY_SECONDS if design in ("deferred", "incremental") else 0.0
     moves = MOVE_SECONDS * n_partitions if design == "incremental" else 0.0
     nodes = KAFKA_SECONDS if "broker" in fault or "coordinator" in fault else 0.0
-    polls = 3 * SESSION_SECONDS if "poll loop" in fault else 0.0  # max.poll.interval.ms
+    polls = POLL_SESSIONS * SESSION_SECONDS if "poll loop" in fault else 0.0
     callbacks = 12 * SESSION_SECONDS if "callbacks" in fault else 0.0  # rounds, each with slow ones
     return SESSION_SECONDS + waits + moves + nodes + polls + callbacks + MARGIN_SECONDS
 

@@ -25,6 +25,8 @@ from holdfast.adapters.broker.broker import Broker
 
 HERE = Path(__file__).parent
 CUT = "CUT"  # the listener behind the proxy
+POLL_SESSIONS = 4
+"""max.poll.interval.ms in sessions: a hand-over may wait for three callbacks of 1.2 sessions."""
 
 
 class Producing:
@@ -116,7 +118,7 @@ class Herd:
             "holdfast.incremental.batch": 8,
             "holdfast.incremental.interval.ms": 500,
             "session.timeout.ms": session_ms,
-            "max.poll.interval.ms": 3 * session_ms,  # two slow callbacks are in one poll
+            "max.poll.interval.ms": POLL_SESSIONS * session_ms,
         }
         self._clients = client.split("+")
         self.session_s = session_ms / 1000

@@ -110,8 +110,8 @@ def pkcs8(server: trustme.LeafCert) -> bytes:
 
 def unsecured_token() -> tuple[str, float]:
     """An unsigned JSON web token, as Kafka's development validator takes it, and its expiry."""
-    now = time.time()
-    expiry = now + 3600
+    now = int(time.time())  # a broker cuts its clock to milliseconds and takes none from the future
+    expiry = float(now + 3600)
 
     def part(value: object) -> str:
         return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()

@@ -454,7 +454,7 @@ def test_findings_stand_in_the_report_and_lead_to_their_moment(opened: Any) -> N
     finding = opened.page.locator(".finding").first
     finding.scroll_into_view_if_needed()
     opened.until("document.querySelector('.finding').innerText !== ''")
-    assert finding.inner_text().startswith("HF101 rebalance storm (warn; inferred")
+    assert finding.inner_text().startswith("HF102 deploy churn (warn; inferred")
     finding.locator(".jump").click()
     assert "generation" in opened.page.locator("#readout").inner_text()
 
