@@ -15,7 +15,7 @@ from tests.hostile.lies import LIAR
 
 from holdfast.wire.layouts.consumer_protocol import decode_subscription
 
-SEEDS = range(24)
+SEEDS = range(40)
 BESIDE_JAVA = range(1_000, 1_012)
 HARD = (
     ("cooperative-sticky", 1_010),  # the liar's claims tie with those of honest members

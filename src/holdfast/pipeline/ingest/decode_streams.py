@@ -49,8 +49,8 @@ class TaskColumns:
     ----------
     member : int64[n]
         Whose task it is, ascending within what was read in one way.
-    name : str[n]
-        Subtopologies, a NumPy array of objects.
+    name : string[n]
+        Subtopologies.
     number : int64[n]
         Partitions of the subtopology.
     offset : int64[n]
@@ -137,8 +137,7 @@ def _next_ms(read: TaskMessages) -> I64:
 
 
 def _tasks(lists: Items, member: I64) -> TaskColumns:
-    columns = lists.columns
-    return _columns(columns, np.repeat(member, np.diff(lists.start)))
+    return _columns(lists.columns, np.repeat(member, np.diff(lists.start)))
 
 
 def _columns(columns: Columns, member: I64) -> TaskColumns:
