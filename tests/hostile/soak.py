@@ -3,7 +3,8 @@
 **Rules.** The seeds are dealt to the assignors in turn. A broken law is printed at once, as a line
 of its own with its seed, and the exit code is then 1. Totals are printed every hundred seeds with
 the number that ``--first`` takes to go on from there. Of every assignor every thousandth round that
-is lied in is led again to measure its costs beside those of an honest turn.
+is lied in is led again to measure its costs beside those of an honest turn. ``--only`` runs the
+seeds of some assignors.
 
 **Strategy.** A seed is run, one JVM that lives as long as the run answers its rounds, then the laws
 are applied. ``--no-java`` leaves Java out. Nothing of a seed forms a cycle that lives on, so the
@@ -85,11 +86,30 @@ def in_processes(options: argparse.Namespace) -> int:
     """Run neighbouring ranges of the seeds side by side; return the worst exit code."""
     edges = [i * options.seeds // options.processes for i in range(options.processes + 1)]
     more = ["--largest", str(options.largest), *["--no-java"] * options.no_java]
+    more += ["--only", *options.only] if options.only else []
     running = []
     for begin, end in pairwise(edges):
         part = ["--first", str(options.first + begin), "--seeds", str(end - begin)]
         running.append(Popen([sys.executable, "-m", "tests.hostile.soak", *part, *more]))
     return max(each.wait() for each in running)
+
+
+def _run(name: str, seed: int, largest: int, java: JavaAssignor | None, totals: Totals) -> int:
+    """Run one seed and print the laws that it broke; return how many."""
+    rounds = list(HostileGroup(ASSIGNORS[name], seed, largest).run())
+    lying = rounds[:N_LYING]
+    answers = None if java is None else java.ask(_asked(lying))
+    try:
+        if java is None or answers is None:
+            laws = broken_laws(rounds)
+        else:
+            laws = broken_laws(rounds, answers.kept, java.kept)
+    except Exception as error:  # the next seeds are run all the same
+        laws = [f"the laws cannot be applied: {error!r}"]
+    for law in laws:
+        print(json.dumps({"assignor": name, "seed": seed, "broken": law}), flush=True)
+    totals.add(lying, answers)
+    return len(laws)
 
 
 def main() -> int:
@@ -99,6 +119,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=100_000)
     parser.add_argument("--largest", type=int, default=1 << 16, help="bytes of the largest lie")
     parser.add_argument("--no-java", action="store_true")
+    parser.add_argument("--only", nargs="+", choices=list(ASSIGNORS), help="pass the others' seeds")
     parser.add_argument("--processes", type=int, default=1, help="each runs a part of the seeds")
     options = parser.parse_args()
     if options.processes > 1:
@@ -109,20 +130,8 @@ def main() -> int:
     with nullcontext() if options.no_java else JavaAssignor() as java:
         for seed in range(options.first, options.first + options.seeds):
             name = list(ASSIGNORS)[seed % len(ASSIGNORS)]
-            rounds = list(HostileGroup(ASSIGNORS[name], seed, options.largest).run())
-            lying = rounds[:N_LYING]
-            answers = None if java is None else java.ask(_asked(lying))
-            try:
-                if java is None or answers is None:
-                    laws = broken_laws(rounds)
-                else:
-                    laws = broken_laws(rounds, answers.kept, java.kept)
-            except Exception as error:  # the next seeds are run all the same
-                laws = [f"the laws cannot be applied: {error!r}"]
-            for law in laws:
-                n_broken += 1
-                print(json.dumps({"assignor": name, "seed": seed, "broken": law}), flush=True)
-            totals[name].add(lying, answers)
+            if name in (options.only or ASSIGNORS):
+                n_broken += _run(name, seed, options.largest, java, totals[name])
             n_run = seed + 1 - options.first
             if n_run % REPORTED == 0 or n_run == options.seeds:
                 gc.collect()

@@ -39,6 +39,9 @@ HARD = (
     ("holdfast-deferred", 515_326),  # and a part to a newcomer
     ("holdfast-deferred", 605_014),  # the same, to one that is served, where Java is less even
     ("holdfast-deferred", 502_970),  # an old claim of what a member owned that departs
+    ("holdfast-deferred", 607_670),  # what was held back comes, and the liar is below its share
+    ("holdfast-deferred", 610_490),  # the same, for two places at once
+    ("holdfast-deferred", 621_858),  # the same, to a liar that subscribes to one topic
 )
 
 

@@ -76,6 +76,41 @@ def test_rule_2_what_is_held_back_is_asked_for_at_once(design):
     assert play.said("B") == "assigned:,revoked:T4,T5,T6"
 
 
+def _held_back_from_one_that_is_back() -> HandPlayedGroup:
+    """C is back and has T5 and T6, while B gave up T4, which waits for C."""
+    play = HandPlayedGroup.of(POLICY, {"T": 9}, A="T0,T1", B="T2,T3", C="T4,T5,T6", D="T7,T8")
+    play.members["C"] = replace(play.members["C"], instance_id="c")
+    play.round()
+    play.leave("C")
+    play.members["B"] = reports(play.members["B"], owned=(("T", (2, 3, 4)),), generation=-1)
+    play.join("C", instance="c")
+    play.round()
+    assert play.said("B") == "assigned:,revoked:T4"
+    assert play.all_owned() == {"A": "T0,T1", "B": "T2,T3", "C": "T5,T6", "D": "T7,T8"}
+    return play
+
+
+def test_rule_4_what_is_pinned_costs_nobody_a_claim():
+    """Neither its member, which would give up one for it, nor another one."""
+    play = _held_back_from_one_that_is_back()
+    play.join("E")
+    assert play.round().again
+    owned = {"A": "T0,T1", "B": "T2,T3", "C": "T4,T5,T6", "D": "T7,T8", "E": ""}
+    assert play.all_owned() == owned
+    play.settle()
+    assert [len(own.split(",")) for own in play.all_owned().values()] == [2, 2, 2, 2, 1]
+
+
+def test_rule_4_a_member_gives_what_is_free_in_return_for_what_is_pinned_to_it():
+    play = _held_back_from_one_that_is_back()
+    play.join("E")
+    play.partitions["T"] = 12
+    play.round()
+    owned = play.all_owned()
+    assert owned["C"] == "T4,T5,T6"
+    assert sorted(len(own.split(",")) for own in owned.values()) == [2, 2, 2, 3, 3]
+
+
 def test_rule_2_a_share_of_one_member_makes_no_claims_old():
     """Two members missed the last round, or the third lies about one that never was."""
     play = HandPlayedGroup.of(POLICY, {"T": 3}, A="T0", B="T1", C="T2")

@@ -29,13 +29,15 @@ not in the round is *departed*. All examples are a group of members A, B and C t
    for it.
    Example: C departs, 20 s later B. Partition 2 waits 10 s more, partition 1 waits 30 s.
 4. Until the deadline, a member that is back by its identity (its instance id, or its member id if
-   it is dynamic) gets exactly the partitions that wait for it. The partitions of a *static* member
-   go to nobody else. Those of a *dynamic* member go to newcomers that claim nothing: each newcomer
-   gets partitions of one departed member, only of topics it subscribes to. If there are no more
-   newcomers than departed dynamic members, each takes the place of one: it gets all that waits of
-   it, even above its fair share, and a later round balances. Newcomers to spare divide what waits
-   of a member: each gets at most its fair share, or an equal part if that is more. Of an unknown
-   owner nobody gets more than a fair share. What is left waits on (D1, D2).
+   it is dynamic) gets exactly the partitions that wait for it. If it claims others already, it gets
+   these beside them, and nobody gives a claim up for that in this round; a later one balances. The
+   partitions of a *static* member go to nobody else. Those of a *dynamic* member go to newcomers
+   that claim nothing: each newcomer gets partitions of one departed member, only of topics it
+   subscribes to. If there are no more newcomers than departed dynamic members, each takes the place
+   of one: it gets all that waits of it, even above its fair share, and a later round balances.
+   Newcomers to spare divide what waits of a member: each gets at most its fair share, or an equal
+   part if that is more. Of an unknown owner nobody gets more than a fair share. What is left waits
+   on (D1, D2).
    Example: C departs and D joins. If C was dynamic, D gets partition 2 at once.
    A departed member whose successor came before it departed does not wait at all
    (:mod:`holdfast.machine.leader.successors`).

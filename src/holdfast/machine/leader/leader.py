@@ -272,8 +272,8 @@ class _RoundPlanner:
     def _with_pins(self) -> Group:
         group = self.group
         newest = int(group.generation.max(initial=-1))
-        # Raising a member's generation must not raise older claims of its own.
-        speaks = (np.diff(group.claim_start) == 0) | (group.generation == newest)
+        # A member that claims something gets its pins beside that; they must cost nobody a claim.
+        speaks = np.diff(group.claim_start) == 0
         tps = np.flatnonzero(self.pinned != NO_OWNER).astype(np.int32)
         tps = tps[speaks[self.pinned[tps]]]
         if not len(tps):
@@ -296,7 +296,7 @@ class _RoundPlanner:
         exact = np.isin(self.pinned, np.array(self.deferral.exact, np.int32)) & ~self.claimed
         if self.waits.any():  # while something waits, others that were here get nothing lost (D1)
             exact = (self.pinned != NO_OWNER) & ~self.claimed
-        handed = np.where(exact, self.pinned, handed)
+        handed = self._exchanged(handed, exact)
         if (handed[exact] != target[exact]).any():
             self.again = True  # given by identity, to be balanced in a round of its own
         if len(revoked_tp):
@@ -324,6 +324,26 @@ class _RoundPlanner:
             moves_left=self.moves_left,
             notes=tuple(dict.fromkeys(self.notes)),
         )
+
+    def _exchanged(self, handed: I32, exact: Mask) -> I32:
+        """What is handed out, with ``exact`` pins obeyed.
+
+        A member that gets a pin which the target gives to another gives that one an unclaimed
+        partition of the same topic in return, if the target gives one to it.
+        """
+        given = np.where(exact, self.pinned, handed).astype(np.int32)
+        instead = np.flatnonzero(exact & (handed != NO_OWNER) & (handed != self.pinned))
+        if not len(instead):
+            return given
+        topic_of = self.group.topics.topic_of
+        spare: dict[tuple[int, int], list[int]] = {}
+        for tp in np.flatnonzero(~exact & np.isin(handed, self.pinned[instead])).tolist():
+            spare.setdefault((int(handed[tp]), int(topic_of[tp])), []).append(tp)
+        for tp in instead.tolist():
+            in_return = spare.get((int(self.pinned[tp]), int(topic_of[tp])))
+            if in_return:
+                given[in_return.pop()] = handed[tp]
+        return given
 
     def _wrong_claims(self, owner: I32) -> tuple[I32, I32]:
         """Claims that cannot stand: of another's, doubled, or outside the subscription."""
